@@ -75,9 +75,8 @@ std::string wrong_argument(CommandLine& line, Arguments& arguments) {
     }
   }
   if (arguments.options.files.empty()) {
-    for (const char* option :
-         {"--key", "--prefix", "--map", "--rename", "--unmatched", "--keep", "--ignore",
-          "--overlay", "--dtype", "--learn-map", "--save-map"}) {
+    for (const char* option : {"--key", "--prefix", "--map", "--rename", "--unmatched", "--keep",
+                               "--ignore", "--overlay", "--dtype", "--learn-map", "--save-map"}) {
       if (line.count(option) > 0) {
         return fmt::format("{}: is for a CHECKPOINT, and none is given", option);
       }

@@ -34,6 +34,13 @@ struct Json {
 
   // The member of an object; nullptr if this is not an object or has no such key. Linear time.
   [[nodiscard]] const Json* find(std::string_view key) const;
+
+  // The same if the member is a T: std::string, JsonArray, JsonObject, std::uint64_t, bool.
+  template <typename T>
+  [[nodiscard]] const T* get(std::string_view key) const {
+    const Json* const member = find(key);
+    return member == nullptr ? nullptr : std::get_if<T>(&member->value);
+  }
 };
 
 inline constexpr std::size_t kMaxJsonDepth = 8;

@@ -123,7 +123,7 @@ Result<Parent> load_parent(const fs::path& path, const PieceTarget& target) {
 class StagedPiece {
  public:
   StagedPiece(const PieceTarget& target, Sync sync) : target_(target) {
-    options_.model_name = target.piece;
+    options_.models = {target.piece};
     options_.layout = Layout::kSingle;
     options_.sync = sync;
   }

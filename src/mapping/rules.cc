@@ -137,7 +137,8 @@ Status refuse_clashes(const Aligned& aligned, const MappingTask& task) {
   message += cause.empty() ? "give the checkpoint that belongs to this graph" : cause;
   ErrorDetails details = {{{"of another type or shape", std::move(items)}}, {}};
   if (castable) {
-    details.remedies.push_back({"dtype", "slot", "to convert its floats to the types of the graph"});
+    details.remedies.push_back(
+        {"dtype", "slot", "to convert its floats to the types of the graph"});
   }
   if (input) {
     details.remedies.push_back({"inputs", "NAMES", "to name the inputs that are the caller's"});

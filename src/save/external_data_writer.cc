@@ -248,7 +248,7 @@ struct ExternalDataWriter::State {
   // Everything that stands in data files, with its places.
   SavePlan plan_of(const Model& model, WrittenParts& written) const {
     SavePlan plan;
-    plan.models.push_back({transaction.options().model_name});
+    plan.models.push_back({transaction.options().models.front()});
     plan.data_dir = transaction.options().data_dir;
     plan.data_name = options.data_name;
     plan.layout = options.layout;
@@ -333,10 +333,10 @@ Result<std::unique_ptr<ExternalDataWriter>> ExternalDataWriter::open(
   onnx::ModelProto empty;
   empty.mutable_graph();
   TRY_ASSIGN(auto no_tensors, Model::from_proto(std::move(empty), {}));
-  TransactionOptions begun{options.model_name, std::move(data_dir), options.sync, options.overwrite,
-                           options.layout};
+  TransactionOptions begun{
+      {options.model_name}, std::move(data_dir), options.sync, options.overwrite, options.layout};
   begun.data_name = options.data_name;
-  TRY(check_data_file_names(begun.model_name, begun.data_dir, begun.data_name));
+  TRY(check_data_file_names(options.model_name, begun.data_dir, begun.data_name));
   TRY_ASSIGN(auto transaction, Transaction::begin(out_dir, std::move(begun)));
   return std::unique_ptr<ExternalDataWriter>(new ExternalDataWriter(
       std::make_unique<State>(std::move(transaction), options, std::move(no_tensors))));

@@ -78,11 +78,9 @@ void append_tensor(std::string& out, const ManifestTensor& tensor) {
 }
 
 Result<std::string> text_member(const Json& object, std::string_view name) {
-  const Json* member = object.find(name);
-  if (member == nullptr || member->string() == nullptr) {
-    return corrupt(fmt::format("\"{}\" is missing or no text", name));
-  }
-  return *member->string();
+  const auto* const text = object.get<std::string>(name);
+  return text != nullptr ? Result<std::string>(*text)
+                         : corrupt(fmt::format("\"{}\" is missing or no text", name));
 }
 
 // An absent member is empty text.
@@ -95,11 +93,11 @@ Result<std::string> optional_text(const Json& object, std::string_view name) {
 template <typename T = std::uint64_t>
 Result<T> uint_member(const Json& object, std::string_view name) {
   constexpr auto kMost = static_cast<std::uint64_t>(std::numeric_limits<T>::max());
-  const Json* member = object.find(name);
-  if (member == nullptr || member->uint() == nullptr || *member->uint() > kMost) {
+  const auto* const number = object.get<std::uint64_t>(name);
+  if (number == nullptr || *number > kMost) {
     return corrupt(fmt::format("\"{}\" is missing or no whole number up to {}", name, kMost));
   }
-  return static_cast<T>(*member->uint());
+  return static_cast<T>(*number);
 }
 
 Result<std::uint32_t> crc_member(const Json& object) {
@@ -129,12 +127,12 @@ Result<std::string> plain_name_member(const Json& object) {
 }
 
 Result<Shape> dims_member(const Json& object) {
-  const Json* member = object.find("dims");
-  if (member == nullptr || member->array() == nullptr) {
+  const auto* const list = object.get<JsonArray>("dims");
+  if (list == nullptr) {
     return corrupt("\"dims\" is missing or no list");
   }
   Shape dims;
-  for (const Json& dim : *member->array()) {
+  for (const Json& dim : *list) {
     constexpr auto kMost = static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max());
     if (dim.uint() == nullptr || *dim.uint() > kMost) {
       return corrupt("\"dims\" holds something that is no dimension");
@@ -238,10 +236,10 @@ Status parse_linked(const Json& root, Manifest& manifest) {
 }
 
 Status parse_model(const Json& root, Manifest& manifest) {
-  const Json* model = root.find("model");
-  if (model == nullptr || model->object() == nullptr) {
+  if (root.get<JsonObject>("model") == nullptr) {
     return corrupt("\"model\" is missing or no object");
   }
+  const Json* const model = root.find("model");
   const auto parse = [&]() -> Status {
     TRY_ASSIGN(manifest.model_file, plain_name_member(*model));
     TRY_ASSIGN(manifest.model_bytes, uint_member(*model, "bytes"));

@@ -27,7 +27,7 @@ constexpr int kClearUpAttempts = 2;
 
 Result<Transaction> Transaction::begin(const std::filesystem::path& out_dir,
                                        TransactionOptions options) {
-  TRY(check_set_names(model_names(options), options.data_dir));
+  TRY(check_set_names(options.models, options.data_dir));
   Transaction transaction(std::move(options));  // its destructor undoes the steps that were done
   TRY(transaction.open_locked(out_dir));
   TRY(recover(*transaction.out_, transaction.options_.sync));
@@ -90,7 +90,7 @@ Status Transaction::open_locked(const std::filesystem::path& out_dir) {
 }
 
 Status Transaction::check_models() const {
-  for (const std::string& model : model_names(options_)) {
+  for (const std::string& model : options_.models) {
     TRY(check_model_entry(*out_, model, options_.overwrite));
     TRY(check_no_data_of_others(model));
   }
@@ -148,8 +148,8 @@ Status Transaction::check_data_entries() const {
 
 Status Transaction::check_limits(const std::string& to_take_over) const {
   const bool has_folder = options_.layout == Layout::kPerTensor;
-  TargetNeeds needs{options_.files, model_names(options_)};
-  for (const std::string& model : model_names(options_)) {
+  TargetNeeds needs{options_.files, options_.models};
+  for (const std::string& model : options_.models) {
     needs.names.push_back(manifest_name(options_, model));
   }
   needs.folder = has_folder ? options_.data_dir : "";
@@ -179,7 +179,7 @@ Status Transaction::reserve_descriptors() {
 
 Status Transaction::write_manifests(std::span<const std::string> manifests,
                                     std::span<const ModelIdentity> models) {
-  const std::vector<std::string> names = model_names(options_);
+  const std::vector<std::string>& names = options_.models;
   models_.assign(models.begin(), models.end());
   for (std::size_t i = 0; i < names.size(); ++i) {
     TRY(write_manifest_of(names[i], manifests[i]));
@@ -205,7 +205,7 @@ Status Transaction::sync_staging() const {
 Result<Publication> Transaction::publication() const {
   const GenerationNames names = generation_names(options_).front();
   Publication publication{names.folder, names.data, options_.overwrite, data_entries(options_), {}};
-  const std::vector<std::string> models = model_names(options_);
+  const std::vector<std::string>& models = options_.models;
   for (std::size_t i = 0; i < models.size(); ++i) {
     PublishedModel& model = publication.models.emplace_back();
     model.name = models[i];
@@ -232,7 +232,7 @@ Status Transaction::publish() {
       "only some models of the set are in place; the next save into the folder puts the others in "
       "place",
       publish_models_after_first(what));
-  TRY_IN(options_.set.empty() ? "the new model is in place, but may not survive a power cut"
+  TRY_IN(options_.is_of_one() ? "the new model is in place, but may not survive a power cut"
                               : "the new models are in place, but may not survive a power cut",
          sync_folder(*out_, options_.sync));
   clear_up(what);

@@ -88,27 +88,20 @@ std::optional<Json> parse_line(std::string_view line) {
   return json ? std::optional(*std::move(json)) : std::nullopt;
 }
 
-std::optional<std::string> text_in(const Json& json, std::string_view name) {
-  const Json* const member = json.find(name);
-  const std::string* const text = member != nullptr ? member->string() : nullptr;
-  return text != nullptr ? std::optional(*text) : std::nullopt;
+// Empty if there is none.
+template <typename T>
+T value_in(const Json& json, std::string_view name) {
+  const T* const value = json.get<T>(name);
+  return value == nullptr ? T() : *value;
 }
 
-std::optional<std::uint64_t> number_in(const Json& json, std::string_view name) {
-  const Json* const member = json.find(name);
-  const std::uint64_t* const number = member != nullptr ? member->uint() : nullptr;
-  return number != nullptr ? std::optional(*number) : std::nullopt;
-}
-
-JsonArray list_in(const Json& json, std::string_view name) {
-  const Json* const member = json.find(name);
-  const JsonArray* const list = member != nullptr ? member->array() : nullptr;
-  return list != nullptr ? *list : JsonArray();
+std::string text_in(const Json& json, std::string_view name) {
+  return value_in<std::string>(json, name);
 }
 
 std::optional<ModelIdentity> identity_in(const Json& json) {
-  const auto bytes = number_in(json, "bytes");
-  const auto crc32 = hex_number(text_in(json, "crc32").value_or(""));
+  const auto* const bytes = json.get<std::uint64_t>("bytes");
+  const auto crc32 = hex_number(text_in(json, "crc32"));
   return bytes && crc32 ? std::optional(ModelIdentity{*bytes, *crc32}) : std::nullopt;
 }
 
@@ -117,8 +110,7 @@ std::optional<PublishedModel> model_in(const Json& json) {
   if (!identity) {
     return std::nullopt;
   }
-  PublishedModel model{text_in(json, "file").value_or(""), text_in(json, "manifest").value_or(""),
-                       *identity, std::nullopt};
+  PublishedModel model{text_in(json, "file"), text_in(json, "manifest"), *identity, std::nullopt};
   if (const Json* const replaced = json.find("replaces")) {
     model.replaced = identity_in(*replaced);
     return model.replaced ? std::optional(std::move(model)) : std::nullopt;
@@ -137,15 +129,13 @@ bool has_good_names(const Publication& publication) {
 
 std::optional<Publication> publication_in(const Json& json) {
   Publication publication;
-  publication.folder = text_in(json, "folder").value_or("");
-  publication.data_name = text_in(json, "data_name").value_or("");
-  const Json* const replace = json.find("replace");
-  const bool* const allowed = replace != nullptr ? std::get_if<bool>(&replace->value) : nullptr;
-  publication.overwrite = allowed != nullptr && *allowed ? Overwrite::kAllow : Overwrite::kRefuse;
-  for (const Json& entry : list_in(json, "data")) {
+  publication.folder = text_in(json, "folder");
+  publication.data_name = text_in(json, "data_name");
+  publication.overwrite = value_in<bool>(json, "replace") ? Overwrite::kAllow : Overwrite::kRefuse;
+  for (const Json& entry : value_in<JsonArray>(json, "data")) {
     publication.data.push_back(entry.string() != nullptr ? *entry.string() : std::string());
   }
-  for (const Json& entry : list_in(json, "models")) {
+  for (const Json& entry : value_in<JsonArray>(json, "models")) {
     auto model = model_in(entry);
     if (!model) {
       return std::nullopt;
@@ -156,8 +146,8 @@ std::optional<Publication> publication_in(const Json& json) {
 }
 
 void read_part(const Json& line, SaveRecord& record) {
-  const auto part = number_in(line, "part");
-  const auto crc32 = hex_number(text_in(line, "crc32").value_or(""));
+  const auto* const part = line.get<std::uint64_t>("part");
+  const auto crc32 = hex_number(text_in(line, "crc32"));
   if (part && crc32 && *part <= std::numeric_limits<std::uint32_t>::max()) {
     record.parts.emplace_back(static_cast<std::uint32_t>(*part), *crc32);
   }
@@ -185,14 +175,14 @@ Error of_another_version(const Directory& staging, std::string_view version) {
 Result<std::optional<SaveRecord>> parse_record(const Directory& staging, std::string_view text) {
   const auto first = take_line(text);
   const auto header = first ? parse_line(*first) : std::nullopt;
-  const auto version = header ? number_in(*header, "record") : std::nullopt;
-  if (!version) {
+  const auto* const version = header ? header->get<std::uint64_t>("record") : nullptr;
+  if (version == nullptr) {
     return std::nullopt;
   }
   if (*version != kRecordVersion) {
     return fail(of_another_version(staging, fmt::format("(record {})", *version)));
   }
-  SaveRecord record{text_in(*header, "job").value_or(""), {}, std::nullopt};
+  SaveRecord record{text_in(*header, "job"), {}, std::nullopt};
   while (const auto line = take_line(text)) {
     const auto json = parse_line(*line);
     const Json* const publish = json ? json->find("publish") : nullptr;

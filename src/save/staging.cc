@@ -16,12 +16,8 @@
 
 namespace onnx_external {
 
-std::vector<std::string> model_names(const TransactionOptions& options) {
-  return options.set.empty() ? std::vector<std::string>{options.model_name} : options.set;
-}
-
 bool has_manifest_in_folder(const TransactionOptions& options) {
-  return options.layout == Layout::kPerTensor && options.set.empty();
+  return options.layout == Layout::kPerTensor && options.is_of_one();
 }
 
 std::string manifest_name(const TransactionOptions& options, const std::string& model) {
@@ -44,7 +40,7 @@ std::vector<std::string> data_entries(const TransactionOptions& options) {
     return {options.data_dir};
   }
   std::vector<std::string> entries;
-  for (const std::string& model : model_names(options)) {
+  for (const std::string& model : options.models) {
     entries.push_back(manifest_name(options, model));
   }
   if (options.layout == Layout::kPerTensor) {
@@ -54,7 +50,7 @@ std::vector<std::string> data_entries(const TransactionOptions& options) {
     return entries;
   }
   for (const PlannedFile& file : options.files) {
-    if (file.name != options.model_name) {  // its rename is the commit
+    if (file.name != options.models.front()) {  // its rename is the commit
       entries.push_back(file.name);
     }
   }
@@ -63,9 +59,8 @@ std::vector<std::string> data_entries(const TransactionOptions& options) {
 
 std::vector<GenerationNames> generation_names(const TransactionOptions& options) {
   std::vector<GenerationNames> names;
-  for (std::string& model : model_names(options)) {
-    names.push_back(
-        {std::move(model), std::string(generation_base(options.data_dir)), options.data_name});
+  for (const std::string& model : options.models) {
+    names.push_back({model, std::string(generation_base(options.data_dir)), options.data_name});
   }
   return names;
 }

@@ -23,7 +23,7 @@ namespace onnx_external {
 using EntryNames = std::set<std::string, std::less<>>;  // in a folder
 
 struct TransactionOptions {
-  std::string model_name;  // of a set, empty
+  std::vector<std::string> models;  // their names; one or more
   std::string data_dir;
   Sync sync = Sync::kFiles;
   Overwrite overwrite = Overwrite::kRefuse;
@@ -35,16 +35,14 @@ struct TransactionOptions {
   // The name of the job (save/job_name.h); a staging folder with its record is taken over. Empty:
   // none is.
   std::string job = {};
-  std::string data_name = {};         // SavePlan::data_name
-  std::vector<std::string> set = {};  // the names of the models of a set; empty: a model alone
-};
+  std::string data_name = {};  // SavePlan::data_name
 
-// Of the set, or of the model alone.
-[[nodiscard]] std::vector<std::string> model_names(const TransactionOptions& options);
+  [[nodiscard]] bool is_of_one() const { return models.size() == 1; }
+};
 
 // The models of a set have their manifests beside them.
 [[nodiscard]] bool has_manifest_in_folder(const TransactionOptions& options);
-// `model`: one of model_names().
+// `model`: one of the models.
 [[nodiscard]] std::string manifest_name(const TransactionOptions& options,
                                         const std::string& model);
 // Relative to the output folder, and to the staging folder.
@@ -59,7 +57,7 @@ struct TransactionOptions {
 // finds by them what a killed one left.
 [[nodiscard]] std::vector<std::string> data_entries(const TransactionOptions& options);
 
-// Of each of model_names().
+// Of each model.
 [[nodiscard]] std::vector<GenerationNames> generation_names(const TransactionOptions& options);
 
 // Published folders get their mode from the umask.

@@ -118,7 +118,7 @@ std::uint64_t StreamedFiles::bytes(std::size_t file) const {
 }
 
 DataName StreamedFiles::data_name() const {
-  return data_name_of(transaction_.options().model_name, layout_.data_name);
+  return data_name_of(transaction_.options().models.front(), layout_.data_name);
 }
 
 Status StreamedFiles::finish(int threads, ProgressMeter& meter) {

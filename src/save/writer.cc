@@ -228,12 +228,11 @@ Result<PreparedOutput> prepare_output(const SavePlan& plan, const Checkpoint& ch
   // The record knows what one process has written.
   const bool resumes = options.resume == Resume::kYes && is_alone;
   SparseFiles sparse = is_alone ? find_sparse_files(plan, checkpoint) : SparseFiles();
-  TRY_ASSIGN(auto transaction,
-             Transaction::begin(
-                 out_dir, {plan.is_of_one() ? plan.models.front().name : std::string(),
-                           plan.data_dir, options.sync, options.overwrite, plan.layout, plan.files,
-                           sparse.hole_bytes, resumes ? job : std::string(), plan.data_name,
-                           plan.is_of_one() ? std::vector<std::string>() : names_of(plan)}));
+  TRY_ASSIGN(
+      auto transaction,
+      Transaction::begin(
+          out_dir, {names_of(plan), plan.data_dir, options.sync, options.overwrite, plan.layout,
+                    plan.files, sparse.hole_bytes, resumes ? job : std::string(), plan.data_name}));
   PreparedOutput output{std::move(transaction), WrittenParts(plan.parts.size()),
                         std::move(sparse.files)};
   TRY_ASSIGN(output.resumed, resumed_parts(plan, output.transaction, options, meter));

@@ -109,7 +109,7 @@ TEST_F(OtherModels, OfAFolderAreListedWithTheFilesOfEach) {
 TEST_F(OtherModels, LoseNoDataToAModelThatIsGivenItsName) {
   save(1, Layout::kSingle);
   const auto before = tree_of(out_);
-  TransactionOptions options{"model.data", "initializers.1", Sync::kNone, Overwrite::kAllow};
+  TransactionOptions options{{"model.data"}, "initializers.1", Sync::kNone, Overwrite::kAllow};
   EXPECT_THAT(Transaction::begin(out_, options),
               FailsWith(ErrorCode::kAlreadyExists, "has data of the model 'model.onnx'"));
   EXPECT_EQ(tree_of(out_), before);

@@ -49,7 +49,7 @@ Result<Transaction> begin(const fs::path& out, Overwrite overwrite = Overwrite::
   if (!data_dir) {
     return fail(data_dir.error());
   }
-  return Transaction::begin(out, {"model.onnx", *data_dir, sync, overwrite});
+  return Transaction::begin(out, {{"model.onnx"}, *data_dir, sync, overwrite});
 }
 
 void fill(Transaction& transaction, const std::string& model, const Names& files) {
@@ -60,7 +60,8 @@ void fill(Transaction& transaction, const std::string& model, const Names& files
     ASSERT_THAT(output->close(), IsOk());
   }
   const TransactionOptions& options = transaction.options();
-  ASSERT_THAT(write_file(transaction.staging(), options.model_name, model, options.sync), IsOk());
+  ASSERT_THAT(write_file(transaction.staging(), options.models.front(), model, options.sync),
+              IsOk());
   const std::string manifest = manifest_for(model, files);
   ASSERT_THAT(transaction.write_manifests({&manifest, 1}), IsOk());
 }
@@ -105,7 +106,7 @@ TEST(Transaction, RefusesToReplaceUnlessTold) {
   TempDir dir;
   dir.write("model.onnx", "old");
   EXPECT_THAT(begin(dir.path()), FailsWith(ErrorCode::kAlreadyExists, "model.onnx: exists"));
-  EXPECT_THAT(Transaction::begin(dir.path(), {"model.onnx", "data", Sync::kNone}),
+  EXPECT_THAT(Transaction::begin(dir.path(), {{"model.onnx"}, "data", Sync::kNone}),
               FailsWith(ErrorCode::kAlreadyExists, "--overwrite"));
   EXPECT_EQ(names_in(dir.path()), Names{"model.onnx"});
 }

@@ -19,7 +19,7 @@ APART = [{'checkpoint', 'onnx'}]  # these must not know each other
 # The floor of each public header: the lowest one that declares or uses what it holds.
 PUBLIC = {'result': 'base', 'progress': 'base', 'version': 'base',
           'dtype': 'tensor', 'tensor': 'tensor', 'recipe': 'tensor',
-          'checkpoint': 'checkpoint/container', 'loose_tensors': 'checkpoint', 'class_flattening': 'checkpoint/container', 'derived': 'checkpoint',
+          'checkpoint': 'checkpoint/container', 'provided_tensors': 'checkpoint', 'class_flattening': 'checkpoint/container', 'derived': 'checkpoint',
           'model': 'onnx', 'mapping': 'mapping', 'evidence': 'evidence', 'learn': 'evidence',
           'plan': 'save', 'writer': 'save', 'team': 'save', 'test_data': 'save',
           'cut': 'cut', 'verify': 'verify', 'save_external': 'jobs', 'onnx_external': 'jobs'}

@@ -83,7 +83,7 @@ enum class Compression : std::uint8_t { kNone, kDeflate };
 enum class ByteOrder : std::uint8_t { kLittle, kBig };
 
 // Where the bytes of a storage are. kMemory and kMade occur only for the tensors of
-// loose_tensors.h.
+// provided_tensors.h.
 enum class StorageKind : std::uint8_t {
   kFile,
   kMemory,  // in the caller's memory
@@ -215,8 +215,8 @@ class Checkpoint {
   // row-major tensor, whatever its form in the file. Uses at most kReadScratchBytes of memory
   // besides `out`; steps of 1 MiB or more are fastest. Thread-safe.
   // kIo; kCorrupt if the file has shrunk or an inflated record is damaged; kUnsupported for a
-  // tensor whose bytes are produced on demand (MadeBytes in loose_tensors.h), except while a save
-  // writes it. Requires: first + out.size() <= nbytes(tensor).
+  // tensor whose bytes are produced on demand (LazyBytes in provided_tensors.h), except while a
+  // save writes it. Requires: first + out.size() <= nbytes(tensor).
   [[nodiscard]] Status read(std::size_t tensor, std::uint64_t first,
                             std::span<std::byte> out) const;
   [[nodiscard]] Status read(const TensorView& view, std::uint64_t first,

@@ -56,7 +56,7 @@ inline constexpr std::size_t kMaxDerivedParts = 1'000'000;
 // does not exist; kAmbiguous for a name that exists already; kMismatch for shapes and element types
 // that do not fit each other or a recipe; kInvalidArgument for definitions that are nested too
 // deeply (as in a circle), too many parts, or an invalid definition; kUnsupported if the result
-// expands too far, and for keys whose bytes are produced on demand (MadeBytes).
+// expands too far, and for keys whose bytes are produced on demand (LazyBytes).
 [[nodiscard]] Status add_derived_tensors(Checkpoint& checkpoint,
                                          std::span<const DerivedTensor> derived,
                                          std::uint64_t max_expand = OpenOptions{}.max_expand);

@@ -38,7 +38,7 @@ enum class DType : std::uint8_t {
   kFloat4E2M1FnX2,  // one byte holds two values, the first in the low nibble; shapes count bytes
 
   // ONNX's sub-byte types, packed as in ONNX: the first value in the lowest bits, no gap between
-  // rows. Shapes count values. Only tensors of loose_tensors.h have these types.
+  // rows. Shapes count values. Only tensors of provided_tensors.h have these types.
   kInt4,
   kUInt4,
   kFloat4E2M1,

@@ -31,7 +31,7 @@ enum class Layout : std::uint8_t {
 
 // What happens to tensors whose data is inside the loaded model. The rule for what stays inline
 // (kMaxInlineIntegerBytes, strings, scales of Resize) holds for them, too.
-enum class GivenTensors : std::uint8_t {
+enum class ExistingData : std::uint8_t {
   kStay,
   kMove,  // initializers, including sparse ones, go where the layout says (with kLink they stay)
   kMoveAndAttributes,  // attributes of nodes move, too
@@ -153,7 +153,7 @@ struct PlanOptions {
   // The alignment of every tensor, a power of two. For kSingle and kShards.
   std::optional<std::uint64_t> alignment = {};
   Dedup dedup = Dedup::kStorage;
-  GivenTensors given = GivenTensors::kStay;
+  ExistingData existing_data = ExistingData::kStay;
   // Tensors of fewer bytes are stored in the model; at most kMaxInlineBelow.
   std::uint64_t inline_below = 0;
   // Floating-point tensors of the checkpoint are converted to this type (see can_cast_to()); a slot

@@ -146,10 +146,10 @@ struct VerifyOptions {
 
 // The source of the claim that an initializer must equal a checkpoint tensor. The manifest is
 // itself being verified, so it is only a hint; the report counts the tensors that rest on it alone.
-// kGiven: the tensor's data came with the loaded model, not from the checkpoint
+// kModel: the tensor's data came with the loaded model, not from the checkpoint
 // (PlannedTensor::given). Its element type and shape may differ from the model's, if it has as many
 // bytes.
-enum class ExpectedBy : std::uint8_t { kMapping, kManifest, kGiven };
+enum class ExpectedBy : std::uint8_t { kMapping, kManifest, kModel };
 
 // One initializer and the checkpoint tensor that it must equal.
 struct ExpectedTensor {
@@ -198,8 +198,8 @@ struct ModelToVerify {
 // spares making again what was rearranged or converted while it was written
 // (Compare::kRecordedCrc); empty: it is made again. What was rearranged from memory is made again
 // in any case, since the memory may have changed. Tensors that the caller's function makes
-// (loose_tensors.h) cannot be compared without `part_crcs` and StagedSave::inline_crcs(). `member`:
-// of a set, the place of the model in SavePlan::models.
+// (provided_tensors.h) cannot be compared without `part_crcs` and StagedSave::inline_crcs().
+// `member`: of a set, the place of the model in SavePlan::models.
 [[nodiscard]] std::vector<ExpectedTensor> expected_tensors(
     const SavePlan& plan, const Model& model, const Checkpoint& checkpoint,
     std::span<const std::uint32_t> part_crcs = {},

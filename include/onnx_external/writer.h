@@ -26,7 +26,7 @@
 
 namespace onnx_external {
 
-struct LooseTensor;  // loose_tensors.h
+struct ProvidedTensor;  // provided_tensors.h
 
 // kOn: what was written is read back before it is published.
 enum class Verification : std::uint8_t { kOff, kOn };
@@ -187,10 +187,10 @@ class ExternalDataWriter {
                                               std::span<const std::int64_t> shape,
                                               std::span<const std::byte> bytes);
 
-  // The same for a tensor of any source and strides (loose_tensors.h), which is not used any more
-  // when this returns. What is made is made in this thread. A strided one takes up to 18 MiB.
+  // The same for a tensor of any source and strides (provided_tensors.h), which is not used any
+  // more when this returns. What is made is made in this thread. A strided one takes up to 18 MiB.
   // Errors also as for checkpoint_of().
-  [[nodiscard]] Result<onnx::TensorProto> add(LooseTensor tensor);
+  [[nodiscard]] Result<onnx::TensorProto> add(ProvidedTensor tensor);
 
   // Verifies what was written, writes the model and its manifest, then publishes. No add() may run
   // at the same time or later. kInvalidArgument if a tensor that was added is not an initializer of
@@ -231,7 +231,7 @@ class Writer {
   // As ExternalDataWriter::add(). Thread-safe.
   [[nodiscard]] Status add(std::string_view name, DType dtype, std::span<const std::int64_t> shape,
                            std::span<const std::byte> bytes);
-  [[nodiscard]] Status add(LooseTensor tensor);
+  [[nodiscard]] Status add(ProvidedTensor tensor);
 
   // As ExternalDataWriter::finish(), once each tensor that was added is an initializer of the main
   // graph: one of its name, without data, is filled, and those that the graph lacks are appended in

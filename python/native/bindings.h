@@ -9,7 +9,7 @@ void bind_checkpoint(nanobind::module_& module);
 void bind_classes(nanobind::module_& module);
 void bind_cut(nanobind::module_& module);
 void bind_jobs(nanobind::module_& module);
-void bind_loose(nanobind::module_& module);
+void bind_provided(nanobind::module_& module);
 void bind_mapped(nanobind::module_& module);
 void bind_writer(nanobind::module_& module);
 

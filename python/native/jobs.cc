@@ -21,8 +21,8 @@
 #include "jobs/save_job.h"
 #include "native/bindings.h"
 #include "native/errors.h"
-#include "native/loose.h"
 #include "native/options.h"
+#include "native/provided.h"
 #include "native/sources.h"
 #include "native/work.h"
 #include "onnx_external/save_external.h"
@@ -76,28 +76,28 @@ Result<Checkpoint> open_others(Sources& others, OpenOptions options) {
 }
 
 // One graph of the caller: a file, or the bytes of a ModelProto.
-struct GivenGraph {
+struct GraphArgument {
   std::string name;
   std::variant<fs::path, nb::bytes> model;
   fs::path source_dir;  // empty: the model's own folder
 };
 
 // What a save works on. Data in memory is in one list for all graphs.
-struct GivenInputs {
-  std::vector<GivenGraph> graphs;
-  std::vector<LooseTensor> tensors;
+struct SaveArguments {
+  std::vector<GraphArgument> graphs;
+  std::vector<ProvidedTensor> tensors;
   Sources weights;
   Sources extra;
   Sources old;  // for learn_map
 };
 
 // Of (name, model, base_dir or None).
-std::vector<GivenGraph> given_graphs(nb::handle list) {
-  std::vector<GivenGraph> graphs;
+std::vector<GraphArgument> graph_arguments(nb::handle list) {
+  std::vector<GraphArgument> graphs;
   for (const nb::handle item : list) {
     const auto [name, model, base_dir] =
         nb::cast<std::tuple<std::string, nb::object, nb::object>>(item);
-    GivenGraph graph{name, {}, base_dir.is_none() ? fs::path() : path_of(base_dir)};
+    GraphArgument graph{name, {}, base_dir.is_none() ? fs::path() : path_of(base_dir)};
     if (nb::isinstance<nb::bytes>(model)) {
       graph.model = nb::cast<nb::bytes>(model);
     } else {
@@ -109,7 +109,7 @@ std::vector<GivenGraph> given_graphs(nb::handle list) {
 }
 
 // Without the GIL.
-Result<Model> load_model(const GivenGraph& graph) {
+Result<Model> load_model(const GraphArgument& graph) {
   if (const auto* const bytes = std::get_if<nb::bytes>(&graph.model)) {
     TRY_ASSIGN(auto proto, parse_model(*bytes));
     return Model::from_proto(std::move(proto), or_current(graph.source_dir));
@@ -122,13 +122,13 @@ Result<Model> load_model(const GivenGraph& graph) {
 }
 
 // Opens what is given; models and weights at the same time, because they are independent.
-Status open_inputs(GivenInputs& inputs, const OpenOptions& options, std::vector<Model>& models,
+Status open_inputs(SaveArguments& inputs, const OpenOptions& options, std::vector<Model>& models,
                    std::optional<Checkpoint>& checkpoint) {
   enum Input { kModels, kWeights, kInputs };
   return parallel_for(inputs.weights.empty() ? kWeights : kInputs, thread_count(options.threads),
                       [&](std::size_t input, int) -> Status {
                         if (input == kModels) {
-                          for (const GivenGraph& graph : inputs.graphs) {
+                          for (const GraphArgument& graph : inputs.graphs) {
                             TRY_ASSIGN(auto model, load_model(graph));
                             models.push_back(std::move(model));
                           }
@@ -139,7 +139,8 @@ Status open_inputs(GivenInputs& inputs, const OpenOptions& options, std::vector<
                       });
 }
 
-Result<SaveReport> save_models(GivenInputs& inputs, const SaveTarget& target, SaveOptions options) {
+Result<SaveReport> save_models(SaveArguments& inputs, const SaveTarget& target,
+                               SaveOptions options) {
   // Compressed records are inflated beside the output, because /tmp may be small or memory.
   options.open.scratch_dir = nearest_existing_folder(target.folder);
   std::optional<Checkpoint> old;
@@ -174,9 +175,9 @@ std::string save(nb::object graphs, nb::object tensors, nb::object weights, nb::
   const nb::object old = keywords.take("learn_map");
   SaveOptions options = save_options(keywords);
   keywords.expect_empty();
-  GivenInputs inputs{given_graphs(graphs), loose_tensors(tensors, failure),
-                     Sources(weights, failure), Sources(extra, failure),
-                     Sources(old.is_valid() ? old : nb::none(), failure)};
+  SaveArguments inputs{graph_arguments(graphs), provided_tensors(tensors, failure),
+                       Sources(weights, failure), Sources(extra, failure),
+                       Sources(old.is_valid() ? old : nb::none(), failure)};
   if (inputs.graphs.size() == 1) {
     set_data_name(options, inputs.graphs.front().name);
   }

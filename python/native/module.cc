@@ -11,7 +11,7 @@ NB_MODULE(_core, module) {
   onnx_external::python::bind_classes(module);
   onnx_external::python::bind_cut(module);
   onnx_external::python::bind_jobs(module);
-  onnx_external::python::bind_loose(module);
+  onnx_external::python::bind_provided(module);
   onnx_external::python::bind_mapped(module);
   onnx_external::python::bind_writer(module);
 }

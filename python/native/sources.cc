@@ -21,7 +21,7 @@ Sources::Sources(nb::handle given, const std::shared_ptr<MakeFailure>& failure) 
   for (const nb::handle part : given) {
     const Checkpoint* open = nullptr;
     if (nb::isinstance<nb::list>(part)) {
-      parts_.emplace_back(loose_tensors(part, failure));
+      parts_.emplace_back(provided_tensors(part, failure));
     } else if (nb::isinstance<nb::tuple>(part)) {
       parts_.emplace_back(selection_of(nb::cast<nb::tuple>(part)));
     } else if (nb::try_cast(part, open)) {
@@ -53,7 +53,7 @@ Sources::Selection Sources::selection_of(const nb::tuple& given) {
 }
 
 Result<Checkpoint> Sources::open_part(Part& part, const OpenOptions& options) {
-  if (auto* tensors = std::get_if<std::vector<LooseTensor>>(&part)) {
+  if (auto* tensors = std::get_if<std::vector<ProvidedTensor>>(&part)) {
     return checkpoint_of(std::move(*tensors));
   }
   if (const auto* selection = std::get_if<Selection>(&part)) {

@@ -17,8 +17,8 @@
 #include "base/try.h"
 #include "native/bindings.h"
 #include "native/errors.h"
-#include "native/loose.h"
 #include "native/options.h"
+#include "native/provided.h"
 #include "native/work.h"
 
 namespace nb = nanobind;
@@ -124,15 +124,15 @@ class Writer {
   void add(nb::list tensors) {
     check_free();
     const auto failure = std::make_shared<MakeFailure>(this);
-    std::vector<LooseTensor> loose = loose_tensors(tensors, failure);
+    std::vector<ProvidedTensor> provided = provided_tensors(tensors, failure);
     std::optional<Result<onnx::TensorProto>> result;
     check_open();
     const auto work = [&, writer = writer_](const ProgressFn& report) {
       adding = &report;
-      result.emplace(writer->add(std::move(loose.front())));
+      result.emplace(writer->add(std::move(provided.front())));
       adding = nullptr;
     };
-    const auto nbytes = contiguous_nbytes(loose.front().info.dtype, loose.front().info.shape);
+    const auto nbytes = contiguous_nbytes(provided.front().info.dtype, provided.front().info.shape);
     if (nbytes && *nbytes < kResponsiveBytes) {
       nb::gil_scoped_release released;
       work({});

@@ -171,7 +171,7 @@ Result<MemoryRuns::Held> CheckpointAccess::hold(const Checkpoint& checkpoint,
              : MemoryRuns::Held();
 }
 
-void CheckpointAccess::append_given(Checkpoint& checkpoint, const Checkpoint& others) {
+void CheckpointAccess::append_existing(Checkpoint& checkpoint, const Checkpoint& others) {
   Contents& contents = *checkpoint.contents_;
   contents.given += others.tensors().size();
   append_contents(contents.all, others.contents_->all);
@@ -179,7 +179,7 @@ void CheckpointAccess::append_given(Checkpoint& checkpoint, const Checkpoint& ot
   contents.files.insert(contents.files.end(), others.files().begin(), others.files().end());
 }
 
-std::size_t CheckpointAccess::first_given(const Checkpoint& checkpoint) {
+std::size_t CheckpointAccess::first_existing(const Checkpoint& checkpoint) {
   return checkpoint.tensors().size() - checkpoint.contents_->given;
 }
 
@@ -190,7 +190,7 @@ Result<std::size_t> CheckpointAccess::given_tensor(const Checkpoint& checkpoint,
                 fmt::format("it refers to tensor {} in memory, but {} are given", number,
                             checkpoint.contents_->given));
   }
-  return first_given(checkpoint) + static_cast<std::size_t>(number);
+  return first_existing(checkpoint) + static_cast<std::size_t>(number);
 }
 
 const std::vector<std::shared_ptr<const SourceFile>>& CheckpointAccess::files(

@@ -211,9 +211,9 @@ void for_each_tensor(const Model& model, const ValueGraph& graph, const CutSelec
       }
     }
   }
-  for (const auto& loose : ModelAccess::loose_attributes(model)) {
-    if (content.functions[static_cast<std::size_t>(loose->function)]) {
-      visit_tensors(loose->proto, visit);
+  for (const auto& detached : ModelAccess::detached_attributes(model)) {
+    if (content.functions[static_cast<std::size_t>(detached->function)]) {
+      visit_tensors(detached->proto, visit);
     }
   }
 }

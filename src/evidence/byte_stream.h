@@ -18,7 +18,7 @@ struct ByteStream {
   std::uint64_t nbytes = 0;
   // Fills `out` with the next bytes. All sizes but the last must be multiples of 16.
   std::function<Status(std::span<std::byte> out)> next = {};
-  // The bytes are produced on demand (MadeBytes in loose_tensors.h). They are in memory from the
+  // The bytes are produced on demand (LazyBytes in provided_tensors.h). They are in memory from the
   // first step to the last one, and a thread may have only one such stream open at a time.
   bool is_made = false;
 };

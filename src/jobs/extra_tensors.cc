@@ -11,7 +11,7 @@ namespace onnx_external {
 namespace {
 
 // Initializers of the model keep their data, unless an extra tensor has their name.
-void keep_given(const GraphFacts& graph, const NameSet& extra, MappingOptions& mapping) {
+void keep_existing(const GraphFacts& graph, const NameSet& extra, MappingOptions& mapping) {
   for (const Slot& slot : graph.slots) {
     if (slot.has_data && !extra.contains(slot.name)) {
       mapping.keep.push_back(slot.name);
@@ -40,11 +40,11 @@ Result<Checkpoint> with_extra(std::span<const Model> models, const Checkpoint* c
     parts.insert(parts.begin(), checkpoint);
   } else {
     for (const Model& model : models) {
-      keep_given(model.facts(), names, options.mapping);
+      keep_existing(model.facts(), names, options.mapping);
     }
     options.mapping.keeps_rest = true;
-    if (options.plan.given == GivenTensors::kStay) {
-      options.plan.given = GivenTensors::kMove;
+    if (options.plan.existing_data == ExistingData::kStay) {
+      options.plan.existing_data = ExistingData::kMove;
     }
   }
   OpenOptions join = options.open;

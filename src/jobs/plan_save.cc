@@ -6,7 +6,7 @@
 #include "onnx_external/save_external.h"
 #include "save/completeness.h"
 #include "save/equal_bytes.h"
-#include "save/given_bytes.h"
+#include "save/expansion_check.h"
 #include "save/link.h"
 #include "save/make_plan.h"
 #include "save/option_rules.h"
@@ -36,7 +36,7 @@ Status check_made_tensors(const SavePlan& plan, const Checkpoint& checkpoint) {
 Result<SavePlan> complete(SavePlan plan, const SourceModels& models, const Checkpoint& checkpoint,
                           const std::filesystem::path& folder, const PlanOptions& options,
                           const WriteOptions& write) {
-  TRY(check_given_bytes(plan, models, options.max_expand));
+  TRY(check_expansion(plan, models, options.max_expand));
   if (options.layout == Layout::kLink) {
     TRY_ASSIGN(plan, link_files(std::move(plan), models, checkpoint, folder));
   }

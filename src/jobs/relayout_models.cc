@@ -88,8 +88,8 @@ bool makes_any(const Checkpoint& checkpoint) {
 
 void complete_options(SaveJob& job) {
   PlanOptions& plan = job.options.plan;
-  if (plan.given == GivenTensors::kStay) {
-    plan.given = GivenTensors::kMove;
+  if (plan.existing_data == ExistingData::kStay) {
+    plan.existing_data = ExistingData::kMove;
   }
   if (!job.is_of_one() && plan.dedup == Dedup::kStorage && plan.layout != Layout::kLink &&
       !makes_any(*job.checkpoint)) {

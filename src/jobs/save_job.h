@@ -11,10 +11,10 @@
 #include <vector>
 
 #include "onnx_external/checkpoint.h"
-#include "onnx_external/loose_tensors.h"
 #include "onnx_external/mapping.h"
 #include "onnx_external/model.h"
 #include "onnx_external/plan.h"
+#include "onnx_external/provided_tensors.h"
 #include "onnx_external/result.h"
 #include "onnx_external/save_external.h"
 #include "onnx_external/test_data.h"
@@ -53,7 +53,7 @@ struct SaveInputs {
   // Data of graphs in memory: entries of kInMemoryLocation (onnx/model_access.h) refer to it by its
   // index. Bytes and element type must agree, but kUInt8 stands for any type; the shape is the
   // graph's. Names serve messages only and may be empty.
-  std::vector<LooseTensor> tensors = {};
+  std::vector<ProvidedTensor> tensors = {};
 };
 
 // Checks the options and that the target is free, so that a save fails before anything is read,

@@ -13,7 +13,7 @@
 #include "base/parallel.h"
 #include "base/text.h"
 #include "base/try.h"
-#include "checkpoint/loose_checkpoint.h"
+#include "checkpoint/provided_checkpoint.h"
 #include "checkpoint/storage/checkpoint_access.h"
 #include "jobs/save_job.h"
 #include "onnx/model_access.h"
@@ -152,7 +152,7 @@ Status check_tensor(const ExternalTensor& entry, const TensorView& tensor) {
 }
 
 // Puts the data of models in memory behind the keys.
-Status add_data_in_memory(SaveJob& job, std::vector<LooseTensor> tensors) {
+Status add_data_in_memory(SaveJob& job, std::vector<ProvidedTensor> tensors) {
   for (const Model& model : job.models) {
     for (const ExternalTensor& entry : model.external_tensors()) {
       if (is_in_memory(model, entry) && entry.offset < tensors.size() &&
@@ -161,8 +161,8 @@ Status add_data_in_memory(SaveJob& job, std::vector<LooseTensor> tensors) {
       }
     }
   }
-  TRY_ASSIGN(const auto given, loose_checkpoint(std::move(tensors), {}, LooseNames::kAny));
-  CheckpointAccess::append_given(*job.checkpoint, given);
+  TRY_ASSIGN(const auto given, provided_checkpoint(std::move(tensors), {}, ProvidedNames::kAny));
+  CheckpointAccess::append_existing(*job.checkpoint, given);
   for (const Model& model : job.models) {
     for (const ExternalTensor& entry : model.external_tensors()) {
       if (is_in_memory(model, entry)) {

@@ -10,7 +10,7 @@ namespace onnx_external {
 Result<MappingKeys> mapping_keys(const Checkpoint& checkpoint) {
   MappingKeys result;
   result.tied_names = checkpoint.tied_names();
-  const std::size_t count = CheckpointAccess::first_given(checkpoint);
+  const std::size_t count = CheckpointAccess::first_existing(checkpoint);
   result.keys.reserve(count);
   BytesIds ids(checkpoint.storages());
   for (std::size_t i = 0; i < count; ++i) {

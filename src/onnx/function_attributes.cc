@@ -31,16 +31,16 @@ Result<std::vector<FunctionAttribute>> attributes_of(const Function& function, i
         continue;
       }
       const google::protobuf::LogSilencer quiet;
-      auto loose = std::make_shared<LooseAttribute>();
-      loose->function = number;
-      loose->index = index++;
-      if (!loose->proto.ParseFromString(field.length_delimited())) {
+      auto detached = std::make_shared<DetachedAttribute>();
+      detached->function = number;
+      detached->index = index++;
+      if (!detached->proto.ParseFromString(field.length_delimited())) {
         return fail(ErrorCode::kCorrupt, "function " + quote(function.name()) +
                                              ": its attribute_proto is no attribute, or is nested "
                                              "too deeply");
       }
-      if (may_hold_tensors(loose->proto)) {
-        attributes.push_back({&loose->proto, loose});
+      if (may_hold_tensors(detached->proto)) {
+        attributes.push_back({&detached->proto, detached});
       }
     }
   }

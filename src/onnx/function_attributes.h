@@ -17,15 +17,15 @@ namespace onnx_external {
 inline constexpr int kAttributeProtoField = 11;  // of FunctionProto
 
 // A message that was parsed from the bytes of an unknown field, so the ModelProto does not own it.
-struct LooseAttribute {
+struct DetachedAttribute {
   onnx::AttributeProto proto;
   int function = 0;  // index into ModelProto.functions
   int index = 0;     // among the attributes of the function
 };
 
 struct FunctionAttribute {
-  const onnx::AttributeProto* proto = nullptr;  // of the model, or of `loose`
-  std::shared_ptr<LooseAttribute> loose;        // null: the classes know the field
+  const onnx::AttributeProto* proto = nullptr;  // of the model, or of `detached`
+  std::shared_ptr<DetachedAttribute> detached;  // null: the classes know the field
 };
 
 // Returns the attributes of one function that may hold tensors, in their order. kCorrupt if their

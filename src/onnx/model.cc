@@ -50,7 +50,7 @@ std::optional<InlineTensor> inline_tensor(const ListedTensor& tensor) {
 
 }  // namespace
 
-// The lists point to messages in `proto` and in `loose`, which do not move.
+// The lists point to messages in `proto` and in `detached`, which do not move.
 struct Model::Parts {
   std::shared_ptr<const onnx::ModelProto> proto;
   std::shared_ptr<const CutTensors> cuts;
@@ -59,7 +59,7 @@ struct Model::Parts {
   std::vector<const onnx::TensorProto*> external_protos;  // same index as `external`
   std::vector<InlineTensor> inside;
   std::vector<const onnx::TensorProto*> inside_protos;
-  std::vector<std::shared_ptr<const LooseAttribute>> loose;
+  std::vector<std::shared_ptr<const DetachedAttribute>> detached;
   std::vector<OpenPlace> open;
 
   static Result<std::shared_ptr<const Parts>> of(std::shared_ptr<const onnx::ModelProto> proto,
@@ -89,8 +89,8 @@ struct Model::Parts {
 
   Status add(const ListedTensor& tensor) {
     TRY_IN(text_of(tensor), element_count(dims_of(*tensor.proto)));
-    if (tensor.loose && (loose.empty() || loose.back() != tensor.loose)) {
-      loose.push_back(tensor.loose);
+    if (tensor.detached && (detached.empty() || detached.back() != tensor.detached)) {
+      detached.push_back(tensor.detached);
     }
     if (is_external(*tensor.proto)) {
       TRY_ASSIGN_IN(text_of(tensor), auto found, read_external_tensor(*tensor.proto));
@@ -155,9 +155,9 @@ const CutTensors& ModelAccess::cuts(const Model& model) {
   return *model.parts_->cuts;
 }
 
-std::span<const std::shared_ptr<const LooseAttribute>> ModelAccess::loose_attributes(
+std::span<const std::shared_ptr<const DetachedAttribute>> ModelAccess::detached_attributes(
     const Model& model) {
-  return model.parts_->loose;
+  return model.parts_->detached;
 }
 
 std::span<const OpenPlace> ModelAccess::open_places(const Model& model) {

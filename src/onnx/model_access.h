@@ -35,8 +35,8 @@ struct ModelAccess {
   [[nodiscard]] static const CutTensors& cuts(const Model& model);
 
   // Only those that hold tensors.
-  [[nodiscard]] static std::span<const std::shared_ptr<const LooseAttribute>> loose_attributes(
-      const Model& model);
+  [[nodiscard]] static std::span<const std::shared_ptr<const DetachedAttribute>>
+  detached_attributes(const Model& model);
 
   // Names and tensors without a value that are not slots (open_places.h).
   [[nodiscard]] static std::span<const OpenPlace> open_places(const Model& model);

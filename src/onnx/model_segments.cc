@@ -131,7 +131,7 @@ constexpr bool kIsWhole =
 
 // Attributes that were parsed from unknown fields, by their function and which of its attributes
 // they are.
-using LooseAttributes =
+using DetachedAttributes =
     std::map<std::pair<const onnx::FunctionProto*, int>, const onnx::AttributeProto*>;
 
 // Copies what protobuf writes for a message, with the edits in the place of what they change. The
@@ -140,10 +140,10 @@ using LooseAttributes =
 class EditedCopy {
  public:
   // `text`: what protobuf writes for the message.
-  EditedCopy(const CutTensors& cuts, const LooseAttributes& loose, ModelEdits& edits,
+  EditedCopy(const CutTensors& cuts, const DetachedAttributes& detached, ModelEdits& edits,
              std::string_view text, ModelText& out)
       : cuts_(cuts),
-        loose_(loose),
+        detached_(detached),
         edits_(edits),
         text_(text),
         input_(text),
@@ -196,7 +196,7 @@ class EditedCopy {
       if (tag.field < seen.size()) {
         const int i = seen[tag.field]++;
         visit_child(message, tag.field, i, [&](const auto& child) { copy_child(child, field); });
-        copy_loose(message, i, field);
+        copy_provided(message, i, field);
       }
       reader_.enter(field.end, end);
     }
@@ -253,10 +253,10 @@ class EditedCopy {
   }
 
   template <typename Message>
-  void copy_loose(const Message& message, int i, const Place& place) {
+  void copy_provided(const Message& message, int i, const Place& place) {
     if constexpr (std::is_same_v<Message, onnx::FunctionProto>) {
       if (place.field == kAttributeProtoField) {
-        if (const auto found = loose_.find({&message, i}); found != loose_.end()) {
+        if (const auto found = detached_.find({&message, i}); found != detached_.end()) {
           replace(*found->second, place);
         }
       }
@@ -299,7 +299,7 @@ class EditedCopy {
   }
 
   const CutTensors& cuts_;
-  const LooseAttributes& loose_;
+  const DetachedAttributes& detached_;
   ModelEdits& edits_;
   std::string_view text_;
   WireInput input_;
@@ -310,18 +310,18 @@ class EditedCopy {
   ModelText& out_;
 };
 
-// Turns each loose attribute that holds an edit into an edit of its own.
-Result<LooseAttributes> edit_loose_attributes(const Model& model, ModelEdits& edits) {
-  LooseAttributes edited;
-  for (const auto& loose : ModelAccess::loose_attributes(model)) {
-    const std::string text = loose->proto.SerializePartialAsString();
+// Turns each detached attribute that holds an edit into an edit of its own.
+Result<DetachedAttributes> edit_detached_attributes(const Model& model, ModelEdits& edits) {
+  DetachedAttributes edited;
+  for (const auto& detached : ModelAccess::detached_attributes(model)) {
+    const std::string text = detached->proto.SerializePartialAsString();
     ModelText out;
     EditedCopy copy(ModelAccess::cuts(model), edited, edits, text, out);
-    TRY(copy.copy(loose->proto));
+    TRY(copy.copy(detached->proto));
     if (copy.changed()) {
-      edits.replaced.insert_or_assign(&loose->proto, std::move(out));
-      edited.emplace(std::pair(&model.proto().functions(loose->function), loose->index),
-                     &loose->proto);
+      edits.replaced.insert_or_assign(&detached->proto, std::move(out));
+      edited.emplace(std::pair(&model.proto().functions(detached->function), detached->index),
+                     &detached->proto);
     }
   }
   return edited;
@@ -334,11 +334,11 @@ Result<ModelSegments> model_segments(const Model& model, ModelEdits edits) {
   if (const std::uint64_t bytes = proto.ByteSizeLong(); bytes > kMaxMessageBytes) {
     return message_too_large(bytes);
   }
-  TRY_ASSIGN(const auto loose, edit_loose_attributes(model, edits));
+  TRY_ASSIGN(const auto detached, edit_detached_attributes(model, edits));
   const std::string text = proto.SerializePartialAsString();
   ModelText out;
   out.reserve(text.size() + edits.text_bytes());
-  TRY(EditedCopy(ModelAccess::cuts(model), loose, edits, text, out).copy(proto));
+  TRY(EditedCopy(ModelAccess::cuts(model), detached, edits, text, out).copy(proto));
   return out.bytes() > kMaxMessageBytes ? message_too_large(out.bytes())
                                         : Result<ModelSegments>(std::move(out).take());
 }

@@ -16,9 +16,9 @@ namespace onnx_external {
 // A byte range of a model file.
 struct ModelSegment {
   enum class From : std::uint8_t {
-    kText,      // ModelSegments::text, from `offset` on
-    kGiven,     // the file that the model was loaded from, from `offset` on
-    kDeferred,  // the caller writes them; `number` is the caller's
+    kText,       // ModelSegments::text, from `offset` on
+    kModelFile,  // the file that the model was loaded from, from `offset` on
+    kDeferred,   // the caller writes them; `number` is the caller's
   };
   From from = From::kText;
   std::uint32_t number = 0;

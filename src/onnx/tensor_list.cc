@@ -59,10 +59,10 @@ class TensorLister {
     const onnx::FunctionProto& function = model.functions(number);
     TRY_ASSIGN(const auto attributes, function_attributes(model, number));
     for (const FunctionAttribute& attribute : attributes) {
-      loose_ = attribute.loose;
+      detached_ = attribute.detached;
       visit_attribute(*attribute.proto, function.domain() + "::" + function.name(), 0);
     }
-    loose_.reset();
+    detached_.reset();
     visit_nodes(function.node(), 0);
     return {};
   }
@@ -113,7 +113,7 @@ class TensorLister {
 
   void add(const onnx::TensorProto& proto, ListedTensor tensor) {
     tensor.proto = &proto;
-    tensor.loose = loose_;
+    tensor.detached = detached_;
     tensor.in_training = in_training_;
     if (has_functions_ && tensor.graph == 0 && tensor.place == TensorPlace::kAttribute) {
       tell_apart(tensor.name);
@@ -133,7 +133,7 @@ class TensorLister {
   OwnedNameMap<std::size_t> seen_;
   bool has_functions_ = false;
   bool in_training_ = false;
-  std::shared_ptr<LooseAttribute> loose_;  // the one that is being visited, if any
+  std::shared_ptr<DetachedAttribute> detached_;  // the one that is being visited, if any
   std::uint32_t graphs_ = 0;
   std::size_t depth_ = 0;
   bool too_deep_ = false;

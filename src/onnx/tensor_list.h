@@ -14,7 +14,7 @@
 
 namespace onnx_external {
 
-// A tensor of a model. Points into the ModelProto, which must outlive it, or into `loose`.
+// A tensor of a model. Points into the ModelProto, which must outlive it, or into `detached`.
 struct ListedTensor {
   const onnx::TensorProto* proto = nullptr;
   TensorPlace place = TensorPlace::kInitializer;
@@ -26,8 +26,8 @@ struct ListedTensor {
   // functions use the same names inside.
   std::string name;
   std::string value;  // what nodes see: the initializer's name, or the first output of the node
-  std::shared_ptr<LooseAttribute> loose = {};  // owns the tensor if the ModelProto does not
-  bool in_training = false;                    // in ModelProto.training_info
+  std::shared_ptr<DetachedAttribute> detached = {};  // owns the tensor if the ModelProto does not
+  bool in_training = false;                          // in ModelProto.training_info
 
   [[nodiscard]] bool is_initializer() const { return place == TensorPlace::kInitializer; }
 };

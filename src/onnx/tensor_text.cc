@@ -43,7 +43,7 @@ void append_tensor(BareTensor& bare, const TensorData& data, ModelText& out) {
 void append_tensor(const BareTensor& bare, std::span<const WireSegment> data, ModelText& out) {
   append_message(bare.head, out);
   for (const WireSegment& segment : data) {
-    out.add_gap({ModelSegment::From::kGiven, 0, segment.begin, segment.end - segment.begin});
+    out.add_gap({ModelSegment::From::kModelFile, 0, segment.begin, segment.end - segment.begin});
   }
   append_message(bare.tail, out);
 }

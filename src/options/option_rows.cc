@@ -258,7 +258,7 @@ constexpr OptionRow kRows[] = {
      }},
     {"attributes", "", K::kFlag, G::kOutput, kSaveExternal, true,
      "without CHECKPOINT: tensors in attributes of nodes get the layout, too",
-     [](O& o, Text) { return set(o.save.plan.given, GivenTensors::kMoveAndAttributes); }},
+     [](O& o, Text) { return set(o.save.plan.existing_data, ExistingData::kMoveAndAttributes); }},
     {"dtype", "TYPE", K::kText, G::kOutput, kSaveExternal, true,
      "convert floats: slot: a key of another float type to the type of its\n"
      "slot; float32, float16, bfloat16, float64: all, unless the graph states\n"

@@ -69,7 +69,7 @@ class StepPlanner {
                                    job_.options.checksum == Checksum::kNone);
   }
 
-  // MadeBytes are not split, because only the thread that holds them can copy them.
+  // LazyBytes are not split, because only the thread that holds them can copy them.
   bool is_made(std::uint32_t part) const {
     const PlannedTensor& tensor = job_.plan.tensors[job_.plan.parts[part].source_tensor];
     return kind_of_source(job_.checkpoint, tensor) == StorageKind::kMade;

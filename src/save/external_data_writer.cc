@@ -16,7 +16,7 @@
 #include "checkpoint/storage/checkpoint_access.h"
 #include "onnx/external_data.h"
 #include "onnx/model_access.h"
-#include "onnx_external/loose_tensors.h"
+#include "onnx_external/provided_tensors.h"
 #include "onnx_external/writer.h"
 #include "save/completeness.h"
 #include "save/layout.h"
@@ -43,8 +43,8 @@ struct AddedTensor {
   [[nodiscard]] std::string where() const { return "tensor " + quote(name()); }
 };
 
-Result<AddedTensor> plan_alone(LooseTensor given) {
-  std::vector<LooseTensor> tensors;
+Result<AddedTensor> plan_alone(ProvidedTensor given) {
+  std::vector<ProvidedTensor> tensors;
   tensors.push_back(std::move(given));
   TRY_ASSIGN(auto checkpoint, checkpoint_of(std::move(tensors)));
   const TensorView& view = checkpoint.tensors().front();
@@ -208,7 +208,8 @@ struct ExternalDataWriter::State {
     TRY_ASSIGN(const auto crc,
                copier.copy({{0, 0, tensor.bytes()}, source, *output, is_shared}, tools));
     TRY(tensor.checkpoint.check_unchanged());
-    return *crc;  // the kernel moves only what has a recorded CRC-32, which loose tensors have not
+    return *crc;  // the kernel moves only what has a recorded CRC-32, which provided tensors have
+                  // not
   }
 
   // Every tensor that was added is in the model, nothing external is in it but those, and no weight
@@ -355,7 +356,7 @@ Result<onnx::TensorProto> ExternalDataWriter::add(std::string_view name, DType d
               .storage = MemoryBytes{bytes.data(), bytes.size(), nullptr}});
 }
 
-Result<onnx::TensorProto> ExternalDataWriter::add(LooseTensor tensor) {
+Result<onnx::TensorProto> ExternalDataWriter::add(ProvidedTensor tensor) {
   TRY_ASSIGN(auto planned, plan_alone(std::move(tensor)));
   return state_->add(std::move(planned));
 }

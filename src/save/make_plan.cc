@@ -81,7 +81,7 @@ class Planner {
     for (std::size_t i = 0; i < model_->external_tensors().size(); ++i) {
       TRY(add_external(i));
     }
-    const bool moves = options_.given != GivenTensors::kStay &&
+    const bool moves = options_.existing_data != ExistingData::kStay &&
                        options_.layout != Layout::kInline &&
                        options_.layout != Layout::kLink;  // what the model has cannot be linked
     for (std::size_t i = 0; moves && i < model_->inline_tensors().size(); ++i) {
@@ -94,7 +94,7 @@ class Planner {
   Status add_pair(const MappedPair& pair) {
     TRY_ASSIGN(auto tensor, tensor_of(pair));
     if (pair.slot != kNoSlot &&
-        (!model_->external_tensors().empty() || options_.given != GivenTensors::kStay)) {
+        (!model_->external_tensors().empty() || options_.existing_data != ExistingData::kStay)) {
       replaced_.emplace(model_->facts().slots[pair.slot].graph, tensor.name);
     }
     if (stays_inline(*model_, tensor, tensor.name) || tensor.nbytes < options_.inline_below) {
@@ -154,7 +154,7 @@ class Planner {
     tensor.dims = given.dims;
     tensor.nbytes = given.length;
     const bool is_asked = given.place != TensorPlace::kAttribute ||
-                          options_.given == GivenTensors::kMoveAndAttributes;
+                          options_.existing_data == ExistingData::kMoveAndAttributes;
     const bool is_replaced =
         given.place == TensorPlace::kInitializer && replaced_.contains({given.graph, given.name});
     if (is_asked && !is_replaced && !stays_inline(*model_, tensor, given.value) &&

@@ -9,8 +9,8 @@
 #include "onnx/model_edits.h"
 #include "onnx/model_segments.h"
 #include "onnx/model_source.h"
-#include "save/known_bytes.h"
 #include "save/planned_bytes.h"
+#include "save/recorded_crcs.h"
 
 namespace onnx_external {
 
@@ -37,7 +37,7 @@ Result<TensorData> ModelBuilder::data_of(std::size_t number,
     Crc32 crc;
     crc.update(std::as_bytes(std::span(raw)));
     inline_crcs_[number] = crc.value();
-    TRY(check_known_crc(tensor, model_, crc.value()));
+    TRY(check_recorded_crc(tensor, model_, crc.value()));
     return TensorData(std::move(raw));
   }
   if (plan_.layout == Layout::kInline) {

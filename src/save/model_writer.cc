@@ -24,11 +24,11 @@ class ModelFileWriter {
       : job_(job), file_(file), meter_(job.options.progress) {}
 
   Result<std::uint32_t> write() {
-    meter_.begin(Phase::kCopy, given_bytes());
+    meter_.begin(Phase::kCopy, bytes_from_model());
     for (const ModelSegment& segment : job_.segments.segments) {
       TRY(write_segment(segment));
     }
-    if (given_bytes() > 0) {
+    if (bytes_from_model() > 0) {
       TRY(job_.cuts.file().check_unchanged());
       TRY(meter_.finish());
     }
@@ -36,10 +36,10 @@ class ModelFileWriter {
   }
 
  private:
-  std::uint64_t given_bytes() const {
+  std::uint64_t bytes_from_model() const {
     std::uint64_t bytes = 0;
     for (const ModelSegment& segment : job_.segments.segments) {
-      bytes += segment.from == ModelSegment::From::kGiven ? segment.bytes : 0;
+      bytes += segment.from == ModelSegment::From::kModelFile ? segment.bytes : 0;
     }
     return bytes;
   }
@@ -52,7 +52,7 @@ class ModelFileWriter {
     } else {
       Crc32 digest;
       status = segment.from == ModelSegment::From::kText ? write_text(segment, digest)
-                                                         : copy_given(segment, digest);
+                                                         : copy_from_model(segment, digest);
       crc = digest.value();
     }
     crc_ = crc32_concat(crc_, crc, segment.bytes);
@@ -68,7 +68,7 @@ class ModelFileWriter {
     return file_.write(position_, std::as_bytes(std::span(text)));
   }
 
-  Status copy_given(const ModelSegment& segment, Crc32& crc) {
+  Status copy_from_model(const ModelSegment& segment, Crc32& crc) {
     const StepFn step = [this](std::uint64_t bytes) { return meter_.add(bytes); };
     return copier_.copy_with_digests(
         {job_.cuts.file(), segment.offset, segment.bytes, file_, position_, step}, crc, nullptr);

@@ -5,7 +5,7 @@
 
 #include "base/text.h"
 #include "base/try.h"
-#include "onnx_external/loose_tensors.h"
+#include "onnx_external/provided_tensors.h"
 #include "onnx_external/writer.h"
 
 namespace onnx_external {
@@ -71,7 +71,7 @@ Status Writer::add(std::string_view name, DType dtype, std::span<const std::int6
   return state_->keep(state_->writer->add(name, dtype, shape, bytes));
 }
 
-Status Writer::add(LooseTensor tensor) {
+Status Writer::add(ProvidedTensor tensor) {
   return state_->keep(state_->writer->add(std::move(tensor)));
 }
 

@@ -12,7 +12,6 @@
 #include "base/try.h"
 #include "onnx/model_access.h"
 #include "save/job_name.h"
-#include "save/known_bytes.h"
 #include "save/manifest.h"
 #include "save/model_builder.h"
 #include "save/model_writer.h"
@@ -20,6 +19,7 @@
 #include "save/plan_copier.h"
 #include "save/planned_bytes.h"
 #include "save/publish.h"
+#include "save/recorded_crcs.h"
 #include "save/sparse_files.h"
 #include "save/teamwork.h"
 #include "save/written_parts.h"
@@ -300,7 +300,7 @@ Result<StagedSave> stage(const SavePlan& given_plan, const SourceModels& models,
   TRY_ASSIGN(auto copied,
              team == nullptr ? copy_files(copy, meter) : copy_share(*team, copy, meter));
   auto state = std::make_unique<StagedSaveAccess::State>(transaction.staging_path(), plan);
-  TRY(check_known_crcs(plan, models, copied.crcs));
+  TRY(check_recorded_crcs(plan, models, copied.crcs));
   TRY(check_partly_used_storages(given_plan, checkpoint, options.threads));
   TRY_ASSIGN(state->overflows, find_overflows(given_plan, checkpoint, copied.infinite));
   TRY(write_models(builders, std::move(data.model), copied, state->overflows, options,

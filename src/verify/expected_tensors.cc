@@ -289,7 +289,7 @@ std::vector<ExpectedTensor> expected_tensors(
       const ExternalTensor& given = model.external_tensors()[*tensor.given];
       wanted.graph = given.graph;
       wanted.place = given.place;
-      wanted.by = ExpectedBy::kGiven;
+      wanted.by = ExpectedBy::kModel;
     } else {
       wanted.graph = tensor.slot == kNoSlot ? 0 : model.facts().slots[tensor.slot].graph;
     }

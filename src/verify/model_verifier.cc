@@ -160,7 +160,7 @@ void ModelVerifier::match_expected(const ExpectedTensor& wanted) {
   }
   const onnx::TensorProto& proto = *subject.tensor.proto;
   const TensorView& view = checkpoint_->tensors()[wanted.tensor];
-  if (wanted.by == ExpectedBy::kGiven && has_bytes_of(proto, view)) {
+  if (wanted.by == ExpectedBy::kModel && has_bytes_of(proto, view)) {
     subject.equals = {wanted.tensor, {}, std::nullopt};
     subject.written_crc = wanted.written_crc;
     return;

@@ -100,7 +100,7 @@ std::vector<Piece> cut(const Directory& folder, std::span<const RangeCheck> chec
   for (std::size_t i = 0; i < checks.size(); ++i) {
     const bool is_made =
         checks[i].equals && kind_of_source(*checkpoint, *checks[i].equals) == StorageKind::kMade;
-    // MadeBytes are produced once for the whole range. A missing file is reported by its reader.
+    // LazyBytes are produced once for the whole range. A missing file is reported by its reader.
     if (is_made || (checks[i].length > kChunkBytes && !is_in_file(folder, checks[i]))) {
       chunks.push_back({i, 0, checks[i].length});
       continue;

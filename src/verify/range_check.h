@@ -28,7 +28,7 @@ struct WantedTensor {
   TensorSource source = TensorSource::kCheckpoint;
 };
 
-// The finding for a tensor of MadeBytes. Its bytes cannot be produced again, so the finding names
+// The finding for a tensor of LazyBytes. Its bytes cannot be produced again, so the finding names
 // no differing byte.
 inline constexpr const char* kNotWhatWasMade = "its CRC-32 is not that of the bytes that were made";
 

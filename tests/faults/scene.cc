@@ -11,7 +11,7 @@
 #include "base/range_crc.h"
 #include "base/try.h"
 #include "onnx_external/verify.h"
-#include "support/loose_builder.h"
+#include "support/provided_builder.h"
 #include "support/save_fixture.h"
 
 namespace onnx_external {
@@ -52,18 +52,18 @@ std::string given_graph(const std::vector<TestTensor>& tensors) {
 }
 
 // The same tensors in memory, alive as long as they are used; "second" is made when it is written.
-std::vector<LooseTensor> loose_tensors(const std::vector<TestTensor>& tensors) {
+std::vector<ProvidedTensor> provided_tensors(const std::vector<TestTensor>& tensors) {
   std::map<std::string, SharedText> texts;
-  std::vector<LooseTensor> loose;
+  std::vector<ProvidedTensor> provided;
   for (const TestTensor& tensor : tensors) {
     SharedText& text = texts[tensor.shares.value_or(tensor.name)];
     text = text ? text : shared_text(tensor.bytes);
-    loose.push_back(tensor.name == "second"
-                        ? made(tensor.name, tensor.dtype, tensor.shape, tensor.bytes)
-                        : in_memory(tensor.name, tensor.dtype, tensor.shape, text));
-    loose.back().strides = tensor.strides.value_or(std::vector<std::int64_t>());
+    provided.push_back(tensor.name == "second"
+                           ? made(tensor.name, tensor.dtype, tensor.shape, tensor.bytes)
+                           : in_memory(tensor.name, tensor.dtype, tensor.shape, text));
+    provided.back().strides = tensor.strides.value_or(std::vector<std::int64_t>());
   }
-  return loose;
+  return provided;
 }
 
 }  // namespace
@@ -256,7 +256,7 @@ Model model_using(const std::vector<std::string>& keys, const Form& form) {
 
 Result<SaveReport> save_from_memory(const SceneSave& request, const SaveOptions& options) {
   const auto tensors = scene_tensors(request.seed);
-  TRY_ASSIGN(auto checkpoint, checkpoint_of(loose_tensors(tensors)));
+  TRY_ASSIGN(auto checkpoint, checkpoint_of(provided_tensors(tensors)));
   return save_model_with_external_data({.folder = request.out}, std::move(checkpoint),
                                        model_for(tensors), options);
 }

@@ -126,7 +126,7 @@ def _is_learnable(result: Graph, whole: GraphFacts, state: dict, matter: set, pa
         found |= keys
     groups = {partners.get(key, [key])[0] for key in matter}
     spare = any("its module is" in reason or "another value" in reason for reason in result.undecidable)
-    return groups <= found and not spare and not whole.loose_weights(result.dependent)
+    return groups <= found and not spare and not whole.provided_weights(result.dependent)
 
 
 def _study_loose_data(result: Graph, whole: GraphFacts, other, state: dict) -> None:

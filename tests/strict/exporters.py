@@ -192,7 +192,7 @@ class GraphFacts:
                 if attribute.HasField("g"):
                     self._walk(attribute.g, used, defined)
 
-    def loose_weights(self, names: set) -> bool:
+    def provided_weights(self, names: set) -> bool:
         """Some of these names are data in nodes' attributes."""
         return any(name in names for name, _, _ in self.loose)
 

@@ -28,16 +28,16 @@ struct CheckpointAccess {
   [[nodiscard]] static const std::vector<std::shared_ptr<const SourceFile>>& files(
       const Checkpoint& checkpoint);
 
-  // Makes the bytes that `view` needs, if they are made (loose_tensors.h), and keeps them while the
-  // result lives; the thread must hold no others. Errors of the caller's function.
+  // Makes the bytes that `view` needs, if they are made (provided_tensors.h), and keeps them while
+  // the result lives; the thread must hold no others. Errors of the caller's function.
   [[nodiscard]] static Result<MemoryRuns::Held> hold(const Checkpoint& checkpoint,
                                                      const TensorView& view);
 
   // Appends the tensors of `others`, which are the data of models in memory. They are no keys, and
   // may have names that others have.
-  static void append_given(Checkpoint& checkpoint, const Checkpoint& others);
+  static void append_existing(Checkpoint& checkpoint, const Checkpoint& others);
   // The index of the first tensor that was appended; tensors().size() if none was.
-  [[nodiscard]] static std::size_t first_given(const Checkpoint& checkpoint);
+  [[nodiscard]] static std::size_t first_existing(const Checkpoint& checkpoint);
   // The index of one of them; kInvalidArgument if there are not so many.
   [[nodiscard]] static Result<std::size_t> given_tensor(const Checkpoint& checkpoint,
                                                         std::uint64_t number);

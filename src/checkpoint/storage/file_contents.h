@@ -53,7 +53,7 @@ struct Checkpoint::Contents {
   std::vector<std::uint32_t> arguments;  // one per tensor
   std::vector<OverlaidTensor> overlaid;
   std::vector<CheckpointFile> files;  // all.files, for callers
-  std::size_t given = 0;              // the last tensors of `all`: CheckpointAccess::append_given()
+  std::size_t given = 0;  // the last tensors of `all`: CheckpointAccess::append_existing()
   std::vector<std::vector<std::uint32_t>> keys_of;  // Checkpoint::made_of(), for the first tensors
   std::shared_ptr<InflatedStorages> inflated;
 };

@@ -10,7 +10,7 @@
 
 #include "checkpoint/storage/checkpoint_access.h"
 #include "onnx_external/save_external.h"
-#include "support/loose_builder.h"
+#include "support/provided_builder.h"
 #include "support/result_matchers.h"
 #include "support/save_fixture.h"
 
@@ -211,7 +211,7 @@ TEST_F(Evidence, BytesThatAreMadeAreMadeForEachQuestion) {
   b.external("w", kFloat, dims, {{"location", std::string(kInMemoryLocation)}, {"offset", "0"}});
   b.external("v", kFloat, dims, {{"location", std::string(kInMemoryLocation)}, {"offset", "1"}});
   b.external("u", kFloat, dims, {{"location", std::string(kInMemoryLocation)}, {"offset", "2"}});
-  const LooseOptions one{.max_made_at_once = 1};
+  const ProvidedOptions one{.max_lazy_at_once = 1};
   checkpoint_.emplace(
       checkpoint_of({made("k", DType::kFloat32, {600, 1000}, bytes),
                      made("same", DType::kFloat32, {600, 1000}, bytes),
@@ -220,7 +220,7 @@ TEST_F(Evidence, BytesThatAreMadeAreMadeForEachQuestion) {
                     one)
           .value());
   model_.emplace(Model::from_proto(b.model(), dir_.path()).value());
-  CheckpointAccess::append_given(
+  CheckpointAccess::append_existing(
       *checkpoint_, checkpoint_of({made("w", DType::kFloat32, {600, 1000}, bytes),
                                    made("v", DType::kFloat32, {600, 1000}, bytes),
                                    made("u", DType::kFloat32, {600, 1000}, noise(4 * 600'000, 2))},

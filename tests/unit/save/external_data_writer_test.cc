@@ -10,11 +10,11 @@
 #include <vector>
 
 #include "base/parallel.h"
-#include "onnx_external/loose_tensors.h"
+#include "onnx_external/provided_tensors.h"
 #include "onnx_external/verify.h"
 #include "onnx_external/writer.h"
 #include "save/manifest.h"
-#include "support/loose_builder.h"
+#include "support/provided_builder.h"
 #include "support/result_matchers.h"
 #include "support/temp_dir.h"
 
@@ -258,13 +258,13 @@ TEST_P(ExternalDataWriterLayouts, TakeTensorsOfEverySource) {
   auto turned = in_memory("turned", DType::kUInt8, {50, 80}, shared_text(content_of(1)));
   turned.strides = {1, 50};
   const auto path = dir_.write("a.bin", "head" + content_of(4));
-  std::vector<LooseTensor> tensors{in_memory("memory", DType::kFloat32, {kFloats}, text), turned,
-                                   LooseTensor{.info = {"file", DType::kFloat32, {kFloats}},
-                                               .storage = FileBytes{path, 4, 4000}},
-                                   made("made", DType::kFloat32, {kFloats}, content_of(5)),
-                                   made("made number", DType::kInt64, {}, "12345678")};
+  std::vector<ProvidedTensor> tensors{in_memory("memory", DType::kFloat32, {kFloats}, text), turned,
+                                      ProvidedTensor{.info = {"file", DType::kFloat32, {kFloats}},
+                                                     .storage = FileBytes{path, 4, 4000}},
+                                      made("made", DType::kFloat32, {kFloats}, content_of(5)),
+                                      made("made number", DType::kInt64, {}, "12345678")};
   onnx::ModelProto model = empty_model();
-  for (const LooseTensor& tensor : tensors) {
+  for (const ProvidedTensor& tensor : tensors) {
     const auto proto = (*writer)->add(tensor);
     ASSERT_THAT(proto, IsOk());
     *model.mutable_graph()->add_initializer() = *proto;
@@ -308,11 +308,11 @@ TEST_P(ExternalDataWriterLayouts, AreReadBackBeforeTheyArePublished) {
 
 TEST_P(ExternalDataWriterLayouts, GoOnAfterATensorThatCouldNotBeWritten) {
   auto writer = ExternalDataWriter::open(out(), options());
-  const auto add = [&](LooseTensor tensor) { return (*writer)->add(std::move(tensor)); };
+  const auto add = [&](ProvidedTensor tensor) { return (*writer)->add(std::move(tensor)); };
   const auto first = add(in_memory("a", DType::kFloat32, {kFloats}, shared_text(content_of(0))));
   ASSERT_THAT(first, IsOk());
   auto broken = made("w", DType::kFloat32, {kFloats}, content_of(1));
-  std::get<MadeBytes>(broken.storage).make = [](std::span<std::byte>) -> Status {
+  std::get<LazyBytes>(broken.storage).make = [](std::span<std::byte>) -> Status {
     throw std::runtime_error("boom");
   };
   EXPECT_THAT(add(broken), FailsWith(ErrorCode::kIo, "tensor 'w': unexpected: boom"));

@@ -128,7 +128,7 @@ class GivenWeights : public testing::Test {
 SaveOptions with(Layout layout, bool attributes = false) {
   SaveOptions options;
   options.plan.layout = layout;
-  options.plan.given = attributes ? GivenTensors::kMoveAndAttributes : GivenTensors::kStay;
+  options.plan.existing_data = attributes ? ExistingData::kMoveAndAttributes : ExistingData::kStay;
   return options;
 }
 

@@ -9,12 +9,12 @@
 #include <vector>
 
 #include "base/try.h"
-#include "onnx_external/loose_tensors.h"
+#include "onnx_external/provided_tensors.h"
 #include "onnx_external/save_external.h"
 #include "onnx_external/verify.h"
 #include "save/manifest.h"
 #include "save/record.h"
-#include "support/loose_builder.h"
+#include "support/provided_builder.h"
 #include "support/result_matchers.h"
 #include "support/save_fixture.h"
 
@@ -308,7 +308,7 @@ onnx::ModelProto graph_of_list(const std::vector<std::pair<std::string, std::str
 class SetInMemory : public Set {
  protected:
   // Two graphs that share the second tensor of one list.
-  static Result<SaveReport> save_two(const fs::path& folder, std::vector<LooseTensor> tensors,
+  static Result<SaveReport> save_two(const fs::path& folder, std::vector<ProvidedTensor> tensors,
                                      const SaveOptions& options) {
     const auto one = graph_of_list({{"a", "0"}, {"w", "1"}});
     const auto two = graph_of_list({{"v", "1"}, {"b", "2"}});
@@ -319,7 +319,7 @@ class SetInMemory : public Set {
 };
 
 TEST_F(SetInMemory, StoresATensorOfTwoGraphsOnce) {
-  std::vector<LooseTensor> tensors;
+  std::vector<ProvidedTensor> tensors;
   for (std::uint32_t i = 0; i < 3; ++i) {
     tensors.push_back(in_memory("", DType::kFloat32, {30, 40}, shared_text(noise(4800, i + 1))));
   }
@@ -338,7 +338,7 @@ TEST_F(SetInMemory, StoresATensorOfTwoGraphsOnce) {
 
 TEST_F(SetInMemory, MakesATensorOfTwoGraphsOnce) {
   const auto calls = std::make_shared<std::atomic<int>>(0);
-  std::vector<LooseTensor> tensors;
+  std::vector<ProvidedTensor> tensors;
   for (std::uint32_t i = 0; i < 3; ++i) {
     tensors.push_back(made("", DType::kFloat32, {30, 40}, noise(4800, i + 1), calls));
   }
@@ -352,7 +352,7 @@ TEST_F(SetInMemory, TakesACheckpointThatIsReadyAndTensorsBesideIt) {
   const std::vector<fs::path> paths{checkpoint()};
   auto weights = open_checkpoint(paths);
   ASSERT_THAT(weights, IsOk());
-  std::vector<LooseTensor> beside;
+  std::vector<ProvidedTensor> beside;
   beside.push_back(in_memory("b", DType::kFloat32, {30, 40}, shared_text(noise(4800, 77))));
   const auto extra = checkpoint_of(std::move(beside));
   ASSERT_THAT(extra, IsOk());

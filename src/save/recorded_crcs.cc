@@ -1,4 +1,4 @@
-#include "save/known_bytes.h"
+#include "save/recorded_crcs.h"
 
 #include <fmt/format.h>
 
@@ -17,13 +17,13 @@ std::string file_of(const PlannedTensor& tensor, const Model& model) {
     return (model.source_dir() / external.location).string();
   }
   const auto& file = ModelAccess::cuts(model).shared_file();
-  return file ? file->name() : "the given model";
+  return file ? file->name() : "the model";
 }
 
 }  // namespace
 
-Status check_known_crc(const PlannedTensor& tensor, const SourceModels& models,
-                       std::uint32_t crc32) {
+Status check_recorded_crc(const PlannedTensor& tensor, const SourceModels& models,
+                          std::uint32_t crc32) {
   if (!tensor.known_crc || *tensor.known_crc == crc32) {
     return {};
   }
@@ -35,13 +35,13 @@ Status check_known_crc(const PlannedTensor& tensor, const SourceModels& models,
                           hex_text(*tensor.known_crc)));
 }
 
-Status check_known_crcs(const SavePlan& plan, const SourceModels& models,
-                        std::span<const std::uint32_t> crcs) {
+Status check_recorded_crcs(const SavePlan& plan, const SourceModels& models,
+                           std::span<const std::uint32_t> crcs) {
   if (plan.layout == Layout::kLink) {
     return {};  // nothing was read
   }
   for (const PlannedTensor& tensor : plan.tensors) {
-    TRY(tensor.part ? check_known_crc(tensor, models, crcs[*tensor.part]) : Status());
+    TRY(tensor.part ? check_recorded_crc(tensor, models, crcs[*tensor.part]) : Status());
   }
   return {};
 }

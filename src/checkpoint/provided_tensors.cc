@@ -1,4 +1,4 @@
-#include "onnx_external/loose_tensors.h"
+#include "onnx_external/provided_tensors.h"
 
 #include <fmt/format.h>
 
@@ -16,7 +16,7 @@
 #include "base/name_map.h"
 #include "base/text.h"
 #include "base/try.h"
-#include "checkpoint/loose_checkpoint.h"
+#include "checkpoint/provided_checkpoint.h"
 #include "checkpoint/storage/checkpoint_access.h"
 #include "checkpoint/storage/file_contents.h"
 #include "tensor/view_bits.h"
@@ -31,12 +31,12 @@ tl::unexpected<Error> refused(std::string message) {
 // More files than this are opened when they are needed: a process may have few open at a time.
 constexpr std::size_t kMaxOpenFiles = 128;
 
-std::uint64_t storage_bytes(const LooseTensor& tensor) {
+std::uint64_t storage_bytes(const ProvidedTensor& tensor) {
   if (const auto* file = std::get_if<FileBytes>(&tensor.storage)) {
     return file->length;
   }
   const auto* memory = std::get_if<MemoryBytes>(&tensor.storage);
-  return memory != nullptr ? memory->size : std::get<MadeBytes>(tensor.storage).size;
+  return memory != nullptr ? memory->size : std::get<LazyBytes>(tensor.storage).size;
 }
 
 Status check_form(const TensorInfo& info, std::span<const std::int64_t> strides) {
@@ -55,12 +55,12 @@ Status check_form(const TensorInfo& info, std::span<const std::int64_t> strides)
   return {};
 }
 
-Status check_storage_of(const LooseTensor& tensor) {
+Status check_storage_of(const ProvidedTensor& tensor) {
   const auto* memory = std::get_if<MemoryBytes>(&tensor.storage);
   if (memory != nullptr && memory->data == nullptr && memory->size > 0) {
     return refused(fmt::format("{} bytes at a null address", memory->size));
   }
-  const auto* made = std::get_if<MadeBytes>(&tensor.storage);
+  const auto* made = std::get_if<LazyBytes>(&tensor.storage);
   if (made != nullptr && !made->make) {
     return refused("there is no function that makes its bytes");
   }
@@ -68,7 +68,7 @@ Status check_storage_of(const LooseTensor& tensor) {
 }
 
 // The view of `tensor`, but for its storage.
-Result<TensorView> view_of(const LooseTensor& tensor) {
+Result<TensorView> view_of(const ProvidedTensor& tensor) {
   TRY(check_form(tensor.info, tensor.strides));
   TensorView view;
   static_cast<TensorInfo&>(view) = tensor.info;
@@ -96,14 +96,14 @@ Result<TensorView> view_of(const LooseTensor& tensor) {
   return view;
 }
 
-class LooseReader {
+class ProvidedReader {
  public:
-  LooseReader(std::vector<LooseTensor> tensors, LooseNames names)
+  ProvidedReader(std::vector<ProvidedTensor> tensors, ProvidedNames names)
       : tensors_(std::move(tensors)), names_(names) {}
 
-  Result<FileContents> read(const LooseOptions& options) {
+  Result<FileContents> read(const ProvidedOptions& options) {
     contents_.format = "loose";
-    for (LooseTensor& tensor : tensors_) {
+    for (ProvidedTensor& tensor : tensors_) {
       TRY(check_name(tensor.info.name));
       TRY_IN("tensor " + quote(tensor.info.name), add(tensor));
     }
@@ -113,7 +113,7 @@ class LooseReader {
 
  private:
   Status check_name(const std::string& name) {
-    if (names_ == LooseNames::kAny) {
+    if (names_ == ProvidedNames::kAny) {
       return {};
     }
     if (name.empty() || !is_utf8(name)) {
@@ -124,7 +124,7 @@ class LooseReader {
                                             : refused("tensor " + quote(name) + ": is given twice");
   }
 
-  Status add(LooseTensor& tensor) {
+  Status add(ProvidedTensor& tensor) {
     TRY_ASSIGN(auto view, view_of(tensor));
     view.storage = static_cast<std::uint32_t>(contents_.storages.size());
     Storage storage;
@@ -138,7 +138,7 @@ class LooseReader {
       blocks_.push_back({memory->data, memory->size, std::move(memory->owner)});
     } else {
       storage.kind = StorageKind::kMade;
-      made_of_.emplace_back(view.storage, add_made(view, std::get<MadeBytes>(tensor.storage)));
+      made_of_.emplace_back(view.storage, add_made(view, std::get<LazyBytes>(tensor.storage)));
     }
     contents_.storages.push_back(storage);
     contents_.tensors.push_back(std::move(view));
@@ -187,7 +187,7 @@ class LooseReader {
   }
 
   // Tensors of one identity share what is made if their views are equal.
-  std::size_t add_made(const TensorView& view, MadeBytes& bytes) {
+  std::size_t add_made(const TensorView& view, LazyBytes& bytes) {
     const auto add = [&] {
       made_.push_back({"tensor " + quote(view.name), bytes.size, std::move(bytes.make)});
       return made_.size() - 1;
@@ -202,9 +202,9 @@ class LooseReader {
                                       : made_views_.emplace(key, add()).first->second;
   }
 
-  Status add_runs(const LooseOptions& options) {
+  Status add_runs(const ProvidedOptions& options) {
     TRY_ASSIGN(const auto runs,
-               MemoryRuns::of(std::move(blocks_), std::move(made_), options.max_made_at_once));
+               MemoryRuns::of(std::move(blocks_), std::move(made_), options.max_lazy_at_once));
     if (placed_.empty() && made_of_.empty()) {
       return {};
     }
@@ -224,8 +224,8 @@ class LooseReader {
   using ViewOfMade = std::tuple<std::uint64_t, std::uint64_t, DType, Shape,
                                 std::vector<std::int64_t>, std::uint64_t, bool, bool>;
 
-  std::vector<LooseTensor> tensors_;
-  LooseNames names_;
+  std::vector<ProvidedTensor> tensors_;
+  ProvidedNames names_;
   FileContents contents_;
   NameSet known_names_;
   std::map<std::filesystem::path, std::uint32_t> files_;
@@ -240,17 +240,18 @@ class LooseReader {
 
 }  // namespace
 
-Result<Checkpoint> loose_checkpoint(std::vector<LooseTensor> tensors, const LooseOptions& options,
-                                    LooseNames names) {
-  TRY_ASSIGN(auto contents, LooseReader(std::move(tensors), names).read(options));
+Result<Checkpoint> provided_checkpoint(std::vector<ProvidedTensor> tensors,
+                                       const ProvidedOptions& options, ProvidedNames names) {
+  TRY_ASSIGN(auto contents, ProvidedReader(std::move(tensors), names).read(options));
   auto all = std::make_unique<CheckpointAccess::Contents>(std::filesystem::path());
   all->arguments.resize(contents.tensors.size(), 0);
   all->all = std::move(contents);
   return CheckpointAccess::make(std::move(all));
 }
 
-Result<Checkpoint> checkpoint_of(std::vector<LooseTensor> tensors, const LooseOptions& options) {
-  return loose_checkpoint(std::move(tensors), options, LooseNames::kUnique);
+Result<Checkpoint> checkpoint_of(std::vector<ProvidedTensor> tensors,
+                                 const ProvidedOptions& options) {
+  return provided_checkpoint(std::move(tensors), options, ProvidedNames::kUnique);
 }
 
 }  // namespace onnx_external

@@ -12,7 +12,7 @@
 
 #include "jobs/save_job.h"
 #include "onnx/model_access.h"
-#include "onnx_external/loose_tensors.h"
+#include "onnx_external/provided_tensors.h"
 #include "support/graph_builder.h"
 
 namespace onnx_external {
@@ -28,17 +28,17 @@ inline MemoryBytes memory_of(const SharedText& text) {
   return {reinterpret_cast<const std::byte*>(text->data()), text->size(), text};
 }
 
-inline LooseTensor in_memory(const std::string& name, DType dtype, Shape shape,
-                             const SharedText& text) {
+inline ProvidedTensor in_memory(const std::string& name, DType dtype, Shape shape,
+                                const SharedText& text) {
   return {.info = {name, dtype, std::move(shape)}, .storage = memory_of(text)};
 }
 
 // Delivers `bytes` and counts its calls.
-inline LooseTensor made(const std::string& name, DType dtype, Shape shape, std::string bytes,
-                        std::shared_ptr<std::atomic<int>> calls = nullptr) {
+inline ProvidedTensor made(const std::string& name, DType dtype, Shape shape, std::string bytes,
+                           std::shared_ptr<std::atomic<int>> calls = nullptr) {
   const std::uint64_t size = bytes.size();
   return {.info = {name, dtype, std::move(shape)},
-          .storage = MadeBytes{size, [bytes = std::move(bytes), calls](std::span<std::byte> out) {
+          .storage = LazyBytes{size, [bytes = std::move(bytes), calls](std::span<std::byte> out) {
                                  if (calls) {
                                    ++*calls;
                                  }
@@ -60,7 +60,7 @@ inline Result<std::string> bytes_in(const Checkpoint& checkpoint, std::size_t te
 }
 
 // A graph with an initializer for each tensor, whose data is the tensor of the same index.
-inline onnx::ModelProto graph_of_loose(const std::vector<LooseTensor>& tensors) {
+inline onnx::ModelProto graph_of_provided(const std::vector<ProvidedTensor>& tensors) {
   GraphBuilder builder;
   std::vector<std::string> names;
   for (std::size_t i = 0; i < tensors.size(); ++i) {
@@ -75,18 +75,19 @@ inline onnx::ModelProto graph_of_loose(const std::vector<LooseTensor>& tensors) 
 }
 
 // A save of a graph whose data is `tensors`.
-inline Result<SaveReport> save_loose(const SaveTarget& target, const onnx::ModelProto& graph,
-                                     std::vector<LooseTensor> tensors, const SaveOptions& options) {
+inline Result<SaveReport> save_provided(const SaveTarget& target, const onnx::ModelProto& graph,
+                                        std::vector<ProvidedTensor> tensors,
+                                        const SaveOptions& options) {
   SaveInputs inputs{{{target.model_name, &graph}}};
   inputs.tensors = std::move(tensors);
   return relayout(target, std::move(inputs), options);
 }
 
 // A graph with an input for each tensor, which a checkpoint of them fills.
-inline onnx::ModelProto graph_for_keys(const std::vector<LooseTensor>& tensors) {
+inline onnx::ModelProto graph_for_keys(const std::vector<ProvidedTensor>& tensors) {
   GraphBuilder builder;
   std::vector<std::string> names;
-  for (const LooseTensor& tensor : tensors) {
+  for (const ProvidedTensor& tensor : tensors) {
     const TensorInfo& info = tensor.info;
     builder.input(info.name, onnx_data_type(info.dtype),
                   onnx_shape(info.dtype, info.shape).value());

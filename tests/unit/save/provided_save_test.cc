@@ -12,11 +12,11 @@
 #include <vector>
 
 #include "checkpoint/storage/checkpoint_access.h"
-#include "onnx_external/loose_tensors.h"
+#include "onnx_external/provided_tensors.h"
 #include "onnx_external/save_external.h"
 #include "onnx_external/verify.h"
 #include "save/job_name.h"
-#include "support/loose_builder.h"
+#include "support/provided_builder.h"
 #include "support/result_matchers.h"
 #include "support/save_fixture.h"
 
@@ -24,7 +24,7 @@ namespace onnx_external {
 namespace {
 
 namespace fs = std::filesystem;
-using Tensors = std::vector<LooseTensor>;
+using Tensors = std::vector<ProvidedTensor>;
 using Entry = std::vector<std::pair<std::string, std::string>>;
 
 constexpr std::size_t kLargeBytes = 1'200'000;
@@ -43,7 +43,7 @@ SaveOptions quick() {
   return options;
 }
 
-class LooseSave : public testing::Test {
+class ProvidedSave : public testing::Test {
  protected:
   Result<SaveReport> save(Route route, Tensors tensors, const SaveOptions& options = quick()) {
     if (route == Route::kKeys) {
@@ -53,8 +53,8 @@ class LooseSave : public testing::Test {
                                                         *std::move(model), options)
                         : fail(checkpoint.error());
     }
-    const auto graph = graph_of_loose(tensors);
-    return save_loose({.folder = out_}, graph, std::move(tensors), options);
+    const auto graph = graph_of_provided(tensors);
+    return save_provided({.folder = out_}, graph, std::move(tensors), options);
   }
 
   // Flips a bit of the first data file below the test's folder.
@@ -91,8 +91,9 @@ class LooseSave : public testing::Test {
   fs::path out_ = dir_.path() / "out";
 };
 
-class LooseSaveBothWays : public LooseSave, public testing::WithParamInterface<Route> {};
-INSTANTIATE_TEST_SUITE_P(LooseSave, LooseSaveBothWays, testing::Values(Route::kKeys, Route::kModel),
+class ProvidedSaveBothWays : public ProvidedSave, public testing::WithParamInterface<Route> {};
+INSTANTIATE_TEST_SUITE_P(ProvidedSave, ProvidedSaveBothWays,
+                         testing::Values(Route::kKeys, Route::kModel),
                          [](const auto& test) { return route_name(test.param); });
 
 // One tensor of every kind of source, and the bytes that it must have in the model.
@@ -115,7 +116,7 @@ std::string transposed(const std::string& bytes, std::size_t rows, std::size_t c
 
 Zoo zoo(const TempDir& dir) {
   Zoo zoo;
-  const auto add = [&](LooseTensor tensor, std::string bytes) {
+  const auto add = [&](ProvidedTensor tensor, std::string bytes) {
     zoo.bytes[tensor.info.name] = std::move(bytes);
     zoo.tensors.push_back(std::move(tensor));
   };
@@ -145,7 +146,7 @@ Zoo zoo(const TempDir& dir) {
   return zoo;
 }
 
-TEST_P(LooseSaveBothWays, WritesEverySourceInEveryLayout) {
+TEST_P(ProvidedSaveBothWays, WritesEverySourceInEveryLayout) {
   const auto layouts = {Layout::kPerTensor, Layout::kSingle, Layout::kShards, Layout::kInline};
   for (const Layout layout : layouts) {
     for (const int threads : {1, 2, 5}) {
@@ -168,7 +169,7 @@ TEST_P(LooseSaveBothWays, WritesEverySourceInEveryLayout) {
   }
 }
 
-TEST_P(LooseSaveBothWays, WritesTheSameBytesWithAnyNumberOfThreads) {
+TEST_P(ProvidedSaveBothWays, WritesTheSameBytesWithAnyNumberOfThreads) {
   std::map<std::string, std::string> first;
   for (const int threads : {1, 2, 7}) {
     fs::remove_all(out_);
@@ -182,7 +183,7 @@ TEST_P(LooseSaveBothWays, WritesTheSameBytesWithAnyNumberOfThreads) {
   }
 }
 
-TEST_P(LooseSaveBothWays, StoresTiedTensorsOnce) {
+TEST_P(ProvidedSaveBothWays, StoresTiedTensorsOnce) {
   const auto large = shared_text(noise(kLargeBytes, 1));
   const Tensors tensors{in_memory("a", DType::kFloat32, {300, 1000}, large),
                         in_memory("b", DType::kFloat32, {300, 1000}, large)};
@@ -192,7 +193,7 @@ TEST_P(LooseSaveBothWays, StoresTiedTensorsOnce) {
   EXPECT_EQ(saved()["b"], *large);
 }
 
-TEST_P(LooseSaveBothWays, KeepsASquareMatrixAndItsTransposeApart) {
+TEST_P(ProvidedSaveBothWays, KeepsASquareMatrixAndItsTransposeApart) {
   const auto square = shared_text(noise(100 * 100 * 4, 1));
   auto turned = in_memory("turned", DType::kFloat32, {100, 100}, square);
   turned.strides = {1, 100};
@@ -203,7 +204,7 @@ TEST_P(LooseSaveBothWays, KeepsASquareMatrixAndItsTransposeApart) {
   EXPECT_EQ(saved()["turned"], transposed(*square, 100, 100, 4));
 }
 
-TEST_P(LooseSaveBothWays, FindsEqualBytesInMemoryIfAsked) {
+TEST_P(ProvidedSaveBothWays, FindsEqualBytesInMemoryIfAsked) {
   SaveOptions options = quick();
   options.plan.dedup = Dedup::kContent;
   const auto report = save(GetParam(),
@@ -214,7 +215,7 @@ TEST_P(LooseSaveBothWays, FindsEqualBytesInMemoryIfAsked) {
   EXPECT_EQ(report->bytes, 4000U);
 }
 
-TEST_P(LooseSaveBothWays, RefusesToMakeATensorBeforeItIsWritten) {
+TEST_P(ProvidedSaveBothWays, RefusesToMakeATensorBeforeItIsWritten) {
   const auto calls = std::make_shared<std::atomic<int>>(0);
   const Tensors tensors{made("w", DType::kFloat32, {1000}, noise(4000, 1), calls)};
   SaveOptions options = quick();
@@ -224,7 +225,7 @@ TEST_P(LooseSaveBothWays, RefusesToMakeATensorBeforeItIsWritten) {
   EXPECT_EQ(*calls, 0);
 }
 
-TEST_P(LooseSaveBothWays, BypassesThePageCacheAndTakesChecksums) {
+TEST_P(ProvidedSaveBothWays, BypassesThePageCacheAndTakesChecksums) {
   SaveOptions options = quick();
   options.write.cache = PageCache::kBypass;
   options.write.checksum = Checksum::kSha1;
@@ -234,9 +235,9 @@ TEST_P(LooseSaveBothWays, BypassesThePageCacheAndTakesChecksums) {
 }
 
 // Memory that changes when the copying is done, before it is compared.
-class ChangingMemory : public LooseSaveBothWays {
+class ChangingMemory : public ProvidedSaveBothWays {
  protected:
-  Result<SaveReport> save_while_changing(LooseTensor tensor, const SharedText& text,
+  Result<SaveReport> save_while_changing(ProvidedTensor tensor, const SharedText& text,
                                          Layout layout) {
     SaveOptions options = quick();
     options.plan.layout = layout;
@@ -251,7 +252,7 @@ class ChangingMemory : public LooseSaveBothWays {
     return save(GetParam(), {std::move(tensor)}, options);
   }
 };
-INSTANTIATE_TEST_SUITE_P(LooseSave, ChangingMemory, testing::Values(Route::kKeys, Route::kModel),
+INSTANTIATE_TEST_SUITE_P(ProvidedSave, ChangingMemory, testing::Values(Route::kKeys, Route::kModel),
                          [](const auto& test) { return route_name(test.param); });
 
 TEST_P(ChangingMemory, IsFoundAndNothingIsPublished) {
@@ -271,7 +272,7 @@ TEST_P(ChangingMemory, IsFoundBehindAStridedView) {
               FailsWith(ErrorCode::kMismatch, "'turned'"));
 }
 
-TEST_P(LooseSaveBothWays, LeavesNothingWhenItIsCancelled) {
+TEST_P(ProvidedSaveBothWays, LeavesNothingWhenItIsCancelled) {
   SaveOptions options = quick();
   options.write.progress = [](const Progress&) { return Continue::kCancel; };
   auto tensors = zoo(dir_).tensors;
@@ -280,10 +281,10 @@ TEST_P(LooseSaveBothWays, LeavesNothingWhenItIsCancelled) {
   EXPECT_EQ(names_in(dir_.path()), before);
 }
 
-TEST_P(LooseSaveBothWays, LeavesNothingWhenATensorCannotBeMade) {
+TEST_P(ProvidedSaveBothWays, LeavesNothingWhenATensorCannotBeMade) {
   const auto with = [](std::function<Status(std::span<std::byte>)> make) {
     return Tensors{in_memory("a", DType::kFloat32, {1000}, shared_text(noise(4000, 1))),
-                   {.info = {"w", DType::kFloat32, {1000}}, .storage = MadeBytes{4000, make}}};
+                   {.info = {"w", DType::kFloat32, {1000}}, .storage = LazyBytes{4000, make}}};
   };
   EXPECT_THAT(save(GetParam(), with([](std::span<std::byte>) -> Status {
                      return fail(ErrorCode::kNotFound, "the device is gone");
@@ -295,7 +296,7 @@ TEST_P(LooseSaveBothWays, LeavesNothingWhenATensorCannotBeMade) {
   EXPECT_TRUE(names_in(dir_.path()).empty());
 }
 
-TEST_P(LooseSaveBothWays, FindsDataFilesThatChangeAfterTheyWereMade) {
+TEST_P(ProvidedSaveBothWays, FindsDataFilesThatChangeAfterTheyWereMade) {
   for (const Layout layout : {Layout::kPerTensor, Layout::kSingle}) {
     SaveOptions options = quick();
     options.plan.layout = layout;
@@ -313,13 +314,13 @@ TEST_P(LooseSaveBothWays, FindsDataFilesThatChangeAfterTheyWereMade) {
   }
 }
 
-TEST_P(LooseSaveBothWays, HoldsNoMoreMadeTensorsThanAskedFor) {
+TEST_P(ProvidedSaveBothWays, HoldsNoMoreMadeTensorsThanAskedFor) {
   std::atomic<int> running{0};
   std::atomic<int> most{0};
   Tensors tensors;
   for (int i = 0; i < 20; ++i) {
     auto tensor = made("w" + std::to_string(i), DType::kFloat32, {1000}, std::string(4000, 'x'));
-    std::get<MadeBytes>(tensor.storage).make = [&](std::span<std::byte> out) {
+    std::get<LazyBytes>(tensor.storage).make = [&](std::span<std::byte> out) {
       const int now = ++running;
       for (int seen = most; now > seen && !most.compare_exchange_weak(seen, now);) {
       }
@@ -332,14 +333,14 @@ TEST_P(LooseSaveBothWays, HoldsNoMoreMadeTensorsThanAskedFor) {
   SaveOptions options = quick();
   options.write.threads = 8;
   ASSERT_THAT(save(GetParam(), tensors, options), IsOk());
-  EXPECT_LE(most, LooseOptions().max_made_at_once);
+  EXPECT_LE(most, ProvidedOptions().max_lazy_at_once);
 }
 
 std::ptrdiff_t open_files() {
   return std::distance(fs::directory_iterator("/proc/self/fd"), fs::directory_iterator());
 }
 
-TEST_P(LooseSaveBothWays, TakesRangesOfMoreFilesThanMayBeOpen) {
+TEST_P(ProvidedSaveBothWays, TakesRangesOfMoreFilesThanMayBeOpen) {
   Tensors tensors;
   std::map<std::string, std::string> bytes;
   for (int i = 0; i < 300; ++i) {
@@ -368,7 +369,7 @@ TEST_P(LooseSaveBothWays, TakesRangesOfMoreFilesThanMayBeOpen) {
   EXPECT_EQ(open_files(), before);
 }
 
-TEST_F(LooseSave, FindsThatAFileChangedThatWasClosedMeanwhile) {
+TEST_F(ProvidedSave, FindsThatAFileChangedThatWasClosedMeanwhile) {
   Tensors tensors;
   for (int i = 0; i < 130; ++i) {
     const auto path = dir_.write(std::to_string(i) + ".bin", noise(8, 1));
@@ -385,7 +386,7 @@ TEST_F(LooseSave, FindsThatAFileChangedThatWasClosedMeanwhile) {
   EXPECT_FALSE(fs::exists(out_ / "model.onnx"));
 }
 
-TEST_P(LooseSaveBothWays, LinksFileRangesAndNothingElse) {
+TEST_P(ProvidedSaveBothWays, LinksFileRangesAndNothingElse) {
   fs::create_directories(out_);
   const auto path = dir_.write("out/weights.bin", noise(4096, 1));
   SaveOptions options = quick();
@@ -406,7 +407,7 @@ TEST_P(LooseSaveBothWays, LinksFileRangesAndNothingElse) {
               FailsWith(ErrorCode::kUnsupported, "tensor 'w': its bytes are made and in no file"));
 }
 
-TEST_F(LooseSave, ConvertsMemoryAndMadeTensors) {
+TEST_F(ProvidedSave, ConvertsMemoryAndMadeTensors) {
   std::string floats;
   for (int i = 0; i < 100; ++i) {
     floats += std::string("\0\0\x80\x3f", 4);
@@ -429,12 +430,12 @@ TEST_F(LooseSave, ConvertsMemoryAndMadeTensors) {
   EXPECT_EQ(saved(), (std::map<std::string, std::string>{{"a", halves}, {"b", halves}}));
 }
 
-TEST_F(LooseSave, FillsSlotsWithKeysAndTheRestWithTheModelsOwnTensors) {
+TEST_F(ProvidedSave, FillsSlotsWithKeysAndTheRestWithTheModelsOwnTensors) {
   const Tensors own{in_memory("w", DType::kFloat32, {100}, shared_text(noise(400, 1))),
                     in_memory("v", DType::kFloat32, {100}, shared_text(noise(400, 2)))};
   auto checkpoint =
       checkpoint_of({in_memory("w", DType::kFloat32, {100}, shared_text(noise(400, 3)))});
-  const auto graph = graph_of_loose(own);
+  const auto graph = graph_of_provided(own);
   SaveOptions options = quick();
   options.mapping.partial = Partial::kAllow;
   const auto report = attach({.folder = out_},
@@ -444,36 +445,36 @@ TEST_F(LooseSave, FillsSlotsWithKeysAndTheRestWithTheModelsOwnTensors) {
             (std::map<std::string, std::string>{{"v", noise(400, 2)}, {"w", noise(400, 3)}}));
 }
 
-TEST_F(LooseSave, TakesOneTensorForSeveralInitializers) {
+TEST_F(ProvidedSave, TakesOneTensorForSeveralInitializers) {
   Tensors tensors{made("w", DType::kFloat32, {100}, noise(400, 1))};
-  onnx::ModelProto graph = graph_of_loose(tensors);
+  onnx::ModelProto graph = graph_of_provided(tensors);
   *graph.mutable_graph()->add_initializer() = graph.graph().initializer(0);
   graph.mutable_graph()->mutable_initializer(1)->set_name("v");
   graph.mutable_graph()->mutable_node(0)->add_input("v");
-  const auto report = save_loose({.folder = out_}, graph, std::move(tensors), quick());
+  const auto report = save_provided({.folder = out_}, graph, std::move(tensors), quick());
   ASSERT_THAT(report, IsOk());
   EXPECT_EQ(report->bytes, 400U);
   EXPECT_EQ(saved(),
             (std::map<std::string, std::string>{{"v", noise(400, 1)}, {"w", noise(400, 1)}}));
 }
 
-TEST_F(LooseSave, TakesPlainBytesForTypesThatTorchLacks) {
+TEST_F(ProvidedSave, TakesPlainBytesForTypesThatTorchLacks) {
   constexpr std::int32_t kInt4 = 22;
   GraphBuilder builder;
   builder.external("w", kInt4, {5000},
                    {{"location", "*loose*"}, {"offset", "0"}, {"length", "2500"}});
   builder.node("Use", {"w"}, {"y"}).output("y", kFloat, {1});
   const auto bytes = in_memory("", DType::kUInt8, {2500}, shared_text(noise(2500, 1)));
-  ASSERT_THAT(save_loose({.folder = out_}, builder.model(), {bytes}, quick()), IsOk());
+  ASSERT_THAT(save_provided({.folder = out_}, builder.model(), {bytes}, quick()), IsOk());
   EXPECT_EQ(saved()["w"], noise(2500, 1));
 }
 
-TEST_F(LooseSave, RefusesEntriesThatTheirTensorsDoNotFit) {
-  const auto save_with = [&](const std::string& index, LooseTensor tensor) {
+TEST_F(ProvidedSave, RefusesEntriesThatTheirTensorsDoNotFit) {
+  const auto save_with = [&](const std::string& index, ProvidedTensor tensor) {
     GraphBuilder builder;
     builder.external("w", kFloat, {10}, {{"location", "*loose*"}, {"offset", index}});
     builder.node("Use", {"w"}, {"y"}).output("y", kFloat, {1});
-    return save_loose({.folder = out_}, builder.model(), {std::move(tensor)}, quick());
+    return save_provided({.folder = out_}, builder.model(), {std::move(tensor)}, quick());
   };
   const auto of = [](DType dtype, std::int64_t size, std::size_t bytes) {
     return in_memory("t", dtype, {size}, shared_text(noise(bytes, 1)));
@@ -492,10 +493,10 @@ TEST_F(LooseSave, RefusesEntriesThatTheirTensorsDoNotFit) {
   EXPECT_THAT(save_with("0", of(DType::kFloat32, 10, 40)), IsOk());
 }
 
-// Only a model from memory has loose tensors.
-TEST_F(LooseSave, TreatsTheLocationInAFileAsAFileName) {
+// Only a model from memory has provided tensors.
+TEST_F(ProvidedSave, TreatsTheLocationInAFileAsAFileName) {
   const Tensors tensors{in_memory("w", DType::kFloat32, {100}, shared_text(noise(400, 1)))};
-  const auto path = dir_.write("in/graph.onnx", graph_of_loose(tensors).SerializeAsString());
+  const auto path = dir_.write("in/graph.onnx", graph_of_provided(tensors).SerializeAsString());
   EXPECT_THAT(relayout_model({.folder = out_}, path, quick()),
               FailsWith(ErrorCode::kNotFound, "*loose*"));
   dir_.write("in/*loose*", noise(400, 2));
@@ -503,21 +504,21 @@ TEST_F(LooseSave, TreatsTheLocationInAFileAsAFileName) {
   EXPECT_EQ(saved()["w"], noise(400, 2));
 }
 
-TEST_F(LooseSave, RefusesACheckpointWithoutTheModelsTensors) {
+TEST_F(ProvidedSave, RefusesACheckpointWithoutTheModelsTensors) {
   Tensors tensors{in_memory("w", DType::kFloat32, {100}, shared_text(noise(400, 1)))};
-  const auto graph = graph_of_loose(tensors);
+  const auto graph = graph_of_provided(tensors);
   const Model model = Model::from_proto(graph, {}).value();
   const Checkpoint alone = checkpoint_of({}).value();
   EXPECT_THAT(stage(alone, model, out_, quick().write),
               FailsWith(ErrorCode::kInvalidArgument, "'w': it refers to tensor 0 in memory"));
   Checkpoint joined = checkpoint_of({}).value();
-  CheckpointAccess::append_given(joined, checkpoint_of(std::move(tensors)).value());
+  CheckpointAccess::append_existing(joined, checkpoint_of(std::move(tensors)).value());
   EXPECT_THAT(save_all(joined, model, out_, quick().write), IsOk());
   EXPECT_TRUE(mapping_keys(joined)->keys.empty());
   EXPECT_EQ(saved()["w"], noise(400, 1));
 }
 
-TEST_F(LooseSave, IsNeverTakenForTheSameSave) {
+TEST_F(ProvidedSave, IsNeverTakenForTheSameSave) {
   const Model model =
       Model::from_proto(graph_for_keys({in_memory("w", DType::kFloat32, {100}, shared_text(""))}),
                         {})
@@ -530,7 +531,7 @@ TEST_F(LooseSave, IsNeverTakenForTheSameSave) {
   EXPECT_NE(name_job(*plan, model, checkpoint).value(), name_job(*plan, model, checkpoint).value());
 }
 
-TEST_F(LooseSave, WritesTensorsOfAttributesAndSubgraphs) {
+TEST_F(ProvidedSave, WritesTensorsOfAttributesAndSubgraphs) {
   Tensors tensors{in_memory("outer", DType::kFloat32, {500}, shared_text(noise(2000, 1))),
                   in_memory("inner", DType::kFloat32, {500}, shared_text(noise(2000, 2))),
                   in_memory("value", DType::kFloat32, {500}, shared_text(noise(2000, 3)))};
@@ -551,7 +552,7 @@ TEST_F(LooseSave, WritesTensorsOfAttributesAndSubgraphs) {
   constant->set_type(onnx::AttributeProto::TENSOR);
   *constant->mutable_t() = builder.model().graph().initializer(0);
   constant->mutable_t()->mutable_external_data(1)->set_value("2");
-  const auto report = save_loose({.folder = out_}, builder.model(), std::move(tensors), quick());
+  const auto report = save_provided({.folder = out_}, builder.model(), std::move(tensors), quick());
   ASSERT_THAT(report, IsOk());
   EXPECT_TRUE(report->verified);
   EXPECT_EQ(saved(), (std::map<std::string, std::string>{{"inner", noise(2000, 2)},
@@ -562,14 +563,14 @@ TEST_F(LooseSave, WritesTensorsOfAttributesAndSubgraphs) {
   EXPECT_TRUE(later->ok() && later->used_manifest);
 }
 
-TEST_P(LooseSaveBothWays, IsVerifiedLaterByItsManifest) {
+TEST_P(ProvidedSaveBothWays, IsVerifiedLaterByItsManifest) {
   ASSERT_THAT(save(GetParam(), zoo(dir_).tensors), IsOk());
   const auto report = verify_model(out_ / "model.onnx");
   ASSERT_THAT(report, IsOk());
   EXPECT_TRUE(report->ok() && report->used_manifest);
 }
 
-TEST_F(LooseSave, RecordsKeysThatALaterCheckpointHas) {
+TEST_F(ProvidedSave, RecordsKeysThatALaterCheckpointHas) {
   const auto text = noise(4000, 1);
   ASSERT_THAT(save(Route::kKeys, {in_memory("w", DType::kFloat32, {1000}, shared_text(text))}),
               IsOk());

@@ -12,7 +12,7 @@ namespace onnx_external {
 // Many tensors of a small model may refer to one range, and data files may have holes. So the bytes
 // to copy may be at most `max_expand` times the bytes that the files store, or
 // kAlwaysExpandedBytes, whichever is more. kUnsupported beyond that; errors of opening the files.
-[[nodiscard]] Status check_given_bytes(const SavePlan& plan, const SourceModels& models,
-                                       std::uint64_t max_expand);
+[[nodiscard]] Status check_expansion(const SavePlan& plan, const SourceModels& models,
+                                     std::uint64_t max_expand);
 
 }  // namespace onnx_external

@@ -1,9 +1,9 @@
-// Loose tensors: tensors that are in no checkpoint file, but in the caller's memory, in ranges of
-// files that the caller names, or produced on demand by the caller's function. They become a
+// Provided tensors: tensors that are in no checkpoint file, but in the caller's memory, in ranges
+// of files that the caller names, or produced on demand by the caller's function. They become a
 // Checkpoint like any other, so mapping, ties, layouts, conversions, verification and transactions
 // work as for files.
 //
-//   std::vector<LooseTensor> tensors;
+//   std::vector<ProvidedTensor> tensors;
 //   tensors.push_back({.info = {"fc.weight", DType::kFloat32, {10, 4}},
 //                      .storage = MemoryBytes{bytes.data(), bytes.size(), nullptr}});
 //   auto checkpoint = checkpoint_of(std::move(tensors));
@@ -47,7 +47,7 @@ struct MemoryBytes {
 // A range of a file. It is copied inside the kernel where possible, and kLink can refer to it. Each
 // file is opened once, when the checkpoint is made, and stays open. A file that changes afterwards
 // is an error. At most 128 different files stay open. Further files are opened for each read, after
-// a check that they have not changed; their ranges count as MadeBytes.
+// a check that they have not changed; their ranges count as LazyBytes.
 struct FileBytes {
   std::filesystem::path path;
   std::uint64_t offset = 0;
@@ -57,12 +57,12 @@ struct FileBytes {
 // Bytes that are produced on demand. `make` fills `out`, of `size` bytes, and is called once for
 // each part that a save writes (plan.h): once for each tensor, unless tied names are stored apart.
 // It is called once more whenever the mapping must compare these bytes (evidence.h, learn.h). It
-// may be called from several threads at once, up to LooseOptions::max_made_at_once. An error that
-// it returns, or an exception, ends the save, and nothing is published.
+// may be called from several threads at once, up to ProvidedOptions::max_lazy_at_once. An error
+// that it returns, or an exception, ends the save, and nothing is published.
 //
 // The written bytes are verified by the CRC-32 of those that `make` returned. Any other use of the
 // bytes is refused: Checkpoint::read(), Dedup::kContent.
-struct MadeBytes {
+struct LazyBytes {
   std::uint64_t size = 0;
   std::function<Status(std::span<std::byte> out)> make;
   // Tensors with the same `identity` (not 0) and equal views have the same bytes: they are tied.
@@ -70,20 +70,20 @@ struct MadeBytes {
 };
 
 // One tensor as a view of its bytes. A plain value.
-struct LooseTensor {
+struct ProvidedTensor {
   TensorInfo info;
   std::vector<std::int64_t> strides = {};  // elements, one per dimension; empty = contiguous
   std::uint64_t storage_offset = 0;        // bytes from the start of `storage` to element 0
   // torch's lazy bits: the value is the conjugate or the negative of what `storage` holds.
   bool conj = false;
   bool neg = false;
-  std::variant<MemoryBytes, FileBytes, MadeBytes> storage = {};
+  std::variant<MemoryBytes, FileBytes, LazyBytes> storage = {};
 };
 
-struct LooseOptions {
-  // How many tensors of MadeBytes may be in memory at a time, whatever the number of threads; at
+struct ProvidedOptions {
+  // How many tensors of LazyBytes may be in memory at a time, whatever the number of threads; at
   // least 1. Each thread holds at most one.
-  int max_made_at_once = 2;
+  int max_lazy_at_once = 2;
 };
 
 // Returns a checkpoint of these tensors, in their order; its format() is "loose". Nothing is read,
@@ -91,7 +91,7 @@ struct LooseOptions {
 // shape or strides are negative, too many or overflow, if conj or neg is set for a type that has no
 // such bit, if a view reaches outside its bytes, or if data is null; kCorrupt if a range is not
 // inside its file; kNotFound, kIo. The message names the tensor.
-[[nodiscard]] Result<Checkpoint> checkpoint_of(std::vector<LooseTensor> tensors,
-                                               const LooseOptions& options = {});
+[[nodiscard]] Result<Checkpoint> checkpoint_of(std::vector<ProvidedTensor> tensors,
+                                               const ProvidedOptions& options = {});
 
 }  // namespace onnx_external

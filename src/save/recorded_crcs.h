@@ -12,11 +12,11 @@
 namespace onnx_external {
 
 // kCorrupt, with the tensor and its file, when `crc32` is not the one that the manifest records.
-[[nodiscard]] Status check_known_crc(const PlannedTensor& tensor, const SourceModels& models,
-                                     std::uint32_t crc32);
+[[nodiscard]] Status check_recorded_crc(const PlannedTensor& tensor, const SourceModels& models,
+                                        std::uint32_t crc32);
 
 // The same for all tensors that were copied. `crcs`: of each part of the plan.
-[[nodiscard]] Status check_known_crcs(const SavePlan& plan, const SourceModels& models,
-                                      std::span<const std::uint32_t> crcs);
+[[nodiscard]] Status check_recorded_crcs(const SavePlan& plan, const SourceModels& models,
+                                         std::span<const std::uint32_t> crcs);
 
 }  // namespace onnx_external

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "onnx_external/loose_tensors.h"
+#include "onnx_external/provided_tensors.h"
 
 namespace onnx_external::python {
 
@@ -39,7 +39,7 @@ class MakeFailure {
 
 // Reads a list of `Loose`. The tensors keep the list alive, and with it the owners of all memory;
 // they may be destroyed on any thread. TypeError and ValueError name the tensor.
-[[nodiscard]] std::vector<LooseTensor> loose_tensors(nanobind::handle list,
-                                                     const std::shared_ptr<MakeFailure>& failure);
+[[nodiscard]] std::vector<ProvidedTensor> provided_tensors(
+    nanobind::handle list, const std::shared_ptr<MakeFailure>& failure);
 
 }  // namespace onnx_external::python

@@ -1,4 +1,4 @@
-#include "onnx_external/loose_tensors.h"
+#include "onnx_external/provided_tensors.h"
 
 #include <gtest/gtest.h>
 
@@ -9,14 +9,14 @@
 #include <vector>
 
 #include "onnx_external/mapping.h"
-#include "support/loose_builder.h"
+#include "support/provided_builder.h"
 #include "support/result_matchers.h"
 #include "support/temp_dir.h"
 
 namespace onnx_external {
 namespace {
 
-using Tensors = std::vector<LooseTensor>;
+using Tensors = std::vector<ProvidedTensor>;
 
 SharedText bytes_upwards(std::size_t count) {
   std::string text;
@@ -26,11 +26,11 @@ SharedText bytes_upwards(std::size_t count) {
   return shared_text(text);
 }
 
-LooseTensor matrix(const std::string& name, const SharedText& text) {
+ProvidedTensor matrix(const std::string& name, const SharedText& text) {
   return in_memory(name, DType::kUInt8, {2, 3}, text);
 }
 
-std::string refusal(LooseTensor tensor) {
+std::string refusal(ProvidedTensor tensor) {
   const auto checkpoint = checkpoint_of({std::move(tensor)});
   EXPECT_FALSE(checkpoint);
   EXPECT_EQ(checkpoint.error().code, ErrorCode::kInvalidArgument);
@@ -48,7 +48,7 @@ std::vector<std::size_t> ties(Tensors tensors) {
   return ids;
 }
 
-TEST(LooseTensors, AreReadFromMemoryAndFiles) {
+TEST(ProvidedTensors, AreReadFromMemoryAndFiles) {
   const TempDir dir;
   const auto path = dir.write("a.bin", "....abcdef");
   const auto checkpoint =
@@ -66,7 +66,7 @@ TEST(LooseTensors, AreReadFromMemoryAndFiles) {
   EXPECT_THAT(checkpoint->check_unchanged(), IsOk());
 }
 
-TEST(LooseTensors, MayBeStridedAndHaveAnOffset) {
+TEST(ProvidedTensors, MayBeStridedAndHaveAnOffset) {
   const auto text = bytes_upwards(8);
   auto tensor = in_memory("turned", DType::kUInt8, {3, 2}, text);
   tensor.strides = {1, 3};
@@ -79,7 +79,7 @@ TEST(LooseTensors, MayBeStridedAndHaveAnOffset) {
   EXPECT_FALSE(checkpoint.plain_range(0));
 }
 
-TEST(LooseTensors, MayBeConvertedWhileTheyAreRead) {
+TEST(ProvidedTensors, MayBeConvertedWhileTheyAreRead) {
   const auto ones = shared_text(std::string("\0\0\x80\x3f\0\0\0\x40", 8));
   const auto checkpoint = checkpoint_of({in_memory("w", DType::kFloat32, {2}, ones)}).value();
   std::string out(4, '\0');
@@ -88,7 +88,7 @@ TEST(LooseTensors, MayBeConvertedWhileTheyAreRead) {
   EXPECT_EQ(out, std::string("\0\x3c\0\x40", 4));
 }
 
-TEST(LooseTensors, AreTiedIfTheyViewTheSameBytesInTheSameWay) {
+TEST(ProvidedTensors, AreTiedIfTheyViewTheSameBytesInTheSameWay) {
   const auto text = bytes_upwards(16);
   auto a = in_memory("a", DType::kUInt8, {4, 4}, text);
   auto same = in_memory("same", DType::kUInt8, {4, 4}, text);
@@ -109,20 +109,21 @@ TEST(LooseTensors, AreTiedIfTheyViewTheSameBytesInTheSameWay) {
   EXPECT_EQ(ids, (std::vector<std::size_t>{0, 0, 1, 2, 3, 2, 3, 4}));
 }
 
-TEST(LooseTensors, OfOneFileAreTiedByTheirPlace) {
+TEST(ProvidedTensors, OfOneFileAreTiedByTheirPlace) {
   const TempDir dir;
   const auto path = dir.write("a.bin", "abcdef");
   const auto range = [&](const std::string& name, std::uint64_t offset) {
-    return LooseTensor{.info = {name, DType::kUInt8, {2}}, .storage = FileBytes{path, offset, 2}};
+    return ProvidedTensor{.info = {name, DType::kUInt8, {2}},
+                          .storage = FileBytes{path, offset, 2}};
   };
   EXPECT_EQ(ties({range("a", 0), range("b", 2), range("c", 0)}),
             (std::vector<std::size_t>{0, 1, 0}));
 }
 
-TEST(LooseTensors, ThatAreMadeAreTiedByTheirIdentity) {
+TEST(ProvidedTensors, ThatAreMadeAreTiedByTheirIdentity) {
   const auto one = [](const std::string& name, std::uint64_t identity, Shape shape = {6}) {
     auto tensor = made(name, DType::kUInt8, std::move(shape), "abcdef");
-    std::get<MadeBytes>(tensor.storage).identity = identity;
+    std::get<LazyBytes>(tensor.storage).identity = identity;
     return tensor;
   };
   EXPECT_EQ(
@@ -130,7 +131,7 @@ TEST(LooseTensors, ThatAreMadeAreTiedByTheirIdentity) {
       (std::vector<std::size_t>{0, 1, 0, 2, 3, 4}));
 }
 
-TEST(LooseTensors, ThatAreMadeCannotBeReadByAnybodyElse) {
+TEST(ProvidedTensors, ThatAreMadeCannotBeReadByAnybodyElse) {
   const auto calls = std::make_shared<std::atomic<int>>(0);
   const auto checkpoint = checkpoint_of({made("m", DType::kUInt8, {3}, "abc", calls)}).value();
   EXPECT_EQ(checkpoint.storages()[0].kind, StorageKind::kMade);
@@ -139,7 +140,7 @@ TEST(LooseTensors, ThatAreMadeCannotBeReadByAnybodyElse) {
   EXPECT_EQ(*calls, 0);
 }
 
-TEST(LooseTensors, KeepTheirOwnersAlive) {
+TEST(ProvidedTensors, KeepTheirOwnersAlive) {
   auto text = bytes_upwards(6);
   const std::weak_ptr<std::string> watch = text;
   {
@@ -153,11 +154,11 @@ TEST(LooseTensors, KeepTheirOwnersAlive) {
   EXPECT_TRUE(watch.expired());
 }
 
-TEST(LooseTensors, MayBeEmptyWithoutAnAddress) {
-  const LooseTensor empty{.info = {"none", DType::kFloat32, {0, 4}}, .storage = MemoryBytes{}};
-  const LooseTensor made_empty{
+TEST(ProvidedTensors, MayBeEmptyWithoutAnAddress) {
+  const ProvidedTensor empty{.info = {"none", DType::kFloat32, {0, 4}}, .storage = MemoryBytes{}};
+  const ProvidedTensor made_empty{
       .info = {"made", DType::kFloat32, {2, 0}},
-      .storage = MadeBytes{0, [](std::span<std::byte>) { return Status(); }}};
+      .storage = LazyBytes{0, [](std::span<std::byte>) { return Status(); }}};
   const auto checkpoint = checkpoint_of({empty, made_empty});
   ASSERT_THAT(checkpoint, IsOk());
   EXPECT_EQ(bytes_in(*checkpoint, 0).value(), "");
@@ -165,7 +166,7 @@ TEST(LooseTensors, MayBeEmptyWithoutAnAddress) {
   EXPECT_THAT(checkpoint_of({}), IsOk());
 }
 
-TEST(LooseTensors, WithNamesThatNoKeyMayHaveAreRefused) {
+TEST(ProvidedTensors, WithNamesThatNoKeyMayHaveAreRefused) {
   const auto text = bytes_upwards(6);
   EXPECT_THAT(checkpoint_of({matrix("w", text), matrix("v", text), matrix("w", text)}),
               FailsWith(ErrorCode::kInvalidArgument, "tensor 'w': is given twice"));
@@ -173,7 +174,7 @@ TEST(LooseTensors, WithNamesThatNoKeyMayHaveAreRefused) {
   EXPECT_EQ(refusal(matrix("\xff", text)), "tensor '\\xff': its name is not UTF-8");
 }
 
-TEST(LooseTensors, WithFormsThatCannotBeAreRefused) {
+TEST(ProvidedTensors, WithFormsThatCannotBeAreRefused) {
   const auto text = bytes_upwards(6);
   auto tensor = matrix("w", text);
   tensor.info.shape = {2, -3};
@@ -197,7 +198,7 @@ TEST(LooseTensors, WithFormsThatCannotBeAreRefused) {
   EXPECT_EQ(refusal(tensor), "tensor 'w': bool cannot be negated");
 }
 
-TEST(LooseTensors, WhoseViewLeavesTheirBytesAreRefused) {
+TEST(ProvidedTensors, WhoseViewLeavesTheirBytesAreRefused) {
   auto tensor = in_memory("w", DType::kFloat32, {2}, bytes_upwards(7));
   EXPECT_EQ(refusal(tensor),
             "tensor 'w': float32 [2] needs 8 bytes from byte 0 on, but there are 7");
@@ -211,10 +212,10 @@ TEST(LooseTensors, WhoseViewLeavesTheirBytesAreRefused) {
   EXPECT_THAT(refusal(tensor), testing::HasSubstr("but there are 6"));
 }
 
-TEST(LooseTensors, WithoutBytesAreRefused) {
+TEST(ProvidedTensors, WithoutBytesAreRefused) {
   EXPECT_EQ(refusal({.info = {"w", DType::kUInt8, {6}}, .storage = MemoryBytes{nullptr, 6, {}}}),
             "tensor 'w': 6 bytes at a null address");
-  EXPECT_EQ(refusal({.info = {"w", DType::kUInt8, {6}}, .storage = MadeBytes{6, {}}}),
+  EXPECT_EQ(refusal({.info = {"w", DType::kUInt8, {6}}, .storage = LazyBytes{6, {}}}),
             "tensor 'w': there is no function that makes its bytes");
   const auto text = bytes_upwards(6);
   EXPECT_THAT(refusal({.info = {"w", DType::kUInt8, {6}},
@@ -222,11 +223,11 @@ TEST(LooseTensors, WithoutBytesAreRefused) {
                                               std::numeric_limits<std::uint64_t>::max(), text}}),
               testing::HasSubstr("do not fit behind their address"));
   const auto made_one = made("w", DType::kUInt8, {1}, "a");
-  EXPECT_THAT(checkpoint_of({made_one}, {.max_made_at_once = 0}),
+  EXPECT_THAT(checkpoint_of({made_one}, {.max_lazy_at_once = 0}),
               FailsWith(ErrorCode::kInvalidArgument, "at least one tensor"));
 }
 
-TEST(LooseTensors, OfFilesThatAreNotAsStatedAreRefused) {
+TEST(ProvidedTensors, OfFilesThatAreNotAsStatedAreRefused) {
   const TempDir dir;
   const auto path = dir.write("a.bin", "abcdef");
   const auto range = [](const std::filesystem::path& file, std::uint64_t offset) {

@@ -1,4 +1,4 @@
-#include "native/loose.h"
+#include "native/provided.h"
 
 #include <nanobind/stl/filesystem.h>
 #include <nanobind/stl/string.h>
@@ -127,17 +127,17 @@ constexpr std::size_t kNeg = 6;
 constexpr std::size_t kPlace = 7;
 constexpr std::size_t kFields = 8;
 
-class LooseReader {
+class ProvidedReader {
  public:
-  LooseReader(nb::handle list, std::shared_ptr<MakeFailure> failure)
+  ProvidedReader(nb::handle list, std::shared_ptr<MakeFailure> failure)
       : list_(shared_reference(list)), failure_(std::move(failure)) {}
 
-  LooseTensor read(nb::handle item) const {
+  ProvidedTensor read(nb::handle item) const {
     const auto fields = nb::cast<nb::tuple>(item);
     if (fields.size() != kFields) {
       throw nb::type_error("expected tensors as tensors.py describes them");
     }
-    LooseTensor tensor;
+    ProvidedTensor tensor;
     try {
       fill_in(tensor, fields);
     } catch (const std::bad_cast&) {
@@ -150,7 +150,7 @@ class LooseReader {
   }
 
  private:
-  void fill_in(LooseTensor& tensor, const nb::tuple& fields) const {
+  void fill_in(ProvidedTensor& tensor, const nb::tuple& fields) const {
     if (!nb::try_cast<std::string>(fields[kName], tensor.info.name)) {
       raise(Error{ErrorCode::kInvalidArgument,
                   "tensor " + text_of(nb::repr(fields[kName])) + ": its name is no text (UTF-8)"});
@@ -194,12 +194,12 @@ class LooseReader {
 
   // Memory is (address, size, owner), a range of a file (path, offset, length), and bytes that are
   // made (size, function, identity).
-  void set_storage(LooseTensor& tensor, const nb::tuple& place) const {
+  void set_storage(ProvidedTensor& tensor, const nb::tuple& place) const {
     const bool is_made = PyCallable_Check(nb::object(place[1]).ptr()) != 0;
     if (is_made) {
       const Fill fill{nb::object(place[1]).ptr(),  // the list keeps it alive
                       tensor.info.name, nb::cast<std::uint64_t>(place[2]), begun_in_};
-      tensor.storage = MadeBytes{
+      tensor.storage = LazyBytes{
           .size = nb::cast<std::uint64_t>(place[0]),
           .make = [fill, list = list_, failure = failure_](
                       std::span<std::byte> out) { return call_fill(fill, out, *failure); },
@@ -264,10 +264,10 @@ void MakeFailure::raise_if_any() const {
   }
 }
 
-std::vector<LooseTensor> loose_tensors(nb::handle list,
-                                       const std::shared_ptr<MakeFailure>& failure) {
-  const LooseReader reader(list, failure);
-  std::vector<LooseTensor> tensors;
+std::vector<ProvidedTensor> provided_tensors(nb::handle list,
+                                             const std::shared_ptr<MakeFailure>& failure) {
+  const ProvidedReader reader(list, failure);
+  std::vector<ProvidedTensor> tensors;
   tensors.reserve(nb::len(list));
   for (const nb::handle item : list) {
     tensors.push_back(reader.read(item));
@@ -275,7 +275,7 @@ std::vector<LooseTensor> loose_tensors(nb::handle list,
   return tensors;
 }
 
-void bind_loose(nb::module_& module) {
+void bind_provided(nb::module_& module) {
   module.attr("loose_location") = nb::str(kInMemoryLocation.data(), kInMemoryLocation.size());
   module.def("onnx_type", &onnx_type, nb::arg("data_type"));
 }

@@ -1,4 +1,4 @@
-#include "save/given_bytes.h"
+#include "save/expansion_check.h"
 
 #include <cstdint>
 #include <map>
@@ -17,21 +17,21 @@
 namespace onnx_external {
 namespace {
 
-const ExternalTensor& given_of(const PlannedTensor& tensor, const SourceModels& models) {
+const ExternalTensor& existing_of(const PlannedTensor& tensor, const SourceModels& models) {
   return models.of(tensor).external_tensors()[tensor.source_index];
 }
 
 }  // namespace
 
-Status check_given_bytes(const SavePlan& plan, const SourceModels& models,
-                         std::uint64_t max_expand) {
+Status check_expansion(const SavePlan& plan, const SourceModels& models, std::uint64_t max_expand) {
   std::uint64_t copied = 0;
   std::map<std::pair<std::uint32_t, std::string_view>, const PlannedTensor*> tensors;
   for (const PlannedPart& part : plan.parts) {
     const PlannedTensor& tensor = plan.tensors[part.source_tensor];
     if (tensor.source == TensorSource::kModelExternal) {
-      tensors.emplace(std::pair(tensor.member, std::string_view(given_of(tensor, models).location)),
-                      &tensor);
+      tensors.emplace(
+          std::pair(tensor.member, std::string_view(existing_of(tensor, models).location)),
+          &tensor);
       copied = checked_add(copied, part.bytes).value_or(UINT64_MAX);
     }
   }
@@ -41,7 +41,7 @@ Status check_given_bytes(const SavePlan& plan, const SourceModels& models,
   std::uint64_t stored = 0;
   std::set<std::string> counted;  // several models may have their data in one file
   for (const auto& [place, tensor] : tensors) {
-    TRY_ASSIGN(const auto file, open_external(models.of(*tensor), given_of(*tensor, models)));
+    TRY_ASSIGN(const auto file, open_external(models.of(*tensor), existing_of(*tensor, models)));
     TRY_ASSIGN(auto stamp, file->stamp());
     stored += counted.insert(std::move(stamp)).second ? stored_bytes(*file) : 0;
   }

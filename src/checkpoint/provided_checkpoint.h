@@ -1,0 +1,23 @@
+// A checkpoint of tensors that are in no checkpoint file (provided_tensors.h).
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "onnx_external/checkpoint.h"
+#include "onnx_external/provided_tensors.h"
+#include "onnx_external/result.h"
+
+namespace onnx_external {
+
+enum class ProvidedNames : std::uint8_t {
+  kUnique,  // keys of a checkpoint
+  kAny,     // tensors of a model, told apart by their index
+};
+
+// As checkpoint_of().
+[[nodiscard]] Result<Checkpoint> provided_checkpoint(std::vector<ProvidedTensor> tensors,
+                                                     const ProvidedOptions& options,
+                                                     ProvidedNames names);
+
+}  // namespace onnx_external

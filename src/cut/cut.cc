@@ -140,7 +140,7 @@ class StagedPiece {
     WriteOptions write;
     write.sync = options_.sync;
     TRY(write_model_file(
-        {staging_.folder(), target_.piece, piece.pieces, ModelAccess::cuts(parent), {}, write}));
+        {staging_.folder(), target_.piece, piece.segments, ModelAccess::cuts(parent), {}, write}));
     return sync_folder(staging_.folder(), options_.sync);
   }
 
@@ -160,7 +160,7 @@ class StagedPiece {
 
 Result<Piece> cut_model(const Model& model, const CutOptions& options) {
   TRY_ASSIGN(auto made, make_piece_model(model, options, ""));
-  TRY_ASSIGN(auto text, join_segments(std::move(made.pieces), ModelAccess::cuts(model)));
+  TRY_ASSIGN(auto text, join_segments(std::move(made.segments), ModelAccess::cuts(model)));
   return Piece{std::move(text), std::move(made.report)};
 }
 

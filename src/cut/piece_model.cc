@@ -54,9 +54,9 @@ class PieceMaker {
     remove_infos();
     replace_metadata(note);
     TRY(describe());
-    TRY_ASSIGN(auto pieces, model_segments(model_, std::move(edits_)));
-    report_.model_bytes = pieces.bytes;
-    return PieceModel{std::move(pieces), std::move(report_)};
+    TRY_ASSIGN(auto segments, model_segments(model_, std::move(edits_)));
+    report_.model_bytes = segments.bytes;
+    return PieceModel{std::move(segments), std::move(report_)};
   }
 
  private:

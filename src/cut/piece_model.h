@@ -11,7 +11,8 @@
 namespace onnx_external {
 
 struct PieceModel {
-  ModelSegments pieces;  // of the piece's file; kGiven segments are ranges of the parent's file
+  // Of the piece's file; kModelFile segments are ranges of the parent's file.
+  ModelSegments segments;
   CutReport report;
 };
 

@@ -50,8 +50,8 @@ struct WireMessage {
 
 struct WireTensor {
   std::uint32_t message = 0;
-  std::uint32_t first_piece = 0;
-  std::uint32_t piece_count = 0;
+  std::uint32_t first_segment = 0;
+  std::uint32_t segment_count = 0;
 };
 
 // Each list is in the order of the input.
@@ -61,7 +61,7 @@ struct WireScan {
   std::vector<WireSegment> segments;
 
   [[nodiscard]] std::span<const WireSegment> segments_of(const WireTensor& tensor) const {
-    return std::span(segments).subspan(tensor.first_piece, tensor.piece_count);
+    return std::span(segments).subspan(tensor.first_segment, tensor.segment_count);
   }
 };
 

@@ -31,7 +31,7 @@ constexpr std::uint64_t kPlainStep = std::uint64_t{256} << 10;
 // A tensor larger than this is shared by several threads.
 constexpr std::uint64_t kChunkBytes = std::uint64_t{32} << 20;
 
-constexpr std::uint64_t kMaxPieces = 4096;
+constexpr std::uint64_t kMaxChunks = 4096;
 
 // The finding for an error of open_data_file or of reading.
 Fault fault_of(const Error& error) {
@@ -47,7 +47,7 @@ Fault fault_of(const Error& error) {
   }
 }
 
-struct Piece {
+struct Chunk {
   std::size_t check = 0;
   std::uint64_t first = 0;  // from the start of the range
   std::uint64_t length = 0;
@@ -94,9 +94,9 @@ std::set<std::string_view> overused_files(const Directory& folder,
   return overused;
 }
 
-std::vector<Piece> cut(const Directory& folder, std::span<const RangeCheck> checks,
+std::vector<Chunk> cut(const Directory& folder, std::span<const RangeCheck> checks,
                        const Checkpoint* checkpoint) {
-  std::vector<Piece> chunks;
+  std::vector<Chunk> chunks;
   for (std::size_t i = 0; i < checks.size(); ++i) {
     const bool is_made =
         checks[i].equals && kind_of_source(*checkpoint, *checks[i].equals) == StorageKind::kMade;
@@ -106,7 +106,7 @@ std::vector<Piece> cut(const Directory& folder, std::span<const RangeCheck> chec
       continue;
     }
     // Sparse files can have any size, so their number of chunks has a limit of its own.
-    std::uint64_t step = std::max(kChunkBytes, checks[i].length / kMaxPieces);
+    std::uint64_t step = std::max(kChunkBytes, checks[i].length / kMaxChunks);
     if (const auto tiles =
             checks[i].equals ? planned_tiles(*checkpoint, *checks[i].equals) : std::nullopt) {
       step = tiles->chunk_bytes(step);
@@ -137,11 +137,11 @@ WantedBytes find_wanted(const Checkpoint* checkpoint, const RangeCheck& check) {
   return wanted;
 }
 
-class PieceReader {
+class ChunkReader {
  public:
-  PieceReader(const RangeCheck& check, const Piece& chunk, const Checkpoint* checkpoint,
+  ChunkReader(const RangeCheck& check, const Chunk& chunk, const Checkpoint* checkpoint,
               const VerifyOptions& options, BufferPool& tiles)
-      : check_(check), piece_(chunk), checkpoint_(checkpoint), options_(options), tiles_(tiles) {}
+      : check_(check), chunk_(chunk), checkpoint_(checkpoint), options_(options), tiles_(tiles) {}
 
   // Reads the chunk; an error of the data file becomes answer.fault.
   [[nodiscard]] Status run(const Directory& folder, ByteComparer& comparer, ProgressMeter& meter,
@@ -149,7 +149,7 @@ class PieceReader {
     auto file = open_data_file(folder, check_.location, &answer.hub_link);
     if (!file) {
       answer.fault = fault_of(file.error());
-      return meter.step(piece_.length);
+      return meter.step(chunk_.length);
     }
     answer.hard_links = (*file)->link_count() > 1;
     if (!range_fits(check_.offset, check_.length, (*file)->size())) {
@@ -157,7 +157,7 @@ class PieceReader {
                                                     std::to_string(check_.offset + check_.length) +
                                                     ", but the file has " +
                                                     std::to_string((*file)->size())};
-      return meter.step(piece_.length);
+      return meter.step(chunk_.length);
     }
     WantedBytes wanted = find_wanted(checkpoint_, check_);
     answer.own =
@@ -166,7 +166,7 @@ class PieceReader {
       if (wanted.tensor != nullptr && !answer.own) {
         answer.fault = {FindingCode::kBytesDiffer, "it is not the checkpoint's own range"};
       }
-      return meter.step(piece_.length);
+      return meter.step(chunk_.length);
     }
     if (answer.own) {
       wanted = {};  // comparing it with itself proves nothing
@@ -189,7 +189,7 @@ class PieceReader {
 
  private:
   void drop(const SourceFile& file) const {
-    drop_pages(file.fd(), check_.offset + piece_.first, piece_.length);
+    drop_pages(file.fd(), check_.offset + chunk_.first, chunk_.length);
   }
 
   [[nodiscard]] Status read(const SourceFile& file, const WantedBytes& wanted,
@@ -213,8 +213,8 @@ class PieceReader {
         return read_planned(*checkpoint_, *wanted.tensor, at, room);
       });
     }
-    while (done < piece_.length) {
-      const std::uint64_t first = piece_.first + done;
+    while (done < chunk_.length) {
+      const std::uint64_t first = chunk_.first + done;
       const FileRun run = run_at(file, wanted, first);
       if (run.is_hole) {
         crc.skip_zeros(run.bytes);
@@ -228,7 +228,7 @@ class PieceReader {
                  comparer.compare(first, run.bytes, bytes, AtDifference::kReadOn, step));
       note(compared, answer);
       if (answer.fault) {
-        return meter.step(piece_.length - done);
+        return meter.step(chunk_.length - done);
       }
       if (answer.difference) {
         bytes.wanted = nullptr;  // the first one is enough
@@ -272,12 +272,12 @@ class PieceReader {
       note(compared, answer);
       return compared.unreadable ? fail(*compared.unreadable) : Status();
     };
-    auto crc = tiles.read(piece_.first, piece_.length, *tile, compare);
+    auto crc = tiles.read(chunk_.first, chunk_.length, *tile, compare);
     if (answer.fault) {
-      return meter.step(piece_.length - done);
+      return meter.step(chunk_.length - done);
     }
     if (crc && answer.difference && check_.wants_crc) {
-      crc = range_crc32(file, check_.offset + piece_.first, piece_.length);
+      crc = range_crc32(file, check_.offset + chunk_.first, chunk_.length);
     }
     answer.crc32 = crc.value_or(0);
     return crc ? Status() : fail(crc.error());
@@ -286,7 +286,7 @@ class PieceReader {
   // Ranges that are holes on both sides are equal and need not be read.
   [[nodiscard]] FileRun run_at(const SourceFile& file, const WantedBytes& wanted,
                                std::uint64_t first) const {
-    const std::uint64_t left = piece_.first + piece_.length - first;
+    const std::uint64_t left = chunk_.first + chunk_.length - first;
     if (left < kMinHoleBytes) {
       return {left, false};
     }
@@ -301,14 +301,14 @@ class PieceReader {
   }
 
   const RangeCheck& check_;
-  const Piece& piece_;
+  const Chunk& chunk_;
   const Checkpoint* checkpoint_;
   const VerifyOptions& options_;
   BufferPool& tiles_;
 };
 
-// Pieces of one range come in order: the first fault and the first difference are the range's.
-void join(RangeAnswer& range, const Piece& chunk, RangeAnswer answer) {
+// Chunks of one range come in order: the first fault and the first difference are the range's.
+void join(RangeAnswer& range, const Chunk& chunk, RangeAnswer answer) {
   if (!range.fault) {
     range.fault = std::move(answer.fault);
   }
@@ -327,19 +327,19 @@ Result<std::vector<RangeAnswer>> read_ranges(const std::filesystem::path& folder
                                              const VerifyOptions& options, ProgressMeter& meter) {
   TRY_ASSIGN(const auto directory, Directory::open(folder));
   const std::set<std::string_view> overused = overused_files(directory, checks);
-  std::vector<Piece> chunks = cut(directory, checks, checkpoint);
+  std::vector<Chunk> chunks = cut(directory, checks, checkpoint);
   std::erase_if(
-      chunks, [&](const Piece& chunk) { return overused.contains(checks[chunk.check].location); });
+      chunks, [&](const Chunk& chunk) { return overused.contains(checks[chunk.check].location); });
   std::vector<RangeAnswer> answers(chunks.size());
   std::uint64_t bytes = 0;
-  for (const Piece& chunk : chunks) {
+  for (const Chunk& chunk : chunks) {
     bytes += chunk.length;
   }
   const int threads = thread_count(options.threads, bytes);
   std::vector<ByteComparer> comparers(static_cast<std::size_t>(threads));
   BufferPool tiles(kMaxTiles);
   const auto read = [&](std::size_t i, int thread) {
-    const PieceReader reader(checks[chunks[i].check], chunks[i], checkpoint, options, tiles);
+    const ChunkReader reader(checks[chunks[i].check], chunks[i], checkpoint, options, tiles);
     return reader.run(directory, comparers[static_cast<std::size_t>(thread)], meter, answers[i]);
   };
   // To compare places takes less time than an OpenMP region (2 GB, linked: 3 % of the save).

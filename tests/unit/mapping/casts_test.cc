@@ -27,7 +27,8 @@ TEST(Casts, AreOfferedWhereTheyWouldHelp) {
   const auto refused = it.map();
   ASSERT_THAT(refused, FailsWith(ErrorCode::kMismatch, "fc.bias"));
   ASSERT_TRUE(refused.error().details != nullptr);
-  EXPECT_EQ(refused.error().details->remedies.at(0).option, "cast");
+  const Remedy& remedy = refused.error().details->remedies.at(0);
+  EXPECT_EQ(remedy.option + "=" + remedy.value, "dtype=slot");
   it.keys.keys[1].dtype = DType::kInt64;
   const auto whole = it.map();
   ASSERT_FALSE(whole.has_value());

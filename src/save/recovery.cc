@@ -188,7 +188,11 @@ Status put_in_place(const Directory& staging, const Directory& out, const Public
 
 RemovedData remove_stale_data(const Directory& out, const Publication& publication) {
   const std::vector<GenerationNames> models = names_of(publication);
-  const auto in_use = files_in_use(out, models);
+  // A model that replaces an equal one has only duplicates to remove, for which no file list is read.
+  const bool any_differs =
+      std::any_of(publication.models.begin(), publication.models.end(),
+                  [](const PublishedModel& model) { return model.replaced != model.model; });
+  const auto in_use = any_differs ? files_in_use(out, models) : std::nullopt;
   RemovedData removed{true, {}};
   for (std::size_t i = 0; i < models.size(); ++i) {
     const PublishedModel& model = publication.models[i];

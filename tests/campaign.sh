@@ -86,7 +86,7 @@ repeat() {
   wheels=build/check/tests/python/wheels work=build/check/tests/zoo/repeated
   sh packaging/wheel.sh $wheels
   sh tests/zoo/run.sh $wheels $work python3 tests/strict/modern_env.py build/check/tests/strict/modern \
-    tests/zoo/repeat_test.py --work-dir $work
+    tests/zoo/repeat_test.py --work-dir $work --jobs 2 --at-least 75 --page docs/zoo-repeat.md
 }
 
 generation() {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.metadata
+import mmap
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -44,15 +45,16 @@ class Stepwise:
 
 
 def anonymous_memory() -> int | None:
-    """Return the bytes of memory that belong to no file (RssAnon of Linux), if they are told."""
+    """Return the bytes of memory that belong to no file (RssAnon of Linux), if they are told.
+
+    /proc/self/status has this number, too, and takes four times as long to read.
+    """
     try:
-        with open("/proc/self/status", encoding="ascii") as status:
-            for line in status:
-                if line.startswith("RssAnon:"):
-                    return int(line.split()[1]) * 1024
-    except OSError:
-        pass
-    return None
+        with open("/proc/self/statm", "rb", buffering=0) as counts:
+            resident, shared = map(int, counts.read(128).split()[1:3])
+    except (OSError, ValueError):
+        return None
+    return (resident - shared) * mmap.PAGESIZE
 
 
 def versions(packages: Iterable[str]) -> dict[str, str]:

@@ -138,6 +138,37 @@ def test_what_layers_hand_on_beside_their_result_can_be_repeated() -> None:
     assert proof_of(Summing()).outputs
 
 
+class HandsOn(Model):
+    """Each layer has a cache of its own, which is returned as it is."""
+
+    class layer(Layer):
+        def forward(self, x: torch.Tensor, cache: torch.Tensor) -> torch.Tensor:  # type: ignore[override]
+            return self.inner(x) + cache
+
+    def forward(self, caches: list[torch.Tensor], x: torch.Tensor) -> Any:
+        for layer, cache in zip(self.layers, caches, strict=True):
+            x = layer(x, cache)
+        return self.last(x), caches
+
+
+def test_inputs_that_layers_hand_on_can_be_repeated() -> None:
+    model = HandsOn()
+    stacks = find_stacks(model.eval(), lambda tensor: True)
+    (stack,) = stacks
+
+    def record(depth: int) -> Any:
+        given = [torch.ones(3, 4) for _ in range(depth)], torch.ones(3, 4)
+        with torch.no_grad():
+            return recorded(model, stacks, lambda: torch.export.export(model, given, strict=False))
+
+    deep = record(DEPTH)
+    with shallow(model, stacks):
+        proof = proved(stacks, deep, record(len(stack.kept)))
+    assert [proof.outputs[place].segment.layer for place in range(1, DEPTH + 1)] == [*range(DEPTH)]
+    stood = [stack.stand_in(layer) for layer in range(DEPTH)]
+    assert [proof.outputs[place].number - 1 for place in range(1, DEPTH + 1)] == stood
+
+
 # --- models that look alike in every layer, and are not ------------------------------------------
 
 
@@ -338,6 +369,45 @@ class HalfTestedOnce(Model):
             return super().forward(x)
 
 
+class FloatTestedOnce(Model):
+    """A test in which a float is asked, and not the size."""
+
+    class layer(Layer):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            if self.index == ODD and 6.5 < x.shape[0]:
+                x = x * 2
+            return super().forward(x)
+
+
+class AttributeTestedOnce(Model):
+    class layer(Layer):
+        def __init__(self, index: int) -> None:
+            super().__init__(index)
+            self.most = 6.5
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            if self.index == ODD and not self.most > x.shape[0]:
+                x = x * 2
+            return super().forward(x)
+
+
+MOST = 6.5
+
+
+def at_most(size: int, limit: float = 6.5) -> bool:
+    return limit >= size and MOST >= size
+
+
+class AskedByAnother(Model):
+    """The test is in a function in the file of the model."""
+
+    class layer(Layer):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            if self.index == ODD and not at_most(x.shape[0]):
+                x = x * 2
+            return super().forward(x)
+
+
 class Hooked(Model):
     def __init__(self) -> None:
         super().__init__()
@@ -387,7 +457,8 @@ class CallsPartOfAnother(Model):
 DECEIVERS = [
     TimesTwoOnce, ByOwnIndex, ByNumber, ByHiddenAttribute, ByCounter, SkipsLayers, TwoBack,
     SharesCache, Sliced, Reversed, Shuffled, ShuffledBefore, RunsOneTwice, Tied, ExitsEarly,
-    ReturnsOne, SizeTestedOnce, HalfTestedOnce, Hooked, OtherForward, UsesDropout,
+    ReturnsOne, SizeTestedOnce, HalfTestedOnce, FloatTestedOnce,
+    AttributeTestedOnce, AskedByAnother, Hooked, OtherForward, UsesDropout,
     CallsPartOfAnother,
 ]  # fmt: skip
 

@@ -237,7 +237,7 @@ class _Comparing:
         others = [
             number
             for number, origin in enumerate(self._shallow.outputs)
-            if not (isinstance(origin, Place) and self._shallow.segments[origin.visit].stack >= 0)
+            if not self._is_of_layer(origin)
         ]
         if len(rest) != len(others):
             raise Unprovable("it returns something else than a shallower model")
@@ -247,18 +247,34 @@ class _Comparing:
             if segment is None:
                 self._proof.outputs[number] = self._plain_output(origin, next(remaining))
                 continue
-            stood = origin._replace(visit=self._visits[origin.visit])
-            found = by_origin.get(stood, [])
+            found = by_origin.get(self._stood(origin), [])
             if len(found) != 1:
                 raise Unprovable("it returns of a layer what a shallower model does not return")
             self._proof.outputs[number] = Slot(found[0], segment)
         self._check_counts()
 
     def _layer_of(self, origin: Any) -> Segment | None:
+        """The layer that makes what the deep model returns, or that alone takes it as an input."""
+        if isinstance(origin, Leaf) and origin.kind == "input":
+            slot = self._proof.inputs.get(origin.key)
+            return slot.segment if slot is not None and slot.segment.stack >= 0 else None
         if not isinstance(origin, Place):
             return None
         segment = self._deep.segments[origin.visit]
         return segment if segment.stack >= 0 else None
+
+    def _is_of_layer(self, origin: Any) -> bool:
+        """Whether what the shallow model returns is of a layer, in the same sense."""
+        if isinstance(origin, Leaf) and origin.kind == "input":
+            slots = self._proof.inputs.values()
+            return any(slot.number == origin.key and slot.segment.stack >= 0 for slot in slots)
+        return isinstance(origin, Place) and self._shallow.segments[origin.visit].stack >= 0
+
+    def _stood(self, origin: Any) -> Any:
+        """What stands in the shallow model for something that the deep one returns of a layer."""
+        if isinstance(origin, Leaf):
+            return origin._replace(key=self._proof.inputs[origin.key].number)
+        return origin._replace(visit=self._visits[origin.visit])
 
     def _plain_output(self, origin: Any, number: int) -> Slot:
         last = len(self._deep.segments) - 1
@@ -271,18 +287,23 @@ class _Comparing:
         """Each output of the shallow model stands for one of each layer that its own stands for."""
         found = {slot for slot in self._proof.outputs.values() if slot.segment.stack >= 0}
         for number, origin in enumerate(self._shallow.outputs):
-            if not isinstance(origin, Place):
-                continue
+            for segment in self._stands_for(origin):
+                if Slot(number, segment) not in found:
+                    name = self._name(segment)
+                    raise Unprovable(f"{name} returns less than a shallower model")
+
+    def _stands_for(self, origin: Any) -> Iterator[Segment]:
+        """The layers of the deep model for whose output one of the shallow model stands."""
+        if isinstance(origin, Leaf) and origin.kind == "input":
+            for slot in self._proof.inputs.values():
+                if slot.number == origin.key and slot.segment.stack >= 0:
+                    yield slot.segment
+        elif isinstance(origin, Place):
             segment = self._shallow.segments[origin.visit]
-            if segment.stack < 0:
-                continue
-            stack = self._stacks[segment.stack]
-            for layer in range(len(stack.kinds)):
-                if stack.stand_in(layer) == segment.layer:
-                    if Slot(number, Segment(segment.stack, layer)) not in found:
-                        raise Unprovable(
-                            f"{stack.name}.{layer} returns less than a shallower model"
-                        )
+            layers = self._stacks[segment.stack].kinds if segment.stack >= 0 else ()
+            for layer in range(len(layers)):
+                if self._stacks[segment.stack].stand_in(layer) == segment.layer:
+                    yield Segment(segment.stack, layer)
 
     def _check_inputs(self) -> None:
         """An input that several layers take is one for all of them in both models."""

@@ -19,7 +19,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from ..patching.swapping import exchanged
 from .kinds import Stack, digest
-from .seen_sizes import SizesSeen
+from .seen_floats import floats_seen
+from .seen_sizes import SizesSeen, telling_float
 
 __all__ = ["Leaf", "Op", "Place", "Record", "Segment", "Unprovable", "recorded"]
 
@@ -143,6 +144,7 @@ class _Recorder(TorchDispatchMode):  # type: ignore[misc]
     def __init__(self, module: nn.Module, stacks: Sequence[Stack], given: Sequence[Any]) -> None:
         super().__init__()
         self.record = Record()
+        self._module = module
         self._held: list[torch.Tensor] = []
         self._known: dict[int, Place | Leaf] = {}
         self._names, self._layers = _places(module, stacks)
@@ -159,6 +161,7 @@ class _Recorder(TorchDispatchMode):  # type: ignore[misc]
             stack.enter_context(exchanged(nn.Module, "__call__", self._calling(nn.Module.__call__)))
             stack.enter_context(self)
             stack.enter_context(self._sizes)
+            stack.enter_context(floats_seen(self._module, telling_float))
             yield
 
     def finish(self, results: Any) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch.overrides import TorchFunctionMode
 
-__all__ = ["SizesSeen"]
+__all__ = ["SizesSeen", "telling_float"]
 
 _note: list[Callable[[str, Any], None]] = []
 """What the innermost SizesSeen does with a comparison."""
@@ -78,6 +78,12 @@ def _methods(kind: type) -> dict[str, Any]:
 
 _Size: Any = type("_Size", (int,), _methods(int))
 _Ratio: Any = type("_Ratio", (float,), _methods(float))
+
+
+def telling_float(value: float) -> float:
+    """Return a float of the same value that writes down what it is compared with."""
+    return _Ratio(value)  # type: ignore[no-any-return]
+
 
 _SIZES = {
     torch.Tensor.shape.__get__,

@@ -59,6 +59,7 @@ class _Stamping:
 
     def run(self) -> None:
         self.given = {value.name or "" for value in self.graph.outputs}
+        handed_on = self._take_handed_on()
         self.layers = Layers(self.graph, self.stacks, self.names)
         self.numbers = Numbers(self.stacks, self.layers)
         self._call_what_stays()
@@ -75,6 +76,7 @@ class _Stamping:
                 self._repeat(number, stack)
         self._repeat_unused()
         self._rename_kept()
+        self._hand_on(handed_on)
         self._order()
         told = self.graph.metadata_props.get(_SIGNATURE)
         if told is not None:
@@ -315,6 +317,34 @@ class _Stamping:
                 self._retell_input(made, old, new)
             self.graph.inputs.remove(value)
 
+    # --- inputs that are outputs, too
+
+    def _take_handed_on(self) -> dict[str, tuple[str, onnx_ir.Value]]:
+        """Take out what gives an input of a layer back as it is: by the output, both of them."""
+        found = {}
+        for node in () if self.names.numbered_outputs else list(self.graph):
+            given, made = node.inputs[:1], node.outputs[0]
+            name = given[0].name if given and given[0] is not None else None
+            if node.op_type != "Identity" or not self.names.belongs_to_layer(name or ""):
+                continue
+            if made.is_graph_output() and not made.uses():
+                found[made.name or ""] = name or "", made
+                self.graph.outputs.remove(made)
+                self.graph.remove(node, safe=True)
+        return found
+
+    def _hand_on(self, found: Mapping[str, tuple[str, onnx_ir.Value]]) -> None:
+        """Let each layer give back what the layer that stands for it gives back."""
+        for place, slot in self.names.proof.outputs.items():
+            name = self.names.shallow_outputs[slot.number]
+            if name not in found:
+                continue
+            old, made = found[name]
+            given = self.inputs[self.names.input_of(old, slot.segment) or ""]
+            new = self.names.outputs[place]
+            self.outputs[new] = _like(made, new)
+            self.graph.append(onnx_ir.Node("", "Identity", [given], outputs=[self.outputs[new]]))
+
     # --- what was there
 
     def _rename_kept(self) -> None:
@@ -325,7 +355,7 @@ class _Stamping:
             new = self._kept_name(value)
             if new is None:
                 raise Unprovable(f"in the graph {name} is of no layer")
-            if value.is_graph_input() and new != name:
+            if value.is_graph_input() and self.names.belongs_to_layer(name):
                 self._retell_input(value, name, new)
             renamed[value] = new
         self._retell_nodes(renamed)

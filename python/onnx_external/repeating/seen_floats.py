@@ -1,0 +1,118 @@
+"""Floats that tell what a size is compared with, which Python asks before it asks the size.
+
+In `6.5 < n` Python lets the float compare itself, and a size that is an int learns nothing of it.
+So while a model is recorded, the floats of its code and of its modules are ones that tell, too.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from types import CodeType, FunctionType
+from typing import Any
+
+from torch import nn
+
+__all__ = ["floats_seen"]
+
+Wrap = Callable[[float], float]
+
+
+@contextlib.contextmanager
+def floats_seen(module: nn.Module, wrap: Wrap) -> Iterator[None]:
+    """Within it floats of a module tell: its attributes and configs, and the code of its classes.
+
+    That code is all of the files which the classes are defined in: constants, the defaults of
+    functions, and what classes and files define.
+
+    Args:
+        module: the module, with all that are in it.
+        wrap: makes a float of the same value that tells.
+    """
+    undo: list[tuple[Callable[..., None], Any, str, Any]] = []
+    try:
+        for settings in _settings(module):
+            for name, value in list(settings.items()):
+                if type(value) is float:
+                    undo.append((dict.__setitem__, settings, name, value))
+                    settings[name] = wrap(value)
+        for owner, name, value in list(_code(module)):
+            told = _told(value, wrap)
+            if told is not value:
+                undo.append((setattr, owner, name, value))
+                setattr(owner, name, told)
+        yield
+    finally:
+        for put, owner, name, value in reversed(undo):
+            put(owner, name, value)
+
+
+def _settings(module: nn.Module) -> Iterator[dict[str, Any]]:
+    """The attributes of modules, and those of their configs."""
+    found: list[Any] = list(module.modules())
+    seen = set(map(id, found))
+    while found:
+        each = found.pop()
+        yield vars(each)
+        for value in list(vars(each).values()):
+            inner = type(value).__name__.endswith("Config") and hasattr(value, "__dict__")
+            if inner and id(value) not in seen:
+                seen.add(id(value))
+                found.append(value)
+
+
+def _code(module: nn.Module) -> Iterator[tuple[Any, str, Any]]:
+    """What may have floats of the files of the user's classes: the owner, a name and the value."""
+    kinds = {kind for each in module.modules() for kind in type(each).__mro__}
+    files = {kind.__module__ for kind in kinds if not kind.__module__.startswith("torch.")}
+    files.discard("builtins")
+    scopes: list[Any] = [sys.modules[name] for name in files if name in sys.modules]
+    scopes += [kind for kind in kinds if kind.__module__ in files]  # those inside of functions, too
+    scopes += [each for scope in scopes for each in vars(scope).values() if isinstance(each, type)]
+    scopes = [each for each in scopes if getattr(each, "__module__", each.__name__) in files]
+    functions: dict[int, FunctionType] = {}
+    for scope in {id(each): each for each in scopes}.values():
+        for name, value in list(vars(scope).items()):
+            if type(value) is float:
+                yield scope, name, value
+            functions.update((id(each), each) for each in _functions(value))
+    for function in functions.values():
+        if function.__module__ in files:
+            yield from ((function, name, getattr(function, name)) for name in _OF_FUNCTIONS)
+
+
+_OF_FUNCTIONS = ("__code__", "__defaults__", "__kwdefaults__")
+
+
+_BEHIND = (FunctionType, staticmethod, classmethod, type(functools.cache(len)))
+
+
+def _functions(value: Any) -> Iterator[FunctionType]:
+    """What is behind decorators, static methods and properties."""
+    value = value.fget if isinstance(value, property) else value
+    while isinstance(value, _BEHIND):
+        if isinstance(value, FunctionType):
+            yield value
+        value = getattr(value, "__wrapped__", None)
+
+
+def _told(value: Any, wrap: Wrap) -> Any:
+    """The same with floats that tell, in code and in defaults; itself if there are none."""
+    if type(value) is float:
+        return wrap(value)
+    if isinstance(value, CodeType):
+        constants = _told(value.co_consts, wrap)
+        return value if constants is value.co_consts else value.replace(co_consts=constants)
+    if type(value) is tuple:
+        each = tuple(_told(one, wrap) for one in value)
+        return value if _same(each, value) else each
+    if type(value) is dict:
+        named = {key: _told(one, wrap) for key, one in value.items()}
+        return value if _same(named.values(), value.values()) else named
+    return value
+
+
+def _same(one: Iterable[Any], other: Iterable[Any]) -> bool:
+    return all(a is b for a, b in zip(one, other, strict=True))

@@ -73,8 +73,8 @@ struct PlannedTensor {
   std::uint32_t slot = kNoSlot;  // kNoSlot for Unmatched::kKeep and for the model's own tensors
   TensorSource source = TensorSource::kCheckpoint;
   std::size_t source_index = 0;
-  std::uint32_t member = 0;  // the model that it is for: index into SavePlan::models
-  std::string key;           // its name in the checkpoint; empty for the model's own tensors
+  std::uint32_t model_index = 0;  // the model that it is for: index into SavePlan::models
+  std::string key;                // its name in the checkpoint; empty for the model's own tensors
   std::optional<Rule> rule;
   std::int32_t data_type = 0;
   Shape dims;
@@ -83,10 +83,10 @@ struct PlannedTensor {
   std::optional<DType> cast_to = {};  // the checkpoint's values are converted to this type
   // The CRC-32 that the loaded model's manifest records for these bytes. A copy with another CRC-32
   // is an error.
-  std::optional<std::uint32_t> known_crc = {};
-  // Index into Model::external_tensors() for data of the model that is in memory, in the
+  std::optional<std::uint32_t> recorded_crc = {};
+  // Index into Model::external_tensors() for the model's existing data that is in memory, as the
   // checkpoint's tensor `source_index`. It has no key.
-  std::optional<std::size_t> given = {};
+  std::optional<std::size_t> existing_index = {};
   // Index into SavePlan::parts; nothing = inline in the model.
   std::optional<std::uint32_t> part;
 };
@@ -104,6 +104,9 @@ struct PlannedPart {
 struct PlannedFile {
   std::string name;
   std::uint64_t bytes = 0;
+  // Of these, bytes in holes of the checkpoint's files (ranges of zeros without disk blocks). The
+  // copy has holes there, too, and needs that much less room.
+  std::uint64_t hole_bytes = 0;
 };
 
 // One of the models of a plan, which share its data files.
@@ -124,6 +127,9 @@ struct SavePlan {
   std::vector<PlannedFile> files;
   std::uint64_t bytes = 0;             // of all data files
   std::vector<std::size_t> oversized;  // tensors larger than a shard may be; each has its own shard
+  // Identifies the bytes of all data files: a hash of the plan and of its sources. A killed save is
+  // resumed only by a plan of the same job. Empty: by none.
+  std::string job = {};
 
   // Data files of a model alone are called after it, those of several after `data_dir`.
   [[nodiscard]] bool is_of_one() const { return models.size() == 1; }

@@ -125,8 +125,6 @@ struct VerifyOptions {
   DropCache drop_cache = DropCache::kNo;  // ask the kernel to drop cached pages
   // Path of the manifest relative to the model's folder; empty = search for it.
   std::string manifest = {};
-  // The folder that locations of external tensors are relative to; empty = the model's folder.
-  std::filesystem::path data_folder = {};
   ProgressFn progress;
 };
 
@@ -184,6 +182,9 @@ struct ModelToVerify {
   std::filesystem::path path;
   std::span<const ExpectedTensor> expected = {};  // with a checkpoint; must outlive the call
   std::string manifest = {};                      // as VerifyOptions::manifest, which is not used
+  // The folder that locations of external tensors are relative to, where it is not the model's: a
+  // staged model that links files is read before it stands beside them.
+  std::filesystem::path data_folder = {};
 };
 
 // Does what verify_model() and verify_model_against() do (`checkpoint` may be null) for several
@@ -199,11 +200,11 @@ struct ModelToVerify {
 // (Compare::kRecordedCrc); empty: it is made again. What was rearranged from memory is made again
 // in any case, since the memory may have changed. Tensors that the caller's function makes
 // (provided_tensors.h) cannot be compared without `part_crcs` and StagedSave::inline_crcs().
-// `member`: of a set, the place of the model in SavePlan::models.
+// `model_index`: of a set, the place of the model in SavePlan::models.
 [[nodiscard]] std::vector<ExpectedTensor> expected_tensors(
     const SavePlan& plan, const Model& model, const Checkpoint& checkpoint,
     std::span<const std::uint32_t> part_crcs = {},
-    const std::map<std::size_t, std::uint32_t>& inline_crcs = {}, std::uint32_t member = 0);
+    const std::map<std::size_t, std::uint32_t>& inline_crcs = {}, std::uint32_t model_index = 0);
 
 // Adds the derived tensors that `options` define; if these choose no pairs (below), those that the
 // model's manifest records, as far as the checkpoint has their keys. Call it before the next

@@ -73,10 +73,10 @@ class StagedSave {
   // The staging folder. It holds the model file and its data under their final relative names, so a
   // loader can open the model there, unless its data is linked.
   [[nodiscard]] const std::filesystem::path& directory() const;
-  // `member`: of a set, the place of the model in SavePlan::models.
-  [[nodiscard]] std::filesystem::path model_path(std::size_t member = 0) const;
+  // `model_index`: of a set, the place of the model in SavePlan::models.
+  [[nodiscard]] std::filesystem::path model_path(std::size_t model_index = 0) const;
   // Relative to directory(); in a team, empty for all but the leader.
-  [[nodiscard]] std::string manifest_location(std::size_t member = 0) const;
+  [[nodiscard]] std::string manifest_location(std::size_t model_index = 0) const;
 
   // The CRC-32 of each planned part, by index into SavePlan::parts; empty with Layout::kLink.
   [[nodiscard]] const std::vector<std::uint32_t>& part_crcs() const;

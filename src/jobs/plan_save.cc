@@ -7,11 +7,13 @@
 #include "save/completeness.h"
 #include "save/equal_bytes.h"
 #include "save/expansion_check.h"
+#include "save/job_name.h"
 #include "save/link.h"
 #include "save/make_plan.h"
 #include "save/option_rules.h"
 #include "save/output_names.h"
 #include "save/planned_bytes.h"
+#include "save/sparse_files.h"
 #include "verify/recorded_bytes.h"
 
 namespace onnx_external {
@@ -31,8 +33,8 @@ Status check_made_tensors(const SavePlan& plan, const Checkpoint& checkpoint) {
   return {};
 }
 
-// The steps after the layout, when each tensor has a part: limits, links, deduplication and
-// recorded CRCs.
+// The steps after the layout, when each tensor has a part: limits, links, deduplication, recorded
+// CRCs, holes and the job's name.
 Result<SavePlan> complete(SavePlan plan, const SourceModels& models, const Checkpoint& checkpoint,
                           const std::filesystem::path& folder, const PlanOptions& options,
                           const WriteOptions& write) {
@@ -46,6 +48,11 @@ Result<SavePlan> complete(SavePlan plan, const SourceModels& models, const Check
                                        write.progress));
   }
   TRY(note_recorded_crcs(models, plan));
+  // Processes of a team write into shared files, without holes.
+  if (write.team == nullptr) {
+    note_holes(checkpoint, plan);
+  }
+  TRY_ASSIGN(plan.job, name_job(plan, models, checkpoint));
   return plan;
 }
 

@@ -80,7 +80,6 @@ VerifyOptions verify_options(const SaveJob& job) {
   options.open_slots = OpenSlots::kAllow;  // the mapping has decided
   if (job.plan.layout == Layout::kLink) {
     options.compare = Compare::kPlaces;
-    options.data_folder = job.target.folder;
   }
   // Without a sync the pages are dirty, and the kernel cannot drop them.
   options.drop_cache = write.sync == Sync::kFiles ? DropCache::kYes : DropCache::kNo;
@@ -107,7 +106,8 @@ Status verify_staged(SaveJob& job, const StagedSave& staged) {
     expected.push_back(expected_tensors(job.plan, job.models[i], *job.checkpoint,
                                         staged.part_crcs(), staged.inline_crcs(),
                                         static_cast<std::uint32_t>(i)));
-    models.push_back({staged.model_path(i), expected.back(), staged.manifest_location(i)});
+    models.push_back({staged.model_path(i), expected.back(), staged.manifest_location(i),
+                      job.plan.layout == Layout::kLink ? job.target.folder : fs::path()});
   }
   job.models.clear();  // makes room for those that were written, which are loaded now
   TRY_ASSIGN(const auto reports, verify_models(models, &*job.checkpoint, verify_options(job)));
@@ -123,12 +123,12 @@ Status verify_staged(SaveJob& job, const StagedSave& staged) {
 // The reports of the tensors of one model of the plan, which gives its texts away.
 std::vector<SavedTensor> saved_tensors(SavePlan& plan,
                                        const std::map<std::size_t, Overflow>& overflows,
-                                       std::uint32_t member) {
+                                       std::uint32_t model_index) {
   std::vector<SavedTensor> saved;
   saved.reserve(plan.is_of_one() ? plan.tensors.size() : 0);
   for (std::size_t i = 0; i < plan.tensors.size(); ++i) {
     PlannedTensor& tensor = plan.tensors[i];
-    if (tensor.member != member) {
+    if (tensor.model_index != model_index) {
       continue;
     }
     SavedTensor entry;
@@ -187,11 +187,11 @@ void report_keys(const MappingKeys& keys, const Mapping& mapping, const Checkpoi
 }
 
 // The size of the ranges that one model refers to.
-std::uint64_t bytes_of_model(const SavePlan& plan, std::uint32_t member) {
+std::uint64_t bytes_of_model(const SavePlan& plan, std::uint32_t model_index) {
   std::vector<bool> counted(plan.parts.size());
   std::uint64_t bytes = 0;
   for (const PlannedTensor& tensor : plan.tensors) {
-    if (tensor.member == member && tensor.part && !counted[*tensor.part]) {
+    if (tensor.model_index == model_index && tensor.part && !counted[*tensor.part]) {
       counted[*tensor.part] = true;
       bytes += plan.parts[*tensor.part].bytes;
     }
@@ -199,10 +199,10 @@ std::uint64_t bytes_of_model(const SavePlan& plan, std::uint32_t member) {
   return bytes;
 }
 
-SavedModel report_model(const SaveJob& job, std::uint32_t member, const Mapping& mapping) {
-  const Model& model = job.models[member];
+SavedModel report_model(const SaveJob& job, std::uint32_t model_index, const Mapping& mapping) {
+  const Model& model = job.models[model_index];
   SavedModel report;
-  report.model = job.target.folder / job.names[member];
+  report.model = job.target.folder / job.names[model_index];
   report.inputs_left = mapping.inputs_left;
   report.initializers_kept = mapping.initializers_kept;
   report.kept_by_option = kept_by_option(model.facts(), job.options.mapping);
@@ -210,7 +210,7 @@ SavedModel report_model(const SaveJob& job, std::uint32_t member, const Mapping&
   report.left_old = mapping.left_old;
   report.complete = report.slots_left.empty() && report.left_old.empty();
   report.key_prefix = mapping.key_prefix;
-  report.bytes = bytes_of_model(job.plan, member);
+  report.bytes = bytes_of_model(job.plan, model_index);
   report.remarks = remarks_of(model);
   return report;
 }

@@ -36,8 +36,6 @@ struct CopyJob {
   const WriteOptions& options;
   const WrittenParts& done;  // are in their files already, or will be by another process
   RecordWriter* record;      // gets every other part as soon as it is written; may be null
-  // Empty, or which files have holes where their sources have (save/sparse_files.h).
-  std::vector<bool> sparse = {};
 };
 
 // A part or a chunk of one.

@@ -30,7 +30,7 @@ Status check_expansion(const SavePlan& plan, const SourceModels& models, std::ui
     const PlannedTensor& tensor = plan.tensors[part.source_tensor];
     if (tensor.source == TensorSource::kModelExternal) {
       tensors.emplace(
-          std::pair(tensor.member, std::string_view(existing_of(tensor, models).location)),
+          std::pair(tensor.model_index, std::string_view(existing_of(tensor, models).location)),
           &tensor);
       copied = checked_add(copied, part.bytes).value_or(UINT64_MAX);
     }

@@ -137,6 +137,9 @@ Result<std::string> name_job(const SavePlan& plan, const SourceModels& models,
     TRY_ASSIGN(const auto stamp, file->stamp());
     hasher.add(stamp);
   }
+  if (plan.layout == Layout::kLink) {
+    return hasher.hex();
+  }
   for (const PlannedPart& part : plan.parts) {
     const PlannedTensor& tensor = plan.tensors[part.source_tensor];
     hasher.add(static_cast<std::uint64_t>(tensor.source));

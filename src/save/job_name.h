@@ -10,9 +10,10 @@
 
 namespace onnx_external {
 
-// Names the bytes of all data files of a plan, as 64 hex digits: a hash of the plan and of the
-// sources, each with its stamp (SourceFile::stamp). Two saves have the same name only if they write
-// the same files. kIo; errors of opening the model's own data.
+// SavePlan::job of a plan that is otherwise complete, as 64 hex digits: a hash of the plan and of
+// the sources, each with its stamp (SourceFile::stamp). Two saves have the same name only if they
+// write the same files; of kLink, which writes none, only the checkpoint's files count. kIo; errors
+// of opening the model's own data.
 [[nodiscard]] Result<std::string> name_job(const SavePlan& plan, const SourceModels& models,
                                            const Checkpoint& checkpoint);
 

@@ -28,7 +28,7 @@ std::string file_named_after(const SavePlan& plan, const PlannedTensor& tensor) 
   if (plan.is_of_one()) {
     return tensor.name;
   }
-  const std::string_view model = data_stem(plan.models[tensor.member].name);
+  const std::string_view model = data_stem(plan.models[tensor.model_index].name);
   return tensor.key.empty() ? std::string(model).append(".").append(tensor.name) : tensor.key;
 }
 

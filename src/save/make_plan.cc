@@ -71,9 +71,9 @@ class Planner {
         ids_(checkpoint.storages()) {}
 
   // Adds all tensors of one model.
-  Status add_model(std::uint32_t member, const Mapping& mapping) {
-    member_ = member;
-    model_ = &models_.all()[member];
+  Status add_model(std::uint32_t model_index, const Mapping& mapping) {
+    model_index_ = model_index;
+    model_ = &models_.all()[model_index];
     replaced_.clear();
     for (const MappedPair& pair : mapping.pairs) {
       TRY(add_pair(pair));
@@ -114,7 +114,7 @@ class Planner {
       return {};
     }
     PlannedTensor tensor;
-    tensor.member = member_;
+    tensor.model_index = model_index_;
     tensor.name = external.name;
     tensor.source = TensorSource::kModelExternal;
     tensor.source_index = index;
@@ -126,7 +126,7 @@ class Planner {
       tensor.source = TensorSource::kCheckpoint;
       TRY_ASSIGN_IN("initializer " + quote(external.name), tensor.source_index,
                     CheckpointAccess::given_tensor(checkpoint_, external.offset));
-      tensor.given = index;
+      tensor.existing_index = index;
     }
     if (stays_inline(*model_, tensor, value_of(external)) ||
         tensor.nbytes < options_.inline_below) {
@@ -146,7 +146,7 @@ class Planner {
       return {};
     }
     PlannedTensor tensor;
-    tensor.member = member_;
+    tensor.model_index = model_index_;
     tensor.name = given.name;
     tensor.source = TensorSource::kModelInline;
     tensor.source_index = index;
@@ -202,7 +202,7 @@ class Planner {
     const bool kept = pair.slot == kNoSlot;
     const Slot* slot = kept ? nullptr : &model_->facts().slots[pair.slot];
     PlannedTensor tensor;
-    tensor.member = member_;
+    tensor.model_index = model_index_;
     tensor.name = kept ? key.name : slot->name;
     tensor.slot = pair.slot;
     tensor.source_index = pair.key;
@@ -276,7 +276,7 @@ class Planner {
       part_of_place_;
   // The model whose tensors are being added.
   const Model* model_ = nullptr;
-  std::uint32_t member_ = 0;
+  std::uint32_t model_index_ = 0;
   std::set<std::pair<std::uint32_t, std::string>> replaced_;  // (graph, name)
 };
 

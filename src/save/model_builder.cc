@@ -65,8 +65,8 @@ Result<std::string> ModelBuilder::read_inline(const PlannedTensor& tensor) const
 void ModelBuilder::place(const PlannedTensor& tensor, TensorData data, Placement& placed) const {
   if (tensor.source == TensorSource::kModelExternal) {
     relocate(model_, tensor.source_index, data, placed.edits);
-  } else if (tensor.given) {
-    relocate(model_, *tensor.given, data, placed.edits);
+  } else if (tensor.existing_index) {
+    relocate(model_, *tensor.existing_index, data, placed.edits);
   } else if (tensor.source == TensorSource::kModelInline) {
     externalize(model_, tensor.source_index, std::get<ExternalRef>(data), placed.edits);
   } else {
@@ -79,11 +79,11 @@ std::string ModelBuilder::manifest_for(std::span<const ModelIdentity> written,
                                        std::span<const std::uint32_t> crcs,
                                        const std::map<std::size_t, Overflow>& overflows) const {
   Manifest manifest;
-  manifest.options = plan_.models[member_].asked;
+  manifest.options = plan_.models[model_index_].asked;
   manifest.linked = linked_files();
   manifest.model_file = name();
-  manifest.model_bytes = written[member_].bytes;
-  manifest.model_crc32 = written[member_].crc32;
+  manifest.model_bytes = written[model_index_].bytes;
+  manifest.model_crc32 = written[model_index_].crc32;
   for (std::size_t i = 0; !plan_.is_of_one() && i < plan_.models.size(); ++i) {
     manifest.set.push_back({plan_.models[i].name, written[i].bytes, written[i].crc32});
   }
@@ -121,9 +121,9 @@ ManifestTensor ModelBuilder::record_of(std::size_t number,
   const PlannedTensor& tensor = plan_.tensors[number];
   ManifestTensor record;
   record.slot = tensor.name;
-  if (tensor.source == TensorSource::kModelExternal || tensor.given) {
+  if (tensor.source == TensorSource::kModelExternal || tensor.existing_index) {
     const ExternalTensor& given =
-        model_.external_tensors()[tensor.given.value_or(tensor.source_index)];
+        model_.external_tensors()[tensor.existing_index.value_or(tensor.source_index)];
     record.graph = given.graph;
     record.place = given.place;
   } else if (tensor.source == TensorSource::kModelInline) {
@@ -160,7 +160,7 @@ std::optional<std::uint32_t> ModelBuilder::crc_of(std::size_t number,
   }
   // Nothing read the bytes: only what was recorded before is known of them.
   return tensor.source == TensorSource::kCheckpoint ? recorded_crc_of(checkpoint_, tensor)
-                                                    : tensor.known_crc;
+                                                    : tensor.recorded_crc;
 }
 
 }  // namespace onnx_external

@@ -21,16 +21,16 @@
 
 namespace onnx_external {
 
-// Builds one model of a plan: `member` is its index in SavePlan::models. All arguments must outlive
-// this object. One thread at a time.
+// Builds one model of a plan: `model_index` is its index in SavePlan::models. All arguments must
+// outlive this object. One thread at a time.
 class ModelBuilder {
  public:
   ModelBuilder(const SavePlan& plan, const Model& model, const Checkpoint& checkpoint,
-               std::uint32_t member = 0)
-      : plan_(plan), model_(model), checkpoint_(checkpoint), member_(member) {}
+               std::uint32_t model_index = 0)
+      : plan_(plan), model_(model), checkpoint_(checkpoint), model_index_(model_index) {}
 
   [[nodiscard]] const Model& model() const { return model_; }
-  [[nodiscard]] const std::string& name() const { return plan_.models[member_].name; }
+  [[nodiscard]] const std::string& name() const { return plan_.models[model_index_].name; }
 
   // Returns the model file. `sha1s`: of each file of the plan; empty where no checksums are
   // recorded. With Layout::kInline the bytes of the parts are deferred segments, numbered by part.
@@ -68,13 +68,13 @@ class ModelBuilder {
                                                     std::span<const std::uint32_t> crcs) const;
   [[nodiscard]] std::vector<LinkedFile> linked_files() const;
   [[nodiscard]] bool is_own(std::size_t number) const {
-    return plan_.tensors[number].member == member_;
+    return plan_.tensors[number].model_index == model_index_;
   }
 
   const SavePlan& plan_;
   const Model& model_;
   const Checkpoint& checkpoint_;
-  std::uint32_t member_;
+  std::uint32_t model_index_;
   std::map<std::size_t, std::uint32_t> inline_crcs_;  // of the planned tensors without a part
 };
 

@@ -121,7 +121,7 @@ class PlanCopier {
 
   // Only a new file is sure to have zeros where nothing is written.
   bool is_sparse(std::uint32_t file) const {
-    return !job_.sparse.empty() && job_.sparse[file] && steps_.files[file].done == 0;
+    return job_.plan.files[file].hole_bytes > 0 && steps_.files[file].done == 0;
   }
 
   // A file with done parts may exist already, or another process creates it (save/teamwork.h).

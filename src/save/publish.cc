@@ -160,7 +160,9 @@ Status Transaction::check_limits(const std::string& to_take_over) const {
     }
     needs.bytes_there = data ? allocated_bytes(*data, options_.files) : 0;
   }
-  needs.bytes_there += options_.hole_bytes;
+  for (const PlannedFile& file : options_.files) {
+    needs.bytes_there += file.hole_bytes;
+  }
   return check_target_limits(*out_, needs);
 }
 

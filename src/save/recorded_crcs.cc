@@ -24,7 +24,7 @@ std::string file_of(const PlannedTensor& tensor, const Model& model) {
 
 Status check_recorded_crc(const PlannedTensor& tensor, const SourceModels& models,
                           std::uint32_t crc32) {
-  if (!tensor.known_crc || *tensor.known_crc == crc32) {
+  if (!tensor.recorded_crc || *tensor.recorded_crc == crc32) {
     return {};
   }
   return fail(ErrorCode::kCorrupt,
@@ -32,7 +32,7 @@ Status check_recorded_crc(const PlannedTensor& tensor, const SourceModels& model
                           "the bytes were damaged or changed since the model was saved; restore "
                           "the file, or save from the checkpoint again",
                           file_of(tensor, models.of(tensor)), quote(tensor.name), hex_text(crc32),
-                          hex_text(*tensor.known_crc)));
+                          hex_text(*tensor.recorded_crc)));
 }
 
 Status check_recorded_crcs(const SavePlan& plan, const SourceModels& models,

@@ -188,7 +188,8 @@ Status put_in_place(const Directory& staging, const Directory& out, const Public
 
 RemovedData remove_stale_data(const Directory& out, const Publication& publication) {
   const std::vector<GenerationNames> models = names_of(publication);
-  // A model that replaces an equal one has only duplicates to remove, for which no file list is read.
+  // A model that replaces an equal one has only duplicates to remove, for which no file list is
+  // read.
   const bool any_differs =
       std::any_of(publication.models.begin(), publication.models.end(),
                   [](const PublishedModel& model) { return model.replaced != model.model; });

@@ -15,7 +15,7 @@ class SourceModels {
   SourceModels(std::span<const Model> models) : models_(models) {}
 
   [[nodiscard]] const Model& of(const PlannedTensor& tensor) const {
-    return models_[tensor.member];
+    return models_[tensor.model_index];
   }
   [[nodiscard]] std::span<const Model> all() const { return models_; }
 

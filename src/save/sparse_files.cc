@@ -22,12 +22,11 @@ std::uint64_t hole_bytes(const SourceFile& file, std::uint64_t offset, std::uint
 
 }  // namespace
 
-SparseFiles find_sparse_files(const SavePlan& plan, const Checkpoint& checkpoint) {
+void note_holes(const Checkpoint& checkpoint, SavePlan& plan) {
   std::vector<bool> has_holes;
   for (const auto& file : CheckpointAccess::files(checkpoint)) {
     has_holes.push_back(may_have_holes(*file));
   }
-  SparseFiles sparse;
   const bool any = std::find(has_holes.begin(), has_holes.end(), true) != has_holes.end();
   const bool has_files = plan.layout != Layout::kInline && plan.layout != Layout::kLink;
   for (std::size_t i = 0; any && has_files && i < plan.parts.size(); ++i) {
@@ -40,15 +39,10 @@ SparseFiles find_sparse_files(const SavePlan& plan, const Checkpoint& checkpoint
     if (!range || !has_holes[range->file]) {
       continue;
     }
-    const std::uint64_t bytes = hole_bytes(*CheckpointAccess::files(checkpoint)[range->file],
-                                           range->offset, range->offset + part.bytes);
-    if (bytes > 0) {
-      sparse.files.resize(plan.files.size());
-      sparse.files[part.file] = true;
-      sparse.hole_bytes += bytes;
-    }
+    plan.files[part.file].hole_bytes +=
+        hole_bytes(*CheckpointAccess::files(checkpoint)[range->file], range->offset,
+                   range->offset + part.bytes);
   }
-  return sparse;
 }
 
 }  // namespace onnx_external

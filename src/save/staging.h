@@ -31,9 +31,7 @@ struct TransactionOptions {
   // kInline the only file is the model itself.
   Layout layout = Layout::kPerTensor;
   std::vector<PlannedFile> files = {};  // what is known beforehand of what will be written
-  std::uint64_t hole_bytes = 0;         // in `files`: need no room on the disk
-  // The name of the job (save/job_name.h); a staging folder with its record is taken over. Empty:
-  // none is.
+  // SavePlan::job; a staging folder with its record is taken over. Empty: none is.
   std::string job = {};
   std::string data_name = {};  // SavePlan::data_name
 

@@ -11,7 +11,6 @@
 #include "base/text.h"
 #include "base/try.h"
 #include "onnx/model_access.h"
-#include "save/job_name.h"
 #include "save/manifest.h"
 #include "save/model_builder.h"
 #include "save/model_writer.h"
@@ -20,7 +19,6 @@
 #include "save/planned_bytes.h"
 #include "save/publish.h"
 #include "save/recorded_crcs.h"
-#include "save/sparse_files.h"
 #include "save/teamwork.h"
 #include "save/written_parts.h"
 
@@ -65,15 +63,16 @@ const std::filesystem::path& StagedSave::directory() const {
   return state_->staging;
 }
 
-std::filesystem::path StagedSave::model_path(std::size_t member) const {
-  return directory() / state_->models[member];
+std::filesystem::path StagedSave::model_path(std::size_t model_index) const {
+  return directory() / state_->models[model_index];
 }
 
-std::string StagedSave::manifest_location(std::size_t member) const {
+std::string StagedSave::manifest_location(std::size_t model_index) const {
   if (!state_->transaction) {
     return {};
   }
-  return onnx_external::manifest_location(state_->transaction->options(), state_->models[member]);
+  return onnx_external::manifest_location(state_->transaction->options(),
+                                          state_->models[model_index]);
 }
 
 std::vector<std::pair<std::string, std::string>> StagedSave::data_left_for() const {
@@ -179,6 +178,7 @@ Result<DataPlan> plan_data(const SavePlan& plan, std::vector<ModelBuilder>& buil
     data.own->models = plan.models;
     data.own->data_dir = plan.data_dir;
     data.own->layout = plan.layout;
+    data.own->job = plan.job;
   }
   return data;
 }
@@ -218,23 +218,17 @@ Status write_models(std::vector<ModelBuilder>& builders, std::optional<ModelSegm
 struct PreparedOutput {
   Transaction transaction;
   WrittenParts resumed;
-  std::vector<bool> sparse;  // CopyJob::sparse
 };
 
-Result<PreparedOutput> prepare_output(const SavePlan& plan, const Checkpoint& checkpoint,
-                                      const std::filesystem::path& out_dir, const std::string& job,
+Result<PreparedOutput> prepare_output(const SavePlan& plan, const std::filesystem::path& out_dir,
                                       const WriteOptions& options, ProgressMeter& meter) {
-  const bool is_alone = options.team == nullptr;
   // The record knows what one process has written.
-  const bool resumes = options.resume == Resume::kYes && is_alone;
-  SparseFiles sparse = is_alone ? find_sparse_files(plan, checkpoint) : SparseFiles();
-  TRY_ASSIGN(
-      auto transaction,
-      Transaction::begin(
-          out_dir, {names_of(plan), plan.data_dir, options.sync, options.overwrite, plan.layout,
-                    plan.files, sparse.hole_bytes, resumes ? job : std::string(), plan.data_name}));
-  PreparedOutput output{std::move(transaction), WrittenParts(plan.parts.size()),
-                        std::move(sparse.files)};
+  const bool resumes = options.resume == Resume::kYes && options.team == nullptr;
+  TRY_ASSIGN(auto transaction,
+             Transaction::begin(out_dir, {names_of(plan), plan.data_dir, options.sync,
+                                          options.overwrite, plan.layout, plan.files,
+                                          resumes ? plan.job : std::string(), plan.data_name}));
+  PreparedOutput output{std::move(transaction), WrittenParts(plan.parts.size())};
   TRY_ASSIGN(output.resumed, resumed_parts(plan, output.transaction, options, meter));
   return output;
 }
@@ -242,7 +236,8 @@ Result<PreparedOutput> prepare_output(const SavePlan& plan, const Checkpoint& ch
 // A process that follows: copies its share into the folder that the leader has made.
 Result<StagedSave> follow(const SavePlan& plan, const SourceModels& models,
                           const Checkpoint& checkpoint, const std::filesystem::path& out_dir,
-                          const std::string& job, const WriteOptions& options) {
+                          const WriteOptions& options) {
+  const std::string& job = plan.job;
   TRY_ASSIGN(const auto leader, from_leader(*options.team, std::string()));
   const std::filesystem::path staging =
       out_dir / leader.substr(std::min(job.size(), leader.size()));
@@ -272,31 +267,24 @@ Result<StagedSave> stage(const SavePlan& given_plan, const SourceModels& models,
   std::vector<ModelBuilder> builders = builders_for(given_plan, models, checkpoint);
   TRY_ASSIGN(auto data, plan_data(given_plan, builders, options));
   const SavePlan& plan = data.own ? *data.own : given_plan;
-  TRY_ASSIGN(const auto job, name_job(plan, models, checkpoint));
   Team* const team = options.team;
   if (team != nullptr && team->rank() != 0) {
-    return follow(plan, models, checkpoint, out_dir, job, options);
+    return follow(plan, models, checkpoint, out_dir, options);
   }
   ProgressMeter meter(options.progress);
-  auto output = prepare_output(plan, checkpoint, out_dir, job, options, meter);
+  auto output = prepare_output(plan, out_dir, options, meter);
   if (team != nullptr) {
     TRY(from_leader(
-        *team,
-        output ? Result<std::string>(job + output->transaction.staging_path().filename().string())
-               : fail(output.error())));
+        *team, output ? Result<std::string>(plan.job +
+                                            output->transaction.staging_path().filename().string())
+                      : fail(output.error())));
   }
   if (!output) {
     return fail(std::move(output).error());
   }
   Transaction& transaction = output->transaction;
-  const CopyJob copy{plan,
-                     models,
-                     checkpoint,
-                     transaction.data(),
-                     options,
-                     output->resumed,
-                     &transaction.record(),
-                     output->sparse};
+  const CopyJob copy{plan,    models,          checkpoint,           transaction.data(),
+                     options, output->resumed, &transaction.record()};
   TRY_ASSIGN(auto copied,
              team == nullptr ? copy_files(copy, meter) : copy_share(*team, copy, meter));
   auto state = std::make_unique<StagedSaveAccess::State>(transaction.staging_path(), plan);

@@ -275,18 +275,18 @@ Result<MappingOptions> with_set(const std::filesystem::path& model_path,
 std::vector<ExpectedTensor> expected_tensors(
     const SavePlan& plan, const Model& model, const Checkpoint& checkpoint,
     std::span<const std::uint32_t> part_crcs,
-    const std::map<std::size_t, std::uint32_t>& inline_crcs, std::uint32_t member) {
+    const std::map<std::size_t, std::uint32_t>& inline_crcs, std::uint32_t model_index) {
   std::vector<ExpectedTensor> expected;
   expected.reserve(plan.tensors.size());
   for (std::size_t i = 0; i < plan.tensors.size(); ++i) {
     const PlannedTensor& tensor = plan.tensors[i];
-    if (tensor.source != TensorSource::kCheckpoint || tensor.member != member) {
+    if (tensor.source != TensorSource::kCheckpoint || tensor.model_index != model_index) {
       continue;
     }
     ExpectedTensor& wanted = expected.emplace_back();
     wanted.initializer = tensor.name;
-    if (tensor.given) {
-      const ExternalTensor& given = model.external_tensors()[*tensor.given];
+    if (tensor.existing_index) {
+      const ExternalTensor& given = model.external_tensors()[*tensor.existing_index];
       wanted.graph = given.graph;
       wanted.place = given.place;
       wanted.by = ExpectedBy::kModel;

@@ -29,16 +29,16 @@ bool has_bytes_of(const onnx::TensorProto& proto, const TensorView& view) {
 
 }  // namespace
 
-Status ModelVerifier::prepare(std::span<const ExpectedTensor> expected,
-                              const std::string& manifest) {
+Status ModelVerifier::prepare(const ModelToVerify& model) {
+  data_folder_ = model.data_folder;
   TRY_ASSIGN(tensors_, list_tensors(*model_.proto));
   index_ = index_tensors(tensors_);
   read_entries();
   TRY(read_names());
-  for (const ExpectedTensor& wanted : expected) {
+  for (const ExpectedTensor& wanted : model.expected) {
     match_expected(wanted);
   }
-  read_manifest(manifest);
+  read_manifest(model.manifest);
   inline_ones_ = inline_subjects();
   return {};
 }

@@ -44,10 +44,8 @@ class ModelVerifier {
   ModelVerifier(const ModelVerifier&) = delete;
   ModelVerifier& operator=(const ModelVerifier&) = delete;
 
-  // Checks everything that needs no tensor data. `manifest`: its location, or empty if that is not
-  // known.
-  [[nodiscard]] Status prepare(std::span<const ExpectedTensor> expected,
-                               const std::string& manifest);
+  // Checks everything that needs no tensor data.
+  [[nodiscard]] Status prepare(const ModelToVerify& model);
 
   // Adds the ranges to check to `plan`. `number`: the index of this model among several.
   void plan_checks(std::size_t number, RangePlan& plan);
@@ -61,7 +59,7 @@ class ModelVerifier {
 
   // The folder that locations are relative to.
   [[nodiscard]] const std::filesystem::path& data_folder() const {
-    return options_.data_folder.empty() ? model_.folder : options_.data_folder;
+    return data_folder_.empty() ? model_.folder : data_folder_;
   }
   // Bytes of the inline tensors that are checked.
   [[nodiscard]] std::uint64_t inline_bytes() const { return inline_bytes_; }
@@ -123,6 +121,7 @@ class ModelVerifier {
   const ModelFile& model_;
   const Checkpoint* checkpoint_;
   const VerifyOptions& options_;
+  std::filesystem::path data_folder_;  // as ModelToVerify::data_folder
   std::vector<ListedTensor> tensors_;
   TensorIndex index_;
   std::optional<GraphNames> names_;

@@ -19,8 +19,10 @@
 namespace onnx_external {
 namespace {
 
-bool is_of_checkpoint_alone(const SavePlan& plan, std::uint32_t member) {
-  const auto is_other = [&](const PlannedTensor& tensor) { return tensor.member != member; };
+bool is_of_checkpoint_alone(const SavePlan& plan, std::uint32_t model_index) {
+  const auto is_other = [&](const PlannedTensor& tensor) {
+    return tensor.model_index != model_index;
+  };
   const auto is_of_checkpoint = [&](const PlannedTensor& tensor) {
     return is_other(tensor) || tensor.source == TensorSource::kCheckpoint;
   };
@@ -114,7 +116,7 @@ Result<Crcs> recorded_crcs(const ModelFile& file, const FoundManifest& found,
   return crcs;
 }
 
-Status note_crcs_of(const Model& model, std::uint32_t member, SavePlan& plan) {
+Status note_crcs_of(const Model& model, std::uint32_t model_index, SavePlan& plan) {
   TRY_ASSIGN(const auto tensors, list_tensors(model.proto()));
   ModelFile file;  // its tensors are listed already
   file.folder = model.source_dir();
@@ -126,15 +128,15 @@ Status note_crcs_of(const Model& model, std::uint32_t member, SavePlan& plan) {
   const TensorIndex index = index_tensors(tensors);
   TRY_ASSIGN(const auto crcs, recorded_crcs(file, *found, tensors, index));
   for (PlannedTensor& tensor : plan.tensors) {
-    if (tensor.member != member) {
+    if (tensor.model_index != model_index) {
       continue;
     }
     if (tensor.source == TensorSource::kModelExternal) {
       const ExternalTensor& given = model.external_tensors()[tensor.source_index];
-      tensor.known_crc = crcs[index.at({given.graph, given.place, given.name})];
+      tensor.recorded_crc = crcs[index.at({given.graph, given.place, given.name})];
     } else if (tensor.source == TensorSource::kModelInline) {
       const InlineTensor& given = model.inline_tensors()[tensor.source_index];
-      tensor.known_crc = crcs[index.at({given.graph, given.place, given.name})];
+      tensor.recorded_crc = crcs[index.at({given.graph, given.place, given.name})];
     }
   }
   return {};
@@ -143,9 +145,9 @@ Status note_crcs_of(const Model& model, std::uint32_t member, SavePlan& plan) {
 }  // namespace
 
 Status note_recorded_crcs(const SourceModels& models, SavePlan& plan) {
-  for (std::uint32_t member = 0; member < models.all().size(); ++member) {
-    if (!is_of_checkpoint_alone(plan, member)) {
-      TRY(note_crcs_of(models.all()[member], member, plan));
+  for (std::uint32_t model_index = 0; model_index < models.all().size(); ++model_index) {
+    if (!is_of_checkpoint_alone(plan, model_index)) {
+      TRY(note_crcs_of(models.all()[model_index], model_index, plan));
     }
   }
   return {};

@@ -53,7 +53,7 @@ Result<Verified> verify_once(std::span<const ModelToVerify> models, const Checkp
     TRY_ASSIGN(auto file, read_model_file(model.path, options.drop_cache));
     verified.models.push_back(std::move(file));
     ModelVerifier& verifier = verifiers.emplace_back(verified.models.back(), checkpoint, options);
-    TRY(verifier.prepare(model.expected, model.manifest));
+    TRY(verifier.prepare(model));
     by_folder[verifier.data_folder()].push_back(&verifier);
   }
   for (const auto& [folder, of_folder] : by_folder) {

@@ -144,11 +144,10 @@ TEST_F(Linked, RefusesPlacesThatAreNotTheCheckpoints) {
 
   const Checkpoint checkpoint = open_one(checkpoint_file_);
   const std::vector<ExpectedTensor> swapped{{"view", 0, 2}, {"b", 0, 1}, {"a", 0, 0}};
-  options.data_folder = dir_.path() / "copy";
-  const auto other_folder =
-      verify_model_against(dir_.path() / "model.onnx", checkpoint, swapped, options);
+  const ModelToVerify model{dir_.path() / "model.onnx", swapped, "", dir_.path() / "copy"};
+  const auto other_folder = verify_models({&model, 1}, &checkpoint, options);
   ASSERT_THAT(other_folder, IsOk());
-  EXPECT_EQ(other_folder->findings.size(), 3U);
+  EXPECT_EQ(other_folder->front().findings.size(), 3U);
 }
 
 TEST_F(Linked, PrefersTheManifestThatKnowsTheModel) {

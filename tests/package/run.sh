@@ -1,6 +1,7 @@
 #!/bin/sh
 # Installs the built project into a fresh prefix, then builds and runs a consumer against it, once
-# through the CMake package and once by the compiler and `pkg-config --cflags --libs` alone.
+# through the CMake package and once by the compiler and `pkg-config --cflags --libs` alone, and the
+# examples in C++.
 # CXX and CXXFLAGS: those of the build, as far as they change the program's form (sanitizers).
 # usage: run.sh BUILD_DIR SOURCE_DIR WORK_DIR
 set -eu
@@ -33,3 +34,13 @@ for model in whole steps single; do
   "$work/prefix/bin/verify-external" "$work/out-pc/$model/model.onnx" \
     --against "$tiny/checkpoint.pt"
 done
+
+# The examples, as a reader of examples/README.md builds them.
+cmake -S "$source/examples/cpp" -B "$work/examples" -G Ninja \
+  -DCMAKE_PREFIX_PATH="$work/prefix" >/dev/null
+cmake --build "$work/examples" >/dev/null
+"$work/examples/attach_checkpoint" "$tiny/graph.onnx" "$tiny/checkpoint.pt" "$work/attached" |
+  grep -q '^17 tensors, .* verified$'
+"$work/prefix/bin/verify-external" "$work/attached/model.onnx" --against "$tiny/checkpoint.pt"
+"$work/examples/stream_tensors" "$work/streamed"
+"$work/prefix/bin/verify-external" "$work/streamed/model.onnx"

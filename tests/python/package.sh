@@ -24,8 +24,8 @@ echo "$packages" >"$(python -c 'import sysconfig; print(sysconfig.get_path("pure
 
 cd "$source"
 pip install --quiet --disable-pip-version-check --no-deps --force-reinstall "$wheels"/*.whl
-ruff check python packaging tests/python
-ruff format --check --quiet python packaging tests/python
+ruff check python packaging tests/python examples
+ruff format --check --quiet python packaging tests/python examples
 mypy --cache-dir "$work/mypy"
 cd "$work"  # the package that was installed is meant, not the folder of its sources
 python -m pytest -q -p no:cacheprovider "$source/python/tests"

@@ -1,0 +1,66 @@
+"""What programs and pages print, and what is compared of it."""
+
+import contextlib
+import io
+import os
+import re
+import runpy
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import onnx_external
+
+_NUMBER = re.compile(r"\d+\.\d+(e[+-]?\d+)?|\d+e-\d+|(?<![\w.\[,|])0(?=\s)")
+_STEP = re.compile(
+    r"^```python\n(?P<program>.*?)^```\n(?:\n```text\n(?P<printed>.*?)^```\n)?"
+    r"|^```console\n(?P<session>.*?)^```\n",
+    re.MULTILINE | re.DOTALL,
+)
+
+
+def masked(text: str) -> str:
+    """The text without what differs from run to run: numbers with a fraction, and spaces."""
+    return re.sub(r"\s+\n", "\n", re.sub(r"[ -]+", " ", _NUMBER.sub("#", text)))
+
+
+def output_of(path: Path) -> str:
+    """What a program prints."""
+    with contextlib.redirect_stdout(io.StringIO()) as printed:
+        runpy.run_path(str(path), run_name="__main__")
+    return printed.getvalue()
+
+
+def run_page(text: str) -> tuple[str, int]:
+    """Run the steps of a page, and return it with what they print now, and how many there were.
+
+    A step is a program, whose names later programs know, or a session of commands that begin with
+    "$ ". They run in the current folder.
+    """
+    names: dict[str, Any] = {"__name__": "__main__"}
+    steps = 0
+
+    def run(step: re.Match[str]) -> str:
+        nonlocal steps
+        steps += 1
+        if step["program"] is None:
+            return f"```console\n{_session(step['session'])}```\n"
+        with contextlib.redirect_stdout(io.StringIO()) as printed:
+            exec(compile(step["program"], f"step {steps}", "exec"), names)
+        page = f"```python\n{step['program']}```\n"
+        found = printed.getvalue()
+        return page + (f"\n```text\n{found.rstrip()}\n```\n" if found else "")
+
+    return _STEP.sub(run, text), steps
+
+
+def _session(text: str) -> str:
+    commands = Path(onnx_external.__file__).parent / "bin"
+    path = {**os.environ, "PATH": f"{commands}{os.pathsep}{os.environ['PATH']}"}
+    done = ""
+    for line in re.findall(r"^\$ (.*)\n", text, re.MULTILINE):
+        result = subprocess.run(
+            line, shell=True, env=path, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        )
+        done += f"$ {line}\n{result.stdout}"
+    return done

@@ -160,3 +160,21 @@ def test_negative_sizes_are_divided_as_python_divides(tmp_path: Path) -> None:
     sets = [(torch.randn(rows, 3),) for rows in (3, 4, 5, 1)]
     oe.torch.export(Halves(), sets[0], path, dynamic_shapes=SHAPES, rewrite=False)
     assert_right(path, Halves(), *sets)
+
+
+def test_torch_keeps_no_results_while_sizes_vary() -> None:
+    from torch._dynamo import config
+
+    from onnx_external.torch.tracing import trace
+
+    kept = []
+
+    class Asking(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            kept.append(config.fake_tensor_cache_enabled)
+            return x + 1
+
+    before = config.fake_tensor_cache_enabled
+    trace(Asking(), (torch.ones(3),), None, ({0: torch.export.Dim.AUTO},))
+    trace(Asking(), (torch.ones(3),), None, None)
+    assert set(kept[:1]) == {False} and kept[-1] == before == config.fake_tensor_cache_enabled

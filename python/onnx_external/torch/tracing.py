@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from types import FrameType
@@ -27,6 +28,7 @@ __all__ = [
     "lines_of_guards",
     "loops_of_recurrent_layers",
     "trace",
+    "without_cache_of_results",
 ]
 
 
@@ -79,6 +81,22 @@ def lines_of_guards() -> Iterator[set[tuple[str, int]]]:
     frame = _innermost_users_frame(tests)
     with exchanged(ShapeEnv, "_get_user_frame", frame), empty_sizes_noted():
         yield tests
+
+
+@contextlib.contextmanager
+def without_cache_of_results(sizes_vary: bool) -> Iterator[None]:
+    """Within it torch does not keep what operators give for tensors without values, if sizes vary.
+
+    It keeps each result with its sizes, and makes each anew of them, which takes a third of the
+    time of a trace if they are expressions.
+    """
+    from torch._dynamo import config
+
+    if sizes_vary and hasattr(config, "fake_tensor_cache_enabled"):
+        with config.patch(fake_tensor_cache_enabled=False):
+            yield
+    else:
+        yield
 
 
 def _to(plain: Callable[..., nn.Module]) -> Callable[..., nn.Module]:
@@ -190,8 +208,9 @@ def trace(
     """
     args, kwargs = _apart((args, dict(kwargs or {})))
     options: dict[str, Any] = {"kwargs": kwargs, "dynamic_shapes": dynamic_shapes}
+    uncached = functools.partial(without_cache_of_results, dynamic_shapes is not None)
     try:
-        with as_torch_onnx() as tests, _noting_fixed_sizes():
+        with as_torch_onnx() as tests, uncached(), _noting_fixed_sizes():
             program = torch.export.export(module, args, strict=False, **options)
             return Traced(program, tests=frozenset(tests))
     except Exception as error:
@@ -200,7 +219,7 @@ def trace(
         first = error
     if dynamic_shapes is not None and _has_size_of_0_or_1((args, kwargs)):
         fixing = _config.patch(backed_size_oblivious=False)
-        with contextlib.suppress(Exception), as_torch_onnx() as tests, fixing:
+        with contextlib.suppress(Exception), as_torch_onnx() as tests, uncached(), fixing:
             program = torch.export.export(module, args, strict=False, **options)
             return Traced(program, _WITHOUT_ZERO_ONE, tests=frozenset(tests))
     try:

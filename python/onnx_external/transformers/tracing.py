@@ -14,6 +14,7 @@ from ..torch.converting import mend, one_subgraph_version
 from ..torch.exporting import optimized
 from ..torch.guards import Sizes
 from ..torch.skeleton import Skeleton, make_skeleton
+from ..torch.tracing import without_cache_of_results
 from ..torch.untouched import ZeroProducts, has_no_data
 from .decoders import Graphs, cache_for, prompt_of
 from .dimensions import fix_bound_dimensions
@@ -167,7 +168,7 @@ class Tracing:
         with told_by, torch.no_grad():
             shapes = _shapes(model, part.given, name in self.lengths) if self.dynamic else None
             config = OnnxConfig(dynamic=self.dynamic, optimize=False, dynamic_shapes=shapes)
-            with one_subgraph_version():
+            with one_subgraph_version(), without_cache_of_results(self.dynamic):
                 program = exporting.export(part.module, part.given, config).program
             mend(program)
             fix_bound_dimensions(program, exporting.exported)

@@ -19,3 +19,4 @@ set_tests_properties(ReadmeExample.SavesTheFixture PROPERTIES
 add_test(NAME ReadmeExample.StartsClean
   COMMAND ${CMAKE_COMMAND} -E rm -rf ${CMAKE_CURRENT_BINARY_DIR}/readme_out)
 set_tests_properties(ReadmeExample.StartsClean PROPERTIES FIXTURES_SETUP readme_out)
+onnx_external_fast_tests(ReadmeExample.SavesTheFixture ReadmeExample.StartsClean)

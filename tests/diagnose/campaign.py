@@ -15,7 +15,6 @@ usage: campaign.py --work-dir DIR [--page FILE] [--only NAME,...] [--kinds KIND,
 
 import argparse
 import json
-import multiprocessing
 import os
 import random
 import shutil
@@ -35,6 +34,7 @@ import transformers
 from onnx import numpy_helper
 
 import onnx_external as oe
+import pools
 import results
 import values as zoo_values
 from architectures import ARCHITECTURES
@@ -334,20 +334,18 @@ def parse() -> argparse.Namespace:
 
 def main() -> int:
     given, start = parse(), time.monotonic()
-    os.environ["HF_HUB_OFFLINE"] = "1"  # nothing is fetched
     kinds = given.kinds.split(",")
     jobs = [
         (name, given.work_dir.resolve() / name, kinds, given.faults, given.seed)
         for name in given.only.split(",")
     ]
     rows: list[Row] = []
-    with multiprocessing.get_context("spawn").Pool(given.jobs, maxtasksperchild=4) as pool:
-        for found in pool.imap_unordered(work, jobs):
-            for row in found:
-                show(row)
-            rows += found
-            if given.rows:
-                given.rows.write_text(json.dumps([asdict(row) for row in rows], indent=1) + "\n")
+    for found in pools.results(work, jobs, given.jobs, 4):
+        for row in found:
+            show(row)
+        rows += found
+        if given.rows:
+            given.rows.write_text(json.dumps([asdict(row) for row in rows], indent=1) + "\n")
     if given.page:
         results.write(given.page, rows)
     counts = results.counts(rows)

@@ -13,7 +13,6 @@ usage: noise.py --work-dir DIR [--page FILE] [--only NAME,...] [--seed 1] [--job
 """
 
 import argparse
-import multiprocessing
 import os
 import random
 import shutil
@@ -34,6 +33,7 @@ from onnx import helper, numpy_helper
 
 import noise_page
 import onnx_external as oe
+import pools
 import values as zoo_values
 from architectures import ARCHITECTURES
 from programs import Exporter, quiet, run, save
@@ -246,14 +246,12 @@ def parse() -> argparse.Namespace:
 
 def main() -> int:
     given, start = parse(), time.monotonic()
-    os.environ["HF_HUB_OFFLINE"] = "1"  # nothing is fetched
     names = given.only.split(",")
     jobs = [(name, given.work_dir.resolve() / name, given.seed) for name in names]
     rows: list[Row] = []
-    with multiprocessing.get_context("spawn").Pool(given.jobs, maxtasksperchild=8) as pool:
-        for row in pool.imap_unordered(work, jobs):
-            show(row)
-            rows.append(row)
+    for row in pools.results(work, jobs, given.jobs, 8):
+        show(row)
+        rows.append(row)
     rows.sort(key=lambda row: row.model)
     if given.page:
         noise_page.write(given.page, rows)

@@ -7,7 +7,6 @@ usage: export_test.py --work-dir DIR --page FILE [--write] [--only NAME,...] [--
 
 import argparse
 import contextlib
-import multiprocessing
 import os
 import signal
 import sys
@@ -19,6 +18,7 @@ import torch
 import transformers
 
 import export_page as page
+import pools
 from architectures import ARCHITECTURES
 from folder_trial import FolderTrial, Outcome
 from trial import REFUSED, RIGHT, WRONG
@@ -82,17 +82,15 @@ def main() -> int:
     names = arguments.only.split(",") if arguments.only else everything
     jobs = [(name, arguments.work_dir.resolve() / "export") for name in names]
     expected, results, failed, start = page.rows_of(arguments.page), {}, 0, time.monotonic()
-    os.environ["HF_HUB_OFFLINE"] = "1"  # nothing is fetched
-    with multiprocessing.get_context("spawn").Pool(arguments.jobs, maxtasksperchild=12) as pool:
-        for name, found, seconds in pool.imap_unordered(work, jobs):
-            show(name, found, seconds)
-            if any(outcome.verdict == WRONG for outcome in found):
-                failed += 1
-                continue
-            results[name] = found
-            if not arguments.write and not page.same(page.row(name, found), expected.get(name)):
-                failed += 1
-                print(f"  FAIL  the page says: {expected.get(name)}\n        found:         {page.row(name, found)}")
+    for name, found, seconds in pools.results(work, jobs, arguments.jobs, 12):
+        show(name, found, seconds)
+        if any(outcome.verdict == WRONG for outcome in found):
+            failed += 1
+            continue
+        results[name] = found
+        if not arguments.write and not page.same(page.row(name, found), expected.get(name)):
+            failed += 1
+            print(f"  FAIL  the page says: {expected.get(name)}\n        found:         {page.row(name, found)}")
     if arguments.write:
         page.write(arguments.page, results)
     verdicts = [{outcome.verdict for outcome in found} for found in results.values()]

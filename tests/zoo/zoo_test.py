@@ -6,7 +6,6 @@ usage: zoo_test.py --bin-dir DIR --work-dir DIR --page FILE [--write] [--only NA
 """
 
 import argparse
-import multiprocessing
 import os
 import sys
 import time
@@ -15,6 +14,7 @@ from pathlib import Path
 import torch
 
 import page
+import pools
 from architectures import ARCHITECTURES
 from programs import CannotExport
 from trial import REFUSED, RIGHT, WRONG, Outcome, Trial
@@ -55,17 +55,15 @@ def main() -> int:
     names = arguments.only.split(",") if arguments.only else list(ARCHITECTURES)
     jobs = [(name, arguments.bin_dir.resolve(), arguments.work_dir.resolve() / "zoo") for name in names]
     expected, results, failed, start = page.rows_of(arguments.page), {}, 0, time.monotonic()
-    os.environ["HF_HUB_OFFLINE"] = "1"  # nothing is fetched
-    with multiprocessing.get_context("spawn").Pool(arguments.jobs, maxtasksperchild=12) as pool:
-        for name, found, seconds in pool.imap_unordered(work, jobs):
-            results[name] = found
-            wrong = [outcome for outcome in found if outcome.verdict == WRONG]
-            now = page.row(name, found)
-            differs = not arguments.write and now != expected.get(name)
-            failed += bool(wrong or differs)
-            show(name, found, seconds, arguments.verbose or bool(wrong or differs))
-            if differs:
-                print(f"  FAIL  the page says: {expected.get(name)}\n        found:         {now}", flush=True)
+    for name, found, seconds in pools.results(work, jobs, arguments.jobs, 12):
+        results[name] = found
+        wrong = [outcome for outcome in found if outcome.verdict == WRONG]
+        now = page.row(name, found)
+        differs = not arguments.write and now != expected.get(name)
+        failed += bool(wrong or differs)
+        show(name, found, seconds, arguments.verbose or bool(wrong or differs))
+        if differs:
+            print(f"  FAIL  the page says: {expected.get(name)}\n        found:         {now}", flush=True)
     if arguments.write and not failed:
         page.write(arguments.page, results)
     saves = [outcome for found in results.values() for outcome in found if outcome.graph]

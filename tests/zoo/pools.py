@@ -1,0 +1,17 @@
+"""Work on many models, a few at a time."""
+
+import multiprocessing
+from collections.abc import Callable, Iterable, Iterator
+
+
+def results(work: Callable, jobs: Iterable, processes: int, tasks: int) -> Iterator:
+    """What `work` returns for each job, in any order.
+
+    With one process everything is done in this one, which has imported torch already. Of several, each ends after
+    so many tasks, and with it what torch keeps of them.
+    """
+    if processes == 1:
+        yield from map(work, jobs)
+        return
+    with multiprocessing.get_context("spawn").Pool(processes, maxtasksperchild=tasks) as pool:
+        yield from pool.imap_unordered(work, jobs)

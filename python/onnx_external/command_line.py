@@ -7,19 +7,33 @@ They behave as the native commands do (docs/cli.md). Exit codes: 0 it is done an
 from __future__ import annotations
 
 import argparse
+import contextlib
 import difflib
 import json
 import os
 import re
 import sys
 import textwrap
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, NoReturn
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, NoReturn, TypeVar
 
+from . import _core
 from .errors import Error, Remedy
+from .pages import Paged
 from .progress import StepLines
 
-__all__ = ["EXIT_CODES", "Parser", "UsageError", "did_you_mean", "man_page", "run", "steps"]
+__all__ = [
+    "EXIT_CODES",
+    "Parser",
+    "UsageError",
+    "did_you_mean",
+    "man_page",
+    "reported",
+    "run",
+    "steps",
+]
+
+_Report = TypeVar("_Report", bound=Paged)
 
 EXIT_CODES = "Exit codes: 0 {0}, 1 {1}, or it failed, 2 the command line is wrong."
 
@@ -157,9 +171,41 @@ def did_you_mean(kind: str, given: str, known: Iterable[str]) -> str:
     return f"unknown {kind} {given!r}" + (f"; did you mean {near[0]}?" if near else "")
 
 
-def steps(given: argparse.Namespace, counted: bool = False) -> StepLines | None:
-    """What says on stderr which step is under way; None with --quiet."""
-    return None if given.quiet else StepLines(counted)
+@contextlib.contextmanager
+def steps(given: argparse.Namespace, counted: bool = False) -> Iterator[StepLines | None]:
+    """Yield what says on stderr which step is under way; None with --quiet."""
+    if given.quiet:
+        yield None
+        return
+    lines = StepLines(counted)
+    try:
+        yield lines
+    finally:
+        lines.close()
+
+
+def reported(
+    given: argparse.Namespace,
+    work: Callable[[StepLines | None], _Report],
+    title: str | None = None,
+    counted: bool = False,
+) -> _Report:
+    """Do the work, and write its report as --html and --json say.
+
+    Args:
+        given: the options, with --html, --overwrite, --json and --quiet.
+        work: is given what tells its steps.
+        title: that of the page; None: the report's own.
+        counted: as for StepLines.
+    """
+    _core.check_page(given.html or "", given.overwrite)
+    with steps(given, counted) as told:
+        report = work(told)
+    if given.html:
+        _core.write_page(given.html, report.html(title), given.overwrite)
+    if given.json:
+        print(json.dumps(report.to_dict(), indent=2))
+    return report
 
 
 def run(parser: Parser, arguments: Sequence[str], work: Callable[[argparse.Namespace], int]) -> int:

@@ -243,12 +243,8 @@ def _run(given: argparse.Namespace, told: StepLines | None) -> Any:
 
 
 def _work(given: argparse.Namespace) -> int:
-    told = steps(given)
-    try:
+    with steps(given) as told:
         report = _run(given, told)
-    finally:
-        if told is not None:
-            told.close()
     if given.json:
         print(json.dumps(report.to_dict(), indent=2))
     elif not given.quiet:

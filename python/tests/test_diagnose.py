@@ -1,11 +1,10 @@
 """The module of an exported model that computes something else than the one it was made from."""
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
+import commands
 import pytest
 
 import onnx_external as oe
@@ -191,10 +190,9 @@ def test_a_module_that_computes_in_float16_inside_is_sound(tmp_path: Path) -> No
 
 def test_the_command_names_the_module_last(models: Any, tmp_path: Path) -> None:
     exported = models("vit")
-    line = [sys.executable, "-m", "onnx_external", "diagnose", exported.out / "model.onnx"]
 
     def run(*more: Any) -> Any:
-        return subprocess.run([*map(str, (*line, *more))], capture_output=True, text=True)
+        return commands.run("diagnose", exported.out / "model.onnx", *more)
 
     done = run("--against", exported.folder)
     assert done.returncode == 0 and "classifier Linear" in done.stdout, done.stderr

@@ -2,12 +2,11 @@
 
 import inspect
 import json
-import subprocess
-import sys
 import types
 from pathlib import Path
 from typing import Any
 
+import commands
 import numpy as np
 import pytest
 
@@ -612,8 +611,7 @@ def test_a_folder_is_diagnosed_graph_by_graph(
     transformers: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     llama(transformers).save_pretrained(tmp_path)
-    line = [sys.executable, "-m", "onnx_external", "diagnose", str(tmp_path)]
-    done = subprocess.run([*line, "--exporter", "onnx"], capture_output=True, text=True)
+    done = commands.run("diagnose", tmp_path, "--exporter", "onnx")
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines()[1].startswith("(model) LlamaForCausalLM  OK")
     assert done.stdout.endswith("The model itself (LlamaForCausalLM) exports.\n")
@@ -650,10 +648,8 @@ def test_a_cache_of_a_window_is_compared_as_it_is_traced(transformers: Any, tmp_
 
 
 def test_the_command_refuses_what_does_not_go_together(tmp_path: Path) -> None:
-    line = [sys.executable, "-m", "onnx_external", "diagnose"]
-
     def told(code: int, *more: str) -> str:
-        done = subprocess.run([*line, *more], capture_output=True, text=True)
+        done = commands.run("diagnose", *more)
         assert done.returncode == code and not done.stdout
         return done.stderr
 

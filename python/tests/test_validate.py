@@ -7,6 +7,7 @@ import tracemalloc
 from pathlib import Path
 from typing import Any
 
+import commands
 import numpy as np
 import pytest
 
@@ -56,8 +57,7 @@ X = np.arange(12, dtype=np.float32).reshape(4, 3)
 
 
 def command(*arguments: Any) -> Any:
-    line = [sys.executable, "-m", "onnx_external", "validate", *map(str, arguments)]
-    return subprocess.run(line, capture_output=True, text=True)
+    return commands.run("validate", *arguments)
 
 
 def test_a_planted_difference_is_found_with_its_place_and_size() -> None:

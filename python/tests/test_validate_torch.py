@@ -2,11 +2,10 @@
 
 import copy
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
+import commands
 import numpy as np
 import pytest
 
@@ -19,8 +18,7 @@ torch = pytest.importorskip("torch", minversion="2.9")
 
 
 def command(*arguments: Any) -> Any:
-    line = [sys.executable, "-m", "onnx_external", "validate", *map(str, arguments)]
-    return subprocess.run(line, capture_output=True, text=True)
+    return commands.run("validate", *arguments)
 
 
 class Two(torch.nn.Module):  # type: ignore[misc,name-defined]

@@ -1,11 +1,10 @@
 """What must not be called right: outputs beside masks or giants, nothing, random numbers."""
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
+import commands
 import numpy as np
 import pytest
 
@@ -144,8 +143,7 @@ def twice(factor: float = 2, rows: Any = "rows") -> Any:
 
 
 def command(*arguments: Any) -> Any:
-    line = [sys.executable, "-m", "onnx_external", "validate", *map(str, arguments)]
-    return subprocess.run(line, capture_output=True, text=True)
+    return commands.run("validate", *arguments)
 
 
 def test_a_model_of_which_nothing_was_compared_is_not_ok(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from ..rewriting.rewriter import Rewriter
 from ..save import save
 from ..torch.converting import converted
 from ..torch.tracing import trace
-from ..validation.comparing import Comparison, compare
+from ..validation.comparing import compare
 from ..validation.randomness import drawing_of_program
 from ..validation.running import Session
 from ..validation.values import Array, from_torch
@@ -27,25 +27,13 @@ from .capturing import Captured, StoredCall, buffers_kept, replaced
 from .custom_operators import CustomOperators, NoOperatorError, ShapeFunction
 from .dynamic_dimensions import guessed_shapes, with_plain_signature
 from .exporter_reasons import chain, reason_of
+from .outcomes import Outcome
 from .reports import Status
 from .surroundings import Surroundings, silent
 
-__all__ = ["EXPORTERS", "Attempts", "Outcome"]
+__all__ = ["EXPORTERS", "Attempts"]
 
 EXPORTERS = ("export", "onnx", "torchscript")
-
-
-@dataclass
-class Outcome:
-    """How one attempt ended."""
-
-    status: Status = Status.OK
-    step: str = ""
-    reason: str = ""
-    sets: list[list[Comparison]] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
-    unjudged: bool = False
-    """A module inside of it could not be a custom operator."""
 
 
 @dataclass
@@ -114,12 +102,11 @@ class Attempts:
             reason = reason_of(error, program, step == "export")
             unjudged = any(isinstance(each, NoOperatorError) for each in chain(error))
             return Outcome(Status.FAIL, step, reason, notes=found.notes, unjudged=unjudged)
-        compared = [each for one in found.sets for each in one]
-        if not all(each.ok or each.is_empty for each in compared):
-            found.status = Status.DISC
+        found.judge()
+        if found.status == Status.DISC:
             if job.draws:
                 found.notes.append(f"random numbers are drawn by {', '.join(job.draws)}")
-        elif found.sets and all(each.is_empty for each in compared):
+        elif found.sets and found.is_empty:
             found.notes.append("nothing of what it gives was compared")
         return found
 

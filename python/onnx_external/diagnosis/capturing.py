@@ -14,11 +14,10 @@ from typing import Any
 import torch
 from torch.utils import _pytree as pytree
 
-from ..errors import InvalidArgumentError, ReadWriteError, RunError
-from ..validation.references import leaves
+from ..errors import InvalidArgumentError, ReadWriteError
+from ..validation.references import named_arguments
 from ..validation.running import first_line
-from .recording import Call, _named
-from .reports import ValueForm
+from .recording import Call, ModuleRecord, Recorder
 
 __all__ = ["Captured", "Stored", "StoredCall", "buffers_kept", "capture", "exchanged", "method_of"]
 
@@ -92,9 +91,6 @@ class StoredCall:
     changed: dict[int, Stored]
     """What the call did to its arguments, by their place: new contents of caches and tensors."""
 
-    forms: dict[str, list[tuple[str, str, list[int]]]]
-    """By side ("input", "output"): name, type and shape of each tensor."""
-
     @property
     def call(self) -> Call:
         """The arguments, read anew."""
@@ -103,35 +99,13 @@ class StoredCall:
 
 
 @dataclass
-class Captured:
+class Captured(ModuleRecord):
     """A module, and what it was called with in each input set."""
 
-    name: str
-    cls: str
-    module: Any
-    method: str
+    method: str = "forward"
     """Of the module, which was recorded and is exported; empty if none is."""
-    order: int = -1
-    """When it first returned, among all modules; -1: it was never called."""
-    counts: dict[int, int] = field(default_factory=dict)
-    """Its calls, by input set."""
     calls: dict[int, StoredCall] = field(default_factory=dict)
     """The first call, by input set."""
-
-    @property
-    def float_types(self) -> set[str]:
-        """Of all that was recorded."""
-        every = [each for call in self.calls.values() for each in (call.inputs, call.result)]
-        types = {dtype for stored in every for _, dtype, _ in stored.forms}
-        return {str(each).removeprefix("torch.") for each in types if each.is_floating_point}
-
-    def forms(self, side: str) -> list[ValueForm]:
-        """Return what the module takes or gives in its first call, with the shape in each set."""
-        found: dict[str, ValueForm] = {}
-        for call in self.calls.values():
-            for path, dtype, shape in call.forms[side]:
-                found.setdefault(path, ValueForm(path, dtype, [])).shapes.append(shape)
-        return list(found.values())
 
     @property
     def called(self) -> bool:
@@ -172,19 +146,12 @@ def method_of(module: Any, name: str, traced: Mapping[Any, str]) -> str:
     return method
 
 
-def _forms(value: Any) -> list[tuple[str, str, list[int]]]:
-    return [
-        (path or "output", str(each.dtype).removeprefix("torch."), list(each.shape))
-        for path, each in leaves(value)
-    ]
-
-
-class _Recorder:
-    """Records calls while it is entered."""
+class _Recorder(Recorder):
+    """Records calls by methods in the place of the modules' own, of which forward is one."""
 
     def __init__(self, modules: Sequence[Captured], folder: Path) -> None:
-        self._modules, self._folder = modules, folder
-        self._order, self.number = 0, 0
+        super().__init__(folder)
+        self._modules = modules
 
     def _wrapped(self, place: int, found: Captured) -> Any:
         method = getattr(found.module, found.method)
@@ -195,9 +162,9 @@ class _Recorder:
             found.counts[self.number] = found.counts.get(self.number, 0) + 1
             if not first:
                 return method(*args, **kwargs)
-            path = self._folder / f"{place}.{self.number}"
+            path = self.folder / f"{place}.{self.number}"
             inputs = Stored((args, kwargs), path.with_suffix(f"{path.suffix}.inputs"))
-            given = _forms(_named(method, args, kwargs))
+            found.note(self.number, "input", named_arguments(method, args, kwargs))
             before = [_state(each) for each in exchanged((args, kwargs))]
             result = method(*args, **kwargs)
             changed = {
@@ -206,11 +173,9 @@ class _Recorder:
                 if _state(each) != before[i]
             }
             stored = Stored(result, path.with_suffix(f"{path.suffix}.result"))
-            forms = {"input": given, "output": _forms(result)}
-            found.calls[self.number] = StoredCall(inputs, stored, changed, forms)
-            if found.order < 0:
-                found.order = self._order
-            self._order += 1
+            found.note(self.number, "output", result)
+            found.calls[self.number] = StoredCall(inputs, stored, changed)
+            self.returned(found)
             return result
 
         return call
@@ -266,23 +231,18 @@ def capture(
         traced: as for method_of().
     """
     found = [
-        Captured(name, type(each).__name__, each, method_of(each, name, traced))
+        Captured(name, each, method=method_of(each, name, traced))
         for name, each in module.named_modules()
     ]
-    method = found[0].method or "forward"
+    name = found[0].method or "forward"
+    method = getattr(module, name)
+
+    def run(*args: Any, **kwargs: Any) -> None:
+        inspect.signature(method).bind(*args, **kwargs)
+        with buffers_kept(module):
+            (module if name == "forward" else getattr(module, name))(*args, **kwargs)
+
     recorder = _Recorder(found, folder)
-    with recorder.on(), torch.no_grad():
-        for recorder.number, (args, kwargs) in enumerate(calls):
-            try:
-                inspect.signature(getattr(module, method)).bind(*args, **kwargs)
-                run = module if method == "forward" else getattr(module, method)
-                with buffers_kept(module):
-                    run(*copy.deepcopy(args), **copy.deepcopy(kwargs))
-            except ReadWriteError:
-                raise
-            except Exception as error:
-                raise RunError(
-                    f"{type(module).__name__} cannot run input set {recorder.number}: "
-                    f"{type(error).__name__}: {first_line(error)}"
-                ) from error
+    with recorder.on():
+        recorder.run(type(module).__name__, run, calls)
     return found

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import argparse
-import json
 from collections.abc import Sequence
 from pathlib import Path
 
-from .. import _core
-from ..command_line import EXIT_CODES, Parser, UsageError, run, steps
+from ..command_line import EXIT_CODES, Parser, UsageError, reported, run
 from ..errors import ExportError
 from ..folder_config import refuse_at_once
 from ..folders import check_folder
 from ..progress import StepLines
+from ..tables import terminal_columns
 from .reports import Diagnosis
 
 __all__ = ["main"]
@@ -69,12 +68,9 @@ def parser() -> Parser:
     return parser
 
 
-def _print(report: Diagnosis, given: argparse.Namespace) -> None:
-    if given.json:
-        print(json.dumps(report.to_dict(), indent=2))
-        return
-    if not given.quiet:
-        print(report.tree())
+def _print(report: Diagnosis, quiet: bool) -> None:
+    if not quiet:
+        print(report.tree(terminal_columns()))
         for remark in report.remarks:
             print(remark)
     print(report.sentence)
@@ -132,16 +128,10 @@ def _work(given: argparse.Namespace) -> int:
     if given.svg is not None:
         page = Path(given.svg).with_suffix(".html")
         raise UsageError(f"--svg: there is a page instead of the picture; write --html {page}")
-    _core.check_page(given.html or "", given.overwrite)
-    told = steps(given, counted=True)
-    try:
-        report = _compared(given, told) if given.against is not None else _exported(given, told)
-    finally:
-        if told is not None:
-            told.close()
-    if given.html:
-        _core.write_page(given.html, report.html(), given.overwrite)
-    _print(report, given)
+    work = _compared if given.against is not None else _exported
+    report = reported(given, lambda told: work(given, told), counted=True)
+    if not given.json:
+        _print(report, given.quiet)
     return 0 if report.ok else 1
 
 

@@ -13,7 +13,7 @@ from ..options import FloatType, StrPath
 from ..progress import Progress, told
 from ..validation.comparing import agree
 from ..validation.folders import graph_of, is_transformers
-from ..validation.giving import call_of
+from ..validation.giving import calls_of
 from ..validation.inputs import Given
 from ..validation.randomness import drawing_nodes
 from ..validation.references import ModuleReference
@@ -31,11 +31,6 @@ from .walking import Strategy, Walk
 __all__ = ["diagnose"]
 
 
-def _calls(inputs: Any) -> list[Call]:
-    """What the module is called with in each set."""
-    return [call_of(each) for each in (inputs if isinstance(inputs, list) else [inputs])]
-
-
 def _reference(
     model: str, against: Any, inputs: Any, task: str | None, dtype: str | None
 ) -> tuple[ModuleReference, list[Call], list[str]]:
@@ -51,7 +46,7 @@ def _reference(
         )
     if inputs is None or (isinstance(inputs, list) and not inputs):
         raise InvalidArgumentError("inputs: give at least one set, as the module takes it")
-    return ModuleReference(against), _calls(inputs), []
+    return ModuleReference(against), calls_of(inputs), []
 
 
 def _loaded(model: str, providers: list[Any]) -> tuple[Session, Piece]:

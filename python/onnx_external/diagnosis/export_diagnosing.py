@@ -17,14 +17,15 @@ from ..patching.classes import known_classes
 from ..progress import Progress, ProgressCallback, told
 from ..torch.programs import check_initialized
 from ..validation.folders import example_graphs, is_transformers
+from ..validation.giving import calls_of
 from ..validation.references import ModuleReference
-from .attempts import EXPORTERS, Attempts, Outcome
+from .attempts import EXPORTERS, Attempts
 from .capturing import Captured, capture
 from .custom_operators import ShapeFunction, why_not
-from .diagnosing import _calls
 from .dynamic_dimensions import named_dimensions
 from .export_reports import MENDS, ExportDiagnosis, ExportedModule
 from .naming import check_choice, check_names, is_named, one_or_several
+from .outcomes import Outcome
 from .recording import Call
 from .reports import WRONG, Status, is_inside
 from .surroundings import Surroundings, TransformersSurroundings, conversions_kept, register_caches
@@ -181,7 +182,7 @@ def _of_module(module: Any, inputs: Any) -> _Model:
     check_initialized(module)
     ModuleReference(module)  # which refuses one in training mode
     register_caches(module)
-    return _Model(type(module).__name__, module, _calls(inputs))
+    return _Model(type(module).__name__, module, calls_of(inputs))
 
 
 def _of_folder(

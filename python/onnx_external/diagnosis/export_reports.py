@@ -8,16 +8,17 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..errors import InvalidArgumentError
+from ..tables import table
 from .reports import (
     WRONG,
     Diagnosis,
     ModuleDiagnosis,
     Status,
-    _forms,
-    _name,
-    _number,
-    _title,
+    first_form,
     is_inside,
+    largest_difference,
+    name_in_tree,
+    title_of,
 )
 
 __all__ = ["MENDS", "ExportDiagnosis", "ExportedModule"]
@@ -85,7 +86,7 @@ class ExportDiagnosis(Diagnosis):
         more = f"; {others} other{'s' if others > 1 else ''} as well" if others else ""
         mended = isinstance(first, ExportedModule) and first.rewriting.startswith(MENDS)
         more += f"; {MENDS}" if mended else ""
-        return f"The first module {does} is {_title(first)}: {how}{more}."
+        return f"The first module {does} is {title_of(first)}: {how}{more}."
 
     def _sound(self) -> str:
         tried = [each for each in self._exported() if each.tried]
@@ -95,7 +96,7 @@ class ExportDiagnosis(Diagnosis):
         fails = [each.name for each in tried if each.status & WRONG]
         told = f"all {len(tried)} modules that were tried export"
         if len(tried) == 1 or fails:
-            told = f"{_title(tried[0])} exports"
+            told = f"{title_of(tried[0])} exports"
         if fails:
             told += f", although {', '.join(fails)} would not by itself"
         if custom and self.strategy != "local":
@@ -125,25 +126,26 @@ class ExportDiagnosis(Diagnosis):
                 shown.add(each.name)
         return shown.union(*map(_ancestors, shown))
 
-    def tree(self) -> str:
+    def tree(self, columns: int | None = None) -> str:
         """Return a heading, and a line for each module that was tried, and for what is around it.
 
         What is wrong has the step, the reason and the sizes that vary below it.
+
+        Args:
+            columns: of a terminal: longer cells are shortened in the middle. None: none is.
         """
         shown = self._shown()
         modules = [each for each in self._exported() if each.name in shown]
         rows = [["module", "status", "difference", ""]]
         for each in modules:
             holds = any(is_inside(name, each.name) for name in shown)
-            rows.append([_name(each), *_row(each, holds)])
-        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+            rows.append([name_in_tree(each), *_row(each, holds)])
         lines = []
-        for number, row in enumerate(rows):
-            cells = [cell.ljust(width) for cell, width in zip(row, widths, strict=True)]
-            lines.append("  ".join(cells).rstrip())
+        for number, line in enumerate(table(rows, columns)):
+            lines.append(line)
             if number:
-                indent = " " * (len(row[0]) - len(row[0].lstrip()) + 4)
-                lines += [f"{indent}{line}" for line in _details(modules[number - 1])]
+                indent = " " * (len(line) - len(line.lstrip()) + 4)
+                lines += [f"{indent}{each}" for each in _details(modules[number - 1])]
         return "\n".join(lines)
 
     def to_dict(self) -> dict[str, Any]:
@@ -189,8 +191,12 @@ def _row(module: ExportedModule, holds: bool) -> list[str]:
     """Status, difference, and forms; nothing for one that is there for those inside of it."""
     if module.status & Status.NOINPUT:
         return ["", "", ""] if holds else [str(module.status), "-", module.reason]
-    forms = f"{_forms(module.inputs)} -> {_forms(module.outputs)}"
-    return [str(module.status), _number(module.sets), forms if module.tried else module.reason]
+    forms = f"{first_form(module.inputs)} -> {first_form(module.outputs)}"
+    return [
+        str(module.status),
+        largest_difference(module.sets),
+        forms if module.tried else module.reason,
+    ]
 
 
 def _details(module: ExportedModule) -> list[str]:

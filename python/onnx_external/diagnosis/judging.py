@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 from ..errors import Error
 from ..validation.comparing import Comparison, compare
 from ..validation.running import Session
+from .outcomes import Outcome
 from .pieces import (
     Boundary,
     Piece,
@@ -24,18 +24,7 @@ from .pieces import (
 from .recording import MOST_CALLS, Recorded
 from .reports import ModuleDiagnosis, Status
 
-__all__ = ["Judge", "Outcome"]
-
-
-@dataclass
-class Outcome:
-    """What running one piece showed."""
-
-    status: Status
-    step: str = ""
-    reason: str = ""
-    sets: list[list[Comparison]] = field(default_factory=list)
-    followed: list[list[Comparison]] = field(default_factory=list)
+__all__ = ["Judge"]
 
 
 class Judge:
@@ -111,7 +100,7 @@ class Judge:
     def _judged(self, recorded: Recorded, replaced: Sequence[Recorded]) -> Outcome:
         if recorded.order < 0:
             return Outcome(Status.NOINPUT, reason="it was not called")
-        if max(recorded.calls.values()) > MOST_CALLS:
+        if max(recorded.counts.values()) > MOST_CALLS:
             return Outcome(
                 Status.NOINPUT, reason=f"it was called more than {MOST_CALLS} times in one run"
             )
@@ -134,15 +123,13 @@ class Judge:
             if step == "inputs":
                 return Outcome(Status.NOINPUT, reason=reason)
             return Outcome(Status.FAIL, step, reason)
-        every = [each for compared in found.sets for each in compared]
-        if not every:
+        if not found.compared:
             reason = "no operation of its own" if replaced else "the model has none of its outputs"
             return Outcome(Status.NOINPUT, reason=reason)
-        if all(each.is_empty for each in every):
+        if found.is_empty:
             reason = "nothing to compare: no elements, or only NaN on both sides"
             return Outcome(Status.NOINPUT, reason=reason, sets=found.sets)
-        if not all(each.ok or each.is_empty for each in every):
-            found.status = Status.DISC
+        found.judge()
         return found
 
     def _cut(self, name: str, replaced: Sequence[Recorded]) -> Piece | None:

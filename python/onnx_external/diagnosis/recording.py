@@ -1,23 +1,22 @@
-"""What every module of a reference takes and gives, recorded on the disk while it runs."""
+"""What every module of a model takes and gives, recorded on the disk while the model runs."""
 
 from __future__ import annotations
 
 import copy
-import inspect
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ..errors import RunError
-from ..validation.references import leaves
+from ..errors import ReadWriteError, RunError
+from ..validation.references import leaves, named_arguments
 from ..validation.running import first_line
 from ..validation.values import Array, from_torch
 from .reports import ValueForm
 from .spill import Spilled, can_spill, spill
 
-__all__ = ["MOST_CALLS", "Call", "Recorded", "record"]
+__all__ = ["MOST_CALLS", "Call", "ModuleRecord", "Recorded", "Recorder", "record"]
 
 Call = tuple[tuple[Any, ...], dict[str, Any]]
 """What a module is called with."""
@@ -30,22 +29,17 @@ _Place = tuple[int, str]
 
 
 @dataclass
-class Recorded:
-    """One module, and where its values are."""
+class ModuleRecord:
+    """One module, when it was called, and the types and shapes of what it took and gave."""
 
     name: str
     module: Any
-    number: int
-    """Its place in the tree."""
     order: int = -1
     """When it first returned, among all modules; -1: it was never called."""
-    calls: dict[int, int] = field(default_factory=dict)
-    """By input set."""
+    counts: dict[int, int] = field(default_factory=dict)
+    """Its calls, by input set."""
     float_types: set[str] = field(default_factory=set)
-    """Of all that was recorded, also where its values were not."""
-    _files: dict[_Place, list[Spilled]] = field(default_factory=dict)
-    _plain: dict[_Place, list[bool]] = field(default_factory=dict)
-    """Whether each of them is an argument or a result, and not inside of an object."""
+    """Of all values that were looked at."""
     _forms: dict[_Place, dict[str, tuple[str, list[int]]]] = field(default_factory=dict)
     """Of the first call: type and shape by path."""
 
@@ -53,6 +47,76 @@ class Recorded:
     def cls(self) -> str:
         """The name of its class."""
         return type(self.module).__name__
+
+    def forms(self, side: str) -> list[ValueForm]:
+        """Return what the module takes or gives in its first call, with the shape in each set."""
+        found: dict[str, ValueForm] = {}
+        for (_, where), forms in sorted(self._forms.items()):
+            if where == side:
+                for path, (dtype, shape) in forms.items():
+                    found.setdefault(path, ValueForm(path, dtype, [])).shapes.append(shape)
+        return list(found.values())
+
+    def note(self, number: int, side: str, value: Any, is_first: bool = True) -> None:
+        """Write down the types of the tensors of a value and, of the first call, their shapes."""
+        for path, tensor in leaves(value):
+            dtype = str(tensor.dtype).removeprefix("torch.")
+            if tensor.is_floating_point():
+                self.float_types.add(dtype)
+            if is_first:
+                forms = self._forms.setdefault((number, side), {})
+                forms[path or "output"] = (dtype, list(tensor.shape))
+
+
+class Recorder:
+    """Runs a model on input sets, while something writes down what its modules take and give."""
+
+    def __init__(self, folder: Path) -> None:
+        """Args: the folder for the values."""
+        self.folder, self.number, self._order = folder, 0, 0
+
+    def returned(self, found: ModuleRecord) -> None:
+        """Note that a module has returned."""
+        if found.order < 0:
+            found.order = self._order
+        self._order += 1
+
+    def run(self, title: str, run: Callable[..., object], calls: Sequence[Call]) -> None:
+        """Run the model on each input set.
+
+        Args:
+            title: what errors call it.
+            run: it, or a method of it.
+            calls: arguments and keywords of each run.
+
+        Raises:
+            ReadWriteError: values cannot be written.
+            RunError: the model does not run.
+        """
+        import torch
+
+        with torch.no_grad():
+            for self.number, (args, kwargs) in enumerate(calls):
+                try:
+                    run(*copy.deepcopy(args), **copy.deepcopy(kwargs))
+                except ReadWriteError:
+                    raise
+                except Exception as error:
+                    raise RunError(
+                        f"{title} cannot run input set {self.number}: "
+                        f"{type(error).__name__}: {first_line(error)}"
+                    ) from error
+
+
+@dataclass
+class Recorded(ModuleRecord):
+    """One module, and where its values are."""
+
+    number: int = 0
+    """Its place in the tree."""
+    _files: dict[_Place, list[Spilled]] = field(default_factory=dict)
+    _plain: dict[_Place, list[bool]] = field(default_factory=dict)
+    """Whether each of them is an argument or a result, and not inside of an object."""
 
     def values(self, number: int, side: str) -> list[Array]:
         """Return the arrays of one set, of all calls, mapped."""
@@ -65,29 +129,15 @@ class Recorded:
         """
         return self._plain.get((number, side), [])
 
-    def forms(self, side: str) -> list[ValueForm]:
-        """Return what the module takes or gives in its first call, with the shape in each set."""
-        found: dict[str, ValueForm] = {}
-        for (_, where), forms in sorted(self._forms.items()):
-            if where == side:
-                for path, (dtype, shape) in forms.items():
-                    found.setdefault(path, ValueForm(path, dtype, [])).shapes.append(shape)
-        return list(found.values())
-
     def write(self, folder: Path, number: int, side: str, value: Any) -> None:
         """Write the tensors of a value of the call that is running."""
-        call = self.calls.get(number, 0)
+        call = self.counts.get(number, 0)
         if call >= MOST_CALLS:
             return
+        self.note(number, side, value, is_first=call == 0)
         files = self._files.setdefault((number, side), [])
         plain = {id(tensor) for _, tensor in leaves(value, objects=False)}
-        for path, tensor in leaves(value):
-            dtype = str(tensor.dtype).removeprefix("torch.")
-            if tensor.is_floating_point():
-                self.float_types.add(dtype)
-            if call == 0:
-                forms = self._forms.setdefault((number, side), {})
-                forms[path or "output"] = (dtype, list(tensor.shape))
+        for _, tensor in leaves(value):
             array = from_torch(tensor)
             if can_spill(array):
                 where = folder / f"{self.number}.{number}.{side}.{len(files)}"
@@ -95,50 +145,32 @@ class Recorded:
                 self._plain.setdefault((number, side), []).append(id(tensor) in plain)
 
 
-def _named(method: Any, args: Any, kwargs: Any) -> dict[str, Any]:
-    """The arguments of a call by name; by place where there is none."""
-    try:
-        bound = inspect.signature(method).bind(*args, **kwargs)
-    except (TypeError, ValueError):
-        return {str(number): value for number, value in enumerate(args)} | dict(kwargs)
-    found: dict[str, Any] = {}
-    for name, value in bound.arguments.items():
-        kind = bound.signature.parameters[name].kind
-        found |= value if kind == inspect.Parameter.VAR_KEYWORD else {name: value}
-    return found
-
-
-class _Hooks:
-    """Records calls while it is entered."""
-
-    def __init__(self, modules: dict[str, Recorded], folder: Path) -> None:
-        self._modules, self._folder, self._order = modules, folder, 0
-        self.number = 0
+class _Hooks(Recorder):
+    """Records calls by hooks, so that what other hooks do is part of a module, as in a graph."""
 
     def before(self, recorded: Recorded) -> Any:
         def hook(module: Any, args: Any, kwargs: Any) -> None:
-            recorded.write(self._folder, self.number, "input", _named(module.forward, args, kwargs))
+            named = named_arguments(module.forward, args, kwargs)
+            recorded.write(self.folder, self.number, "input", named)
 
         return hook
 
     def after(self, recorded: Recorded) -> Any:
         def hook(_: Any, args: Any, kwargs: Any, result: Any) -> None:
-            recorded.write(self._folder, self.number, "output", result)
-            recorded.calls[self.number] = recorded.calls.get(self.number, 0) + 1
-            if recorded.order < 0:
-                recorded.order = self._order
-            self._order += 1
+            recorded.write(self.folder, self.number, "output", result)
+            recorded.counts[self.number] = recorded.counts.get(self.number, 0) + 1
+            self.returned(recorded)
 
         return hook
 
     @contextmanager
-    def on(self, module: Any) -> Iterator[None]:
+    def on(self, modules: Sequence[Recorded]) -> Iterator[None]:
         handles = []
         try:
-            for name, each in module.named_modules():
-                found = self._modules[name]
-                handles.append(each.register_forward_pre_hook(self.before(found), with_kwargs=True))
-                handles.append(each.register_forward_hook(self.after(found), with_kwargs=True))
+            for each in modules:
+                before, after = self.before(each), self.after(each)
+                handles.append(each.module.register_forward_pre_hook(before, with_kwargs=True))
+                handles.append(each.module.register_forward_hook(after, with_kwargs=True))
             yield
         finally:
             for handle in handles:
@@ -153,20 +185,11 @@ def record(module: Any, calls: Sequence[Call], folder: Path) -> list[Recorded]:
         calls: arguments and keywords of each run.
         folder: for the values; memory holds those of one call of one module.
     """
-    import torch
-
-    modules = {
-        name: Recorded(name, each, number)
+    modules = [
+        Recorded(name, each, number=number)
         for number, (name, each) in enumerate(module.named_modules())
-    }
-    hooks = _Hooks(modules, folder)
-    with hooks.on(module), torch.no_grad():
-        for hooks.number, (args, kwargs) in enumerate(calls):
-            try:
-                module(*copy.deepcopy(args), **copy.deepcopy(kwargs))
-            except Exception as error:
-                raise RunError(
-                    f"{type(module).__name__} cannot run input set {hooks.number}: "
-                    f"{type(error).__name__}: {first_line(error)}"
-                ) from error
-    return list(modules.values())
+    ]
+    hooks = _Hooks(folder)
+    with hooks.on(modules):
+        hooks.run(type(module).__name__, module, calls)
+    return modules

@@ -8,10 +8,22 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from ..pages import Paged
+from ..tables import table
 from ..validation.comparing import Comparison
 from ..validation.reports import finite
 
-__all__ = ["WRONG", "Diagnosis", "ModuleDiagnosis", "Status", "ValueForm", "is_inside"]
+__all__ = [
+    "WRONG",
+    "Diagnosis",
+    "ModuleDiagnosis",
+    "Status",
+    "ValueForm",
+    "first_form",
+    "is_inside",
+    "largest_difference",
+    "name_in_tree",
+    "title_of",
+]
 
 
 class Status(enum.Flag):
@@ -175,19 +187,29 @@ class Diagnosis(Paged):
             )
             if worst.max_abs:
                 how += f", by {worst.max_abs:.3g} at most"
-        return f"The first module that goes wrong is {_title(first)}: {how}."
+        return f"The first module that goes wrong is {title_of(first)}: {how}."
 
     @property
     def remarks(self) -> list[str]:
         """What is to be said before the sentence: the other modules that are wrong, and notes."""
-        others = [_title(each) for each in self.wrong[1:]]
+        others = [title_of(each) for each in self.wrong[1:]]
         if len(others) > _SHOWN:
             others[_SHOWN:] = [f"{len(others) - _SHOWN} more"]
         return [*([f"Also wrong: {', '.join(others)}."] if others else []), *self.notes]
 
-    def tree(self) -> str:
-        """Return a heading and a line for each module."""
-        return "\n".join(_rows(self.modules))
+    def tree(self, columns: int | None = None) -> str:
+        """Return a heading and a line for each module.
+
+        Args:
+            columns: of a terminal: longer cells are shortened in the middle. None: none is.
+        """
+        follows = any(each.followed for each in self.modules)
+        called = [each.name for each in self.modules if each.order >= 0]
+        rows = [["module", "status", "difference", *(["followed"] if follows else []), "", ""]]
+        for each in self.modules:
+            holds = any(is_inside(name, each.name) for name in called)
+            rows.append(_row(each, holds, follows))
+        return "\n".join(table(rows, columns))
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain dicts and lists; numbers that are not finite are strings."""
@@ -227,42 +249,43 @@ def _document(module: ModuleDiagnosis) -> dict[str, Any]:
     return found
 
 
-def _title(module: ModuleDiagnosis) -> str:
+def title_of(module: ModuleDiagnosis) -> str:
+    """Return what sentences call a module."""
     return f"{module.name} ({module.cls})" if module.name else f"the model itself ({module.cls})"
 
 
-def _name(module: ModuleDiagnosis) -> str:
+def name_in_tree(module: ModuleDiagnosis) -> str:
+    """Return the last part of its name and its class, indented by its depth."""
     depth = module.name.count(".") + 1 if module.name else 0
     return f"{'  ' * depth}{module.name.rpartition('.')[2] or '(model)'} {module.cls}"
 
 
-def _number(sets: list[list[Comparison]]) -> str:
+def largest_difference(sets: list[list[Comparison]]) -> str:
+    """Return that of the worst output, "shape" where shapes differ, "-" where nothing is known."""
     worst = _worst(sets)
     if worst is None or (worst.max_abs is None and not worst.problem):
         return "-"
     return "shape" if worst.max_abs is None else f"{worst.max_abs:.3g}"
 
 
-def _forms(forms: Sequence[ValueForm]) -> str:
+def first_form(forms: Sequence[ValueForm]) -> str:
+    """Return the first of what a module takes or gives, and how many more there are."""
     more = f" +{len(forms) - 1}" if len(forms) > 1 else ""
     return f"{forms[0]}{more}" if forms else "-"
 
 
-def _rows(modules: Sequence[ModuleDiagnosis]) -> list[str]:
-    """A table, whose columns are as wide as what is in them."""
-    follows = any(each.followed for each in modules)
-    table = [["module", "status", "difference", *(["followed"] if follows else []), "", ""]]
-    for each in modules:
-        told = each.reason
-        if not told and each.inputs + each.outputs:
-            told = f"{_forms(each.inputs)} -> {_forms(each.outputs)}"
-        followed = [_number(each.followed)] if follows else []
-        step = f"{each.step}:" if each.step else ""
-        row = [_name(each), str(each.status), _number(each.sets or each.replaced)]
-        table.append([*row, *followed, step, told])
-    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
-    lines = []
-    for row in table:
-        cells = [cell.ljust(width) for cell, width in zip(row, widths, strict=True) if width]
-        lines.append("  ".join(cells).rstrip())
-    return lines
+def _row(module: ModuleDiagnosis, holds: bool, follows: bool) -> list[str]:
+    """One line; of a container, which is not called because what it holds is, only the name."""
+    if holds and module.order < 0 and module.status == Status.NOINPUT:
+        return [name_in_tree(module), *[""] * (5 if follows else 4)]
+    told = module.reason
+    if not told and module.inputs + module.outputs:
+        told = f"{first_form(module.inputs)} -> {first_form(module.outputs)}"
+    return [
+        name_in_tree(module),
+        str(module.status),
+        largest_difference(module.sets or module.replaced),
+        *([largest_difference(module.followed)] if follows else []),
+        f"{module.step}:" if module.step else "",
+        told,
+    ]

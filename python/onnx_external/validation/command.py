@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import argparse
-import json
 import os
 from collections.abc import Sequence
 from typing import get_args
 
-from .. import _core
-from ..command_line import EXIT_CODES, Parser, run, steps
+from ..command_line import EXIT_CODES, Parser, reported, run
 from ..options import LayoutName
+from ..progress import StepLines
+from ..tables import table, terminal_columns
 from .reports import ComparedOutput, GraphValidation, Latency, Validation
 
 __all__ = ["main"]
@@ -146,17 +146,11 @@ _TITLES = ["set", "output", "form", "largest difference", "relative", "special",
 
 
 def _table(outputs: Sequence[ComparedOutput]) -> str:
-    rows = [_TITLES, *map(_row, outputs)]
-    used = [column for column in range(len(_TITLES)) if any(row[column] for row in rows[1:])]
-    widths = [max(len(row[column]) for row in rows) for column in used]
+    """A line for each output; one that does not agree is marked."""
+    columns = terminal_columns()
+    lines = table([_TITLES, *map(_row, outputs)], columns and columns - 2)
     marks = ["  ", *("  " if each.ok else "! " for each in outputs)]
-    return "\n".join(
-        mark
-        + "  ".join(
-            row[column].ljust(width) for column, width in zip(used, widths, strict=True)
-        ).rstrip()
-        for mark, row in zip(marks, rows, strict=True)
-    )
+    return "\n".join(mark + line for mark, line in zip(marks, lines, strict=True))
 
 
 def _milliseconds(latency: Latency) -> str:
@@ -206,43 +200,37 @@ def _print_next(report: Validation, source: str) -> None:
         print(f"onnx-external diagnose {wrong.model} --against {source} names the module")
 
 
-def _work(given: argparse.Namespace) -> int:
+def _validated(given: argparse.Namespace, told: StepLines | None) -> Validation:
     from .validating import validate
 
-    _core.check_page(given.html or "", given.overwrite)
-    told = steps(given)
-    try:
-        report = validate(
-            given.model,
-            given.against,
-            given.inputs,
-            dims=dict(given.dim or []),
-            ranges=dict(given.range or []),
-            seed=given.seed,
-            sets=given.sets,
-            atol=given.atol,
-            rtol=given.rtol,
-            providers=given.provider,
-            latency=given.latency,
-            memory=given.memory,
-            dump=given.dump,
-            overwrite=given.overwrite,
-            output=given.output,
-            task=given.task,
-            dtype=given.dtype,
-            variant=given.variant,
-            dynamic=not given.static,
-            layout=given.layout,
-            progress=told or False,
-        )
-    finally:
-        if told is not None:
-            told.close()
-    if given.html:
-        _core.write_page(given.html, report.html(given.model), given.overwrite)
-    if given.json:
-        print(json.dumps(report.to_dict(), indent=2))
-    else:
+    return validate(
+        given.model,
+        given.against,
+        given.inputs,
+        dims=dict(given.dim or []),
+        ranges=dict(given.range or []),
+        seed=given.seed,
+        sets=given.sets,
+        atol=given.atol,
+        rtol=given.rtol,
+        providers=given.provider,
+        latency=given.latency,
+        memory=given.memory,
+        dump=given.dump,
+        overwrite=given.overwrite,
+        output=given.output,
+        task=given.task,
+        dtype=given.dtype,
+        variant=given.variant,
+        dynamic=not given.static,
+        layout=given.layout,
+        progress=told or False,
+    )
+
+
+def _work(given: argparse.Namespace) -> int:
+    report = reported(given, lambda told: _validated(given, told), given.model)
+    if not given.json:
         _print(report, given.quiet)
         _print_next(report, given.against or given.model)
     return 0 if report.ok else 1

@@ -17,7 +17,7 @@ from .references import ModuleReference, RecordedReference, Reference
 from .running import Session
 from .values import Value, from_torch
 
-__all__ = ["call_of", "chosen_sets"]
+__all__ = ["call_of", "calls_of", "chosen_sets"]
 
 
 def _is_path(value: Any) -> bool:
@@ -56,8 +56,13 @@ def _from_files(paths: Sequence[Any], session: Session) -> list[InputSet]:
     return [InputSet(path.name if unique else str(path), load(path)) for path in found]
 
 
+def calls_of(inputs: Any) -> list[tuple[tuple[Any, ...], dict[str, Any]]]:
+    """Return what a module is called with in each input set, as callers give them."""
+    return [call_of(each) for each in (inputs if isinstance(inputs, list) else [inputs])]
+
+
 def call_of(given: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Return what a module is called with in an input set, as callers give it."""
+    """Return what a module is called with in one of them."""
     if isinstance(given, Mapping):
         return (), dict(given)
     if isinstance(given, tuple):

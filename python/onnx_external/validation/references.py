@@ -15,7 +15,15 @@ from .randomness import drawing_nodes, drawing_of_program
 from .running import Session, first_line
 from .values import Array, Value, from_torch, is_float, to_torch
 
-__all__ = ["ModuleReference", "OnnxReference", "RecordedReference", "Reference", "paired"]
+__all__ = [
+    "ModuleReference",
+    "OnnxReference",
+    "RecordedReference",
+    "Reference",
+    "leaves",
+    "named_arguments",
+    "paired",
+]
 
 
 class Reference(Protocol):
@@ -119,6 +127,23 @@ def leaves(
         yield from leaves(flat, path)
 
 
+def named_arguments(method: Any, args: Any, kwargs: Any) -> dict[str, Any]:
+    """Return the arguments of a call by name; by place where there is none."""
+    try:
+        bound = inspect.signature(method).bind(*args, **kwargs)
+    except (TypeError, ValueError):
+        return {str(number): value for number, value in enumerate(args)} | dict(kwargs)
+    return _by_name(bound)
+
+
+def _by_name(bound: inspect.BoundArguments) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for name, value in bound.arguments.items():
+        kind = bound.signature.parameters[name].kind
+        found |= value if kind == inspect.Parameter.VAR_KEYWORD else {name: value}
+    return found
+
+
 class ModuleReference:
     """A module of torch, or what torch.export made of one."""
 
@@ -180,11 +205,7 @@ class ModuleReference:
             bound = inspect.signature(self.module.forward).bind(*args, **kwargs)
         except TypeError as error:
             raise MismatchError(f"{self.name} is not called like this: {error}") from error
-        found: dict[str, Any] = {}
-        for name, value in bound.arguments.items():
-            kind = bound.signature.parameters[name].kind
-            found |= value if kind == inspect.Parameter.VAR_KEYWORD else {name: value}
-        return leaves(found)
+        return leaves(_by_name(bound))
 
     def example(self) -> Any:
         """Return what the program was exported with, if it is known."""

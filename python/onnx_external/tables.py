@@ -1,0 +1,50 @@
+"""Tables of text, as the commands and the reports of Python show them."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from collections.abc import Sequence
+
+__all__ = ["table", "terminal_columns"]
+
+_LEAST = 12
+"""Columns that a shortened cell keeps."""
+
+
+def terminal_columns() -> int | None:
+    """Return how wide a terminal is that stdout is written to; None if it is none."""
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+
+
+def table(rows: Sequence[Sequence[str]], columns: int | None = None) -> list[str]:
+    """Return a line for each row; each column is as wide as the widest of its cells.
+
+    A column in which only the heading has a text is left out.
+
+    Args:
+        rows: the heading, and what stands below it.
+        columns: of the terminal; the widest cells are shortened in the middle until lines fit.
+    """
+    used = [each for each in zip(*rows, strict=True) if any(each[1:])]
+    widths = [max(map(len, column)) for column in used]
+    while columns is not None and sum(widths) + 2 * (len(widths) - 1) > columns:
+        widest = max(widths, default=0)
+        if widest <= _LEAST:
+            break
+        widths[widths.index(widest)] -= 1
+    lines = zip(*used, strict=True) if used else [() for _ in rows]
+    return [
+        "  ".join(
+            _shortened(cell, width).ljust(width) for cell, width in zip(line, widths, strict=True)
+        ).rstrip()
+        for line in lines
+    ]
+
+
+def _shortened(text: str, width: int) -> str:
+    """A text with "..." in its middle, where it is too long."""
+    if len(text) <= width:
+        return text
+    end = (width - 3) // 2
+    return f"{text[: width - 3 - end]}...{text[len(text) - end :]}"

@@ -109,6 +109,7 @@ fuzz() {
 }
 
 sanitizers() {
+  sh tests/each_file_compiles.sh tests
   for preset in asan tsan; do
     cmake --preset "$preset" >/dev/null
     cmake --build --preset "$preset"

@@ -1,15 +1,20 @@
 #!/bin/sh
-# clang 14 compiles each file of the library, the commands, the tests and the benchmarks by itself,
-# without a warning. That finds the includes that are missing and that unity builds hide. Nothing is
-# linked; the examples of the headers, and the tests with the other runtime of threads, which CMake
-# makes after it linked the library, are left to ./check.
+# clang 14 compiles each file of the library, the commands and the benchmarks by itself, without a
+# warning. That finds the includes that are missing and that unity builds hide. Nothing is linked;
+# the examples of the headers, and the tests with the other runtime of threads, which CMake makes
+# after it linked the library, are left to ./check. It compiles each file of the tests by itself
+# anyway, so that clang reads these on request (they take longer than all others).
+#
+# usage: each_file_compiles.sh [tests]      with "tests": those of tests/, too
 set -eu
 cd "$(dirname "$0")/.."
 sh cmake/install-deps.sh ci
+others='header_examples\|_test_threads'
+[ "${1:-}" = tests ] || others="$others\|^tests/"
 
 echo "compiling each file by itself"
 cmake -S . -B build/syntax -G Ninja -DCMAKE_CXX_COMPILER=clang++-14 -DCMAKE_BUILD_TYPE=Syntax \
   -DCMAKE_CXX_FLAGS_SYNTAX=-fsyntax-only -DONNX_EXTERNAL_WERROR=ON >/dev/null
-objects=$(ninja -C build/syntax -t targets all | sed -n '/header_examples\|_test_threads/!s/^\([^ ]*\.o\): .*/\1/p')
+objects=$(ninja -C build/syntax -t targets all | sed -n "\\#$others#!s/^\\([^ ]*\\.o\\): .*/\\1/p")
 # shellcheck disable=SC2086  # a list of targets
 cmake --build build/syntax --target $objects -- --quiet -k 0

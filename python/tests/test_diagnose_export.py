@@ -101,9 +101,23 @@ def test_a_sound_model_exports_as_a_whole(exporter: str) -> None:
     assert len(report.tree().splitlines()) == 2
 
 
+@pytest.fixture(scope="module")
+def branches() -> Any:
+    """What is found of a model with one module that branches on values."""
+    found = {}
+
+    def report(exporter: str) -> Any:
+        if exporter not in found:
+            model = Model(Branches()).eval()
+            found[exporter] = oe.diagnose_export(model, sets(), exporter=exporter)
+        return found[exporter]
+
+    return report
+
+
 @pytest.mark.parametrize("exporter", ["export", "onnx"])
-def test_a_module_that_branches_on_values_is_named(exporter: str) -> None:
-    report = oe.diagnose_export(Model(Branches()).eval(), sets(), exporter=exporter)
+def test_a_module_that_branches_on_values_is_named(exporter: str, branches: Any) -> None:
+    report = branches(exporter)
     assert not report and report.first.name == "layers.1.inner"
     is_of = statuses(report)
     assert is_of["layers.1.inner"] == FAIL | CUSTOM
@@ -120,8 +134,8 @@ def test_a_module_that_branches_on_values_is_named(exporter: str) -> None:
     assert found(report, "").instead == ["layers.1.inner"]
 
 
-def test_the_tree_shows_what_was_tried_and_why_it_failed() -> None:
-    report = oe.diagnose_export(Model(Branches()).eval(), sets(), exporter="export")
+def test_the_tree_shows_what_was_tried_and_why_it_failed(branches: Any) -> None:
+    report = branches("export")
     lines = [line.split() for line in report.tree().splitlines()]
     assert lines.pop(0) == ["module", "status", "difference"]
     assert [line[:2] for line in lines] == [
@@ -177,27 +191,6 @@ def test_what_computes_something_else_when_it_is_exported_is_named() -> None:
         "The first module that computes something else when it is exported is 1 (Branches): 168 of "
     )
     assert oe.diagnose_export(model, [one, other], exporter="torchscript", run=False).ok
-
-
-def test_a_parent_may_fail_by_itself_and_modules_in_modules_may_fail() -> None:
-    class Outer(nn.Module):  # type: ignore[misc,name-defined]
-        def __init__(self) -> None:
-            super().__init__()
-            self.one, self.two = Layer(Branches()), Branches()
-
-        def forward(self, x: Any) -> Any:
-            x = self.two(self.one(x))
-            return x if x.mean() > 0 else -x
-
-    model = nn.Sequential(Outer(), nn.Linear(8, 8)).eval()
-    report = oe.diagnose_export(model, sets(), exporter="export")
-    is_of = statuses(report)
-    assert is_of["0.one.inner"] == is_of["0.two"] == FAIL | CUSTOM
-    assert is_of["0.one"] == OK | CHILDC and is_of["0"] == FAIL | CHILDC | CUSTOM
-    assert is_of[""] == OK | CHILDC and found(report, "").instead == ["0"]
-    assert [each.name for each in report.wrong] == ["0.one.inner", "0.two", "0"]
-    assert report.sentence.endswith("; 2 others as well; rewriting mends it.")
-    assert "x.mean() > 0" in found(report, "0").reason
 
 
 class Joins(nn.Module):  # type: ignore[misc,name-defined]
@@ -294,29 +287,22 @@ def test_a_shape_that_nothing_fits_is_the_callers_to_tell() -> None:
         calls.append(output)
         return (x.shape[0], x.shape[1] * (x.shape[1] ** 2 - 20), x.shape[2])
 
-    for key in ("0", "Shrinks", Shrinks):
-        known = oe.diagnose_export(model, sets(), exporter="export", shape_functions={key: shape})
-        assert statuses(known)[""] == OK | CHILDC
+    known = oe.diagnose_export(model, sets(), exporter="export", shape_functions={"0": shape})
+    assert statuses(known)[""] == OK | CHILDC
     assert set(calls) == {0}
 
 
 def test_opaque_modules_are_not_looked_into() -> None:
     model = Model(Branches()).eval()
-    for opaque in ("layers.1.inner", ["Branches"], [Branches]):
-        report = oe.diagnose_export(model, sets(), exporter="export", opaque=opaque)
-        assert report.ok and statuses(report)["layers.1.inner"] == CUSTOM
-        assert statuses(report)[""] == OK | CHILDC
-        assert statuses(report)["layers.1.inner.linear"] == oe.Status.NONE
-        assert report.sentence.endswith("with custom operators for layers.1.inner.")
+    report = oe.diagnose_export(model, sets(), exporter="export", opaque="layers.1.inner")
+    assert report.ok and statuses(report)["layers.1.inner"] == CUSTOM
+    assert statuses(report)[""] == OK | CHILDC
+    assert statuses(report)["layers.1.inner.linear"] == oe.Status.NONE
+    assert report.sentence.endswith("with custom operators for layers.1.inner.")
 
 
-def test_always_looks_into_every_module_and_local_judges_its_own_operations() -> None:
+def test_local_judges_each_module_by_its_own_operations() -> None:
     model = Model(Branches()).eval()
-    report = oe.diagnose_export(model, sets(), exporter="export", strategy="always")
-    is_of = statuses(report)
-    assert is_of["layers.0.inner"] == OK and is_of["layers.1.inner"] == FAIL | CUSTOM
-    assert is_of["layers.0"] == OK and is_of[""] == OK | CHILDC
-    assert not any(each == oe.Status.NONE for each in is_of.values())
     report = oe.diagnose_export(model, sets(), exporter="export", strategy="local")
     is_of = statuses(report)
     assert is_of["layers.0"] == is_of["layers.1"] == OK | CHILDC | CUSTOM
@@ -363,10 +349,10 @@ def test_another_method_than_forward_is_exported() -> None:
             return self.encoder.encode(x, scale=3)
 
     model = Uses().eval()
-    for key in ("encoder", "Encoder", Encoder):
-        report = oe.diagnose_export(model, sets(), exporter="export", traced_method={key: "encode"})
-        assert statuses(report)["encoder"] == OK | CHILDC
-        assert statuses(report)["encoder.inner"] == FAIL | CUSTOM
+    traced = {"encoder": "encode"}
+    report = oe.diagnose_export(model, sets(), exporter="export", traced_method=traced)
+    assert statuses(report)["encoder"] == OK | CHILDC
+    assert statuses(report)["encoder.inner"] == FAIL | CUSTOM
     report = oe.diagnose_export(model, sets(), exporter="export")
     assert statuses(report)["encoder"] == NOINPUT and report.first.name == "encoder.inner"
     report = oe.diagnose_export(model, sets(), exporter="export", traced_method={"Branches": ""})
@@ -486,15 +472,15 @@ def test_the_state_of_a_model_stays_what_it_was() -> None:
 
 def test_progress_names_the_modules_and_may_stop_the_work() -> None:
     model, seen = Model(Branches()).eval(), []
-    oe.diagnose_export(model, sets(), exporter="export", progress=lambda *given: seen.append(given))
-    assert seen[0][:2] == ("", 1) and ("layers.1.inner", 7) in [each[:2] for each in seen]
-    assert len({count for _, _, count in seen}) == 1
 
-    def stop(*_: Any) -> None:
-        raise KeyboardInterrupt
+    def stop(*given: Any) -> None:
+        seen.append(given)
+        if len(seen) > 1:
+            raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
         oe.diagnose_export(model, sets(), exporter="export", progress=stop)
+    assert seen == [("", 1, 12), ("layers.0", 2, 12)]
     assert all("forward" not in vars(each) for each in model.modules())
 
 
@@ -513,7 +499,7 @@ def test_nothing_is_left_behind() -> None:
     spaces = set(torch._C._dispatch_get_all_op_names())
     for exporter in ("export", "torchscript", "onnx"):
         first = oe.diagnose_export(model, sets(), exporter=exporter)
-        if exporter != "onnx":
+        if exporter == "torchscript":
             again = oe.diagnose_export(model, sets(), exporter=exporter)
             assert statuses(first) == statuses(again)
     assert {name: dict(vars(each)) for name, each in model.named_modules()} == before

@@ -1,3 +1,4 @@
+import gc
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,6 +21,21 @@ def conversions(request: pytest.FixtureRequest) -> None:
     """Let torch.onnx read its functions once for all tests, not half a second for each export."""
     if "onnxscript" in sys.modules:
         request.getfixturevalue("kept_conversions")
+
+
+@pytest.fixture(autouse=True)
+def frozen(module_count: list[int]) -> None:
+    """Let the collector pass over what was imported: else it takes a third of an export's time."""
+    if len(sys.modules) > module_count[0] + 20:
+        gc.collect()
+        gc.freeze()
+        module_count[0] = len(sys.modules)
+
+
+@pytest.fixture(scope="session")
+def module_count() -> list[int]:
+    """How many modules were imported when that was done last."""
+    return [0]
 
 
 @pytest.fixture

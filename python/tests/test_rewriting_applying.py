@@ -1,6 +1,7 @@
 """Code that is exchanged and put back; what is found and what tests see, on the way."""
 
 import functools
+import gc
 import threading
 import types
 import warnings
@@ -267,6 +268,16 @@ def test_the_users_functions_that_run_are_found_and_no_others() -> None:
     assert not is_users(torch.nn.Linear.forward.__code__.co_filename)
     assert not is_users(functools.partialmethod.__init__.__code__.co_filename)
     assert is_users(pytest.importorskip("transformers").__file__)
+
+
+def test_functions_that_the_collector_passes_over_are_found() -> None:
+    frozen = gc.get_freeze_count()
+    gc.freeze()  # as servers do before they fork
+    try:
+        assert times in called(lambda: times(2)) and gc.get_freeze_count() > 0
+    finally:
+        if not frozen:
+            gc.unfreeze()
 
 
 def test_functions_without_source_are_said() -> None:

@@ -136,10 +136,24 @@ def functions_with(codes: Iterable[CodeType]) -> list[FunctionType]:
     found: dict[int, list[FunctionType]] = {
         id(each): [] for each in codes if is_users(each.co_filename)
     }
-    for each in gc.get_objects():
+    for each in _objects():
         if type(each) is FunctionType and id(each.__code__) in found:
             found[id(each.__code__)].append(each)
     return [function for functions in found.values() for function in functions]
+
+
+def _objects() -> list[Any]:
+    """All objects that the collector knows, also those that were set aside by gc.freeze().
+
+    What was made since is then set aside as well: nothing tells which objects were before.
+    """
+    if not gc.get_freeze_count():
+        return gc.get_objects()
+    gc.unfreeze()
+    try:
+        return gc.get_objects()
+    finally:
+        gc.freeze()
 
 
 @contextlib.contextmanager

@@ -45,8 +45,10 @@ def run_page(text: str) -> tuple[str, int]:
         steps += 1
         if step["program"] is None:
             return f"```console\n{_session(step['session'])}```\n"
+        source = Path(f"step{steps}.py")  # code that is rewritten needs a file
+        source.write_text(step["program"])
         with contextlib.redirect_stdout(io.StringIO()) as printed:
-            exec(compile(step["program"], f"step {steps}", "exec"), names)
+            exec(compile(step["program"], str(source.resolve()), "exec"), names)
         page = f"```python\n{step['program']}```\n"
         found = printed.getvalue()
         return page + (f"\n```text\n{found.rstrip()}\n```\n" if found else "")

@@ -13,7 +13,6 @@ from ..patching.swapping import exchanged
 from ..rewriting.runtime.assuming import assuming, branches_assume_tests
 from ..rewriting.runtime.chosen import decided_by_definitions
 from ..rewriting.runtime.results import results_need_no_guards
-from .branch_checks import seen_branches_unchecked
 from .tracing import loops_of_recurrent_layers
 
 if TYPE_CHECKING:
@@ -27,7 +26,6 @@ def converted(program: torch.export.ExportedProgram, **options: Any) -> torch.on
     with contextlib.ExitStack() as stack:
         stack.enter_context(one_subgraph_version())
         stack.enter_context(branches_assume_tests())
-        stack.enter_context(seen_branches_unchecked())
         stack.enter_context(results_need_no_guards())
         stack.enter_context(decided_by_definitions())
         stack.enter_context(_types_promoted_under_tests())

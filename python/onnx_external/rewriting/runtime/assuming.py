@@ -23,13 +23,7 @@ from onnx_external.patching.swapping import exchanged
 from onnx_external.rewriting.runtime.chosen import choosing, expanded, guards_on_chosen
 from onnx_external.rewriting.runtime.evaluating import evaluated
 
-__all__ = [
-    "Conditional",
-    "assuming",
-    "branch_function",
-    "branches_assume_tests",
-    "conditional_guards",
-]
+__all__ = ["Conditional", "assuming", "branches_assume_tests", "conditional_guards"]
 
 _RANGES = ("var_to_range", "var_to_range_sloc")
 _FACTS = ("axioms", "divisible", "replacements", "replacements_slocs", *_RANGES)
@@ -279,11 +273,6 @@ def branches_assume_tests() -> Iterator[None]:
 
     with exchanged(kind, "__call__", call):
         yield
-
-
-def branch_function(branch: Any) -> Any:
-    """Return what a branch runs, also if its test is a fact in it."""
-    return branch.function if isinstance(branch, _Branch) else branch
 
 
 def _branch(test: Any, outcome: bool, function: Any) -> Any:

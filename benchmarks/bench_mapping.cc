@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "onnx/graph_facts.h"
 #include "onnx_external/mapping.h"
 
 namespace onnx_external {

@@ -21,102 +21,12 @@
 
 namespace onnx_external {
 
-// The ways in which a graph can refer to a weight (docs/mapping.md, "What is a slot").
-enum class SlotKind : std::uint8_t {
-  kGraphInput,      // a graph input without an initializer
-  kUndefinedName,   // a name that nodes use and nothing defines
-  kInitializer,     // an initializer of the graph, whose data can be replaced
-  kIdentityOutput,  // output of an Identity node that reads a slot or initializer: merged weights
-};
+// What the mapping knows about a graph, its slots among them. A model makes it, and library users
+// only hand it on; the library itself has it from onnx/graph_facts.h.
+struct GraphFacts;
 
-// What a value was in torch, as the exporter states (torch 2.5 and later: the metadata_props
-// pkg.torch.export.graph_signature.InputSpec.kind and .persistent of its value_info).
-enum class SlotOrigin : std::uint8_t {
-  kUnstated,
-  kParameter,
-  kBuffer,       // a persistent buffer: in the state dict
-  kLocalBuffer,  // a buffer that is not persistent: in no state dict
-  kConstant,     // a constant tensor that tracing found
-  kUserInput,    // an input of the caller
-};
-
-// A shape whose dimensions are numbers, or nothing if they are symbolic or unstated.
-using SymbolicShape = std::vector<std::optional<std::int64_t>>;
-
-// A value of a graph that a tensor of a checkpoint can supply. A plain value.
-struct Slot {
-  std::string name;
-  SlotKind kind = SlotKind::kGraphInput;
-  std::uint32_t graph = 0;             // 0 = main graph, else index into Model's list of subgraphs
-  std::int32_t elem_type = 0;          // TensorProto.DataType; 0 = not stated
-  std::optional<SymbolicShape> shape;  // nothing = not stated
-  // If no shape is stated: the shape to which a node that reads the value broadcasts it.
-  std::optional<SymbolicShape> broadcast_limit;
-  std::uint32_t input_index = 0;  // kGraphInput: position in graph.input
-  bool has_data = false;          // kInitializer: bytes (inline or external) are recorded
-  std::string merged_into;        // kIdentityOutput: the name that the Identity reads
-  SlotOrigin origin = SlotOrigin::kUnstated;
-  // The original names of the values from which an optimizer computed this one, directly or
-  // indirectly (pkg.onnxscript.optimizer.folded_from).
-  std::vector<std::string> folded_from;
-  // A Transpose of a single value, and nothing else, was folded into it. Our Python package records
-  // this.
-  bool transposed = false;
-  // kUndefinedName: a torch operation that uses the value records that it is a buffer or a
-  // constant.
-  bool read_as_buffer = false;
-  // The optimizer multiplied a BatchNorm into the value but left its name unchanged.
-  bool batch_norm_fused = false;
-  bool graph_output = false;         // it is an output of the main graph
-  std::uint32_t consumer_count = 0;  // node inputs (in any graph) and graph outputs that use it
-  std::uint32_t matmul_second_count = 0;  // of these, second inputs of a MatMul
-  // The number of consumers whose torch operation reads a parameter, and of those whose operation
-  // reads none. If both are above 0, the optimizer may have merged the value with an equal
-  // constant.
-  std::uint32_t parameter_uses = 0;
-  std::uint32_t other_uses = 0;
-  bool never_merged = false;  // our Python package states that the optimizer had no data for it
-  // Whether a Gather reads it as data, and whether a MatMul, Gemm or Transpose reads it. Both are
-  // true for a tied embedding.
-  bool is_gathered = false;
-  bool is_multiplied = false;
-  // Modules whose nodes use the value, except the module in its own name: the first few, as indices
-  // into GraphFacts::modules. torch lists a parameter that two modules share under both names.
-  std::vector<std::uint32_t> used_in;
-  std::string consumer_op;    // op_type of the first node that uses it; empty = there is none
-  std::string consumer_name;  // that node's name
-};
-
-// A floating-point tensor that is the value of a Constant node.
-struct ConstantTensor {
-  std::string name;  // the output of the node
-  std::int32_t elem_type = 0;
-  Shape shape;
-};
-
-// Stands for an index into GraphFacts::slots when the tensor fills no slot.
+// Stands for the index of a slot when a tensor fills none.
 inline constexpr std::uint32_t kNoSlot = 0xFFFFFFFF;
-
-// What the mapping needs to know about a graph; a plain value that tests build by hand.
-struct GraphFacts {
-  std::vector<Slot> slots;                // names are unique within one graph
-  std::vector<std::string> graph_inputs;  // all of graph.input of the main graph, in order
-  // All other names that any graph defines (inputs, outputs of nodes), unordered. A new initializer
-  // must not have one of these names.
-  std::vector<std::string> defined_names;
-  // Names that feed the scales of Resize or Upsample, sorted; see must_stay_inline().
-  std::vector<std::string> inline_names;
-  // The constants of all graphs that have two or more elements.
-  std::vector<ConstantTensor> constants;
-  // Modules whose nodes are in the graph, as torch's exporters record them: "layer1.0.conv1".
-  // Sorted.
-  std::vector<std::string> modules;
-  // Files that nodes refer to and that are not external data: contexts compiled by ONNX Runtime
-  // (EPContext). Sorted, relative to the model's folder; the names come from the model and may be
-  // unsafe.
-  std::vector<std::string> side_files;
-  std::int64_t ir_version = 0;
-};
 
 // Subgraphs (bodies of If, Loop, Scan) nested deeper than this are refused.
 inline constexpr std::size_t kMaxGraphDepth = 100;
@@ -224,6 +134,8 @@ class Model {
   [[nodiscard]] const std::filesystem::path& source_dir() const { return source_dir_; }
   void set_source_dir(std::filesystem::path folder) { source_dir_ = std::move(folder); }
   [[nodiscard]] const GraphFacts& facts() const;
+  // The name of a slot (MappedPair::slot). Requires: an index of this model's mapping.
+  [[nodiscard]] const std::string& slot_name(std::uint32_t slot) const;
 
   // External tensors of all graphs, in graph order. Loading
   // checks the syntax of their entries (known keys, each with one value; plain decimal numbers;

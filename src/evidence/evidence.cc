@@ -15,6 +15,7 @@
 #include "evidence/held_tensors.h"
 #include "evidence/place_sum.h"
 #include "evidence/read_budget.h"
+#include "onnx/graph_facts.h"
 #include "tensor/strided_gather.h"
 
 namespace onnx_external {

@@ -9,6 +9,7 @@
 #include "base/text.h"
 #include "base/try.h"
 #include "checkpoint/storage/checkpoint_access.h"
+#include "onnx/graph_facts.h"
 #include "onnx/inline_data.h"
 #include "onnx/model_access.h"
 #include "onnx/model_source.h"

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "evidence/byte_stream.h"
+#include "onnx/graph_facts.h"
 #include "onnx_external/checkpoint.h"
 #include "onnx_external/model.h"
 #include "onnx_external/result.h"

@@ -19,6 +19,7 @@
 #include "evidence/name_proof.h"
 #include "mapping/folded_sources.h"
 #include "mapping/slot_roles.h"
+#include "onnx/graph_facts.h"
 #include "onnx_external/learn.h"
 
 namespace onnx_external {

@@ -8,6 +8,7 @@
 #include "base/text.h"
 #include "mapping/advice.h"
 #include "mapping/task.h"
+#include "onnx/graph_facts.h"
 
 namespace onnx_external {
 namespace {

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "evidence/held_tensors.h"
+#include "onnx/graph_facts.h"
 #include "onnx_external/model.h"
 #include "onnx_external/result.h"
 

@@ -11,6 +11,7 @@
 #include "base/try.h"
 #include "evidence/name_proof.h"
 #include "mapping/name_refinement.h"
+#include "onnx/graph_facts.h"
 
 namespace onnx_external {
 namespace {

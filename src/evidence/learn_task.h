@@ -8,6 +8,7 @@
 
 #include "base/name_map.h"
 #include "evidence/held_tensors.h"
+#include "onnx/graph_facts.h"
 #include "onnx_external/checkpoint.h"
 #include "onnx_external/mapping.h"
 #include "onnx_external/model.h"

@@ -23,6 +23,7 @@
 #include "checkpoint/storage/checkpoint_access.h"
 #include "checkpoint/storage/expansion_limit.h"
 #include "onnx/duplicate_names.h"
+#include "onnx/graph_facts.h"
 #include "onnx/graph_list.h"
 #include "onnx/inline_data.h"
 #include "onnx_external/dtype.h"

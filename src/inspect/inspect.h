@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "onnx/graph_facts.h"
 #include "onnx_external/checkpoint.h"
 #include "onnx_external/model.h"
 #include "onnx_external/progress.h"

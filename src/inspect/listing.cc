@@ -6,6 +6,8 @@
 #include <utility>
 #include <vector>
 
+#include "onnx/graph_facts.h"
+
 namespace onnx_external {
 
 Result<NameFilter> NameFilter::make(const std::string& expression) {

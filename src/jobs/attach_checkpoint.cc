@@ -8,6 +8,7 @@
 #include "base/name_map.h"
 #include "base/try.h"
 #include "jobs/save_job.h"
+#include "onnx/graph_facts.h"
 #include "onnx_external/evidence.h"
 #include "onnx_external/learn.h"
 #include "onnx_external/save_external.h"

@@ -12,6 +12,7 @@
 #include "base/safe_path.h"
 #include "base/size_text.h"
 #include "base/text.h"
+#include "onnx/graph_facts.h"
 #include "save/generations.h"
 
 namespace onnx_external {

@@ -5,6 +5,7 @@
 
 #include "base/name_map.h"
 #include "base/try.h"
+#include "onnx/graph_facts.h"
 #include "onnx_external/save_external.h"
 
 namespace onnx_external {

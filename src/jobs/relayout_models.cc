@@ -10,6 +10,7 @@
 #include "jobs/save_job.h"
 #include "mapping/name_refinement.h"
 #include "mapping/slot_roles.h"
+#include "onnx/graph_facts.h"
 #include "onnx/open_places.h"
 #include "onnx_external/save_external.h"
 

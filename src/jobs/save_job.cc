@@ -12,6 +12,7 @@
 #include "base/try.h"
 #include "jobs/beside_model.h"
 #include "onnx/data_remarks.h"
+#include "onnx/graph_facts.h"
 #include "onnx_external/verify.h"
 #include "onnx_external/writer.h"
 #include "save/completeness.h"

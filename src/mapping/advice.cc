@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/text.h"
+#include "onnx/graph_facts.h"
 
 namespace onnx_external {
 namespace {

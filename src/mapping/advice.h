@@ -8,6 +8,7 @@
 
 #include "base/remedy.h"
 #include "mapping/task.h"
+#include "onnx/graph_facts.h"
 #include "onnx_external/result.h"
 
 namespace onnx_external {

@@ -9,6 +9,7 @@
 #include "base/name_map.h"
 #include "base/text.h"
 #include "mapping/quantized_names.h"
+#include "onnx/graph_facts.h"
 
 namespace onnx_external {
 namespace {

@@ -5,6 +5,7 @@
 
 #include "mapping/buffer_names.h"
 #include "mapping/slot_roles.h"
+#include "onnx/graph_facts.h"
 
 namespace onnx_external {
 namespace {

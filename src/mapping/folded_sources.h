@@ -4,6 +4,7 @@
 #include <string_view>
 
 #include "base/name_map.h"
+#include "onnx/graph_facts.h"
 #include "onnx_external/model.h"
 
 namespace onnx_external {

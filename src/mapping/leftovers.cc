@@ -15,6 +15,7 @@
 #include "mapping/leftover_keys.h"
 #include "mapping/name_refinement.h"
 #include "mapping/user_inputs.h"
+#include "onnx/graph_facts.h"
 
 namespace onnx_external {
 namespace {

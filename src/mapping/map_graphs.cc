@@ -15,6 +15,7 @@
 #include "mapping/map_steps.h"
 #include "mapping/refusals.h"
 #include "mapping/task.h"
+#include "onnx/graph_facts.h"
 #include "onnx_external/mapping.h"
 
 namespace onnx_external {

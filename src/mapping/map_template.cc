@@ -7,6 +7,7 @@
 #include "base/name_map.h"
 #include "base/nearest_names.h"
 #include "mapping/task.h"
+#include "onnx/graph_facts.h"
 #include "onnx_external/mapping.h"
 
 namespace onnx_external {

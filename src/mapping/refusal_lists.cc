@@ -16,6 +16,7 @@
 #include "mapping/buffer_names.h"
 #include "mapping/name_refinement.h"
 #include "mapping/user_inputs.h"
+#include "onnx/graph_facts.h"
 
 namespace onnx_external {
 namespace {

@@ -9,6 +9,7 @@
 #include "mapping/advice.h"
 #include "mapping/leftovers.h"
 #include "mapping/task.h"
+#include "onnx/graph_facts.h"
 #include "onnx_external/mapping.h"
 
 namespace onnx_external {

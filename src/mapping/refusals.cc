@@ -12,6 +12,7 @@
 #include "mapping/buffer_names.h"
 #include "mapping/causes.h"
 #include "mapping/refusal_lists.h"
+#include "onnx/graph_facts.h"
 
 namespace onnx_external {
 namespace {

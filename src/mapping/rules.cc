@@ -15,6 +15,7 @@
 #include "mapping/causes.h"
 #include "mapping/name_index.h"
 #include "mapping/name_refinement.h"
+#include "onnx/graph_facts.h"
 
 namespace onnx_external {
 namespace {

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "onnx/graph_facts.h"
+
 namespace onnx_external {
 namespace {
 

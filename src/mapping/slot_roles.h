@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <string_view>
 
+#include "onnx/graph_facts.h"
 #include "onnx_external/mapping.h"
 
 namespace onnx_external {

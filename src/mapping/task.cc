@@ -11,6 +11,7 @@
 #include "base/text.h"
 #include "base/try.h"
 #include "mapping/name_refinement.h"
+#include "onnx/graph_facts.h"
 #include "onnx/value_types.h"
 
 namespace onnx_external {

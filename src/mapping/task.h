@@ -12,6 +12,7 @@
 
 #include "base/name_map.h"
 #include "mapping/slot_roles.h"
+#include "onnx/graph_facts.h"
 #include "onnx_external/mapping.h"
 
 namespace onnx_external {

@@ -9,6 +9,7 @@
 #include "base/try.h"
 #include "mapping/name_index.h"
 #include "mapping/name_refinement.h"
+#include "onnx/graph_facts.h"
 
 namespace onnx_external {
 namespace {

@@ -6,6 +6,7 @@
 
 #include "base/name_map.h"
 #include "mapping/name_refinement.h"
+#include "onnx/graph_facts.h"
 
 namespace onnx_external {
 namespace {

@@ -3,6 +3,7 @@
 #include <limits>
 #include <utility>
 
+#include "onnx/graph_facts.h"
 #include "onnx/shape_rules.h"
 
 namespace onnx_external {

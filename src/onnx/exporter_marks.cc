@@ -6,6 +6,8 @@
 #include <cctype>
 #include <utility>
 
+#include "onnx/graph_facts.h"
+
 namespace onnx_external {
 namespace {
 

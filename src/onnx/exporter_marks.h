@@ -12,6 +12,7 @@
 #include <string_view>
 #include <vector>
 
+#include "onnx/graph_facts.h"
 #include "onnx_external/model.h"
 
 namespace onnx_external {

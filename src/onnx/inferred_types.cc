@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "onnx/graph_facts.h"
 #include "onnx/operator_rules.h"
 
 namespace onnx_external {

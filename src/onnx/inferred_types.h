@@ -4,6 +4,7 @@
 
 #include <span>
 
+#include "onnx/graph_facts.h"
 #include "onnx/value_types.h"
 
 namespace onnx_external {

@@ -10,6 +10,7 @@
 #include "base/try.h"
 #include "onnx/duplicate_names.h"
 #include "onnx/external_data.h"
+#include "onnx/graph_facts.h"
 #include "onnx/graph_list.h"
 #include "onnx/inline_data.h"
 #include "onnx/load.h"
@@ -128,6 +129,10 @@ const onnx::ModelProto& Model::proto() const {
 
 const GraphFacts& Model::facts() const {
   return parts_->facts;
+}
+
+const std::string& Model::slot_name(std::uint32_t slot) const {
+  return facts().slots[slot].name;
 }
 
 const std::vector<ExternalTensor>& Model::external_tensors() const {

@@ -7,6 +7,7 @@
 #include "base/name_map.h"
 #include "base/text.h"
 #include "base/try.h"
+#include "onnx/graph_facts.h"
 #include "onnx/graph_list.h"
 #include "onnx/model_access.h"
 

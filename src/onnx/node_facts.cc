@@ -6,6 +6,7 @@
 
 #include "base/name_map.h"
 #include "onnx/exporter_marks.h"
+#include "onnx/graph_facts.h"
 
 namespace onnx_external {
 namespace {

@@ -7,6 +7,7 @@
 #include "base/name_map.h"
 #include "base/text.h"
 #include "onnx/external_data.h"
+#include "onnx/graph_facts.h"
 
 namespace onnx_external {
 namespace {

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "onnx/graph_facts.h"
 #include "onnx/tensor_list.h"
 #include "onnx_external/model.h"
 

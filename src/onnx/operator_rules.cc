@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 
+#include "onnx/graph_facts.h"
 #include "onnx/graph_list.h"
 #include "onnx/shape_rules.h"
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "onnx/exporter_marks.h"
+#include "onnx/graph_facts.h"
 
 namespace onnx_external {
 namespace {

@@ -9,6 +9,7 @@
 #include "base/name_map.h"
 #include "onnx/exporter_marks.h"
 #include "onnx/external_data.h"
+#include "onnx/graph_facts.h"
 #include "onnx/inferred_types.h"
 #include "onnx/node_facts.h"
 

@@ -4,6 +4,7 @@
 
 #include <span>
 
+#include "onnx/graph_facts.h"
 #include "onnx/graph_list.h"
 #include "onnx_external/model.h"
 

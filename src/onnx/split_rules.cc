@@ -2,6 +2,7 @@
 #include <numeric>
 #include <utility>
 
+#include "onnx/graph_facts.h"
 #include "onnx/shape_rules.h"
 
 namespace onnx_external {

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "onnx/graph_facts.h"
+
 namespace onnx_external {
 namespace {
 

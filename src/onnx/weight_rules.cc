@@ -1,5 +1,6 @@
 
 #include "onnx/exporter_marks.h"
+#include "onnx/graph_facts.h"
 #include "onnx/shape_rules.h"
 
 namespace onnx_external {

@@ -3,6 +3,7 @@
 #include <string_view>
 
 #include "checkpoint/derivation_json.h"
+#include "onnx/graph_facts.h"
 #include "onnx_external/dtype.h"
 #include "reports/json_text.h"
 #include "reports/remark_text.h"

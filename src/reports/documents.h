@@ -7,6 +7,7 @@
 
 #include "inspect/inspect.h"
 #include "inspect/module_list.h"
+#include "onnx/graph_facts.h"
 #include "onnx_external/cut.h"
 #include "onnx_external/save_external.h"
 #include "onnx_external/verify.h"

@@ -4,6 +4,7 @@
 
 #include "base/name_map.h"
 #include "mapping/advice.h"
+#include "onnx/graph_facts.h"
 #include "onnx/model_access.h"
 #include "onnx/open_places.h"
 

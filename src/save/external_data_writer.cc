@@ -15,6 +15,7 @@
 #include "base/try.h"
 #include "checkpoint/storage/checkpoint_access.h"
 #include "onnx/external_data.h"
+#include "onnx/graph_facts.h"
 #include "onnx/model_access.h"
 #include "onnx_external/provided_tensors.h"
 #include "onnx_external/writer.h"

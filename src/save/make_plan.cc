@@ -14,6 +14,7 @@
 #include "base/try.h"
 #include "checkpoint/storage/bytes_ids.h"
 #include "checkpoint/storage/checkpoint_access.h"
+#include "onnx/graph_facts.h"
 #include "onnx/model_access.h"
 #include "save/file_names.h"
 #include "save/layout.h"

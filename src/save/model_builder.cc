@@ -6,6 +6,7 @@
 #include "base/digest.h"
 #include "base/file.h"
 #include "base/try.h"
+#include "onnx/graph_facts.h"
 #include "onnx/model_edits.h"
 #include "onnx/model_segments.h"
 #include "onnx/model_source.h"

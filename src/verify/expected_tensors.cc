@@ -8,6 +8,7 @@
 #include "base/try.h"
 #include "checkpoint/storage/bytes_ids.h"
 #include "mapping/map_steps.h"
+#include "onnx/graph_facts.h"
 #include "onnx_external/evidence.h"
 #include "onnx_external/model.h"
 #include "onnx_external/verify.h"

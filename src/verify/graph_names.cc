@@ -3,6 +3,7 @@
 #include <cstddef>
 
 #include "base/try.h"
+#include "onnx/graph_facts.h"
 #include "onnx/graph_list.h"
 #include "onnx/open_places.h"
 #include "onnx/slots.h"

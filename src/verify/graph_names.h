@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "onnx/graph_facts.h"
 #include "onnx/tensor_list.h"
 #include "onnx_external/model.h"
 #include "onnx_external/result.h"

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "fuzz/memory_file.h"
+#include "onnx/graph_facts.h"
 #include "onnx/inline_data.h"
 #include "onnx/tensor_list.h"
 #include "onnx/wire_scan.h"

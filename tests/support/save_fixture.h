@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "onnx/graph_facts.h"
 #include "onnx_external/checkpoint.h"
 #include "onnx_external/mapping.h"
 #include "onnx_external/model.h"

@@ -12,6 +12,7 @@
 #include "common/output.h"
 #include "common/text_report.h"
 #include "inspect/module_tree.h"
+#include "onnx/graph_facts.h"
 #include "reports/documents.h"
 
 namespace onnx_external {

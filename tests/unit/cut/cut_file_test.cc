@@ -5,6 +5,7 @@
 
 #include "base/directory.h"
 #include "cut/parent_note.h"
+#include "onnx/graph_facts.h"
 #include "onnx/model_edits.h"
 #include "onnx_external/cut.h"
 #include "support/temp_dir.h"

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "checkpoint/storage/checkpoint_access.h"
+#include "onnx/graph_facts.h"
 #include "onnx_external/save_external.h"
 #include "support/provided_builder.h"
 #include "support/result_matchers.h"

@@ -1,6 +1,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "onnx/graph_facts.h"
 #include "support/result_matchers.h"
 #include "support/temp_dir.h"
 #include "unit/mapping/mapping_builder.h"

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "onnx/graph_facts.h"
 #include "onnx_external/mapping.h"
 
 namespace onnx_external {

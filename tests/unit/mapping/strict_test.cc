@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "onnx/graph_facts.h"
 #include "support/result_matchers.h"
 #include "unit/mapping/mapping_builder.h"
 

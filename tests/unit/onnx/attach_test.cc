@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "onnx/external_data.h"
+#include "onnx/graph_facts.h"
 #include "onnx/model_edits.h"
 #include "onnx/model_segments.h"
 #include "onnx_external/model.h"

@@ -4,6 +4,7 @@
 #include <google/protobuf/unknown_field_set.h>
 #include <gtest/gtest.h>
 
+#include "onnx/graph_facts.h"
 #include "onnx_external/model.h"
 #include "support/graph_builder.h"
 #include "support/result_matchers.h"

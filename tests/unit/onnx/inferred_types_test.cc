@@ -6,6 +6,8 @@
 #include <deque>
 #include <map>
 
+#include "onnx/graph_facts.h"
+
 namespace onnx_external {
 namespace {
 

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "onnx/graph_facts.h"
 #include "onnx_external/model.h"
 #include "support/graph_builder.h"
 #include "support/result_matchers.h"
@@ -154,6 +155,7 @@ TEST(Slots, AnInputWithAnInitializerIsOneSlot) {
   b.node("Neg", {"w"}, {"y"}).output("y", kFloat, {1});
   const Model model = model_of(b);
   ASSERT_EQ(model.facts().slots.size(), 1U);
+  EXPECT_EQ(model.slot_name(0), model.facts().slots[0].name);
   EXPECT_EQ(model.facts().slots[0].kind, SlotKind::kInitializer);
   EXPECT_THAT(model.facts().graph_inputs, ElementsAre("w"));
 }

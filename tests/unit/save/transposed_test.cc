@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "onnx/graph_facts.h"
 #include "onnx_external/verify.h"
 #include "save/job_name.h"
 #include "save/make_plan.h"

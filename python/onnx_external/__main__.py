@@ -22,17 +22,17 @@ NATIVE = {
 """The commands that are executables of their own, such as save-external."""
 
 OURS = {
-    "export": ("export_command", "export a folder of transformers, without weights in memory"),
-    "generate": ("generate_command", "continue a text by a decoder that was exported"),
-    "validate": ("validation.command", "run a model on ONNX Runtime, and compare its outputs"),
-    "diagnose": ("diagnosis.command", "name the module that is wrong, or does not export"),
+    "export": "export a folder of transformers, without weights in memory",
+    "generate": "continue a text by a decoder that was exported",
+    "validate": "run a model on ONNX Runtime, and compare its outputs",
+    "diagnose": "name the module that is wrong, or does not export",
 }
-"""The commands in Python: the module of each, and what it does."""
+"""The commands in Python, each a module of `_commands`, and what it does."""
 
 
 def help_text() -> str:
     """Return what --help prints."""
-    rows = {**NATIVE, **{name: what for name, (_, what) in OURS.items()}}
+    rows = {**NATIVE, **OURS}
     listed = "\n".join(f"  {name:10}{what}" for name, what in rows.items())
     return f"""\
 onnx-external attaches the weights of PyTorch checkpoints to ONNX graphs, verified.
@@ -91,12 +91,12 @@ def main() -> int:
         return _become(name, arguments)
     if name in OURS:
         command: Callable[[Sequence[str]], int]
-        command = import_module(f".{OURS[name][0]}", __package__).main
+        command = import_module(f"._commands.{name}", __package__).main
         return command(arguments)
     if not name:
         print(help_text(), end="", file=sys.stderr)
         return 2
-    from .command_line import did_you_mean
+    from ._commands.command_line import did_you_mean
 
     kind = "option" if name.startswith("-") else "command"
     known = ["--help", "--version"] if kind == "option" else [*NATIVE, *OURS]

@@ -511,7 +511,7 @@ def test_an_export_takes_the_files_of_from_pretrained_and_those_of_its_class(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     pytest.importorskip("onnxscript")
-    from onnx_external.export_command import main
+    from onnx_external._commands.export import main
     from onnx_external.validation.transformers_reference import loaded
 
     monkeypatch.setattr(transformers.DistilBertConfig, "extra_files", ("head.safetensors", "no"))

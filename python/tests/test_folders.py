@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 import onnx_external as oe
-from onnx_external.diagnosis.command import main as diagnose
-from onnx_external.export_command import main as export
+from onnx_external._commands.diagnose import main as diagnose
+from onnx_external._commands.export import main as export
+from onnx_external._commands.validate import main as validate
 from onnx_external.folders import check_folder
-from onnx_external.validation.command import main as validate
 
 
 def folder(path: Path, **files: Any) -> Path:
@@ -67,7 +67,7 @@ def test_what_is_no_plain_model_is_refused_by_all_commands_with_its_name(
 def test_it_is_refused_before_torch_is_imported(tmp_path: Path) -> None:
     given = folder(tmp_path / "given", config__json={**CONFIG, "quantization_config": {"a": 1}})
     code = (
-        "import sys; from onnx_external.export_command import main; "
+        "import sys; from onnx_external._commands.export import main; "
         f"main([{str(given)!r}, '-o', 'out']); assert 'torch' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)

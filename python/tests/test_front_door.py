@@ -14,11 +14,11 @@ import pytest
 
 import onnx_external as oe
 from onnx_external import __main__ as front
-from onnx_external.command_line import Parser, did_you_mean, man_page
-from onnx_external.diagnosis.command import parser as diagnose
-from onnx_external.export_command import parser as export
-from onnx_external.generate_command import parser as generate
-from onnx_external.validation.command import parser as validate
+from onnx_external._commands.command_line import Parser, did_you_mean, man_page
+from onnx_external._commands.diagnose import parser as diagnose
+from onnx_external._commands.export import parser as export
+from onnx_external._commands.generate import parser as generate
+from onnx_external._commands.validate import parser as validate
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "packaging/onnx-external.1"

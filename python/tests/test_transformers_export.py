@@ -283,7 +283,7 @@ def test_a_graph_that_is_refused_leaves_none_of_the_others(
 
 def refusal_of_the_command(error: oe.Error) -> str:
     """What `onnx-external export` says; its options instead of arguments."""
-    from onnx_external.export_command import parser
+    from onnx_external._commands.export import parser
 
     told = io.StringIO()
     with redirect_stderr(told):

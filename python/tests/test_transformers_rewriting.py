@@ -149,7 +149,7 @@ def test_a_twin_has_few_layers_and_fits_into_memory(monkeypatch: pytest.MonkeyPa
 
 
 def run(*arguments: Any) -> int:
-    from onnx_external.export_command import main
+    from onnx_external._commands.export import main
 
     return main([*map(str, arguments), "--quiet", "--no-fsync"])
 

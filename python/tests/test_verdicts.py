@@ -356,7 +356,7 @@ def test_diagnose_says_that_nothing_was_compared(tmp_path: Path) -> None:
 
 
 def test_the_command_says_how_to_find_the_module(tmp_path: Path, capsys: Any) -> None:
-    from onnx_external.validation.command import _print_next
+    from onnx_external._commands.validate import _print_next
 
     onnx.save(twice(), tmp_path / "model.onnx")
     report = oe.validate(tmp_path / "model.onnx", twice(3), dims={"rows": 2})

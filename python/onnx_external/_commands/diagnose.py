@@ -6,13 +6,13 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-from ..command_line import EXIT_CODES, Parser, UsageError, reported, run
+from ..diagnosis.reports import Diagnosis
 from ..errors import ExportError
 from ..folder_config import refuse_at_once
 from ..folders import check_folder
 from ..progress import StepLines
 from ..tables import terminal_columns
-from .reports import Diagnosis
+from .command_line import EXIT_CODES, Parser, UsageError, reported, run
 
 __all__ = ["main"]
 
@@ -77,7 +77,7 @@ def _print(report: Diagnosis, quiet: bool) -> None:
 
 
 def _compared(given: argparse.Namespace, told: StepLines | None) -> Diagnosis:
-    from .diagnosing import diagnose
+    from ..diagnosis.diagnosing import diagnose
 
     if given.exporter:
         raise UsageError(
@@ -108,7 +108,7 @@ def _exported(given: argparse.Namespace, told: StepLines | None) -> Diagnosis:
         check_folder(Path(given.model))
     refuse_at_once(given.model)
     try:
-        from .export_diagnosing import diagnose_export
+        from ..diagnosis.export_diagnosing import diagnose_export
     except ImportError as error:
         raise ExportError(f"{given.model}: this needs torch and transformers: {error}") from error
     return diagnose_export(

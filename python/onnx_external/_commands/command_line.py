@@ -17,10 +17,10 @@ import textwrap
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NoReturn, TypeVar
 
-from . import _core
-from .errors import Error, Remedy
-from .pages import Paged
-from .progress import StepLines
+from .. import _core
+from ..errors import Error, Remedy
+from ..pages import Paged
+from ..progress import StepLines
 
 __all__ = [
     "EXIT_CODES",

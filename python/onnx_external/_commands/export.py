@@ -11,11 +11,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, get_args
 
+from ..folder_config import base_of, is_adapter, refuse_at_once
+from ..folders import check_folder
+from ..options import Layout, LayoutName
+from ..progress import StepLines
 from .command_line import EXIT_CODES, Parser, run, steps
-from .folder_config import base_of, is_adapter, refuse_at_once
-from .folders import check_folder
-from .options import Layout, LayoutName
-from .progress import StepLines
 
 __all__ = ["main"]
 
@@ -211,8 +211,8 @@ def _run(given: argparse.Namespace, told: StepLines | None) -> Any:
         refuse_at_once(model)
     if told is not None:
         told("import torch and transformers", 0, 0)
-    from .rewriting.dumping import room_for_diffs
-    from .transformers import export
+    from ..rewriting.dumping import room_for_diffs
+    from ..transformers import export
 
     files = Layout(max_shard_size=given.max_shard_size, transpose_weights=given.transpose_weights)
     with room_for_diffs(given.dump_rewriting) as write:

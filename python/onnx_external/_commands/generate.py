@@ -47,7 +47,7 @@ def parser() -> Parser:
 
 
 def _work(given: argparse.Namespace) -> int:
-    from .generating import generate
+    from ..generating import generate
 
     found = generate(given.folder, given.prompt, given.max_new_tokens, providers=given.provider)
     pairs = list(zip(given.prompt, found, strict=True))

@@ -159,7 +159,8 @@ void list_missing(const MappingTask& task, const Leftovers& leftovers, Refusal& 
     ErrorItem item = item_of(slot, slot.kind == SlotKind::kIdentityOutput
                                        ? "made equal to " + quote(slot.merged_into) + " at export"
                                        : use_text(slot));
-    invented = invented || is_invented_name(slot.name) || !slot.folded_from.empty();
+    invented =
+        invented || is_invented_name(slot.name) || (!slot.folded_from.empty() && !slot.transposed);
     if (items.size() < kMaxNearestSearched) {
       for (const std::size_t place : search.of(slot.name, names, kNearest)) {
         item.candidates.push_back(task.keys.keys[left[place]].name);

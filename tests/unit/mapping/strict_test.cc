@@ -9,8 +9,11 @@
 namespace onnx_external {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::Not;
 
 TEST(StrictMapping, AnUnusedModuleIsOneLineInTheReport) {
   MappingCase c;
@@ -230,6 +233,20 @@ TEST(StrictMapping, ASmallSquareThatIsStatedToBeTransposedIs) {
   EXPECT_THAT(mapping->pairs[0].recipe, ElementsAre(RecipeStep::transpose()));
   folded.folded_from.emplace_back("other");  // of two values no transpose is made
   EXPECT_FALSE(c.map().has_value());
+}
+
+TEST(StrictMapping, AMissingWeightThatIsStatedToBeTransposedIsNotTakenForAnInventedName) {
+  MappingCase c;
+  Slot& folded = c.slot("fc.weight.transposed", SlotKind::kInitializer, SymbolicShape{3, 4});
+  folded.has_data = false;
+  folded.origin = SlotOrigin::kParameter;
+  folded.folded_from = {"fc.weight"};
+  folded.transposed = true;
+  c.key("other", {7});
+  const auto mapping = c.map();
+  ASSERT_FALSE(mapping.has_value());
+  EXPECT_THAT(error_text(mapping.error()),
+              AllOf(HasSubstr("fc.weight.transposed"), Not(HasSubstr("exporters make up"))));
 }
 
 TEST(StrictMapping, ALargeSquareThatOnlyMatMulReadsIsTransposed) {

@@ -4,7 +4,7 @@ import inspect
 import json
 import types
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import commands
 import numpy as np
@@ -665,3 +665,19 @@ def test_what_only_the_default_of_torch_export_refuses_says_so() -> None:
     assert not report and report.first.name == "1" and "numpy()" in report.first.reason
     assert any("strict=True traces it" in note for note in report.first.notes)
     assert "strict=True traces it" in report.tree()
+
+
+class Pair(NamedTuple):
+    """What a module may take as one argument."""
+
+    first: Any
+    second: Any
+
+
+def test_sizes_inside_of_a_named_tuple_vary() -> None:
+    from onnx_external.diagnosis.dynamic_dimensions import guessed_shapes
+
+    def forward(pair: Pair) -> None: ...
+
+    calls = [((Pair(torch.zeros(rows, 3), 7),), {}) for rows in (2, 5)]
+    assert guessed_shapes(forward, calls) == {"pair": Pair({0: torch.export.Dim.DYNAMIC}, None)}

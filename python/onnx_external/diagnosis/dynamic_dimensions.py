@@ -36,6 +36,8 @@ def _guessed(values: Sequence[Any]) -> Any:
         return torch.export.Dim.DYNAMIC if len(set(values)) > 1 else None
     if type(first) in (list, tuple):
         return type(first)(_guessed(each) for each in zip(*values, strict=True))
+    if isinstance(first, tuple) and hasattr(first, "_fields"):  # a NamedTuple
+        return type(first)(*(_guessed(each) for each in zip(*values, strict=True)))
     if type(first) is dict:
         return {name: _guessed([each[name] for each in values]) for name in first}
     node = pytree.SUPPORTED_NODES.get(type(first))

@@ -58,11 +58,17 @@ def run_page(text: str) -> tuple[str, int]:
 
 def _session(text: str) -> str:
     commands = Path(onnx_external.__file__).parent / "bin"
-    path = {**os.environ, "PATH": f"{commands}{os.pathsep}{os.environ['PATH']}"}
+    path = f"{commands}{os.pathsep}{os.environ['PATH']}"
+    settings = {**os.environ, "PATH": path, "COLUMNS": "80", "LC_ALL": "C.UTF-8"}
     done = ""
     for line in re.findall(r"^\$ (.*)\n", text, re.MULTILINE):
         result = subprocess.run(
-            line, shell=True, env=path, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+            line,
+            shell=True,
+            env=settings,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
         )
         done += f"$ {line}\n{result.stdout}"
     return done

@@ -108,16 +108,6 @@ def test_an_encoder_s_folder_becomes_a_model_that_links_to_it(tmp_path: Path) ->
     json.dumps(report.to_dict())
 
 
-def test_layers_of_a_deep_folder_are_repeated(tmp_path: Path) -> None:
-    model = saved(tmp_path, "BertForMaskedLM", num_hidden_layers=6)
-    report = oe.transformers.export(tmp_path, tmp_path / "out", dynamic=False, fsync=False)
-    assert report.repeated == ["model"] and report.checked == {"model": 1}
-    assert [step.name for step in report.steps].count("record model") == 2
-    layers = {name.split(".")[3] for name in report.sources["model"] if ".layer." in name}
-    assert layers == set("012345")
-    assert difference(tmp_path / "out/model.onnx", model, text(2, 8)) < 1e-4
-
-
 def test_a_folder_with_an_odd_layer_is_traced_in_full(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

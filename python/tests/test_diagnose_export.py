@@ -3,6 +3,7 @@
 import inspect
 import json
 import types
+from collections import OrderedDict
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -674,10 +675,14 @@ class Pair(NamedTuple):
     second: Any
 
 
-def test_sizes_inside_of_a_named_tuple_vary() -> None:
+def test_sizes_inside_of_named_tuples_and_ordered_dicts_vary() -> None:
     from onnx_external.diagnosis.dynamic_dimensions import guessed_shapes
 
-    def forward(pair: Pair) -> None: ...
+    def forward(pair: Pair, parts: OrderedDict[str, Any]) -> None: ...
 
-    calls = [((Pair(torch.zeros(rows, 3), 7),), {}) for rows in (2, 5)]
-    assert guessed_shapes(forward, calls) == {"pair": Pair({0: torch.export.Dim.DYNAMIC}, None)}
+    rows = [torch.zeros(2, 3), torch.zeros(5, 3)]
+    calls = [((Pair(each, 7), OrderedDict(a=each)), {}) for each in rows]
+    varies = {0: torch.export.Dim.DYNAMIC}
+    found = guessed_shapes(forward, calls)
+    assert found == {"pair": Pair(varies, None), "parts": OrderedDict(a=varies)}
+    assert type(found["parts"]) is OrderedDict  # torch.export compares the types of containers

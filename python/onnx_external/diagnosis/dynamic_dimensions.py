@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import inspect
+from collections import OrderedDict, defaultdict
 from collections.abc import Iterator, Sequence
+from copy import copy
 from typing import Any
 
 import torch
@@ -38,8 +40,10 @@ def _guessed(values: Sequence[Any]) -> Any:
         return type(first)(_guessed(each) for each in zip(*values, strict=True))
     if isinstance(first, tuple) and hasattr(first, "_fields"):  # a NamedTuple
         return type(first)(*(_guessed(each) for each in zip(*values, strict=True)))
-    if type(first) is dict:
-        return {name: _guessed([each[name] for each in values]) for name in first}
+    if type(first) in (dict, OrderedDict, defaultdict):
+        found = copy(first)
+        found.update({name: _guessed([each[name] for each in values]) for name in first})
+        return found
     node = pytree.SUPPORTED_NODES.get(type(first))
     if node is None:
         return None

@@ -53,9 +53,11 @@ def dims_of(sets):
             yield None
 
 
-def shapes_of(sets):
+def shapes_of(module, sets):
     """The dynamic shapes for torch: sizes that differ among the sets vary."""
-    return pytree.tree_unflatten(dims_of(sets), pytree.tree_structure(sets[0]))
+    shapes = pytree.tree_unflatten(dims_of(sets), pytree.tree_structure(sets[0]))
+    has_star = any(each.kind == each.VAR_POSITIONAL for each in inspect.signature(module.forward).parameters.values())
+    return (shapes,) if has_star else shapes
 
 
 def example(sets):
@@ -67,14 +69,14 @@ def example(sets):
 def same(found, expected):
     found, expected = pytree.tree_leaves(found), pytree.tree_leaves(expected)
     return len(found) == len(expected) and all(
-        torch.allclose(a, b, atol=1e-5) if isinstance(b, torch.Tensor) and a.shape == b.shape else a is b
+        a.shape == b.shape and torch.allclose(a, b, atol=1e-5) if isinstance(b, torch.Tensor) else a == b
         for a, b in zip(found, expected, strict=True)
     )
 
 
 def judged_by_torch(module, sets, strict):
     program = torch.export.export(
-        module, copy.deepcopy(sets[0]), dynamic_shapes=shapes_of(sets), strict=strict
+        module, copy.deepcopy(sets[0]), dynamic_shapes=shapes_of(module, sets), strict=strict
     ).module()
     return all(same(program(*copy.deepcopy(each)), module(*copy.deepcopy(each))) for each in sets)
 
@@ -88,6 +90,8 @@ def feeds_of(session, inputs):
     values = [value for value in pytree.tree_leaves(inputs) if value is not None]
     if len(values) != len(takes):
         values = [value for value in values if isinstance(value, torch.Tensor)]
+    if isinstance(inputs[-1], torch.Tensor) and len(values) == len(takes) + 1:  # the last has no effect
+        values.pop()
     if len(values) != len(takes):
         raise ValueError(f"the graph takes {[each.name for each in takes]}")
     return {
@@ -99,7 +103,11 @@ def judged_by_runtime(path, module, sets):
     session = onnxruntime.InferenceSession(path)
     for each in sets:
         found = session.run(None, feeds_of(session, each))
-        expected = [value for value in pytree.tree_leaves(module(*copy.deepcopy(each))) if value is not None]
+        expected = [
+            torch.as_tensor(value)
+            for value in pytree.tree_leaves(module(*copy.deepcopy(each)))
+            if value is not None
+        ]
         if not same([torch.from_numpy(value) for value in found], expected):
             return False
     return True
@@ -107,7 +115,7 @@ def judged_by_runtime(path, module, sets):
 
 def by_torch_onnx(module, sets, path):
     torch.onnx.export(
-        module, example(sets), dynamic_shapes=shapes_of(sets), dynamo=True, verbose=False
+        module, example(sets), dynamic_shapes=shapes_of(module, sets), dynamo=True, verbose=False
     ).save(path)
     return judged_by_runtime(path, module, sets)
 

@@ -6,7 +6,7 @@ set -eu
 source=$1 work=$2 part=$3
 . "$work/env/bin/activate"
 
-exports="adapters beside example folder_* generation* repeating torch_* transformers_*"
+exports="adapters beside example* folder_* generation* repeating torch_* transformers_*"
 rewriting="diagnose* leftovers patches rewriting_* validate*"
 
 # The files of the tests of some subjects, each behind $1.

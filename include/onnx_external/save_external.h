@@ -192,14 +192,15 @@ struct SaveRequest {
                                                                 const SaveOptions& options = {});
 
 // Gives the weights of models another layout, a common one if there are several. No slot is filled,
-// so `open` applies only to test data, and `learn_from` and `mapping` are not used, but for
-// mapping.partial and mapping.inputs. ExistingData::kStay means kMove here. Different models know
-// nothing of each other's weights, so with several Dedup::kStorage means Dedup::kContent, except
-// for kLink (ranges of one file are found by their place), and where the bytes of some are made on
-// demand, once (provided_tensors.h). kNotFound, with a list, if weights have no data (names that
-// nothing defines, initializers without data, inputs that have the names of weights), unless
-// mapping.partial is kAllow; kNotFound also if there are no weights to move. If a model has a
-// manifest, the copied bytes are checked against it. Otherwise as save_graphs_with_external_data().
+// so `open` applies only to test data; `learn_from`, plan.dtype and `mapping`, but for its partial
+// and inputs, are refused (kInvalidArgument). ExistingData::kStay means kMove here. Different
+// models know nothing of each other's weights, so with several Dedup::kStorage means
+// Dedup::kContent, except for kLink (ranges of one file are found by their place), and where the
+// bytes of some are made on demand, once (provided_tensors.h). kNotFound, with a list, if weights
+// have no data (names that nothing defines, initializers without data, inputs that have the names
+// of weights), unless mapping.partial is kAllow; kNotFound also if there are no weights to move. If
+// a model has a manifest, the copied bytes are checked against it. Otherwise as
+// save_graphs_with_external_data().
 [[nodiscard]] Result<SaveReport> relayout_models(const SaveTarget& target,
                                                  std::span<const GraphToSave> models,
                                                  const SaveOptions& options = {});

@@ -240,6 +240,16 @@ class SaveReport(_Document):
                 sizes[tensor.file] = max(end, sizes.get(tensor.file, 0))
         return sizes
 
+    def __str__(self) -> str:
+        """Return what was saved in a line; `repr()` has all of it."""
+        where = self.models[0].model if len(self.models) == 1 else self.folder
+        tensors = sum(len(model.tensors) for model in self.models)
+        done = "dry run, nothing was written" if self.dry_run else "saved"
+        done += ", complete" if self.complete else ", incomplete: weights have no value"
+        done += ", verified" if self.verified else ""
+        files = f"data files: {len(self.files)}"
+        return f"{where}: tensors: {tensors}, {files}, bytes: {self.bytes:,}; {done}"
+
 
 @dataclass(frozen=True)
 class Finding:

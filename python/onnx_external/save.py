@@ -92,8 +92,9 @@ def save(
             `Layout.max_shard_size`; "inline": into the model file, of at most 2 GiB; "link":
             nowhere, the model refers to the files of `weights`, which must lie in its folder or
             below.
-        dtype: a float type, such as "float16" or torch.float16, to which all floats of the weights
-            are converted, with torch's rounding. The graph must state that type. None: none is.
+        dtype: a float type, such as "float16" or torch.float16, to which all floats of `weights`
+            are converted, with torch's rounding. It does not change the graph, which must state
+            that type: export `module.half()` with inputs in half. None: none is converted.
         overwrite: replace a model that is there. It stays whole until the new one is.
         verify: read everything back and compare every byte before the model appears.
         fsync: wait until the disk has it all, so that a power cut loses nothing.

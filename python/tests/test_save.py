@@ -55,6 +55,32 @@ def test_a_save_writes_the_same_bytes_as_the_command(tiny: Path, tmp_path: Path)
     assert report.verified and len(report.tensors) == 17
 
 
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("dtype", {"dtype": "float16"}),
+        ("dtype", {"dtype": "slot"}),
+        ("prefix", {"mapping": oe.Mapping(prefix="model.")}),
+        ("rename", {"mapping": oe.Mapping(rename={"a": "b"})}),
+        ("ignore", {"mapping": oe.Mapping(ignore="x")}),
+    ],
+)
+def test_what_says_how_weights_fill_a_graph_is_refused_without_weights(
+    name: str, options: dict[str, Any], tiny: Path, tmp_path: Path
+) -> None:
+    oe.save(tiny / "graph.onnx", tmp_path / "model.onnx", tiny / "checkpoint.pt")
+    with pytest.raises(oe.InvalidArgumentError, match=f"{name}.* none is given"):
+        oe.save(tmp_path / "model.onnx", tmp_path / "again" / "model.onnx", **options)
+    assert not (tmp_path / "again").exists()
+
+
+def test_a_report_prints_as_a_line(tiny: Path, tmp_path: Path) -> None:
+    report = oe.save(tiny / "graph.onnx", tmp_path / "model.onnx", tiny / "checkpoint.pt")
+    told = f"{tmp_path / 'model.onnx'}: tensors: 17, data files: 1, bytes: 4,"
+    assert str(report).startswith(told)
+    assert str(report).endswith("; saved, complete, verified")
+
+
 def test_a_report_is_the_command_s_document(tiny: Path, tmp_path: Path) -> None:
     graph, checkpoint = tiny / "graph.onnx", tiny / "checkpoint.pt"
     report = oe.save(graph, tmp_path / "model.onnx", checkpoint, layout="per-tensor")

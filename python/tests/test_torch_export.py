@@ -281,6 +281,15 @@ def test_what_torch_cannot_trace_is_one_line_of_ours(
     assert capfd.readouterr() == ("", "")  # not the pages of torch
 
 
+def test_a_module_in_training_mode_is_told_of_eval(tmp_path: Path) -> None:
+    module = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.BatchNorm1d(4)).train()
+    with pytest.raises(oe.Error, match=r"training mode.* call its eval\(\)"):
+        oe.torch.export(module, (torch.rand(3, 4),), tmp_path / "model.onnx", fsync=False)
+    report = oe.torch.export(module.eval(), (torch.rand(3, 4),), tmp_path / "model.onnx")
+    assert report.complete and report.verified
+    assert str(report).endswith("verified; input sets on which it was compared: 1")
+
+
 def test_a_module_that_is_not_initialized_is_told_what_to_do(tmp_path: Path) -> None:
     def lazy() -> Any:
         return torch.nn.Sequential(torch.nn.LazyLinear(3), torch.nn.LazyBatchNorm1d())

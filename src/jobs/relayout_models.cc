@@ -87,6 +87,30 @@ bool makes_any(const Checkpoint& checkpoint) {
                      [](const Storage& storage) { return storage.kind == StorageKind::kMade; });
 }
 
+// Options that say how a checkpoint fills a graph would have no effect.
+Status check_options(const SaveOptions& options) {
+  const MappingOptions& mapping = options.mapping;
+  const std::pair<const char*, bool> given[] = {
+      {"dtype", options.plan.dtype.has_value() || mapping.casts == Casts::kAllow},
+      {"prefix", mapping.prefix.has_value()},
+      {"map", !mapping.map.empty()},
+      {"rename", !mapping.renames.empty()},
+      {"unmatched", mapping.unmatched != Unmatched::kStrict},
+      {"keep", !mapping.keep.empty() && !mapping.keeps_rest},
+      {"ignore", !mapping.ignore.empty()},
+      {"learn_map", !options.learn_from.empty() || options.learn_from_open != nullptr},
+  };
+  for (const auto& [name, is_given] : given) {
+    if (is_given) {
+      return fail(ErrorCode::kInvalidArgument,
+                  std::string(name) +
+                      ": is for the weights of a checkpoint, and none is given; a " +
+                      "model's own weights keep their names and the types that its graph states");
+    }
+  }
+  return {};
+}
+
 void complete_options(SaveJob& job) {
   PlanOptions& plan = job.options.plan;
   if (plan.existing_data == ExistingData::kStay) {
@@ -102,6 +126,7 @@ void complete_options(SaveJob& job) {
 
 Result<SaveReport> relayout(const SaveTarget& target, SaveInputs inputs,
                             const SaveOptions& options) {
+  TRY(check_options(options));
   TRY_ASSIGN(auto job, start_job(target, std::move(inputs), options));
   complete_options(job);
   std::vector<Mapping> mappings;

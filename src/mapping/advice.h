@@ -17,8 +17,9 @@ namespace onnx_external {
 // dict.
 inline constexpr const char* kPlainExport =
     "export the graph without folding: model.eval(); torch.onnx.export(..., dynamo=True, "
-    "optimize=False), or with the older exporter torch.onnx.export(..., export_params=False, "
-    "do_constant_folding=False, training=torch.onnx.TrainingMode.PRESERVE)";
+    "optimize=False), or with the older exporter (since torch 2.5 dynamo=False asks for it) "
+    "torch.onnx.export(..., export_params=False, do_constant_folding=False, "
+    "training=torch.onnx.TrainingMode.PRESERVE)";
 
 // What to do about a graph that was saved by include_initializers=False, which leaves out constants
 // as well as weights.

@@ -177,7 +177,8 @@ class Planner {
     }
     return fail(ErrorCode::kMismatch,
                 fmt::format("slot {}: the graph states {}, so its weight cannot become {}; export "
-                            "the graph in that type, or leave the type out",
+                            "the graph in that type (from module.half() and inputs of that type, "
+                            "say), or leave dtype out",
                             quote(slot->name), onnx_type_name(slot->elem_type),
                             torch_name(*options_.dtype)));
   }

@@ -178,7 +178,8 @@ def _print_next(report: Any) -> None:
         print(f"  gives {_listed(report.outputs[name])}")
     first = next(iter(report.graphs))
     if any(name.startswith("present.") for name in report.outputs[first]):
-        print(f"""to see text (pip install onnxruntime tokenizers):
+        missing = "" if "tokenizer.json" in report.copied else ", once it has a tokenizer.json"
+        print(f"""to see text (pip install onnxruntime tokenizers){missing}:
   onnx-external generate {report.path} --prompt "Once upon a time"
 or in Python:
   import onnx_external as oe

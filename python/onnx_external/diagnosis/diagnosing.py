@@ -121,6 +121,10 @@ def diagnose(
             is judged, whose exceptions stop the work; True for lines on stderr, or False for none.
             None: a line if stderr is a terminal.
 
+    Returns:
+        A diagnosis: `ok`, `sentence` (the first module that goes wrong), `wrong` (all of them),
+        `tree()` (a line for each module), `html()` (a page).
+
     Raises:
         RunError: ONNX Runtime cannot load the model, or the reference does not run.
         Error: everything else that keeps the model from being compared.

@@ -257,6 +257,10 @@ def diagnose_export(
             is tried, whose exceptions stop the work; True for lines on stderr, or False for none.
             None: a line if stderr is a terminal.
 
+    Returns:
+        A diagnosis: `ok`, `sentence` (the first module that does not export), `wrong` (all of
+        them), `tree()` (a line for each module, with the reasons), `html()` (a page).
+
     Raises:
         RunError: the module itself does not run.
         Error: everything else that keeps the model from being diagnosed.

@@ -197,8 +197,12 @@ class Diagnosis(Paged):
             others[_SHOWN:] = [f"{len(others) - _SHOWN} more"]
         return [*([f"Also wrong: {', '.join(others)}."] if others else []), *self.notes]
 
+    def __str__(self) -> str:
+        """Return the tree, and the sentence below it; `repr()` has all of it."""
+        return f"{self.tree()}\n{self.sentence}"
+
     def tree(self, columns: int | None = None) -> str:
-        """Return a heading and a line for each module.
+        """Return a heading and a line for each module. `oe.Status` says what the words mean.
 
         Args:
             columns: of a terminal: longer cells are shortened in the middle. None: none is.

@@ -215,9 +215,14 @@ class Checking:
 
     def _refused(self, name: str, call: Call, problem: str) -> ExportError:
         broken = self.sizes.broken(call)
-        return WrongGraphError(
-            f"the graph is wrong for {name}: {problem}; {_cause(broken)}", broken
-        )
+        cause = _cause(broken)
+        is_module = isinstance(self.module, nn.Module)
+        if is_module and any(each.training for each in self.module.modules()):
+            cause = (
+                "the module is in training mode, in which dropout and normalizations compute "
+                f"something else: call its eval(). If that is meant, {cause}"
+            )
+        return WrongGraphError(f"the graph is wrong for {name}: {problem}; {cause}", broken)
 
 
 def _as_given(

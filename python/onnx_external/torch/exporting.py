@@ -88,6 +88,22 @@ class ExportReport(Stepwise):
     save: SaveReport
     """What was saved, and where each tensor lies."""
 
+    @property
+    def complete(self) -> bool:
+        """Whether every weight has its value, as `save.complete`."""
+        return self.save.complete
+
+    @property
+    def verified(self) -> bool:
+        """Whether every byte that was written was read back, as `save.verified`."""
+        return self.save.verified
+
+    def __str__(self) -> str:
+        """Return what was exported in a line; `repr()` has all of it."""
+        told = f"{self.save}; input sets on which it was compared: {self.checked}"
+        changed = len(self.rewriting.changes)
+        return f"{told}; rewritten functions: {changed}" if changed else told
+
     def to_dict(self) -> dict[str, Any]:
         """Return plain dicts and lists."""
         parts = {
@@ -446,6 +462,11 @@ def export(
         unreached: what becomes of a branch, or of loops without or with one round, that no set
             reaches, so that nothing has compared them: "note" lists them in
             `report.rewriting.unreached`; "refuse" refuses them.
+
+    Returns:
+        A report: `complete` (every weight has its value), `verified` (every byte was read back),
+        `checked` (input sets on which ONNX Runtime gave what the module gives), `rewriting` (what
+        was changed: `changes`, each with its diff, and `unreached`), `save` (the files).
 
     Raises:
         RewriteError: a test or a loop has no graph, or (`unreached="refuse"`) no set reaches a

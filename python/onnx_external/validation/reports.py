@@ -143,6 +143,10 @@ class Validation(Paged):
             )
         return f"all {len(self.outputs) - empty} outputs agree{more}"
 
+    def __str__(self) -> str:
+        """Return `sentence`; `repr()` has all of it."""
+        return self.sentence
+
     def to_dict(self) -> dict[str, Any]:
         """Return plain dicts and lists; numbers that are not finite are strings ("nan", "inf")."""
         found = asdict(self)

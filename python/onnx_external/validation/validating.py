@@ -345,6 +345,10 @@ def validate(
         layout: likewise. None: the default of that function.
         progress: as for oe.save(); each step is told with sizes of 0.
 
+    Returns:
+        A validation: `ok`, `sentence` (what does not agree, and why that may be), `graphs` (the
+        inputs, outputs and differences of each model), `html()` (a page).
+
     Raises:
         RunError: ONNX Runtime, or the reference, cannot run the model.
         MismatchError: inputs or outputs of the two sides do not go together.

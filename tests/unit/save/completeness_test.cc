@@ -145,6 +145,24 @@ TEST_F(Completeness, ModelsThatLackAWeightAreRefusedInEveryLayout) {
   }
 }
 
+TEST_F(Completeness, OptionsOfACheckpointAreRefusedWithoutOne) {
+  const auto refused = [&](const char* name, auto set) {
+    SaveOptions options;
+    set(options);
+    EXPECT_THAT(relayout(lacking_data(), options),
+                FailsWith(ErrorCode::kInvalidArgument, std::string(name) + ": is for the weights"));
+  };
+  refused("dtype", [](SaveOptions& options) { options.plan.dtype = DType::kFloat16; });
+  refused("dtype", [](SaveOptions& options) { options.mapping.casts = Casts::kAllow; });
+  refused("prefix", [](SaveOptions& options) { options.mapping.prefix = ""; });
+  refused("map", [](SaveOptions& options) { options.mapping.map.push_back({}); });
+  refused("rename", [](SaveOptions& options) { options.mapping.renames.push_back({}); });
+  refused("unmatched", [](SaveOptions& options) { options.mapping.unmatched = Unmatched::kKeep; });
+  refused("keep", [](SaveOptions& options) { options.mapping.keep = {"w"}; });
+  refused("ignore", [](SaveOptions& options) { options.mapping.ignore = {"w"}; });
+  refused("learn_map", [](SaveOptions& options) { options.learn_from = {"w.pt"}; });
+}
+
 TEST_F(Completeness, APartialSaveSaysWhatIsMissingAndVerificationFindsThat) {
   for (const onnx::ModelProto& model : lacking_models()) {
     SaveOptions options;

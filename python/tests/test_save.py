@@ -61,7 +61,7 @@ def test_a_save_writes_the_same_bytes_as_the_command(tiny: Path, tmp_path: Path)
         ("dtype", {"dtype": "float16"}),
         ("dtype", {"dtype": "slot"}),
         ("prefix", {"mapping": oe.Mapping(prefix="model.")}),
-        ("rename", {"mapping": oe.Mapping(rename={"a": "b"})}),
+        ("rename", {"mapping": oe.Mapping(rename="s/a/b/")}),
         ("ignore", {"mapping": oe.Mapping(ignore="x")}),
     ],
 )

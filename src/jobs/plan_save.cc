@@ -33,8 +33,8 @@ Status check_made_tensors(const SavePlan& plan, const Checkpoint& checkpoint) {
   return {};
 }
 
-// The steps after the layout, when each tensor has a part: limits, links, deduplication, recorded
-// CRCs, holes and the job's name.
+// The steps after the layout, when each tensor has a part: limits, links, deduplication and
+// recorded CRCs.
 Result<SavePlan> complete(SavePlan plan, const SourceModels& models, const Checkpoint& checkpoint,
                           const std::filesystem::path& folder, const PlanOptions& options,
                           const WriteOptions& write) {
@@ -48,11 +48,6 @@ Result<SavePlan> complete(SavePlan plan, const SourceModels& models, const Check
                                        write.progress));
   }
   TRY(note_recorded_crcs(models, plan));
-  // Processes of a team write into shared files, without holes.
-  if (write.team == nullptr) {
-    note_holes(checkpoint, plan);
-  }
-  TRY_ASSIGN(plan.job, name_job(plan, models, checkpoint));
   return plan;
 }
 
@@ -76,11 +71,23 @@ Result<SavePlan> plan_models(std::span<const Model> models, std::span<const std:
   return complete(std::move(plan), models, checkpoint, target.folder, options, write);
 }
 
+Status note_sources(std::span<const Model> models, const Checkpoint& checkpoint,
+                    const WriteOptions& write, SavePlan& plan) {
+  // Processes of a team write into shared files, without holes.
+  if (write.team == nullptr) {
+    note_holes(checkpoint, plan);
+  }
+  TRY_ASSIGN(plan.job, name_job(plan, models, checkpoint));
+  return {};
+}
+
 Result<SavePlan> plan_save(const Model& model, const Checkpoint& checkpoint, const Mapping& mapping,
                            const SaveTarget& target, const PlanOptions& options,
                            const WriteOptions& write) {
-  return plan_models({&model, 1}, {&target.model_name, 1}, checkpoint, {&mapping, 1}, target,
-                     options, write);
+  TRY_ASSIGN(auto plan, plan_models({&model, 1}, {&target.model_name, 1}, checkpoint, {&mapping, 1},
+                                    target, options, write));
+  TRY(note_sources({&model, 1}, checkpoint, write, plan));
+  return plan;
 }
 
 }  // namespace onnx_external

@@ -104,8 +104,8 @@ Status check_options(const SaveOptions& options) {
     if (is_given) {
       return fail(ErrorCode::kInvalidArgument,
                   std::string(name) +
-                      ": is for the weights of a checkpoint, and none is given; a " +
-                      "model's own weights keep their names and the types that its graph states");
+                      ": is for the weights of a checkpoint, and none is given; a model's own "
+                      "weights keep their names and the types that its graph states");
     }
   }
   return {};

@@ -263,6 +263,7 @@ Result<SaveReport> carry_out(SaveJob job) {
   }
   ReplacedData old_data(job.target.folder, job.names);
   TRY(check_test_data_files(job.inputs, job.target.folder, write.overwrite));
+  TRY(note_sources(job.models, *job.checkpoint, write, job.plan));
   // From here on every file, offset and length is final.
   TRY_ASSIGN(auto staged,
              write_plan(job.plan, job.models, *job.checkpoint, job.target.folder, write));

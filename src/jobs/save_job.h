@@ -67,14 +67,19 @@ struct SaveInputs {
 [[nodiscard]] OpenOptions open_options(const SaveOptions& options,
                                        const std::filesystem::path& folder);
 
-// As plan_save(), for models called `names`. The model's name in `target` is not used.
-// Requires: as many models, names and mappings.
+// As plan_save(), but for note_sources(), for models called `names`. The model's name in `target`
+// is not used. Requires: as many models, names and mappings.
 [[nodiscard]] Result<SavePlan> plan_models(std::span<const Model> models,
                                            std::span<const std::string> names,
                                            const Checkpoint& checkpoint,
                                            std::span<const Mapping> mappings,
                                            const SaveTarget& target, const PlanOptions& options,
                                            const WriteOptions& write);
+
+// The last step of plan_save(), which a dry run leaves out: fills in what is known of the sources,
+// SavePlan::job and PlannedFile::hole_bytes. Opens each file of the models' own data. kIo.
+[[nodiscard]] Status note_sources(std::span<const Model> models, const Checkpoint& checkpoint,
+                                  const WriteOptions& write, SavePlan& plan);
 
 // Fills in plan, inputs and report, by one mapping for each model. Writes nothing.
 [[nodiscard]] Status plan_job(SaveJob& job, const MappingKeys& keys,

@@ -245,7 +245,7 @@ class SaveReport(_Document):
         where = self.models[0].model if len(self.models) == 1 else self.folder
         tensors = sum(len(model.tensors) for model in self.models)
         done = "dry run, nothing was written" if self.dry_run else "saved"
-        done += ", complete" if self.complete else ", incomplete: weights have no value"
+        done += ", complete" if self.complete else ", incomplete: not every weight has its value"
         done += ", verified" if self.verified else ""
         files = f"data files: {len(self.files)}"
         return f"{where}: tensors: {tensors}, {files}, bytes: {self.bytes:,}; {done}"

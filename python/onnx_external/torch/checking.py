@@ -16,7 +16,7 @@ from ..errors import Error, ExportError, MismatchError, RunError
 from ..rewriting.runtime.places import state_kept
 from ..validation.comparing import compare, flattened
 from ..validation.inputs import Given
-from ..validation.references import ModuleReference, leaves, paired
+from ..validation.references import ModuleReference, leaves, paired, training_mode_of
 from ..validation.running import Session
 from .guards import Call, Guard, Sizes
 from .other_sizes import other_sizes, resized
@@ -216,12 +216,9 @@ class Checking:
     def _refused(self, name: str, call: Call, problem: str) -> ExportError:
         broken = self.sizes.broken(call)
         cause = _cause(broken)
-        is_module = isinstance(self.module, nn.Module)
-        if is_module and any(each.training for each in self.module.modules()):
-            cause = (
-                "the module is in training mode, in which dropout and normalizations compute "
-                f"something else: call its eval(). If that is meant, {cause}"
-            )
+        if isinstance(self.module, nn.Module):
+            fault = training_mode_of(self.module, self._reference.name)
+            cause = f"{fault}. If that is meant, {cause}" if fault else cause
         return WrongGraphError(f"the graph is wrong for {name}: {problem}; {cause}", broken)
 
 

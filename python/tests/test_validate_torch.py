@@ -173,3 +173,36 @@ def test_a_folder_that_holds_its_graphs_is_its_own_reference(tmp_path: Path) -> 
     (tmp_path / "empty").mkdir()
     with pytest.raises(oe.NotFoundError, match=r"neither config\.json nor a model"):
         oe.validate(tmp_path / "empty")
+
+
+def test_inputs_have_the_same_forms_everywhere(tmp_path: Path) -> None:
+    from onnx_external.torch.input_sets import calls_of
+    from onnx_external.validation.giving import calls_of as calls_of_sets
+
+    module, x = torch.nn.Linear(3, 2).eval(), torch.ones(4, 3)
+    for given in (x, (x,), [x], x.numpy(), {"input": x}, {"input": x.numpy()}):
+        for (args, kwargs), *rest in (calls_of(module, given, None, []), calls_of_sets(given)):
+            assert torch.equal([*args, *kwargs.values()][0], x) and not rest
+    assert calls_of(module, x, None, [x.numpy()])[1][0][0].equal(x)
+    report = oe.torch.export(module, x, tmp_path / "model.onnx")
+    assert oe.validate(report.path, module, x.numpy()).ok
+    assert oe.diagnose(report.path, module, [x.numpy()]).ok
+
+
+def test_what_a_module_does_not_take_is_told_with_the_call(tmp_path: Path) -> None:
+    module, x = torch.nn.Linear(3, 2).eval(), torch.ones(4, 3)
+    call = r'oe\.torch\.export\(module, \(x,\), "out/model\.onnx"\)'
+    with pytest.raises(oe.InvalidArgumentError, match=rf"takes \(input\), not 2 .*{call}"):
+        oe.torch.export(module, (x, x), tmp_path / "model.onnx")
+    with pytest.raises(oe.InvalidArgumentError, match="argument: 'input'"):
+        oe.torch.export(module, None, tmp_path / "model.onnx")
+    with pytest.raises(TypeError, match=rf"called with, not 'out/model.onnx'; .*{call}"):
+        oe.torch.export(module, "out/model.onnx", x)
+    with pytest.raises(oe.InvalidArgumentError, match="args, kwargs: both"):
+        oe.torch.export(module, {"input": x}, tmp_path / "model.onnx", {"input": x})
+    with pytest.raises(oe.InvalidArgumentError, match=r"input_sets=.*longer_x"):
+        oe.torch.export(module, x, tmp_path / "model.onnx", input_sets=x)
+    for inputs in ("recorded", None, [], module):
+        with pytest.raises(oe.InvalidArgumentError, match="inputs: expected at least one set"):
+            oe.diagnose_export(module, inputs)
+    assert not list(tmp_path.iterdir())

@@ -177,8 +177,6 @@ def _of_module(module: Any, inputs: Any) -> _Model:
         raise InvalidArgumentError(
             f"module: expected a module of torch or a folder of transformers, not {module!r}"
         )
-    if inputs is None or (isinstance(inputs, list) and not inputs):
-        raise InvalidArgumentError("inputs: give at least one set, as the module takes it")
     check_initialized(module)
     ModuleReference(module)  # which refuses one in training mode
     register_caches(module)

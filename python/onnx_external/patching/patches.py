@@ -116,9 +116,9 @@ _OF_TORCH = {
 @contextlib.contextmanager
 def _rewritten(module: nn.Module, input_sets: Sequence[Any], made: Patches) -> Iterator[None]:
     from ..rewriting.rewriter import Rewriter, Rewriting
-    from ..validation.giving import call_of
+    from ..validation.giving import call_of, with_tensors
 
-    rewriter = Rewriter(module, [call_of(each) for each in input_sets])
+    rewriter = Rewriter(module, [with_tensors(call_of(each)) for each in input_sets])
     rewriter.check()
     rewriting = Rewriting()
     try:

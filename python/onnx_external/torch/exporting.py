@@ -172,7 +172,7 @@ def skeleton_of(
 @known_classes((), None)  # those of oe.register_class()
 def skeleton(
     target: Target,
-    args: Sequence[Any] = (),
+    args: Any = (),
     kwargs: abc.Mapping[str, Any] | None = None,
     dynamic_shapes: Any = None,
     *,
@@ -192,8 +192,9 @@ def skeleton(
         target: a module (its parameters may be real, mapped, or on meta), a function that makes
             one, which is called so that no parameter takes memory, or what torch.export.export or
             torch.onnx.export(optimize=False) returned.
-        args: positional inputs of the module.
-        kwargs: inputs by name.
+        args: what the module is called with: a tensor, a tuple of positional inputs, or a dict of
+            inputs by name. Arrays of numpy become tensors.
+        kwargs: inputs by name, beside positional ones.
         dynamic_shapes: as torch.export.export takes them.
         optimize: run torch's optimizer on the skeleton. Names and shapes of weights stay.
         extra: values for buffers and constants that have none, by name.
@@ -383,7 +384,7 @@ class _Attempt:
 @known_classes((), None)  # those of oe.register_class()
 def export(
     target: Target,
-    args: Sequence[Any],
+    args: Any,
     path: StrPath,
     kwargs: abc.Mapping[str, Any] | None = None,
     *,
@@ -421,9 +422,10 @@ def export(
         target: a module (its parameters may be real, mapped, or on meta), a function that makes
             one, which is called so that no parameter takes memory, or what torch.export.export or
             torch.onnx.export(optimize=False) returned.
-        args: positional inputs of the module, an example that is traced.
+        args: what the module is called with, an example that is traced: a tensor, a tuple of
+            positional inputs, or a dict of inputs by name. Arrays of numpy become tensors.
         path: the model's file ("out/model.onnx"), or the folder of a "model.onnx".
-        kwargs: inputs by name.
+        kwargs: inputs by name, beside positional ones.
         weights: the checkpoint, as for oe.save(), or a module that has them. None: the target's
             own; what it has none for (on meta) must be given, or is refused.
         input_sets: further inputs, which take other branches or have other sizes: each a tuple of

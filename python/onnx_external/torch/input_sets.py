@@ -9,33 +9,76 @@ from typing import Any
 from torch import nn
 
 from ..errors import InvalidArgumentError
-from ..validation.giving import call_of
+from ..validation.giving import call_of, is_no_input, with_tensors
 from .guards import Call
 
 __all__ = ["calls_of", "shapes_of"]
 
 
 def calls_of(
-    target: Any, args: Sequence[Any], kwargs: Mapping[str, Any] | None, input_sets: Sequence[Any]
+    target: Any, args: Any, kwargs: Mapping[str, Any] | None, input_sets: Sequence[Any]
 ) -> list[Call]:
     """Return what the module is called with: the example, and each further set.
 
     Args:
         target: the module, if it is one; then arguments may be given by place or by name.
-        args: positional inputs of the example.
-        kwargs: its inputs by name.
+        args: the example: a tensor, positional inputs, or a dict of inputs by name.
+        kwargs: its inputs by name, beside positional ones.
         input_sets: further sets: a tuple of arguments, a dict of keywords, or a pair of both.
     """
-    example: Call = tuple(args), dict(kwargs or {})
+    example = with_tensors(_example(args, kwargs))
     program = getattr(target, "exported_program", target)
     if not any(example) and getattr(program, "example_inputs", None):
         example = program.example_inputs  # a program needs none to be exported
+    _refuse_misfit(target, example)
     if isinstance(input_sets, Mapping) or not isinstance(input_sets, Sequence):
         raise InvalidArgumentError(
             "input_sets: expected a list of sets, each a tuple of positional inputs, a dict of "
-            "inputs by name, or a pair of both"
+            "inputs by name, or a pair of both: input_sets=[(x,), (longer_x,)]"
         )
-    return [example, *(_alike(target, example, call_of(each)) for each in input_sets)]
+    sets = (with_tensors(call_of(each)) for each in input_sets)
+    return [example, *(_alike(target, example, each) for each in sets)]
+
+
+def _example(args: Any, kwargs: Mapping[str, Any] | None) -> Call:
+    if is_no_input(args):
+        raise TypeError(
+            f"args: expected what the module is called with, not {_short(args)}; {_CALL}"
+        )
+    if args is None or isinstance(args, (tuple, list)):
+        return tuple(args or ()), dict(kwargs or {})
+    if isinstance(args, Mapping) and kwargs:
+        raise InvalidArgumentError("args, kwargs: both are inputs by name; give one of them")
+    found, named = call_of(args)
+    return found, named | dict(kwargs or {})
+
+
+_CALL = (
+    "one input is x or (x,), several are (x, y), inputs by name are {'name': x}: "
+    "oe.torch.export(module, (x,), \"out/model.onnx\")"
+)
+
+
+def _short(value: Any) -> str:
+    return repr(value) if isinstance(value, str) else type(value).__name__
+
+
+def _refuse_misfit(target: Any, example: Call) -> None:
+    """Refuse inputs that the module cannot be called with, whatever their values are."""
+    if not isinstance(target, nn.Module) or target._forward_pre_hooks:  # which may change them
+        return
+    try:
+        taken = inspect.signature(target.forward, follow_wrapped=False)
+    except (TypeError, ValueError):  # of a script
+        return
+    args, kwargs = example
+    try:
+        taken.bind(*args, **kwargs)
+    except TypeError as error:
+        raise InvalidArgumentError(
+            f"args: {type(target).__name__} takes ({', '.join(taken.parameters)}), not "
+            f"{_told(args, kwargs)}: {error}; {_CALL}"
+        ) from None
 
 
 def _alike(target: Any, example: Call, call: Call) -> Call:
@@ -58,7 +101,8 @@ def _alike(target: Any, example: Call, call: Call) -> Call:
 
 
 def _told(args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
-    return f"{len(args)} positional inputs" + (f" and {', '.join(kwargs)}" if kwargs else "")
+    count = f"{len(args)} positional input{'' if len(args) == 1 else 's'}"
+    return count + (f" and {', '.join(kwargs)}" if kwargs else "")
 
 
 def shapes_of(target: Any, calls: Sequence[Call]) -> dict[str, Any] | None:

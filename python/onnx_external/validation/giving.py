@@ -15,9 +15,12 @@ from .inputs import Given, InputSet, Making, made_sets
 from .recorded import is_recorded, read_set, recorded_sets
 from .references import ModuleReference, RecordedReference, Reference
 from .running import Session
-from .values import Value, from_torch
+from .values import Value, from_torch, to_torch
 
-__all__ = ["call_of", "calls_of", "chosen_sets"]
+__all__ = ["call_of", "calls_of", "chosen_sets", "is_no_input", "with_tensors"]
+
+Call = tuple[tuple[Any, ...], dict[str, Any]]
+"""What a module is called with."""
 
 
 def _is_path(value: Any) -> bool:
@@ -56,12 +59,34 @@ def _from_files(paths: Sequence[Any], session: Session) -> list[InputSet]:
     return [InputSet(path.name if unique else str(path), load(path)) for path in found]
 
 
-def calls_of(inputs: Any) -> list[tuple[tuple[Any, ...], dict[str, Any]]]:
+def is_no_input(given: Any) -> bool:
+    """Return whether this is a path, or a module: an argument in the place of another one."""
+    torch = sys.modules.get("torch")
+    return _is_path(given) or (torch is not None and isinstance(given, torch.nn.Module))
+
+
+def calls_of(inputs: Any) -> list[Call]:
     """Return what a module is called with in each input set, as callers give them."""
-    return [call_of(each) for each in (inputs if isinstance(inputs, list) else [inputs])]
+    sets = inputs if isinstance(inputs, list) else [inputs]
+    if inputs is None or not sets or any(map(is_no_input, sets)):
+        given = "nothing" if inputs is None or not sets else repr(inputs)
+        raise InvalidArgumentError(
+            "inputs: expected at least one set, as the module takes it (a tensor, a tuple of "
+            f"arguments, a dict of keywords, or a list of such), not {given}"
+        )
+    return [with_tensors(call_of(each)) for each in sets]
 
 
-def call_of(given: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+def with_tensors(call: Call) -> Call:
+    """Return a call of a module with tensors in the places of numpy's arrays."""
+    torch = sys.modules["torch"]
+    args, kwargs = torch.utils._pytree.tree_map(
+        lambda leaf: to_torch(leaf) if isinstance(leaf, np.ndarray) else leaf, call
+    )
+    return args, kwargs
+
+
+def call_of(given: Any) -> Call:
     """Return what a module is called with in one of them."""
     if isinstance(given, Mapping):
         return (), dict(given)
@@ -86,12 +111,7 @@ def _given(given: Any, expected: Mapping[str, Any], session: Session, native: bo
     wanted = {name: _value(value) for name, value in expected.items()}
     by_name = not args and set(kwargs) == set(names)
     if native and not by_name:
-        torch = sys.modules["torch"]
-        args, kwargs = torch.utils._pytree.tree_map(
-            lambda leaf: torch.from_numpy(leaf) if isinstance(leaf, np.ndarray) else leaf,
-            (args, kwargs),
-        )
-        return Given({}, wanted, call=(args, kwargs))
+        return Given({}, wanted, call=with_tensors((args, kwargs)))
     if len(args) > len(names):
         raise InvalidArgumentError(
             f"inputs: {len(args)} values for {len(names)} inputs ({', '.join(names)})"

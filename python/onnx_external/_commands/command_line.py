@@ -12,6 +12,7 @@ import difflib
 import json
 import os
 import re
+import shlex
 import sys
 import textwrap
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -133,6 +134,7 @@ class Parser(argparse.ArgumentParser):
 
     def in_options(self, text: str) -> str:
         """Return a message with options in the places of Python's arguments."""
+        text = _CALL.sub(_typed, text)
         text = re.sub(r"\b(?:mapping|files)=oe\.(?:Mapping|Layout)\(([^()]*)\)", r"\1", text)
         return _ARGUMENT.sub(self._spelled, text)
 
@@ -156,6 +158,21 @@ class Parser(argparse.ArgumentParser):
         """The remedy by the name of its option; None if the command has none."""
         option = self._option_named(remedy.option)
         return None if option is None else remedy._replace(option=option[2:])
+
+
+_CALL = re.compile(
+    r"\boe\.(?P<name>verify|validate|diagnose)\((?P<model>'[^']*'|\.{3})"
+    r"(?:, (?P<against>'[^']*'))?(?P<more>, \.{3})?\)"
+)
+"""A call of Python that a command makes as well: oe.verify('model.onnx', 'checkpoint.pt')."""
+
+
+def _typed(match: re.Match[str]) -> str:
+    """The command that is the same as a call."""
+    words = ["onnx-external", match["name"], match["model"]]
+    words += ["--against", match["against"]] if match["against"] else []
+    words = [shlex.quote(each[1:-1]) if each[0] in QUOTES else each for each in words]
+    return " ".join([*words, *(["..."] if match["more"] else [])])
 
 
 QUOTES = "'\""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from ..folder_config import refuse_at_once
 from ..folders import check_folder
 from ..progress import StepLines
 from ..tables import terminal_columns
+from ..validation.folders import has_models, is_transformers
 from .command_line import EXIT_CODES, Parser, UsageError, reported, run
 
 __all__ = ["main"]
@@ -27,7 +29,8 @@ def parser() -> Parser:
         {"providers=": "--provider"},
     )
     parser.add_argument(
-        "model", help="a graph that `export` wrote, e.g. out/model.onnx, or a folder"
+        "model",
+        help="a graph that `export` wrote, e.g. out/model.onnx, or a folder of transformers",
     )
     parser.add_argument("-a", "--against", metavar="FOLDER", help="what a graph was exported from")
     parser.add_argument(
@@ -99,13 +102,16 @@ def _compared(given: argparse.Namespace, told: StepLines | None) -> Diagnosis:
 
 
 def _exported(given: argparse.Namespace, told: StepLines | None) -> Diagnosis:
-    if given.model.endswith(".onnx") or given.provider or given.follow:
+    if given.provider or given.follow:
+        raise UsageError("--provider, --follow: these are for a graph, beside --against FOLDER")
+    path = Path(given.model)
+    if path.suffix == ".onnx" or (has_models(path) and not is_transformers(path)):
         raise UsageError(
-            f"{given.model}: --against FOLDER says what a graph was exported from; --provider and "
-            "--follow are for graphs"
+            f"{given.model}: is exported already; name what it was exported from: "
+            f"onnx-external diagnose {shlex.quote(given.model)} --against FOLDER"
         )
-    if Path(given.model).is_dir():
-        check_folder(Path(given.model))
+    if path.is_dir():
+        check_folder(path)
     refuse_at_once(given.model)
     try:
         from ..diagnosis.export_diagnosing import diagnose_export

@@ -12,9 +12,10 @@ from ..errors import Error, InvalidArgumentError
 from ..options import FloatType, StrPath
 from ..progress import Progress, told
 from ..validation.comparing import agree
-from ..validation.folders import graph_of, is_transformers
+from ..validation.folders import graph_of, is_transformers, model_in
 from ..validation.giving import calls_of
 from ..validation.inputs import Given
+from ..validation.mistaken import refuse_mistaken
 from ..validation.randomness import drawing_nodes
 from ..validation.references import ModuleReference
 from ..validation.running import Session, provider_names
@@ -31,6 +32,9 @@ from .walking import Strategy, Walk
 __all__ = ["diagnose"]
 
 
+_REFERENCES = "a module of torch, or a folder of transformers"
+
+
 def _reference(
     model: str, against: Any, inputs: Any, task: str | None, dtype: str | None
 ) -> tuple[ModuleReference, list[Call], list[str]]:
@@ -40,9 +44,11 @@ def _reference(
     import torch
 
     if not isinstance(against, torch.nn.Module):
+        if isinstance(against, (str, os.PathLike)):
+            refuse_mistaken(against, model, "oe.diagnose", _REFERENCES)
         raise InvalidArgumentError(
-            f"against: expected a module of torch or a folder of transformers, not {against!r}; "
-            "nothing else has modules whose values can be recorded"
+            f"against: expected {_REFERENCES}, not {against!r}; nothing else has modules whose "
+            "values can be recorded"
         )
     return ModuleReference(against), calls_of(inputs), []
 
@@ -100,7 +106,7 @@ def diagnose(
     ones inside of it, so that one is not blamed for another.
 
     Args:
-        model: the path of the model.
+        model: the path of the model, or of the folder that has it alone.
         against: the module of torch that it was exported from, in eval mode, or the folder of
             transformers, of which the model is the graph of its name ("model.onnx").
         inputs: for a module, as it takes them: a tensor, a tuple of arguments, a dict of keywords,
@@ -129,9 +135,10 @@ def diagnose(
     """
     check_choice("strategy", strategy, get_args(Strategy))
     opaque = one_or_several(opaque)
-    path, chosen = os.path.abspath(model), provider_names(providers)
+    found, chosen = model_in(model, "oe.diagnose({}, ...)"), provider_names(providers)
+    path = os.path.abspath(found)
     whole, root = _loaded(path, chosen)
-    reference, calls, notes = _reference(path, against, inputs, task, dtype)
+    reference, calls, notes = _reference(found, against, inputs, task, dtype)
     register_caches(reference.module)  # so that the values in them are recorded
     check_names(reference.module, opaque=opaque)
     taken, feeds = _fitting(reference, whole, calls, notes)

@@ -55,7 +55,7 @@ def _example(args: Any, kwargs: Mapping[str, Any] | None) -> Call:
 
 _CALL = (
     "one input is x or (x,), several are (x, y), inputs by name are {'name': x}: "
-    "oe.torch.export(module, (x,), \"out/model.onnx\")"
+    'oe.torch.export(module, (x,), "out/model.onnx")'
 )
 
 

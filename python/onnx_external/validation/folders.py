@@ -14,6 +14,7 @@ from .. import _core
 from ..errors import Error, ExportError, InvalidArgumentError, NotFoundError, RunError
 from ..folder_config import refuse_at_once
 from ..meter import Meter
+from ..options import StrPath
 from .inputs import Given, InputSet
 from .references import ModuleReference
 
@@ -21,7 +22,15 @@ if TYPE_CHECKING:
     from ..transformers.decoders import Graphs
     from ..transformers.tracing import Part
 
-__all__ = ["Folder", "example_graphs", "graph_of", "is_transformers", "opened"]
+__all__ = [
+    "Folder",
+    "example_graphs",
+    "graph_of",
+    "has_models",
+    "is_transformers",
+    "model_in",
+    "opened",
+]
 
 _MORE = 5
 """Words that the second set has more than the first; and it has one row more."""
@@ -44,6 +53,42 @@ def _models(folder: Path) -> dict[str, Path]:
     return dict(
         sorted(found.items(), key=lambda each: order.index(each[0]) if each[0] in order else -1)
     )
+
+
+def has_models(folder: Path) -> bool:
+    """Return whether a folder has graphs."""
+    return any(folder.glob("*.onnx"))
+
+
+def model_in(path: StrPath, call: str) -> str:
+    """Return the path of a model: what is given, or of a folder the only one that is in it.
+
+    Args:
+        path: the model, or the folder.
+        call: how callers give one, for the error: "oe.diagnose({}, ...)".
+
+    Raises:
+        InvalidArgumentError: the folder has several.
+        NotFoundError: it has none.
+    """
+    if not os.path.isdir(path):
+        return os.fspath(path)
+    found = [os.path.join(path, each.name) for each in _models(Path(path)).values()]
+    if not found:
+        raise _no_model(Path(path))
+    if len(found) > 1:
+        raise InvalidArgumentError(
+            f"{os.fspath(path)}: has several models: {', '.join(map(os.path.basename, found))}; "
+            f"give one of them: {call.format(repr(found[0]))}"
+        )
+    return found[0]
+
+
+def _no_model(folder: Path) -> NotFoundError:
+    """The error, with what else the folder is, if that is known."""
+    config = "" if is_transformers(folder) else ", and no config.json of transformers"
+    known = "".join(f"; {text}" for _, text in _core.folder_facts(folder)[:1])
+    return NotFoundError(f"{folder}: has no model (.onnx){config}{known}")
 
 
 def _longer(given: Mapping[str, Any], model: Any) -> dict[str, Any]:
@@ -212,8 +257,7 @@ def _folder_of(
     path = Path(model)
     models = _models(path) if path.is_dir() else {path.stem: path}
     if not models:
-        known = "".join(f"; {text}" for _, text in _core.folder_facts(path)[:1])
-        raise NotFoundError(f"{path}: has neither config.json nor a model (.onnx){known}")
+        raise _no_model(path)
     source = Path(against if against is not None else path)
     return Folder(models, source, task, dtype, inputs, not _static(models))
 
@@ -267,16 +311,11 @@ def opened(
             "inputs: for a model of transformers these are a dict of tensors, as "
             "oe.transformers.export() takes them"
         )
-    if against is not None and not is_transformers(against):
-        raise InvalidArgumentError(
-            f"{os.fspath(model)}: a folder is compared with a folder of transformers; give the "
-            "path of its model (.onnx) for other references"
-        )
     refuse_at_once(model if against is None else against)
     path, options = Path(model), dict(exporting)
     output, task, dtype = (options.pop(name) for name in ("output", "task", "dtype"))
     options = {name: value for name, value in options.items() if value is not None}
-    if against is None and is_transformers(model) and (output is not None or not _models(path)):
+    if against is None and is_transformers(model) and (output is not None or not has_models(path)):
         with contextlib.ExitStack() as stack:
             target = Path(output or stack.enter_context(tempfile.TemporaryDirectory()))
             report = _export(path, target, task, dtype, inputs, options)

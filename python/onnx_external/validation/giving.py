@@ -193,5 +193,9 @@ def chosen_sets(
             return _from_files([Path(source).parent], session)
     _refuse_nothing(against, reference)
     if isinstance(reference, RecordedReference):
-        raise InvalidArgumentError("against: outputs are given without inputs=")
+        raise InvalidArgumentError(
+            f"against: a dict has the outputs that are expected ({', '.join(session.output_names)})"
+            " of inputs=, which are not given; give the module itself if it is its state dict: "
+            "oe.validate(model, module.eval(), x)"
+        )
     return made_sets(session.inputs, making)

@@ -46,7 +46,8 @@ def recorded_sets(path: Path) -> list[Path]:
     found = sorted(filter(_is_set, path.glob(f"{_SET}*")), key=_number)
     if not found:
         raise NotFoundError(
-            f"{path}: no recorded inputs; a folder has {_SET}0/input_0.pb, or give an .npz file"
+            f"{path}: no recorded inputs; a folder has {_SET}0/input_0.pb, or give an .npz file, "
+            "which numpy.savez('inputs.npz', x=array) writes, by the names of the model's inputs"
         )
     return found
 

@@ -17,11 +17,12 @@ from ..meter import Meter, anonymous_memory, versions
 from ..options import FloatType, LayoutName, StrPath
 from ..progress import Progress, told
 from .comparing import agree, compare, flattened
-from .folders import Folder, is_transformers, opened
+from .folders import Folder, has_models, is_transformers, model_in, opened
 from .giving import chosen_sets
 from .inputs import Given, InputSet, Making
+from .mistaken import refuse_mistaken
 from .randomness import drawing_nodes
-from .recorded import check_free, write_set
+from .recorded import check_free, is_recorded, write_set
 from .references import ModuleReference, OnnxReference, RecordedReference, Reference, paired
 from .reports import ComparedOutput, GraphValidation, ValidatedInput, Validation, latency_of
 from .running import Session, provider_names
@@ -49,10 +50,11 @@ def _is_path(value: Any) -> bool:
     return isinstance(value, (str, os.PathLike))
 
 
-def _model_of(model: Any) -> tuple[Any, str]:
+def _model_of(model: Any, call: str = "oe.validate({}, ...)") -> tuple[Any, str]:
     """A path or bytes, as ONNX Runtime takes them, and what to call it."""
     if _is_path(model):
-        return os.fspath(model), os.fspath(model)
+        path = model_in(model, call)
+        return path, path
     if isinstance(model, bytes):
         return model, "the model"
     proto = getattr(model, "model_proto", model)  # torch.onnx.ONNXProgram has it
@@ -63,7 +65,7 @@ def _model_of(model: Any) -> tuple[Any, str]:
             raise InvalidArgumentError(
                 f"the model cannot be serialized ({error}); save it, and give its path"
             ) from error
-    raise TypeError(f"model: expected a path, bytes or a model, not {type(model).__name__}")
+    raise TypeError(f"expected a model (a path, bytes or an object), not {type(model).__name__}")
 
 
 def _is_torch(value: Any) -> bool:
@@ -83,7 +85,13 @@ def _program_of(path: StrPath) -> Any:
         ) from error
 
 
-def _reference(against: Any, settings: _Settings) -> Reference:
+_REFERENCES = (
+    "a module of torch, an exported program (.pt2), another model (.onnx), recorded sets "
+    "(test_data_set_0, .npz), or a folder of transformers"
+)
+
+
+def _reference(against: Any, model: Any, settings: _Settings) -> Reference:
     if against is None or isinstance(against, (Mapping, list, tuple)):
         return RecordedReference()
     against = getattr(against, "exported_program", against)
@@ -93,9 +101,17 @@ def _reference(against: Any, settings: _Settings) -> Reference:
         path = Path(against)
         if path.suffix == ".pt2":
             return ModuleReference(_program_of(path), str(path))
-        if path.suffix == ".npz" or path.is_dir():
+        if is_recorded(path) or (path.is_dir() and not has_models(path)) or path.suffix == ".npz":
             return RecordedReference()
-    source, name = _model_of(against)
+        if path.suffix != ".onnx":
+            known = model if _is_path(model) else None
+            refuse_mistaken(path, known, "oe.validate", _REFERENCES)
+    elif isinstance(against, type):
+        raise TypeError(
+            f"against: {against.__name__} is a class; give a module of it: "
+            f"oe.validate(model, {against.__name__}().eval())"
+        )
+    source, name = _model_of(against, "oe.validate(..., {})")
     name = name if _is_path(against) else "the other model"
     with settings.meter.step("load reference"):
         return OnnxReference(Session(source, settings.providers, name))
@@ -222,7 +238,7 @@ def _one_model(
         against = model
     source, name = _model_of(model)
     session, added = _session(source, name, settings)
-    reference = _reference(against, settings)
+    reference = _reference(against, model, settings)
     sets = chosen_sets(session, source, reference, against, inputs, making)
     stem = Path(name).stem if _is_path(model) else "model"
     found = _compared(session, reference, sets, settings, stem)
@@ -268,7 +284,7 @@ def _validated(
     settings: _Settings,
 ) -> Validation:
     exported = None
-    if (_is_path(model) and Path(model).is_dir()) or is_transformers(against):
+    if is_transformers(model if against is None else against):
         if making.is_asked:
             raise InvalidArgumentError(
                 "dims, ranges and sets are for inputs that are made; a model of transformers is "
@@ -314,8 +330,8 @@ def validate(
     """Run a model on ONNX Runtime, and compare what it gives with what is expected.
 
     Args:
-        model: a model (its path, bytes, or an object of onnx, onnx_ir or torch.onnx), a folder of
-            transformers, which is exported first, or a folder of its graphs.
+        model: a model (its path, bytes, or an object of onnx, onnx_ir or torch.onnx), the folder
+            of one, a folder of transformers, which is exported first, or a folder of its graphs.
         against: a module of torch or an ExportedProgram (or its .pt2 file); another model;
             recorded sets (a folder of test_data_set_N, an .npz file); expected outputs as a dict
             of arrays; a folder of transformers. None: the sets beside the model, or the folder

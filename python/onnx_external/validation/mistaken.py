@@ -1,0 +1,41 @@
+"""What is said of a path that is given as a reference and is none."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from ..checkpoint import open_checkpoint
+from ..errors import Error, InvalidArgumentError
+from ..options import StrPath
+
+__all__ = ["refuse_mistaken"]
+
+
+def refuse_mistaken(against: StrPath, model: StrPath | None, function: str, wanted: str) -> None:
+    """Refuse weights without a module, and a program; of everything else others say more.
+
+    Args:
+        against: the path that was given.
+        model: that of the model; None: it is in no file.
+        function: the one that was called, such as "oe.validate".
+        wanted: what it takes as a reference.
+    """
+    path, shown = os.fspath(against), "model" if model is None else repr(os.fspath(model))
+    call = f"{function}({shown}, module.eval(), x)"
+    if Path(path).suffix == ".py":
+        raise InvalidArgumentError(
+            f"{path}: is a program, which does not run here; wanted: {wanted}. In a program of "
+            f"your own: from {Path(path).stem} import Module; module = Module(); {call}"
+        )
+    try:
+        with open_checkpoint(path) as checkpoint:
+            count = len(checkpoint)
+    except Error:
+        return
+    weights = "" if model is None else f"oe.verify({shown}, {path!r}) compares its weights; or "
+    raise InvalidArgumentError(
+        f"{path}: is a checkpoint of {count} tensor{'' if count == 1 else 's'}, which computes "
+        f"nothing; wanted: {wanted}. {weights}load them in a program: "
+        f"module.load_state_dict(oe.open_checkpoint({path!r}).state_dict()); {call}"
+    )

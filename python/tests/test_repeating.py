@@ -19,6 +19,7 @@ from onnx_external.repeating.kinds import find_stacks  # noqa: E402
 from onnx_external.repeating.proof import Proof, proved  # noqa: E402
 from onnx_external.repeating.recording import Unprovable, recorded  # noqa: E402
 from onnx_external.repeating.shallow import shallow  # noqa: E402
+from onnx_external.repeating.users import more_users  # noqa: E402
 
 DEPTH = 8
 ODD = 5  # the layer that is not like the others
@@ -515,7 +516,31 @@ class SharesWork(Model):
         return self.last(x)
 
 
-KINDS = [Model, Summing, SharesWork]
+class TwoLists(Model):
+    """The names in the second list are far from those in a shallow model."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.more = nn.ModuleList([Layer(index) for index in range(DEPTH)])
+
+    def forward(self, x: torch.Tensor) -> Any:
+        for layer in (*self.layers, *self.more):
+            x = layer(x)
+        return self.last(x)
+
+
+class Ordering(Model):
+    """Layers that change a tensor in place, as those do which sort words by experts."""
+
+    class layer(Layer):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            order = self.inner(x)[:, 0].argsort()
+            back = torch.empty_like(order)
+            back[order] = torch.arange(order.shape[0])
+            return self.inner(x)[order].relu()[back]
+
+
+KINDS = [Model, Summing, SharesWork, TwoLists]
 
 
 def _drop_text_of_torch(node: Any) -> None:
@@ -544,6 +569,39 @@ def test_the_repeated_graph_is_that_of_a_full_trace(kind: type[Model], tmp_path:
     assert {each.name: each for each in one.value_info} == {
         each.name: each for each in other.value_info
     }
+
+
+def test_users_are_counted_of_nodes_whose_module_is_not_known() -> None:
+    model = Ordering().eval()
+    stacks = find_stacks(model, lambda tensor: True)
+    with shallow(model, stacks):
+        exported = torch.export.export(model, (torch.rand(3, 4),), strict=False)
+    plain = more_users(exported, stacks)
+    written = [node for node in exported.graph.nodes if "index_put" in str(node.target)]
+    assert len(written) == 4
+    for node in written:  # transformers.exporters puts another one in its place
+        del node.meta["nn_module_stack"]
+    assert more_users(exported, stacks) == plain
+
+
+def test_layers_with_nodes_whose_module_is_not_known_are_repeated(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain = torch.export.export
+
+    def export(*args: Any, **kwargs: Any) -> Any:
+        exported = plain(*args, **kwargs)
+        for node in exported.graph.nodes:
+            if "index_put" in str(node.target):
+                del node.meta["nn_module_stack"]
+        return exported
+
+    monkeypatch.setattr(torch.export, "export", export)
+    model, x = Ordering().eval(), torch.rand(3, 4)
+    report = oe.torch.export(model, (x,), tmp_path / "model.onnx")
+    assert report.checked and not report.notes
+    graph = onnx.load(tmp_path / "model.onnx").graph
+    assert len([node for node in graph.node if node.op_type == "ScatterND"]) == DEPTH
 
 
 def test_a_graph_that_cannot_be_repeated_is_traced_in_full(tmp_path: Path) -> None:

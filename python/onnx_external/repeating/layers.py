@@ -57,6 +57,7 @@ class Layers:
             Unprovable: the layers of the graph cannot be told apart.
         """
         last: Segment | None = None
+        self._users = self._find_users()
         for node in self.graph:
             segment = _segment(node, self.stacks) or self._around(node)
             if segment is None:
@@ -75,14 +76,27 @@ class Layers:
 
     def _around(self, node: onnx_ir.Node) -> Segment | None:
         """The layer that all around a node is in which says nothing of its own."""
-        if node.metadata_props.get(_SCOPES):
+        if _has_module(node):
             return None
         makers = [value.producer() for value in node.inputs if value is not None]
-        found = {self._places[id(maker)][0] for maker in makers if id(maker) in self._places}
-        users = {user for value in node.outputs for user, _ in value.uses()}
-        found |= {segment for user in users if (segment := _segment(user, self.stacks))}
-        known = users and all(_segment(user, self.stacks) for user in users)
-        return found.pop() if known and len(found) == 1 else None
+        found: set[Segment | None] = {
+            self._places[id(maker)][0] for maker in makers if id(maker) in self._places
+        }
+        found |= (users := self._users[id(node)])
+        return found.pop() if users and len(found) == 1 else None
+
+    def _find_users(self) -> dict[int, set[Segment | None]]:
+        """For each node, by its id, the layers of what takes what it makes; None for no layer.
+
+        They are looked for behind nodes of no module.
+        """
+        found: dict[int, set[Segment | None]] = {}
+        for node in reversed(self.graph):
+            mine = found[id(node)] = set()
+            for user in {user for value in node.outputs for user, _ in value.uses()}:
+                own = _segment(user, self.stacks)
+                mine |= {own} if own or _has_module(user) else found.get(id(user), {None})
+        return found
 
     def place(self, node: onnx_ir.Node | None) -> tuple[Segment, int] | None:
         """Return the layer of a node, and its place in it."""
@@ -227,6 +241,11 @@ def _segment(node: onnx_ir.Node, stacks: Sequence[Stack]) -> Segment | None:
         if found is not None:
             return found
     return None
+
+
+def _has_module(node: onnx_ir.Node) -> bool:
+    """Whether it is known which module has made a node; the last of its scopes is itself."""
+    return len(list(_scopes(node))) > 1
 
 
 def _scopes(node: onnx_ir.Node) -> Iterator[str]:

@@ -219,7 +219,10 @@ class _Stamping:
         if use.kind == "before":
             passed = self._passed(template, place, number, layer, before)
             assert value is not None
-            self.renamed[Segment(template.stack, layer)][value.name or ""] = passed.name or ""
+            name = passed.name or ""
+            if layer - 1 in self.stacks[template.stack].kept:  # which is called anew at the end
+                name = self.called.get(name, name)
+            self.renamed[Segment(template.stack, layer)][value.name or ""] = name
             return passed
         if use.kind == "weight":
             assert value is not None

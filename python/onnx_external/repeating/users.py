@@ -38,9 +38,10 @@ def more_users(exported: Any, stacks: Sequence[Stack]) -> dict[str, int]:
         for stack in stacks
     ]
     found = {}
+    places = _places(exported, stacks)
     for node in exported.graph.nodes:
-        users = Counter(_segment(user, stacks) for user in node.users)
-        own, more = _segment(node, stacks), 0
+        users = Counter(places[user] for user in node.users)
+        own, more = places[node], 0
         for number, templates in enumerate(gone):
             for place, times in templates.items():
                 template = Segment(number, place)
@@ -59,6 +60,28 @@ def _is_passed_on(own: Segment | None, template: Segment, users: Counter[Segment
         return True
     mine = {each for each in users if each is not None and each.stack == own.stack}
     return own.layer + 1 == template.layer and mine <= {own, template}
+
+
+def _places(exported: Any, stacks: Sequence[Stack]) -> dict[Any, Segment | None]:
+    """The layers of a program's nodes; one that no module has made is where all around it are."""
+    found: dict[Any, Segment | None] = {}
+    users: dict[Any, set[Segment | None]] = {}
+    for node in reversed(exported.graph.nodes):
+        users[node] = set()
+        for user in node.users:
+            known = _has_module(user)
+            users[node] |= {_segment(user, stacks)} if known else users[user]
+    for node in exported.graph.nodes:
+        found[node] = _segment(node, stacks)
+        if _has_module(node):
+            continue
+        around = {found[each] for each in node.all_input_nodes} - {None} | users[node]
+        found[node] = around.pop() if users[node] and len(around) == 1 else None
+    return found
+
+
+def _has_module(node: Any) -> bool:
+    return node.op != "call_function" or bool(node.meta.get("nn_module_stack"))
 
 
 def _segment(node: Any, stacks: Sequence[Stack]) -> Segment | None:
@@ -81,8 +104,8 @@ class Mentions:
     def learn(self, exported: Any, known: Collection[str]) -> None:
         """Note where the nodes of a program are, but for those with names that are known."""
         passed: dict[int, None] = {}
-        for node in exported.graph.nodes if exported is not None else ():
-            segment = _segment(node, self.stacks)
+        places = _places(exported, self.stacks) if exported is not None else {}
+        for node, segment in places.items():
             if segment is not None and segment.layer == len(self.stacks[segment.stack].kept) - 1:
                 passed[segment.stack] = None
             if node.name not in known:

@@ -42,6 +42,20 @@ std::string slot_shape(const Slot& slot) {
   return out + "]";
 }
 
+// An input may be the caller's, or a weight that was left out.
+std::string_view what_is_open(SlotKind kind) {
+  switch (kind) {
+    case SlotKind::kGraphInput:
+      return "input";
+    case SlotKind::kInitializer:
+      return "without data";
+    case SlotKind::kUndefinedName:
+    case SlotKind::kIdentityOutput:
+      break;
+  }
+  return "without a value";
+}
+
 // "checkpoint.pt @64: strides [1, 8], neg".
 std::string view_text(const InspectedView& view) {
   std::vector<std::string> traits;
@@ -165,7 +179,7 @@ std::string inspect_text(const Inspection& inspection, Listing listing) {
     out = listing == Listing::kTree ? tree_table(inspection) : inspect_table(inspection);
   }
   for (const Slot& slot : inspection.open_slots) {
-    out += fmt::format("open: {}: {}, {} {}\n", quote(slot.name), slot_kind_name(slot.kind),
+    out += fmt::format("{}: {}: {} {}\n", what_is_open(slot.kind), quote(slot.name),
                        type_name(slot.elem_type), slot_shape(slot));
   }
   out += node_tensors_text(inspection.node_tensors);

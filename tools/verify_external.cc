@@ -1,6 +1,7 @@
 // verify-external: reads a written model back and lists what is wrong with it.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <chrono>
 #include <optional>
 #include <utility>
@@ -8,6 +9,7 @@
 
 #include "base/try.h"
 #include "common/command.h"
+#include "common/graph_arguments.h"
 #include "common/options.h"
 #include "common/progress_bar.h"
 #include "common/sandbox.h"
@@ -139,6 +141,16 @@ SandboxPaths sandbox_paths(const Arguments& arguments) {
   return paths;
 }
 
+// --against takes every path behind it, so that in `--against CHECKPOINT MODEL` it has both.
+void take_model_back(CommandOptions& options) {
+  auto& paths = options.others;
+  const auto model = std::find_if(paths.begin(), paths.end(), is_graph);
+  if (options.first.empty() && model != paths.end()) {
+    options.first = std::move(*model);
+    paths.erase(model);
+  }
+}
+
 int run(int argc, char** argv) {
   Command command("verify-external", help_text());
   Arguments arguments;
@@ -146,8 +158,13 @@ int run(int argc, char** argv) {
   if (auto code = command.parse(argc, argv)) {
     return *code;
   }
+  take_model_back(arguments.options);
   if (arguments.options.first.empty()) {
-    return command.misuse("no MODEL.onnx is given");
+    return command.misuse(
+        arguments.options.others.empty()
+            ? "no MODEL.onnx is given"
+            : "no MODEL.onnx is given, and --against takes all paths behind it: verify-external "
+              "MODEL.onnx --against CHECKPOINT");
   }
   auto models = find_models(arguments.options.first);
   if (!models) {

@@ -33,6 +33,16 @@ std::optional<GraphToSave> with_name(const fs::path& argument) {
   return GraphToSave{name, fs::path(text.substr(equals + 1))};
 }
 
+std::optional<GraphToSave> as_graph(const fs::path& argument) {
+  auto named = with_name(argument);
+  if (!named && is_graph(argument)) {
+    named = GraphToSave{argument.filename().string(), argument};
+  }
+  return named;
+}
+
+}  // namespace
+
 // ONNX models state their IR version first, and no checkpoint begins like that.
 bool is_graph(const fs::path& path) {
   constexpr std::byte kIrVersion{0x08};
@@ -46,16 +56,6 @@ bool is_graph(const fs::path& path) {
   return format && *format == FileFormat::kUnknown && (*file)->size() > 0 &&
          (*file)->read(0, {&first, 1}) && first == kIrVersion;
 }
-
-std::optional<GraphToSave> as_graph(const fs::path& argument) {
-  auto named = with_name(argument);
-  if (!named && is_graph(argument)) {
-    named = GraphToSave{argument.filename().string(), argument};
-  }
-  return named;
-}
-
-}  // namespace
 
 GraphArguments sort_arguments(const fs::path& first, std::span<const fs::path> others) {
   auto graph = as_graph(first);

@@ -1,4 +1,4 @@
-// The positional arguments of save-external: graphs and checkpoints.
+// The paths on a command line: graphs and checkpoints.
 #pragma once
 
 #include <filesystem>
@@ -20,6 +20,9 @@ struct GraphArguments {
 // a graph, all others count as checkpoints, so that the error says what the first one is.
 [[nodiscard]] GraphArguments sort_arguments(const std::filesystem::path& first,
                                             std::span<const std::filesystem::path> others);
+
+// Whether the content of a file is that of an ONNX model, as far as its first byte tells.
+[[nodiscard]] bool is_graph(const std::filesystem::path& path);
 
 // Returns the error in the names of several graphs, or "".
 [[nodiscard]] std::string wrong_graph_names(std::span<const GraphToSave> graphs);

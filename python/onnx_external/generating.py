@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import operator
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, overload
 
 import numpy as np
 
@@ -23,32 +25,62 @@ _MOST_WORDS = 64
 """New words if nobody says how many."""
 
 
+@overload
 def generate(
     folder: StrPath,
-    prompt: str | Sequence[str],
+    prompt: str | list[str] | tuple[str, ...],
+    max_new_tokens: int = ...,
+    *,
+    providers: str | Sequence[Any] | None = ...,
+) -> list[str]: ...
+
+
+@overload
+def generate(
+    folder: StrPath,
+    prompt: Sequence[int] | Sequence[Sequence[int]],
+    max_new_tokens: int = ...,
+    *,
+    providers: str | Sequence[Any] | None = ...,
+) -> list[list[int]]: ...
+
+
+def generate(
+    folder: StrPath,
+    prompt: Any,
     max_new_tokens: int = _MOST_WORDS,
     *,
     providers: str | Sequence[Any] | None = None,
-) -> list[str]:
+) -> Any:
     """Continue texts with the likeliest tokens, by a decoder that oe.transformers.export() wrote.
 
     Args:
         folder: the graphs, with tokenizer.json beside them.
-        prompt: a text, or several that are continued together.
+        prompt: a text, or several that are continued together; or the ids of its tokens
+            (`[1, 2, 3]`, or a list of such), which need no tokenizer.
         max_new_tokens: at most; a text ends earlier with the token that ends it.
         providers: of ONNX Runtime, such as "cuda"; by default the CPU's.
 
     Returns:
-        What follows each prompt.
+        What follows each prompt: a list of texts, or of lists of ids if the prompts are ids.
 
     Raises:
         NotFoundError: there is no graph of a decoder, or no tokenizer.json.
         RunError: onnxruntime or tokenizers is not installed, or the graph does not run.
     """
-    texts = [prompt] if isinstance(prompt, str) else list(prompt)
+    path = Path(folder)
+    if path.is_file():
+        raise InvalidArgumentError(
+            f"{path}: is a file; give the folder of the graphs: "
+            f"oe.generate({os.fspath(path.parent)!r}, ...)"
+        )
+    given = prompt.tolist() if hasattr(prompt, "tolist") else prompt
+    texts: list[Any] = list(given) if isinstance(given, (list, tuple)) else [given]
     if not texts or max_new_tokens < 1:
         raise InvalidArgumentError("generate: give a prompt, and max_new_tokens of at least 1")
-    path = Path(folder)
+    if not all(isinstance(text, str) for text in texts):
+        several = [texts] if all(isinstance(each, int) for each in texts) else texts
+        return Decoder(path, providers).generate(list(map(_ids, several)), max_new_tokens)
     tokenizer = _tokenizer(path)
     decoder = Decoder(path, providers)
     rows = [tokenizer.encode(text).ids for text in texts]
@@ -57,6 +89,21 @@ def generate(
             raise InvalidArgumentError(f"generate: the tokenizer makes no token of {text!r}")
     found = decoder.generate(rows, max_new_tokens)
     return [str(tokenizer.decode(row, skip_special_tokens=True)) for row in found]
+
+
+def _ids(row: Any) -> list[int]:
+    try:
+        found = [operator.index(each) for each in row]
+    except TypeError as error:
+        raise TypeError(
+            "generate: expected a text, the ids of its tokens ([1, 2, 3]), or a list of such, not "
+            f"{row!r}"
+        ) from error
+    if not found or min(found) < 0:
+        raise InvalidArgumentError(
+            f"generate: {found}: expected ids of tokens, which are 0 or more"
+        )
+    return found
 
 
 def _tokenizer(folder: Path) -> Any:
@@ -68,7 +115,8 @@ def _tokenizer(folder: Path) -> Any:
     if not path.is_file():
         raise NotFoundError(
             f"{path}: not found; generate needs the tokenizer beside the graphs: AutoTokenizer."
-            "from_pretrained(MODEL).save_pretrained(FOLDER) of transformers writes it"
+            "from_pretrained(MODEL).save_pretrained(FOLDER) of transformers writes it; ids of "
+            f"tokens need none: oe.generate({os.fspath(folder)!r}, [1, 2, 3])"
         )
     try:
         made = Tokenizer.from_file(str(path))

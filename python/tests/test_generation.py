@@ -8,6 +8,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+import commands
+import numpy as np
 import pytest
 
 import onnx_external as oe
@@ -109,6 +111,34 @@ def test_what_cannot_generate_says_what_is_missing(exported: Exported, tmp_path:
         oe.generate(exported.out, [])
     with pytest.raises(oe.InvalidArgumentError, match="makes no token of ''"):
         oe.generate(exported.out, "")
+
+
+def test_ids_of_tokens_need_no_tokenizer(exported: Exported, tmp_path: Path) -> None:
+    for file in exported.out.iterdir():
+        if file.name != "tokenizer.json":
+            (tmp_path / file.name).hardlink_to(file)
+    rows = [[5, 6, 7], [8, 9, 10]]
+    wanted = [row[:4] for row in cases.wanted(exported.model, rows)]
+    wanted = [row[: row.index(cases.EOS)] if cases.EOS in row else row for row in wanted]
+    assert oe.generate(tmp_path, rows, 4) == oe.generate(tmp_path, np.array(rows), 4) == wanted
+    assert oe.generate(tmp_path, rows[0], 4) == wanted[:1]
+    given = ["--tokens", "5,6,7", "--tokens", "8,9,10", "-n", "4"]
+    done = commands.run("generate", tmp_path, *given)
+    both = [",".join(map(str, row + more)) for row, more in zip(rows, wanted, strict=True)]
+    assert done.stdout.splitlines() == both
+    done = commands.run("generate", tmp_path, *given, "--json")
+    assert [each["tokens"] for each in json.loads(done.stdout)] == wanted
+    done = commands.run("generate", tmp_path, "--prompt", "the cat")
+    assert f"need none: onnx-external generate {tmp_path} --tokens 1,2,3" in done.stderr
+    done = commands.run("generate", tmp_path / "model.onnx", *given)
+    assert f"the folder of the graphs: onnx-external generate {tmp_path} ..." in done.stderr
+    assert commands.run("generate", tmp_path, "--tokens", "1,,2").returncode == 2
+    for wrong in ([[]], [-1]):
+        with pytest.raises(oe.InvalidArgumentError, match="which are 0 or more"):
+            oe.generate(tmp_path, wrong)
+    for neither in (None, [1.5], [[1], "a"]):
+        with pytest.raises(TypeError, match="expected a text, the ids"):
+            oe.generate(tmp_path, neither)
 
 
 def test_a_decoder_that_treats_a_prompt_otherwise_is_two_graphs(

@@ -161,8 +161,8 @@ class Parser(argparse.ArgumentParser):
 
 
 _CALL = re.compile(
-    r"\boe\.(?P<name>verify|validate|diagnose)\((?P<model>'[^']*'|\.{3})"
-    r"(?:, (?P<against>'[^']*'))?(?P<more>, \.{3})?\)"
+    r"\boe\.(?P<name>verify|validate|diagnose|generate)\((?P<model>'[^']*'|\.{3})"
+    r"(?:, (?P<against>'[^']*')|, \[(?P<tokens>[0-9, ]*)\])?(?P<more>, \.{3})?\)"
 )
 """A call of Python that a command makes as well: oe.verify('model.onnx', 'checkpoint.pt')."""
 
@@ -171,6 +171,7 @@ def _typed(match: re.Match[str]) -> str:
     """The command that is the same as a call."""
     words = ["onnx-external", match["name"], match["model"]]
     words += ["--against", match["against"]] if match["against"] else []
+    words += ["--tokens", match["tokens"].replace(" ", "")] if match["tokens"] else []
     words = [shlex.quote(each[1:-1]) if each[0] in QUOTES else each for each in words]
     return " ".join([*words, *(["..."] if match["more"] else [])])
 

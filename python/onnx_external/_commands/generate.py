@@ -24,14 +24,21 @@ def parser() -> Parser:
         _WORDS,
     )
     add = parser.add_argument
-    add("folder", metavar="FOLDER", help="the graphs, with tokenizer.json beside them")
-    add(
+    add("folder", metavar="FOLDER", help="the graphs, with tokenizer.json beside them for texts")
+    given = parser.add_mutually_exclusive_group(required=True)
+    given.add_argument(
         "-p",
         "--prompt",
         metavar="TEXT",
         action="append",
-        required=True,
         help="the text to continue; several are continued together",
+    )
+    given.add_argument(
+        "--tokens",
+        metavar="ID,ID,...",
+        type=_tokens,
+        action="append",
+        help="the ids of its tokens instead; ids are printed, and no tokenizer is needed",
     )
     add(
         "-n",
@@ -46,17 +53,26 @@ def parser() -> Parser:
     return parser
 
 
+def _tokens(text: str) -> list[int]:
+    try:
+        return [int(each) for each in text.split(",")]
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text}: expected ids, such as 1,2,3") from None
+
+
 def _work(given: argparse.Namespace) -> int:
     from ..generating import generate
 
-    found = generate(given.folder, given.prompt, given.max_new_tokens, providers=given.provider)
-    pairs = list(zip(given.prompt, found, strict=True))
+    prompts = given.prompt or given.tokens
+    found = generate(given.folder, prompts, given.max_new_tokens, providers=given.provider)
+    pairs = list(zip(prompts, found, strict=True))
     if given.json:
-        documents = [{"prompt": prompt, "text": text} for prompt, text in pairs]
+        what = "text" if given.prompt else "tokens"
+        documents = [{"prompt": prompt, what: more} for prompt, more in pairs]
         print(json.dumps(documents, indent=2, ensure_ascii=False))
     else:
-        for prompt, text in pairs:
-            print(prompt + text)
+        for prompt, more in pairs:
+            print(prompt + more if given.prompt else ",".join(map(str, prompt + more)))
     return 0
 
 

@@ -286,7 +286,7 @@ def test_a_wrong_row_has_a_mark_and_the_last_line_names_the_output(tmp_path: Pat
         onnx.save(model_of(nodes, forms, ["y", "z"], f=np.float32(factor)), tmp_path / name)
     done = command(tmp_path / "one", "-a", tmp_path / "other")
     lines = done.stdout.splitlines()
-    assert done.returncode == 1 and lines[-1] == "1 of 2 outputs do not agree: y"
+    assert done.returncode == 1 and lines[-1] == "1 of 2 outputs does not agree: y"
     marked = [line for line in lines if line.startswith("! ")]
     assert len(marked) == 1 and " y " in marked[0] and "beyond" in marked[0]
 

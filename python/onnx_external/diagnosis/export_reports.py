@@ -179,12 +179,7 @@ def _difference(module: ModuleDiagnosis) -> str:
         each for compared in module.sets for each in compared if not each.ok and not each.is_empty
     ]
     worst = max(every, key=lambda each: (bool(each.problem), each.share), default=None)
-    if worst is None:
-        return "its outputs do not agree"
-    if worst.problem:
-        return f"{worst.output}: {worst.problem}"
-    told = f"{worst.beyond} of {worst.elements} elements of {worst.output} do not agree"
-    return f"{told}, by {worst.max_abs:.3g} at most" if worst.max_abs else told
+    return "its outputs do not agree" if worst is None else worst.difference
 
 
 def _row(module: ExportedModule, holds: bool) -> list[str]:

@@ -182,11 +182,7 @@ class Diagnosis(Paged):
         worst = first.worst
         how = first.reason and f"{first.step}: {first.reason}"
         if not how and worst is not None:
-            how = worst.problem or (
-                f"{worst.beyond} of {worst.elements} elements of {worst.output} do not agree"
-            )
-            if worst.max_abs:
-                how += f", by {worst.max_abs:.3g} at most"
+            how = worst.difference
         return f"The first module that goes wrong is {title_of(first)}: {how}."
 
     @property

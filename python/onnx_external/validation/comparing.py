@@ -68,6 +68,16 @@ class Comparison:
         return self.problem is None and self.beyond == 0 and not self.is_empty
 
     @property
+    def difference(self) -> str:
+        """How many elements do not agree and by how much, or why they were not compared."""
+        if self.problem:
+            return f"{self.output}: {self.problem}"
+        verb = "does" if self.beyond == 1 else "do"
+        most = f", by {self.max_abs:.3g} at most" if self.max_abs else ""
+        told = f"{self.beyond} of {self.elements} elements of {self.output} {verb} not agree"
+        return told + most
+
+    @property
     def share(self) -> float:
         """The share of the elements that do not agree."""
         return self.beyond / self.elements if self.elements else 0.0

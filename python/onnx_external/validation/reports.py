@@ -141,7 +141,8 @@ class Validation(Paged):
             more += (
                 f", although random numbers are drawn by {_named(draws)}: another run may differ"
             )
-        return f"all {len(self.outputs) - empty} outputs agree{more}"
+        count = len(self.outputs) - empty
+        return f"{'the output agrees' if count == 1 else f'all {count} outputs agree'}{more}"
 
     def __str__(self) -> str:
         """Return `sentence`; `repr()` has all of it."""
@@ -186,7 +187,9 @@ def _told(graph: GraphValidation, several: bool) -> list[str]:
         )
     if graph.wrong:
         names = _named([each.output for each in graph.wrong])
-        told = f"{len(graph.wrong)} of {len(graph.outputs)} outputs{of} do not agree: {names}"
+        several = len(graph.outputs) > 1
+        which = f"{len(graph.wrong)} of {len(graph.outputs)} outputs" if several else "the output"
+        told = f"{which}{of} {'do' if len(graph.wrong) > 1 else 'does'} not agree: {names}"
         if graph.draws:
             told += f". The cause may be what draws random numbers: {_named(graph.draws)}"
         found.append(told)

@@ -1,8 +1,10 @@
 #include "evidence/byte_stream.h"
 
 #include <algorithm>
+#include <cstring>
 #include <numeric>
 #include <utility>
+#include <vector>
 
 #include "base/byte_comparer.h"
 #include "base/io_buffer.h"
@@ -87,6 +89,23 @@ Result<bool> equal_streams(const ByteStream& a, const ByteStream& b) {
     return fail(*std::move(compared.unreadable));
   }
   return !compared.difference;
+}
+
+Result<bool> is_uniform(const ByteStream& stream, std::uint64_t element_bytes) {
+  const auto bytes = static_cast<std::size_t>(element_bytes);
+  bool uniform = true;
+  std::vector<std::byte> first;
+  TRY(for_each_chunk(stream, [&](std::span<const std::byte> chunk) {
+    if (first.empty()) {
+      first.assign(chunk.begin(),
+                   chunk.begin() + static_cast<std::ptrdiff_t>(std::min(bytes, chunk.size())));
+    }
+    uniform = std::memcmp(chunk.data(), first.data(), first.size()) == 0 &&
+              std::equal(chunk.begin() + static_cast<std::ptrdiff_t>(first.size()), chunk.end(),
+                         chunk.begin());
+    return uniform;
+  }));
+  return uniform;
 }
 
 }  // namespace onnx_external

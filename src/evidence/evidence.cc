@@ -110,24 +110,6 @@ class Evidence {
   }
 
  private:
-  // Whether all elements are equal. Reads up to the first one that differs.
-  static Result<bool> is_uniform(const ByteStream& stream, std::uint64_t element_bytes) {
-    const auto bytes = static_cast<std::size_t>(element_bytes);
-    bool uniform = true;
-    std::vector<std::byte> first;
-    TRY(for_each_chunk(stream, [&](std::span<const std::byte> chunk) {
-      if (first.empty()) {
-        first.assign(chunk.begin(),
-                     chunk.begin() + static_cast<std::ptrdiff_t>(std::min(bytes, chunk.size())));
-      }
-      uniform = std::memcmp(chunk.data(), first.data(), first.size()) == 0 &&
-                std::equal(chunk.begin() + static_cast<std::ptrdiff_t>(first.size()), chunk.end(),
-                           chunk.begin());
-      return uniform;
-    }));
-    return uniform;
-  }
-
   template <typename Known, typename Find>
   static Result<typename Known::mapped_type> remembered(Known& known,
                                                         const typename Known::key_type& asked,

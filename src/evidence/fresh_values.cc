@@ -71,6 +71,10 @@ Result<bool> FreshValues::unchanged(std::uint32_t key) {
   return *unchanged_[key];
 }
 
+Result<bool> FreshValues::was_uniform(std::uint32_t key) const {
+  return is_uniform(key_stream(old_, key), byte_size(old_.tensors()[key].dtype));
+}
+
 Result<bool> FreshValues::all_equal(std::span<const std::uint32_t> keys) {
   for (const std::uint32_t key : keys) {
     if (lacks(key)) {

@@ -33,6 +33,9 @@ class FreshValues {
   // Whether the new checkpoint has the tensor with the same type, shape and bytes.
   [[nodiscard]] Result<bool> unchanged(std::uint32_t key);
 
+  // Whether all elements of the tensor are equal in the old checkpoint.
+  [[nodiscard]] Result<bool> was_uniform(std::uint32_t key) const;
+
   // Whether the new checkpoint has all these tensors, and they have the same type and bytes as each
   // other.
   [[nodiscard]] Result<bool> all_equal(std::span<const std::uint32_t> keys);

@@ -189,9 +189,17 @@ class SlotSorter {
                                                                        : own);
   }
 
+  // True for a bound of a Clip that onnxscript's optimizer fused from Min and Max nodes. It calls
+  // the bounds INPUT_min and INPUT_max, and does not state where they come from: they may be
+  // parameters.
+  static bool is_fused_bound(const Slot& slot) {
+    return slot.consumer_op == "Clip" &&
+           (slot.name.ends_with("_min") || slot.name.ends_with("_max"));
+  }
+
   // True if a single number depends on no key. Requires: it has one element.
   [[nodiscard]] bool is_constant(const Slot& slot) const {
-    return slot.folded_from.empty() && !slot.batch_norm_fused &&
+    return slot.folded_from.empty() && !slot.batch_norm_fused && !is_fused_bound(slot) &&
            (states_origins_ || (!has_number_ && !may_be_submodule_ && leftovers_.unused.empty()));
   }
 

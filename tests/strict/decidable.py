@@ -1,5 +1,6 @@
 """Whether names and bytes can decide what fills a graph: then nothing but success is right."""
 
+import math
 from dataclasses import dataclass, field
 
 import torch
@@ -110,7 +111,8 @@ def _is_learnable(result: Graph, whole: GraphFacts, state: dict, matter: set, pa
             if value.is_floating_point():
                 by_bytes.setdefault((tuple(form.shape), raw(form)), set()).add(partners.get(key, [key])[0])
     sizes = {value.numel() for value in state.values() if value.is_floating_point()}
-    if any(size in sizes and size > 1 for _, _, size in whole.loose):
+    loose = [math.prod(shape) for _, _, shape in whole.loose]
+    if any(size in sizes and size > 1 for size in loose):
         return False
     found = set()
     for name, tensor in whole.tensors.items():
@@ -135,14 +137,17 @@ def _study_loose_data(result: Graph, whole: GraphFacts, other, state: dict) -> N
     loose = []
     for name, tensor in whole.tensors.items():
         if refined(name) not in keys and tensor.data_type in FLOATS and name not in result.transposed:
-            loose.append((name, whole.data[name], count(tensor), name in whole.marked))
-    loose += [(name, data, size, False) for name, data, size in whole.loose]
+            loose.append((name, whole.data[name], tuple(tensor.dims), name in whole.marked))
+    loose += [(name, data, shape, False) for name, data, shape in whole.loose]
     if not loose:
         return
     trained = GraphFacts(other())
-    known = set(trained.data.values()) | {data for _, data, _ in trained.loose}
-    for name, data, size, marked in loose:
-        if data not in known:
+    # A weight of ones and a constant of ones differ in their shapes at most.
+    known = {(tuple(tensor.dims), trained.data[name]) for name, tensor in trained.tensors.items()}
+    known |= {(shape, data) for _, data, shape in trained.loose}
+    for name, data, shape, marked in loose:
+        size = math.prod(shape)
+        if (shape, data) not in known:
             result.undecidable.append(f"{name} depends on the weights")
             result.dependent.add(name)
         elif not marked and (size > 1 or name in whole.tensors):

@@ -157,7 +157,7 @@ class GraphFacts:
     """Names and data of a graph.
 
     names: of inputs, initializers, undefined uses and outputs of Identity nodes; data: name -> bytes of
-    initializers; loose: (name, bytes, count) of float tensors in nodes' attributes; scopes: what the nodes
+    initializers; loose: (name, bytes, shape) of float tensors in nodes' attributes; scopes: what the nodes
     that use a name say of the modules that they come from; uses: how many use it; shaped: whose shape is
     stated; folded_from: what the newer exporter says that a value was computed from.
     """
@@ -188,7 +188,7 @@ class GraphFacts:
                 self.identities.update(node.output)
             for attribute in node.attribute:
                 if attribute.HasField("t") and attribute.t.data_type in FLOATS:
-                    self.loose.append((node.output[0], tensor_bytes(attribute.t), count(attribute.t)))
+                    self.loose.append((node.output[0], tensor_bytes(attribute.t), tuple(attribute.t.dims)))
                 if attribute.HasField("g"):
                     self._walk(attribute.g, used, defined)
 

@@ -455,6 +455,15 @@ TEST_F(Learn, AKeyThatTheExportedGraphDoesNotUseIsLeftOut) {
   EXPECT_THAT(learn(graph, old, fresh)->settled, ElementsAre("seg"));
 }
 
+TEST_F(Learn, AKeyOfOneRepeatedNumberMayHaveBeenRemovedAtExport) {
+  onnx::ModelProto graph = with_computed("['arange', 'val_3']");
+  mark_parameter(graph, "w");
+  const std::vector<TestTensor> old = {tensor("w", {3, 4}, kW), tensor("scale", {3}, {1, 1, 1})};
+  const std::vector<TestTensor> fresh = {tensor("w", {3, 4}, kV), tensor("scale", {3}, {1, 2, 3})};
+  EXPECT_THAT(learn(graph, old, fresh)->settled, IsEmpty());
+  EXPECT_THAT(learn(graph, old, old)->settled, ElementsAre("scale"));
+}
+
 TEST_F(Learn, AKeyThatTheNewCheckpointLacksIsTheOneThatTheOldTiesToIt) {
   TestTensor tied{.name = "head.weight", .shape = {3, 4}, .shares = "wte"};
   const std::vector<TestTensor> old = {tensor("wte", {3, 4}, kW), tied};

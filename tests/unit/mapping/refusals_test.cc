@@ -202,6 +202,20 @@ TEST(MappingRefusals, OneNumberIsNoConstantWhereTheKeysAreOfAPart) {
   EXPECT_THAT(c.map()->initializers_kept, ElementsAre("onnx::Clip_9"));
 }
 
+// onnxscript's optimizer fuses Min and Max into a Clip. Its bounds have no mark of where they come
+// from, and may be parameters that the checkpoint lacks.
+TEST(MappingRefusals, ABoundOfAFusedClipIsNoConstant) {
+  MappingCase c;
+  c.slot("fc.weight", SlotKind::kInitializer, SymbolicShape{2, 2}).origin = SlotOrigin::kParameter;
+  c.slot("val_3", SlotKind::kInitializer, SymbolicShape{}).consumer_op = "Clip";
+  c.key("fc.weight");
+  EXPECT_THAT(c.map()->initializers_kept, ElementsAre("val_3"));
+  c.slot("linear_max", SlotKind::kInitializer, SymbolicShape{}).consumer_op = "Clip";
+  EXPECT_THAT(c.map(), FailsWith(ErrorCode::kNotFound, "would stay old: 'linear_max'"));
+  c.options.keep = {"linear_max"};
+  EXPECT_THAT(c.map()->initializers_kept, ElementsAre("val_3", "linear_max"));
+}
+
 TEST(MappingRefusals, FoldedWeightsDoNotPassForTheCallersInputs) {
   MappingCase c;
   c.input("x", {1, 3});

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,11 +16,14 @@ from torch import nn  # noqa: E402
 
 import onnx_external as oe  # noqa: E402
 import onnx_external.torch  # noqa: E402
-from onnx_external.repeating.kinds import find_stacks  # noqa: E402
-from onnx_external.repeating.proof import Proof, proved  # noqa: E402
-from onnx_external.repeating.recording import Unprovable, recorded  # noqa: E402
+from onnx_external.repeating.kinds import Stack, find_stacks  # noqa: E402
+from onnx_external.repeating.naming import Names  # noqa: E402
+from onnx_external.repeating.proof import Proof, Slot, proved  # noqa: E402
+from onnx_external.repeating.recording import Segment, Unprovable, recorded  # noqa: E402
 from onnx_external.repeating.shallow import shallow  # noqa: E402
-from onnx_external.repeating.users import more_users  # noqa: E402
+from onnx_external.repeating.signature import told_signature  # noqa: E402
+from onnx_external.repeating.users import more_users, places_of  # noqa: E402
+from onnx_external.torch.guards import Input, Sizes  # noqa: E402
 
 DEPTH = 8
 ODD = 5  # the layer that is not like the others
@@ -399,6 +403,24 @@ def at_most(size: int, limit: float = 6.5) -> bool:
     return limit >= size and MOST >= size
 
 
+class RootTestedOnce(Model):
+    """All layers ask for the size; one tests a plain number that is made of it."""
+
+    class layer(Layer):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            half = x.shape[0] / 2
+            return super().forward(x) * (2 if self.index == ODD and math.sqrt(half) > 9.5 else 1)
+
+
+class MadePlainOnce(Model):
+    """All layers ask for the size; one makes a plain number of it."""
+
+    class layer(Layer):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            rows = x.shape[0]
+            return super().forward(x) * (2 if self.index == ODD and int(rows) > 6 else 1)
+
+
 class AskedByAnother(Model):
     """The test is in a function in the file of the model."""
 
@@ -458,7 +480,7 @@ class CallsPartOfAnother(Model):
 DECEIVERS = [
     TimesTwoOnce, ByOwnIndex, ByNumber, ByHiddenAttribute, ByCounter, SkipsLayers, TwoBack,
     SharesCache, Sliced, Reversed, Shuffled, ShuffledBefore, RunsOneTwice, Tied, ExitsEarly,
-    ReturnsOne, SizeTestedOnce, HalfTestedOnce, FloatTestedOnce,
+    ReturnsOne, SizeTestedOnce, HalfTestedOnce, FloatTestedOnce, RootTestedOnce, MadePlainOnce,
     AttributeTestedOnce, AskedByAnother, Hooked, OtherForward, UsesDropout,
     CallsPartOfAnother,
 ]  # fmt: skip
@@ -485,6 +507,23 @@ def test_layers_with_other_tables_are_of_other_kinds() -> None:
 
 
 # --- graphs --------------------------------------------------------------------------------------
+
+
+class DropsMore(Model):
+    """Each layer drops more than the one before, in a training."""
+
+    class layer(Layer):
+        def __init__(self, index: int) -> None:
+            super().__init__(index)
+            self.drop = index / DEPTH
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            x = super().forward(x)
+            return x if self.drop == 0.0 or not self.training else x * 0
+
+
+def test_layers_that_would_drop_more_in_a_training_can_be_repeated() -> None:
+    assert proof_of(DropsMore()).outputs
 
 
 class Summing(Model):
@@ -529,6 +568,20 @@ class TwoLists(Model):
         return self.last(x)
 
 
+class LastTakesLess(Model):
+    """What the last layer makes is not all needed, so it takes less of the one before."""
+
+    class layer(Layer):
+        def forward(self, x: torch.Tensor, y: torch.Tensor) -> Any:  # type: ignore[override]
+            return self.inner(x) * x, self.inner(y) + x
+
+    def forward(self, x: torch.Tensor) -> Any:
+        y = x
+        for layer in self.layers:
+            x, y = layer(x, y)
+        return self.last(y)
+
+
 class Ordering(Model):
     """Layers that change a tensor in place, as those do which sort words by experts."""
 
@@ -540,7 +593,7 @@ class Ordering(Model):
             return self.inner(x)[order].relu()[back]
 
 
-KINDS = [Model, Summing, SharesWork, TwoLists]
+KINDS = [Model, Summing, SharesWork, TwoLists, LastTakesLess]
 
 
 def _drop_text_of_torch(node: Any) -> None:
@@ -576,12 +629,12 @@ def test_users_are_counted_of_nodes_whose_module_is_not_known() -> None:
     stacks = find_stacks(model, lambda tensor: True)
     with shallow(model, stacks):
         exported = torch.export.export(model, (torch.rand(3, 4),), strict=False)
-    plain = more_users(exported, stacks)
+    plain = more_users(places_of(exported, stacks), stacks)
     written = [node for node in exported.graph.nodes if "index_put" in str(node.target)]
     assert len(written) == 4
     for node in written:  # transformers.exporters puts another one in its place
         del node.meta["nn_module_stack"]
-    assert more_users(exported, stacks) == plain
+    assert more_users(places_of(exported, stacks), stacks) == plain
 
 
 def test_layers_with_nodes_whose_module_is_not_known_are_repeated(
@@ -619,3 +672,69 @@ def test_a_repeated_graph_is_the_same_bytes_each_time(tmp_path: Path) -> None:
         oe.torch.export(model, (x,), tmp_path / name / "model.onnx", check=False)
     one, other = (tmp_path / name / "model.onnx" for name in ("one", "other"))
     assert one.read_bytes() == other.read_bytes()
+
+
+SIGNATURE = """
+# inputs
+p_layers_0_weight: PARAMETER target='layers.0.weight'
+p_layers_1_weight: PARAMETER target='layers.1.weight'
+words: USER_INPUT
+mask: USER_INPUT
+cache_0: USER_INPUT
+cache_1: USER_INPUT
+
+# outputs
+copy: USER_INPUT_MUTATION target='cache_0'
+copy_1: USER_INPUT_MUTATION target='cache_1'
+linear: USER_OUTPUT
+copy: USER_OUTPUT
+copy_1: USER_OUTPUT
+"""
+
+
+def caches_of(count: int) -> dict[int, Slot]:
+    """The first input or output is of no layer, and then there is one for each of `count` layers.
+
+    The second layer stands for those behind it.
+    """
+    layers = {1 + layer: Slot(1 + min(layer, 1), Segment(0, layer)) for layer in range(count)}
+    return {0: Slot(0, Segment(-1, 0)), **layers}
+
+
+def test_inputs_that_are_no_tensors_are_told_apart_from_those_of_layers() -> None:
+    kinds = (0,) * 3
+    stack = Stack("layers", kinds, frozenset())
+    given = [True, False, True, True]
+    proof = Proof(caches_of(3), caches_of(3), [*given, True], given)
+    deep, few = ["words", "in.0", "in.1", "in.2"], ["words", "in.0", "in.1"]
+    names = Names([stack], proof, deep, ["y", "out.0", "out.1", "out.2"], few, ["y", "o.0", "o.1"])
+
+    class Known:
+        afterwards = staticmethod(lambda name, stacks: name)
+        of_layer = staticmethod(lambda name, segment, layer: f"copy_{layer}" if layer else "copy")
+
+    found = told_signature(SIGNATURE, names, Known()).split("\n")  # type: ignore[arg-type]
+    inputs = [line.partition(":")[0] for line in found if line.endswith("USER_INPUT")]
+    assert inputs == ["words", "mask", "cache_0", "cache_1", "cache_2"]
+    changed = [line for line in found if "MUTATION" in line]
+    assert changed[-1] == "copy_2: USER_INPUT_MUTATION target='cache_2'" and len(changed) == 3
+
+
+def test_sizes_of_inputs_are_told_apart_from_inputs_that_are_no_tensors() -> None:
+    repeated = pytest.importorskip("onnx_external.transformers.repeated")
+    given = [True, False, True, True]
+    proof = Proof(caches_of(3), {}, [True, True, False, True, True], given)
+    deep, few = ["words", "in.0", "in.1", "in.2"], ["words", "in.0", "in.1"]
+    names = Names([Stack("layers", (0,) * 3, frozenset())], proof, deep, [], few, [])
+    sizes = [
+        Input("words", (2, 1)),
+        Input("mask", None),
+        Input("cache_0", (4,)),
+        Input("cache_1", (5,)),
+    ]
+    found = repeated._deep_sizes(Sizes(sizes), names).inputs
+    assert [(each.name, each.dims) for each in found] == [
+        ("words", (2, 1)), ("cache_0", (4,)), ("mask", None), ("cache_1", (5,)), ("cache_2", (5,)),
+    ]  # fmt: skip
+    with pytest.raises(Unprovable):
+        repeated._deep_sizes(Sizes(sizes[:1]), names)

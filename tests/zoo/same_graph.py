@@ -9,14 +9,16 @@ import onnx
 
 INNER = re.compile(r"(_\d+)?$")  # torch numbers what it makes
 ASKED = re.compile(r"(sym_size\.int\]\()args = \(%\w+, \d+\)")
+LIFTED = re.compile(r"(\.lifted_tensor)_\d+$")  # a constant of the code
+SIGNATURE = "pkg.torch.export.ExportedProgram.graph_signature"
 TOKEN = re.compile(r"[A-Za-z_][\w.]*")
 
 
 def differences(one: Path, other: Path) -> list:
-    """Lines that say what differs: in inputs, outputs, initializers, nodes, forms or metadata."""
+    """Lines that say what differs: in inputs, outputs, initializers, nodes, forms, metadata or the signature."""
     mine, its = Graph(one), Graph(other)
     found = []
-    for what in ("inputs", "outputs", "weights", "constants", "nodes", "metadata"):
+    for what in ("inputs", "outputs", "weights", "constants", "nodes", "metadata", "signature"):
         a, b = getattr(mine, what), getattr(its, what)
         if a != b:
             only = [x for x in a if x not in b][:2], [x for x in b if x not in a][:2]
@@ -47,6 +49,9 @@ class Graph:
             for name, texts in told
             for key, text in texts.items()
         )
+
+        signature = {each.key: each.value for each in graph.metadata_props}.get(SIGNATURE, "")
+        self.signature = [self._text(line, {}) for line in signature.split("\n")]
 
     _fx_names: dict = {}
 
@@ -108,5 +113,5 @@ class Graph:
         if token in names and "." not in token:
             return names[token]
         if "." in token:
-            return token
+            return LIFTED.sub(r"\1", token)
         return INNER.sub("_", re.sub(r"(_layer_\d+)_*$", "", token), count=1)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -34,6 +35,8 @@ class Numbers:
 
     stacks: Sequence[Stack]
     layers: Layers
+    places: Mapping[Any, Segment | None] = field(default_factory=dict)
+    """The layers of the nodes of torch's program, whose names count where the graph has none."""
     _steps: dict[tuple[int, int], dict[str, float]] = field(default_factory=dict)
     """Of a stack and a kind of its layers: how many of each name one of them makes."""
     _last: dict[int, dict[str, int]] = field(default_factory=dict)
@@ -58,7 +61,9 @@ class Numbers:
             )
             between = [stack.kinds[kept] for kept in stack.kept[before:template]]
             rows.append([float(between.count(each)) for each in kinds])
-            found.append(self._differences(Segment(number, before), Segment(number, template)))
+            one, other = Segment(number, before), Segment(number, template)
+            told = self._differences(self._told(one), self._told(other))
+            found.append(told | self._differences(self._names(one), self._names(other)))
             for name in self._names(Segment(number, template)):
                 base, count = _apart(name)
                 last[base] = max(last.get(base, 0), count)
@@ -79,10 +84,14 @@ class Numbers:
         made = [value.name or "" for node in nodes for value in node.outputs]
         return made + [node.name or "" for node in nodes]
 
-    def _differences(self, one: Segment, other: Segment) -> dict[str, int]:
-        """For each name how many lie between two layers that are alike."""
+    def _told(self, segment: Segment) -> list[str]:
+        return [node.name for node, place in self.places.items() if place == segment]
+
+    @staticmethod
+    def _differences(one: Sequence[str], other: Sequence[str]) -> dict[str, int]:
+        """For each name how many lie between those of two layers that are alike."""
         found: dict[str, set[int]] = {}
-        for before, after in zip(self._names(one), self._names(other), strict=False):
+        for before, after in zip(one, other, strict=False):
             (base, first), (same, second) = _apart(before), _apart(after)
             if base == same:
                 found.setdefault(base, set()).add(second - first)

@@ -33,6 +33,10 @@ class Proof:
 
     inputs: dict[int, Slot] = field(default_factory=dict)
     outputs: dict[int, Slot] = field(default_factory=dict)
+    given: list[bool] = field(default_factory=list)
+    """Of each input of the deep model whether it is a tensor, which alone are counted above."""
+    shallow_given: list[bool] = field(default_factory=list)
+    """Likewise of the shallow one's."""
 
     def match_unused(
         self, stacks: Sequence[Stack], deep: Sequence[str], shallow: Sequence[str]
@@ -83,7 +87,7 @@ class _Comparing:
             each: place for place, each in enumerate(deep.segments) if each.stack >= 0
         }
         self._passing = _passing(shallow)
-        self._proof = Proof()
+        self._proof = Proof(given=deep.given, shallow_given=shallow.given)
 
     def proof(self) -> Proof:
         for visit, other in enumerate(self._visits):
@@ -318,6 +322,8 @@ class _Comparing:
             if not alone and sum(s.number == slot.number for s in self._proof.inputs.values()) > 1:
                 raise Unprovable(f"input {number} is another one for some layers")
         self._match_unused()
+        if self._deep.given.count(False) != self._shallow.given.count(False):
+            raise Unprovable("it takes other numbers than a shallower model")
 
     def _match_unused(self) -> None:
         """Inputs that nothing uses: they are matched if there are as many in both models."""

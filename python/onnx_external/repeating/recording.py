@@ -76,6 +76,8 @@ class Record:
     """Of each segment."""
     inputs: list[Any] = field(default_factory=list)
     """The forms of the inputs that are tensors."""
+    given: list[bool] = field(default_factory=list)
+    """Of each input whether it is a tensor."""
     outputs: list[Any] = field(default_factory=list)
     """Where they come from, or numbers."""
 
@@ -179,6 +181,7 @@ class _Recorder(TorchDispatchMode):  # type: ignore[misc]
         for tensor in given[: len(names)]:
             self._known[id(tensor)] = Leaf("weight", tuple(sorted(tied[id(tensor)])))
         for tensor in pytree.tree_leaves(list(given[len(names) :])):
+            self.record.given.append(isinstance(tensor, torch.Tensor))
             if isinstance(tensor, torch.Tensor):
                 self._hold(tensor, Leaf("input", len(self.record.inputs)))
                 self.record.inputs.append(_form(tensor))

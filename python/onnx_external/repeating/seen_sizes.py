@@ -1,7 +1,9 @@
 """Sizes that tell what is asked of them.
 
 A test on a size decides what a trace does, without an operator that would show it. While a model
-is recorded its sizes are numbers that write down the comparisons that they take part in.
+is recorded its sizes are numbers that write down the comparisons that they take part in, and that
+they are made a plain number, of which nothing is seen. Of a comparison of other numbers only the
+outcome counts.
 """
 
 from __future__ import annotations
@@ -41,25 +43,50 @@ def _done(kind: type, name: str, given: Any, *other: Any) -> Any:
     """What the plain number gives; an int leaves it to a float on its other side."""
     found = getattr(kind, name)(given, *other)
     if found is NotImplemented and kind is int and isinstance(other[0], float):
-        return getattr(float, name)(float(int(given)), *other)
+        return getattr(float, name)(int.__float__(given), *other)
     return found
 
 
 def _comparing(kind: type, name: str) -> Any:
     def compared(self: Any, *other: Any) -> Any:
         found = _done(kind, name, self, *other)
-        if found is not NotImplemented:
+        if found is NotImplemented:
+            return found
+        if any(map(_is_of_size, (self, *other))):
             _told(name, self, *other)
+        else:  # what such a test gives is the same for all sizes
+            _told(f"{name} of numbers", int(found))
         return found
 
     return compared
 
 
 def _computing(kind: type, name: str) -> Any:
-    return lambda self, *other: _wrapped(_done(kind, name, self, *other))
+    def computed(self: Any, *other: Any) -> Any:
+        found = _done(kind, name, self, *other)
+        if any(map(_is_of_size, (self, *other))):
+            return _wrapped(found)
+        return telling_float(found) if type(found) is float else found
+
+    return computed
+
+
+def _made_plain(kind: type, name: str) -> Any:
+    def made(self: Any) -> Any:
+        if _is_of_size(self):
+            _told(name, self)
+        return getattr(kind, name)(self)
+
+    return made
+
+
+def _is_of_size(value: Any) -> bool:
+    """Whether a number is a size, or is computed from one."""
+    return isinstance(value, (_Size, _Ratio))
 
 
 _COMPARED = ("__eq__", "__ne__", "__lt__", "__le__", "__gt__", "__ge__", "__bool__")
+_MADE_PLAIN = ("__int__", "__float__")
 _COMPUTED = (
     "add", "sub", "mul", "floordiv", "mod", "divmod", "truediv", "pow",
     "radd", "rsub", "rmul", "rfloordiv", "rmod", "rdivmod", "rtruediv", "rpow",
@@ -72,17 +99,19 @@ def _methods(kind: type) -> dict[str, Any]:
     return {
         **{name: _comparing(kind, name) for name in _COMPARED},
         **{name: _computing(kind, name) for name in computed},
+        **{name: _made_plain(kind, name) for name in _MADE_PLAIN},
         "__hash__": kind.__hash__,
     }
 
 
 _Size: Any = type("_Size", (int,), _methods(int))
 _Ratio: Any = type("_Ratio", (float,), _methods(float))
+_Fixed: Any = type("_Fixed", (float,), _methods(float))
 
 
 def telling_float(value: float) -> float:
-    """Return a float of the same value that writes down what it is compared with."""
-    return _Ratio(value)  # type: ignore[no-any-return]
+    """Return a float of the same value that writes down with which sizes it is compared."""
+    return _Fixed(value)  # type: ignore[no-any-return]
 
 
 _SIZES = {

@@ -15,7 +15,7 @@ from .naming import Names, deep_name, place_in
 from .numbers import Numbers
 from .recording import Segment, Unprovable
 from .signature import told_signature
-from .users import Mentions, counted, more_users
+from .users import Following, Mentions, Places, counted, more_users, places_of
 
 __all__ = ["stamp"]
 
@@ -38,11 +38,13 @@ def stamp(
     Raises:
         Unprovable: the layers of the graph are not alike, though what was traced is.
     """
-    more = more_users(exported, stacks)
+    places = places_of(exported, stacks)
+    more = more_users(places, stacks)
     for node in model.graph:
         if _FX_NODE in node.metadata_props:
-            node.metadata_props[_FX_NODE] = counted(node.metadata_props[_FX_NODE], more)
-    _Stamping(model.graph, stacks, names, exported).run()
+            text = node.metadata_props[_FX_NODE]
+            node.metadata_props[_FX_NODE] = counted(text, lambda name: more.get(name, 0))
+    _Stamping(model.graph, stacks, names, places).run()
 
 
 @dataclass
@@ -50,7 +52,7 @@ class _Stamping:
     graph: onnx_ir.Graph
     stacks: Sequence[Stack]
     names: Names
-    exported: Any
+    places: Places
     copies: dict[Segment, dict[tuple[int, int], onnx_ir.Value]] = field(default_factory=dict)
     """Of each layer of the deep model: its values, by the place of the node and of its output."""
     renamed: dict[Segment, dict[str, str]] = field(default_factory=dict)
@@ -61,11 +63,12 @@ class _Stamping:
         self.given = {value.name or "" for value in self.graph.outputs}
         handed_on = self._take_handed_on()
         self.layers = Layers(self.graph, self.stacks, self.names)
-        self.numbers = Numbers(self.stacks, self.layers)
+        self.numbers = Numbers(self.stacks, self.layers, self.places)
         self._call_what_stays()
         self.mentions = Mentions(self.stacks, self.numbers)
+        self.following = Following(self.places, self.stacks)
         values = [*self.graph.inputs, *(value for node in self.graph for value in node.outputs)]
-        self.mentions.learn(self.exported, {value.name or "" for value in values})
+        self.mentions.learn(self.places, {value.name or "" for value in values})
         self.weights: dict[tuple[str, int], onnx_ir.Value] = {}
         self.inputs: dict[str, onnx_ir.Value] = {}
         self.outputs: dict[str, onnx_ir.Value] = {}
@@ -262,7 +265,7 @@ class _Stamping:
         mentioned = self.mentions.renamed(node.metadata_props.get(_FX_NODE, ""), template, layer)
         renamed = {**mentioned, **renamed}
         texts = {
-            key: self.names.text(text, template, layer, renamed)
+            key: self._text(text, template, layer, renamed)
             for key, text in node.metadata_props.items()
         }
         name = node.name or ""
@@ -278,6 +281,9 @@ class _Stamping:
             doc_string=node.doc_string,
             metadata_props=texts,
         )
+
+    def _text(self, text: str, segment: Segment, layer: int, renamed: Mapping[str, str]) -> str:
+        return self.names.text(counted(text, self.following.more(layer)), segment, layer, renamed)
 
     def _weight(self, value: onnx_ir.Value, template: Segment, layer: int) -> onnx_ir.Value:
         name = value.name or ""
@@ -388,7 +394,7 @@ class _Stamping:
                 if own is None:
                     node.metadata_props[key] = self.names.told(text, told)
                     continue
-                node.metadata_props[key] = self.names.text(text, own[0], layer, told)
+                node.metadata_props[key] = self._text(text, own[0], layer, told)
             node.name = self.called.get(node.name or "", node.name)
             for value in node.outputs:
                 if not value.is_graph_output() and (value.name or "") in self.called:

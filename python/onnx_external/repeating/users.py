@@ -7,30 +7,31 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeAlias
 
 from .kinds import Stack
 from .naming import place_in
 from .numbers import Numbers
 from .recording import Segment
 
-__all__ = ["Mentions", "counted", "more_users"]
+__all__ = ["Following", "Mentions", "Places", "counted", "more_users", "places_of"]
 
 _MENTION = re.compile(r"%(\w+)")
 _COUNT = re.compile(r"^%(\w+) : \[num_users=(\d+)\]")
 
+Places: TypeAlias = Mapping[Any, Segment | None]
+"""The layers of a program's nodes, in the program's order."""
 
-def more_users(exported: Any, stacks: Sequence[Stack]) -> dict[str, int]:
+
+def more_users(places: Places, stacks: Sequence[Stack]) -> dict[str, int]:
     """Return how many more users the nodes of a shallow model's program have in the deep one.
 
     Args:
-        exported: an ExportedProgram, as it was converted; None if it was not kept.
+        places: the layers of the nodes.
         stacks: the lists of layers.
     """
-    if exported is None:
-        return {}
     gone = [
         Counter(
             stack.stand_in(layer) for layer in range(len(stack.kinds)) if layer not in stack.kept
@@ -38,10 +39,9 @@ def more_users(exported: Any, stacks: Sequence[Stack]) -> dict[str, int]:
         for stack in stacks
     ]
     found = {}
-    places = _places(exported, stacks)
-    for node in exported.graph.nodes:
+    for node, own in places.items():
         users = Counter(places[user] for user in node.users)
-        own, more = places[node], 0
+        more = 0
         for number, templates in enumerate(gone):
             for place, times in templates.items():
                 template = Segment(number, place)
@@ -62,13 +62,24 @@ def _is_passed_on(own: Segment | None, template: Segment, users: Counter[Segment
     return own.layer + 1 == template.layer and mine <= {own, template}
 
 
-def _places(exported: Any, stacks: Sequence[Stack]) -> dict[Any, Segment | None]:
-    """The layers of a program's nodes; one that no module has made is where all around it are."""
+def places_of(exported: Any, stacks: Sequence[Stack]) -> Places:
+    """Return the layers of a program's nodes.
+
+    One that no module has made is where all around it are.
+
+    Args:
+        exported: an ExportedProgram, as it was converted; None if it was not kept.
+        stacks: the lists of layers.
+    """
+    if exported is None:
+        return {}
     found: dict[Any, Segment | None] = {}
     users: dict[Any, set[Segment | None]] = {}
     for node in reversed(exported.graph.nodes):
         users[node] = set()
         for user in node.users:
+            if user.op == "output":
+                continue
             known = _has_module(user)
             users[node] |= {_segment(user, stacks)} if known else users[user]
     for node in exported.graph.nodes:
@@ -76,7 +87,7 @@ def _places(exported: Any, stacks: Sequence[Stack]) -> dict[Any, Segment | None]
         if _has_module(node):
             continue
         around = {found[each] for each in node.all_input_nodes} - {None} | users[node]
-        found[node] = around.pop() if users[node] and len(around) == 1 else None
+        found[node] = around.pop() if node.users and len(around) == 1 else None
     return found
 
 
@@ -93,23 +104,63 @@ def _segment(node: Any, stacks: Sequence[Stack]) -> Segment | None:
 
 
 @dataclass
+class Following:
+    """Which layer takes what a layer makes: of those in between one that is repeated.
+
+    In the shallow model it may be the last, which takes less if what it makes is not all needed.
+    """
+
+    places: Places
+    stacks: Sequence[Stack]
+    _nodes: dict[str, tuple[Segment, int]] = field(default_factory=dict)
+    """By their names: the layer, and the place in it."""
+    _rows: dict[Segment, list[Any]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Sort the nodes."""
+        for node, segment in self.places.items():
+            if segment is not None:
+                row = self._rows.setdefault(segment, [])
+                self._nodes[node.name] = segment, len(row)
+                row.append(node)
+
+    def more(self, layer: int) -> Callable[[str], int]:
+        """Return how many more users nodes have in a layer of the deep model, by their names."""
+        return lambda name: self._more(name, layer)
+
+    def _more(self, name: str, layer: int) -> int:
+        segment, place = self._nodes.get(name, (Segment(-1, 0), 0))
+        if segment.stack < 0 or layer + 1 >= len(self.stacks[segment.stack].kinds):
+            return 0
+        after = Segment(segment.stack, self.stacks[segment.stack].stand_in(layer + 1))
+        before = after._replace(layer=after.layer - 1)
+        mine, its = self._rows[segment], self._rows.get(before, [])
+        if before == segment or [e.target for e in mine] != [e.target for e in its]:
+            return 0
+        there = segment._replace(layer=segment.layer + 1)
+        return self._users(its[place], after) - self._users(mine[place], there)
+
+    def _users(self, node: Any, segment: Segment) -> int:
+        return sum(self.places[user] == segment for user in node.users)
+
+
+@dataclass
 class Mentions:
     """Names in texts that no value of the graph has, such as of what the optimizer took out."""
 
     stacks: Sequence[Stack]
     numbers: Numbers
-    _places: dict[str, tuple[Segment | None, tuple[int, ...]]] = field(default_factory=dict)
+    _told: dict[str, tuple[Segment | None, tuple[int, ...]]] = field(default_factory=dict)
     """Of the program's nodes: the layer, and the stacks that have run before."""
 
-    def learn(self, exported: Any, known: Collection[str]) -> None:
+    def learn(self, places: Places, known: Collection[str]) -> None:
         """Note where the nodes of a program are, but for those with names that are known."""
         passed: dict[int, None] = {}
-        places = _places(exported, self.stacks) if exported is not None else {}
         for node, segment in places.items():
             if segment is not None and segment.layer == len(self.stacks[segment.stack].kept) - 1:
                 passed[segment.stack] = None
             if node.name not in known:
-                self._places[node.name] = segment, tuple(passed)
+                self._told[node.name] = segment, tuple(passed)
 
     def renamed(self, text: str, own: Segment | None, layer: int) -> dict[str, str]:
         """Return what the names in torch's text of a node are in the deep model.
@@ -120,8 +171,8 @@ class Mentions:
             layer: its layer in the deep one.
         """
         found = {}
-        for name in set(_MENTION.findall(text)) & self._places.keys():
-            segment, passed = self._places[name]
+        for name in set(_MENTION.findall(text)) & self._told.keys():
+            segment, passed = self._told[name]
             new = self.numbers.afterwards(name, passed)
             if segment is not None:
                 near = own is not None and own.stack == segment.stack
@@ -134,9 +185,14 @@ class Mentions:
         return found
 
 
-def counted(text: str, more: Mapping[str, int]) -> str:
-    """Return torch's text of a node with the users that it has in the deep model."""
+def counted(text: str, more: Callable[[str], int]) -> str:
+    """Return torch's text of a node with the users that it has in the deep model.
+
+    Args:
+        text: that of the shallow model.
+        more: how many more there are, by the node's name.
+    """
     found = _COUNT.match(text)
-    if found is None or found[1] not in more:
+    if found is None:
         return text
-    return f"%{found[1]} : [num_users={int(found[2]) + more[found[1]]}]{text[found.end() :]}"
+    return f"%{found[1]} : [num_users={int(found[2]) + more(found[1])}]{text[found.end() :]}"

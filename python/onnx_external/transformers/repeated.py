@@ -15,7 +15,7 @@ from ..repeating.naming import Names, deep_name
 from ..repeating.proof import proved
 from ..repeating.recording import Record, Unprovable, recorded
 from ..repeating.shallow import shallow
-from ..torch.guards import Sizes
+from ..torch.guards import Input, Sizes
 from ..torch.untouched import has_no_data
 from .decoders import Graphs
 from .exporter import exporter, silently
@@ -177,14 +177,23 @@ def _recorded(part: Part, stacks: Sequence[Stack]) -> _Run:
 
 def _deep_sizes(sizes: Sizes, names: Names) -> Sizes:
     """What is assumed of sizes, of the deep model's inputs."""
-    if len(sizes.inputs) != len(names.shallow_inputs):
-        raise Unprovable("it takes what is no tensor")
-    inputs = []
-    for place, new in enumerate(names.inputs):
-        slot = names.proof.inputs.get(place)
-        if slot is None:
-            raise Unprovable(f"nothing is known of the input {new}")
-        given = sizes.inputs[slot.number]
-        told = names.numbered(given.name, names.shallow_inputs[slot.number], new)
-        inputs.append(replace(given, name=told))
+    if [each.dims is not None for each in sizes.inputs] != names.proof.shallow_given:
+        raise Unprovable("its inputs are no tensors where the shallow model's are")
+    tensors = [each for each in sizes.inputs if each.dims is not None]
+    others = iter([each for each in sizes.inputs if each.dims is None])
+    places = iter(range(len(names.inputs)))
+    inputs = [
+        _deep_size(next(places), tensors, names) if is_tensor else next(others)
+        for is_tensor in names.proof.given
+    ]
     return Sizes(inputs, sizes.guards, sizes.ranges)
+
+
+def _deep_size(place: int, tensors: Sequence[Input], names: Names) -> Input:
+    new = names.inputs[place]
+    slot = names.proof.inputs.get(place)
+    if slot is None:
+        raise Unprovable(f"nothing is known of the input {new}")
+    given = tensors[slot.number]
+    told = names.numbered(given.name, names.shallow_inputs[slot.number], new)
+    return replace(given, name=told)

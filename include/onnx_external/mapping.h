@@ -158,7 +158,7 @@ struct Mapping {
   std::string key_prefix;
   // The options of the mapping, as a save records them in the manifest. `map` and `learned` are
   // empty and `casts` has its default, because each pair records its own rule and recipe.
-  MappingOptions asked;
+  MappingOptions options;
 };
 
 // Questions that only bytes can answer. The mapping asks them when names, types and shapes leave

@@ -87,19 +87,19 @@ struct PlannedTensor {
   // Index into Model::external_tensors() for the model's existing data that is in memory, as the
   // checkpoint's tensor `source_index`. It has no key.
   std::optional<std::size_t> existing_index = {};
-  // Index into SavePlan::parts; nothing = inline in the model.
-  std::optional<std::uint32_t> part;
+  // Index into SavePlan::ranges; nothing = inline in the model.
+  std::optional<std::uint32_t> range;
 };
 
-// A range of a data file. Tensors with the same bytes share a part.
-struct PlannedPart {
+// A range of a data file. Tensors with the same bytes share a range.
+struct DataRange {
   std::uint64_t bytes = 0;
   std::size_t source_tensor = 0;  // index into SavePlan::tensors: the tensor that is written here
   std::uint32_t file = 0;         // index into SavePlan::files
   std::uint64_t offset = 0;       // in that file
 };
 
-// One data file. Bytes that no part covers are zero. With kLink it is a file of the checkpoint.
+// One data file. Bytes that no range covers are zero. With kLink it is a file of the checkpoint.
 // With kInline it is the model file, whose offsets and size are only known once it is written.
 struct PlannedFile {
   std::string name;
@@ -112,7 +112,7 @@ struct PlannedFile {
 // One of the models of a plan, which share its data files.
 struct PlannedModel {
   std::string name;
-  MappingOptions asked = {};  // Mapping::asked, for its manifest
+  MappingOptions mapping_options = {};  // Mapping::options, for its manifest
 };
 
 struct SavePlan {
@@ -123,7 +123,7 @@ struct SavePlan {
   std::string data_name = {};  // PlanOptions::data_name
   Layout layout = Layout::kPerTensor;
   std::vector<PlannedTensor> tensors;
-  std::vector<PlannedPart> parts;  // file by file, by rising offset
+  std::vector<DataRange> ranges;  // file by file, by rising offset
   std::vector<PlannedFile> files;
   std::uint64_t bytes = 0;             // of all data files
   std::vector<std::size_t> oversized;  // tensors larger than a shard may be; each has its own shard

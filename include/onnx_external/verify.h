@@ -195,15 +195,15 @@ struct ModelToVerify {
     const VerifyOptions& options = {});
 
 // What a model that is written by a plan must hold: every initializer that the plan takes from the
-// checkpoint. `model` is the one that was planned. `part_crcs`: StagedSave::part_crcs(), which
+// checkpoint. `model` is the one that was planned. `range_crcs`: StagedSave::range_crcs(), which
 // spares making again what was rearranged or converted while it was written
 // (Compare::kRecordedCrc); empty: it is made again. What was rearranged from memory is made again
 // in any case, since the memory may have changed. Tensors that the caller's function makes
-// (provided_tensors.h) cannot be compared without `part_crcs` and StagedSave::inline_crcs().
+// (provided_tensors.h) cannot be compared without `range_crcs` and StagedSave::inline_crcs().
 // `model_index`: of a set, the place of the model in SavePlan::models.
 [[nodiscard]] std::vector<ExpectedTensor> expected_tensors(
     const SavePlan& plan, const Model& model, const Checkpoint& checkpoint,
-    std::span<const std::uint32_t> part_crcs = {},
+    std::span<const std::uint32_t> range_crcs = {},
     const std::map<std::size_t, std::uint32_t>& inline_crcs = {}, std::uint32_t model_index = 0);
 
 // Adds the derived tensors that `options` define; if these choose no pairs (below), those that the

@@ -44,7 +44,7 @@ struct WriteOptions {
   Sync sync = Sync::kFiles;
   Overwrite overwrite = Overwrite::kRefuse;
   Checksum checksum = Checksum::kNone;
-  // Whether to resume a killed save of the same plan from the same, unchanged files: parts that it
+  // Whether to resume a killed save of the same plan from the same, unchanged files: ranges that it
   // wrote are read again and not rewritten if their CRC-32 is right. The result is the same.
   Resume resume = Resume::kYes;
   PageCache cache = PageCache::kUse;
@@ -78,15 +78,15 @@ class StagedSave {
   // Relative to directory(); in a team, empty for all but the leader.
   [[nodiscard]] std::string manifest_location(std::size_t model_index = 0) const;
 
-  // The CRC-32 of each planned part, by index into SavePlan::parts; empty with Layout::kLink.
-  [[nodiscard]] const std::vector<std::uint32_t>& part_crcs() const;
+  // The CRC-32 of each planned range, by index into SavePlan::ranges; empty with Layout::kLink.
+  [[nodiscard]] const std::vector<std::uint32_t>& range_crcs() const;
 
-  // The CRC-32 of each planned tensor that has no part, by index into SavePlan::tensors. In a team,
-  // empty for all but the leader.
+  // The CRC-32 of each planned tensor that has no range, by index into SavePlan::tensors. In a
+  // team, empty for all but the leader.
   [[nodiscard]] const std::map<std::size_t, std::uint32_t>& inline_crcs() const;
 
   // Converted tensors in which values became infinite, by index into SavePlan::tensors. In a team,
-  // of the parts that this process wrote. Tensors that a function of the caller's makes are left
+  // of the ranges that this process wrote. Tensors that a function of the caller's makes are left
   // out.
   [[nodiscard]] const std::map<std::size_t, Overflow>& overflows() const;
 

@@ -72,7 +72,7 @@ void drop_pages(int fd, std::uint64_t offset = 0, std::uint64_t length = 0);
                                const std::string& name);
 
 // A range of bytes in a file, or in a text inside a file.
-struct BytesPlace {
+struct ByteRange {
   std::uint64_t offset = 0;
   std::uint64_t length = 0;
 };

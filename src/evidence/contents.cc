@@ -34,7 +34,7 @@ struct Digest {
   bool uniform = true;
 };
 
-// One reading: a held tensor, or a key as one type.
+// One reading: a graph tensor, or a key as one type.
 struct Job {
   bool is_key = false;
   std::uint32_t index = 0;
@@ -42,7 +42,7 @@ struct Job {
   bool turns = false;  // the sum of the transpose is needed, too
 };
 
-std::optional<Form> form_of(const HeldTensor& tensor) {
+std::optional<Form> form_of(const GraphTensor& tensor) {
   const auto dtype = dtype_from_onnx(tensor.data_type());
   const auto elements = element_count(tensor.dims());
   if (!dtype || *dtype == DType::kFloat4E2M1FnX2 || !elements || *elements == 0) {
@@ -68,13 +68,13 @@ class Search {
 
  private:
   void list_wanted() {
-    for (std::uint32_t i = 0; i < given_.held.size(); ++i) {
-      const auto form = given_.wanted[i] ? form_of(given_.held[i]) : std::nullopt;
+    for (std::uint32_t i = 0; i < given_.graph_tensors.size(); ++i) {
+      const auto form = given_.wanted[i] ? form_of(given_.graph_tensors[i]) : std::nullopt;
       if (!form) {
         continue;
       }
       types_of_size_[form->elements].insert(form->dtype);
-      if (const Shape& dims = given_.held[i].dims(); dims.size() == 2) {
+      if (const Shape& dims = given_.graph_tensors[i].dims(); dims.size() == 2) {
         turned_.emplace(form->dtype, dims[0], dims[1]);
       }
     }
@@ -98,8 +98,8 @@ class Search {
         }
       }
     }
-    for (std::uint32_t i = 0; i < given_.held.size(); ++i) {
-      const auto form = given_.wanted[i] ? form_of(given_.held[i]) : std::nullopt;
+    for (std::uint32_t i = 0; i < given_.graph_tensors.size(); ++i) {
+      const auto form = given_.wanted[i] ? form_of(given_.graph_tensors[i]) : std::nullopt;
       if (form && met.contains(*form)) {
         jobs_.push_back({false, i, *form, false});
       }
@@ -122,9 +122,9 @@ class Search {
   }
 
   Status read(const Job& job, Digest& digest, ProgressMeter& meter) const {
-    TRY_ASSIGN(auto stream, job.is_key
-                                ? key_stream(given_.checkpoint, job.index, job.form.dtype)
-                                : held_stream(given_.model, given_.held[job.index], given_.own));
+    TRY_ASSIGN(auto stream, job.is_key ? key_stream(given_.checkpoint, job.index, job.form.dtype)
+                                       : graph_stream(given_.model, given_.graph_tensors[job.index],
+                                                      given_.own));
     const std::uint32_t unit = byte_size(job.form.dtype);
     PlaceSum own(unit, 1, job.form.elements, PlaceSum::Places::kOwn);
     PlaceSum turned = own;
@@ -154,7 +154,7 @@ class Search {
 
   Contents join() {
     Contents contents;
-    contents.of_held.assign(given_.held.size(), Contents::kNone);
+    contents.of_tensor.assign(given_.graph_tensors.size(), Contents::kNone);
     std::map<std::pair<Form, std::uint64_t>, std::uint32_t> by_sum;
     for (std::size_t i = 0; i < jobs_.size(); ++i) {
       if (!jobs_[i].is_key) {
@@ -164,7 +164,7 @@ class Search {
           contents.all.push_back({digests_[i].uniform, {}, {}, {}, 0});
         }
         ++contents.all[place->second].holders;
-        contents.of_held[jobs_[i].index] = place->second;
+        contents.of_tensor[jobs_[i].index] = place->second;
       }
     }
     const auto add = [&](const Job& job, std::uint64_t sum,
@@ -189,7 +189,7 @@ class Search {
   }
 
   const ContentSearch& given_;
-  std::map<std::uint64_t, std::set<DType>> types_of_size_;  // of the held tensors
+  std::map<std::uint64_t, std::set<DType>> types_of_size_;  // of the graph tensors
   std::set<TurnedForm> turned_;
   std::vector<Job> jobs_;
   std::vector<Digest> digests_;

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "evidence/held_tensors.h"
+#include "evidence/graph_tensors.h"
 #include "onnx_external/checkpoint.h"
 #include "onnx_external/progress.h"
 #include "onnx_external/result.h"
@@ -14,8 +14,8 @@ namespace onnx_external {
 
 struct ContentSearch {
   const Model& model;
-  const std::vector<HeldTensor>& held;
-  const std::vector<bool>& wanted;  // of `held`: which are to be matched
+  const std::vector<GraphTensor>& graph_tensors;
+  const std::vector<bool>& wanted;  // of `graph_tensors`: which are to be matched
   const Checkpoint& checkpoint;
   const std::vector<bool>& usable;  // of its tensors
   const Checkpoint& own;            // has the model's data that is in memory
@@ -23,23 +23,23 @@ struct ContentSearch {
   const ProgressFn& progress;
 };
 
-// The keys whose bytes equal those of a held tensor (a tensor of the graph), directly or
-// transposed. Held tensors with equal bytes share one entry. Keys of another floating type are
+// The keys whose bytes equal those of a graph tensor (a tensor of the graph), directly or
+// transposed. Graph tensors with equal bytes share one entry. Keys of another floating type are
 // converted first.
 struct Content {
   bool uniform = false;               // all elements are equal
   std::vector<std::uint32_t> keys;    // in any shape, by ascending index
   std::vector<std::uint32_t> turned;  // matrices whose transpose has these bytes
   std::vector<std::uint32_t> all;     // both, by ascending index
-  std::uint32_t holders = 0;          // held tensors with these bytes
+  std::uint32_t holders = 0;          // graph tensors with these bytes
 };
 
 struct Contents {
   std::vector<Content> all;
-  // For each held tensor an index into `all`, or kNone if no key has its number of elements or it
+  // For each graph tensor an index into `all`, or kNone if no key has its number of elements or it
   // was not wanted.
   static constexpr std::uint32_t kNone = 0xFFFFFFFF;
-  std::vector<std::uint32_t> of_held;
+  std::vector<std::uint32_t> of_tensor;
 };
 
 // Two tensors count as equal if their types, sizes and PlaceSums are equal. Memory: one buffer per

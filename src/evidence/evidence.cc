@@ -12,7 +12,7 @@
 #include "base/try.h"
 #include "checkpoint/storage/checkpoint_access.h"
 #include "evidence/byte_stream.h"
-#include "evidence/held_tensors.h"
+#include "evidence/graph_tensors.h"
 #include "evidence/place_sum.h"
 #include "evidence/read_budget.h"
 #include "onnx/graph_facts.h"
@@ -30,8 +30,8 @@ class Evidence {
   Evidence(const Model& model, const Checkpoint& checkpoint)
       : model_(model),
         checkpoint_(checkpoint),
-        held_(held_tensors(model)),
-        held_by_slots_(held_by_slots(model.facts(), held_)),
+        graph_tensors_(graph_tensors(model)),
+        tensor_of_slot_(tensor_of_slots(model.facts(), graph_tensors_)),
         budget_(model, checkpoint) {}
 
   Result<bool> same_bytes(std::uint32_t key, std::uint32_t other) {
@@ -51,17 +51,17 @@ class Evidence {
   }
 
   Result<bool> slot_holds(std::uint32_t slot, std::uint32_t key, const Recipe& recipe) {
-    if (!held_by_slots_[slot]) {
+    if (!tensor_of_slot_[slot]) {
       return false;
     }
-    const std::uint32_t place = *held_by_slots_[slot];
+    const std::uint32_t place = *tensor_of_slot_[slot];
     const TensorView& view = checkpoint_.tensors()[key];
     const auto shape = onnx_shape(view.dtype, view.shape);
     const auto made = shape ? apply_recipe(recipe, *shape) : shape;
     // An exporter may have reshaped a weight without moving its elements.
-    const bool fits = recipe.empty() ? held_[place].nbytes() == checkpoint_.nbytes(key)
-                                     : made && held_[place].dims() == *made;
-    if (!fits || held_[place].data_type() != onnx_data_type(view.dtype)) {
+    const bool fits = recipe.empty() ? graph_tensors_[place].nbytes() == checkpoint_.nbytes(key)
+                                     : made && graph_tensors_[place].dims() == *made;
+    if (!fits || graph_tensors_[place].data_type() != onnx_data_type(view.dtype)) {
       return false;
     }
     const bool transposed = transposes(recipe);
@@ -77,10 +77,10 @@ class Evidence {
   }
 
   Result<bool> same_data(std::uint32_t slot, std::uint32_t other) {
-    const auto one = held_by_slots_[slot];
-    const auto two = held_by_slots_[other];
-    if (!one || !two || held_[*one].data_type() != held_[*two].data_type() ||
-        held_[*one].dims() != held_[*two].dims()) {
+    const auto one = tensor_of_slot_[slot];
+    const auto two = tensor_of_slot_[other];
+    if (!one || !two || graph_tensors_[*one].data_type() != graph_tensors_[*two].data_type() ||
+        graph_tensors_[*one].dims() != graph_tensors_[*two].dims()) {
       return false;
     }
     if (*one == *two) {
@@ -88,8 +88,8 @@ class Evidence {
     }
     return remembered(
         same_data_, {std::min(*one, *two), std::max(*one, *two)}, [&]() -> Result<bool> {
-          TRY_ASSIGN(const auto first, held_stream(model_, held_[*one], checkpoint_));
-          TRY_ASSIGN(const auto second, held_stream(model_, held_[*two], checkpoint_));
+          TRY_ASSIGN(const auto first, graph_stream(model_, graph_tensors_[*one], checkpoint_));
+          TRY_ASSIGN(const auto second, graph_stream(model_, graph_tensors_[*two], checkpoint_));
           return equal(first, second);
         });
   }
@@ -100,25 +100,25 @@ class Evidence {
   }
 
   Result<bool> slot_is_uniform(std::uint32_t slot) {
-    const auto place = held_by_slots_[slot];
-    const auto dtype = place ? dtype_from_onnx(held_[*place].data_type()) : std::nullopt;
+    const auto place = tensor_of_slot_[slot];
+    const auto dtype = place ? dtype_from_onnx(graph_tensors_[*place].data_type()) : std::nullopt;
     if (!dtype) {
       return true;
     }
-    TRY_ASSIGN(const auto stream, held_stream(model_, held_[*place], checkpoint_));
+    TRY_ASSIGN(const auto stream, graph_stream(model_, graph_tensors_[*place], checkpoint_));
     return is_uniform(budget_.counted(stream), byte_size(*dtype));
   }
 
  private:
   template <typename Known, typename Find>
   static Result<typename Known::mapped_type> remembered(Known& known,
-                                                        const typename Known::key_type& asked,
+                                                        const typename Known::key_type& key,
                                                         const Find& find) {
-    if (const auto found = known.find(asked); found != known.end()) {
+    if (const auto found = known.find(key); found != known.end()) {
       return found->second;
     }
     TRY_ASSIGN(const auto answer, find());
-    known.emplace(asked, answer);
+    known.emplace(key, answer);
     return answer;
   }
 
@@ -127,7 +127,7 @@ class Evidence {
   }
 
   Result<bool> holds(std::uint32_t place, std::uint32_t key) {
-    TRY_ASSIGN(auto stream, held_stream(model_, held_[place], checkpoint_));
+    TRY_ASSIGN(auto stream, graph_stream(model_, graph_tensors_[place], checkpoint_));
     return equal(stream, key_stream(checkpoint_, key));
   }
 
@@ -136,9 +136,9 @@ class Evidence {
     if (!starts_alike) {
       return false;
     }
-    TRY_ASSIGN(const auto held, held_sum(place));
+    TRY_ASSIGN(const auto tensor, graph_sum(place));
     TRY_ASSIGN(const auto made, transposed_sum(key));
-    return held == made;
+    return tensor == made;
   }
 
   // Whether the first elements of the graph's data are those of the key's first column.
@@ -147,27 +147,27 @@ class Evidence {
     const std::uint64_t unit = byte_size(view.dtype);
     const auto rows = static_cast<std::uint64_t>(view.shape[0]);
     const auto columns = static_cast<std::uint64_t>(view.shape[1]);
-    TRY_ASSIGN(auto stream, held_stream(model_, held_[place], checkpoint_));
-    std::vector<std::byte> held(
+    TRY_ASSIGN(auto stream, graph_stream(model_, graph_tensors_[place], checkpoint_));
+    std::vector<std::byte> tensor(
         static_cast<std::size_t>(std::min(kSampleElements * unit, stream.nbytes)));
-    TRY(stream.next(held));
+    TRY(stream.next(tensor));
     TRY_ASSIGN(const auto kept, CheckpointAccess::hold(checkpoint_, view));
     std::vector<std::byte> element(unit);
     for (std::uint64_t row = 0; row < std::min(rows, kSampleElements); ++row) {
       TRY(checkpoint_.read(key, row * columns * unit, element));
-      if (std::memcmp(element.data(), held.data() + row * unit, unit) != 0) {
+      if (std::memcmp(element.data(), tensor.data() + row * unit, unit) != 0) {
         return false;
       }
     }
     return true;
   }
 
-  Result<std::uint64_t> held_sum(std::uint32_t place) {
-    return remembered(held_sums_, place, [&]() -> Result<std::uint64_t> {
-      const DType dtype = *dtype_from_onnx(held_[place].data_type());
-      TRY_ASSIGN(auto stream, held_stream(model_, held_[place], checkpoint_));
+  Result<std::uint64_t> graph_sum(std::uint32_t place) {
+    return remembered(graph_sums_, place, [&]() -> Result<std::uint64_t> {
+      const DType dtype = *dtype_from_onnx(graph_tensors_[place].data_type());
+      TRY_ASSIGN(auto stream, graph_stream(model_, graph_tensors_[place], checkpoint_));
       return place_sum(budget_.counted(stream),
-                       {byte_size(dtype), held_[place].dims(), PlaceSum::Places::kOwn});
+                       {byte_size(dtype), graph_tensors_[place].dims(), PlaceSum::Places::kOwn});
     });
   }
 
@@ -181,13 +181,13 @@ class Evidence {
 
   const Model& model_;
   const Checkpoint& checkpoint_;
-  std::vector<HeldTensor> held_;
-  std::vector<std::optional<std::uint32_t>> held_by_slots_;
+  std::vector<GraphTensor> graph_tensors_;
+  std::vector<std::optional<std::uint32_t>> tensor_of_slot_;
   std::map<std::pair<std::uint32_t, std::uint32_t>, bool> same_;
   std::map<std::pair<std::uint32_t, std::uint32_t>, bool> same_data_;     // places
   std::map<std::tuple<std::uint32_t, std::uint32_t, bool>, bool> holds_;  // place, key, transposed
   ReadBudget budget_;
-  std::map<std::uint32_t, std::uint64_t> held_sums_;
+  std::map<std::uint32_t, std::uint64_t> graph_sums_;
   std::map<std::uint32_t, std::uint64_t> transposed_sums_;
 };
 

@@ -46,7 +46,7 @@ class Learner {
         homed_(task_.given) {}
 
   Result<LearnedMap> learn(const Checkpoint& fresh, int threads, const ProgressFn& progress) {
-    TRY_ASSIGN(contents_, find_contents({task_.model, task_.held, task_.wanted, task_.old,
+    TRY_ASSIGN(contents_, find_contents({task_.model, task_.graph_tensors, task_.wanted, task_.old,
                                          task_.usable, fresh, threads, progress}));
     TRY(decide_slots());
     TRY(decide_slotless());
@@ -70,27 +70,27 @@ class Learner {
   // Floats of the graph that match no key.
   struct Unknown {
     std::optional<std::uint32_t> slot;
-    std::uint32_t held = 0;
+    std::uint32_t tensor = 0;
   };
 
   Status decide_slots() {
     for (const std::uint32_t slot : task_.slots) {
-      const std::uint32_t held = *task_.held_of_slot[slot];
-      const Content* content = content_of(held);
+      const std::uint32_t tensor = *task_.tensor_of_slot[slot];
+      const Content* content = content_of(tensor);
       if (content == nullptr) {
-        TRY(judge_computed(slot, held));
+        TRY(judge_computed(slot, tensor));
         continue;
       }
       found_any_ = true;
-      TRY_ASSIGN(const auto choice, choose(slot, held, *content));
-      TRY(settle_slot(slot, held, *content, choice));
+      TRY_ASSIGN(const auto choice, choose(slot, tensor, *content));
+      TRY(settle_slot(slot, tensor, *content, choice));
     }
     return {};
   }
 
   // Values computed from keys stay right as long as these keys do not change, and those that the
   // exporter says were computed from no key are constants.
-  Status judge_computed(std::uint32_t slot, std::uint32_t held) {
+  Status judge_computed(std::uint32_t slot, std::uint32_t tensor) {
     const Slot& place = task_.graph.slots[slot];
     std::vector<std::uint32_t> sources;
     bool all_known = !place.folded_from.empty() || place.origin == SlotOrigin::kConstant ||
@@ -110,7 +110,7 @@ class Learner {
       return {};
     }
     if (!all_known) {
-      add_unknown({slot, held});
+      add_unknown({slot, tensor});
       return {};
     }
     kept_.insert(slot);
@@ -122,8 +122,8 @@ class Learner {
     return {};
   }
 
-  [[nodiscard]] const Content* content_of(std::uint32_t held) const {
-    const std::uint32_t place = contents_.of_held[held];
+  [[nodiscard]] const Content* content_of(std::uint32_t tensor) const {
+    const std::uint32_t place = contents_.of_tensor[tensor];
     if (place == Contents::kNone) {
       return nullptr;
     }
@@ -132,7 +132,7 @@ class Learner {
   }
 
   // The key whose bytes the slot holds, where bytes or names tell.
-  Result<std::optional<Choice>> choose(std::uint32_t slot, std::uint32_t held,
+  Result<std::optional<Choice>> choose(std::uint32_t slot, std::uint32_t tensor,
                                        const Content& content) {
     const std::vector<std::uint32_t>& keys = content.all;
     const Slot& place = task_.graph.slots[slot];
@@ -147,7 +147,7 @@ class Learner {
         return Choice{source->second, false};
       }
     }
-    const bool telling = is_telling(held, content);
+    const bool telling = is_telling(tensor, content);
     if (telling && keys.size() == 1) {
       return Choice{keys.front(), false};
     }
@@ -172,17 +172,17 @@ class Learner {
 
   // Whether equal bytes cannot be a coincidence: the data is not one repeated number, nor a few
   // small integers.
-  [[nodiscard]] bool is_telling(std::uint32_t held, const Content& content) const {
-    return !content.uniform && (onnx_is_floating(task_.held[held].data_type()) ||
-                                task_.elements_of(held) >= kMinTellingIntegers);
+  [[nodiscard]] bool is_telling(std::uint32_t tensor, const Content& content) const {
+    return !content.uniform && (onnx_is_floating(task_.graph_tensors[tensor].data_type()) ||
+                                task_.elements_of(tensor) >= kMinTellingIntegers);
   }
 
-  Status settle_slot(std::uint32_t slot, std::uint32_t held, const Content& content,
+  Status settle_slot(std::uint32_t slot, std::uint32_t tensor, const Content& content,
                      const std::optional<Choice>& choice) {
     TRY_ASSIGN(const auto changed,
                changed_of(choice ? std::vector<std::uint32_t>{choice->key} : content.all));
     if (!choice && !changed.empty()) {
-      refusals_.add(is_telling(held, content) ? Doubt::kEqualBytes : Doubt::kCoincidence,
+      refusals_.add(is_telling(tensor, content) ? Doubt::kEqualBytes : Doubt::kCoincidence,
                     task_.graph.slots[slot], names_of(changed));
       mark_homed(changed);
       return {};
@@ -192,20 +192,20 @@ class Learner {
       settle(content.all);
       return {};
     }
-    return pair(slot, held, content, *choice, !changed.empty());
+    return pair(slot, tensor, content, *choice, !changed.empty());
   }
 
-  Status pair(std::uint32_t slot, std::uint32_t held, const Content& content, const Choice& choice,
-              bool changed) {
+  Status pair(std::uint32_t slot, std::uint32_t tensor, const Content& content,
+              const Choice& choice, bool changed) {
     const Slot& place = task_.graph.slots[slot];
     const TensorView& key = task_.old.tensors()[choice.key];
-    const Shape& dims = task_.held[held].dims();
+    const Shape& dims = task_.graph_tensors[tensor].dims();
     const bool plain = key.shape == dims && has(content.keys, choice.key);
     const bool turned =
         has(content.turned, choice.key) || (!plain && key.shape.size() == 2 && dims.size() == 2 &&
                                             key.shape[0] == dims[1] && key.shape[1] == dims[0]);
     mark_homed({&choice.key, 1});
-    found_changed_ = found_changed_ || (changed && is_telling(held, content));
+    found_changed_ = found_changed_ || (changed && is_telling(tensor, content));
     if (!changed && !plain && !turned) {  // another shape
       kept_.insert(slot);
       settled_.insert(choice.key);
@@ -214,7 +214,7 @@ class Learner {
     std::optional<Doubt> doubt;
     if (changed && !plain && !turned) {
       doubt = Doubt::kReshaped;
-    } else if (changed && may_be_merged(slot, held, choice)) {
+    } else if (changed && may_be_merged(slot, tensor, choice)) {
       doubt = Doubt::kMerged;
     } else if (changed && plain && turned && !choice.by_name) {
       TRY_ASSIGN(auto symmetric, fresh_.is_symmetric(choice.key));
@@ -228,7 +228,7 @@ class Learner {
       refusals_.add(Doubt::kLacking, place, {key.name});
       return {};
     }
-    const bool cast = task_.held[held].data_type() != onnx_data_type(key.dtype);
+    const bool cast = task_.graph_tensors[tensor].data_type() != onnx_data_type(key.dtype);
     pairs_.push_back({slot, choice.key,
                       with_cast(plain ? Recipe{} : Recipe{RecipeStep::transpose()}, cast),
                       changed});
@@ -240,7 +240,7 @@ class Learner {
   // value of what it reads.
   void refuse_shared() {
     NameMap<const Pair*> by_name;
-    std::set<std::uint32_t> replaced;  // of task_.held
+    std::set<std::uint32_t> replaced;  // of task_.graph_tensors
     for (const Pair& pair : pairs_) {
       const Slot& slot = task_.graph.slots[pair.slot];
       const auto [first, fresh] = by_name.emplace(slot.name, &pair);
@@ -248,12 +248,12 @@ class Learner {
         refusals_.add(Doubt::kSeveralSlots, slot, {std::string(task_.names[pair.key])});
       }
       if (pair.changed) {
-        replaced.insert(*task_.held_of_slot[pair.slot]);
+        replaced.insert(*task_.tensor_of_slot[pair.slot]);
       }
     }
     for (const std::uint32_t slot : kept_) {
       const auto duplicate = by_name.find(task_.graph.slots[slot].name);
-      if (replaced.contains(*task_.held_of_slot[slot]) ||
+      if (replaced.contains(*task_.tensor_of_slot[slot]) ||
           (duplicate != by_name.end() && duplicate->second->changed)) {
         refusals_.add(Doubt::kSeveralSlots, task_.graph.slots[slot], {});
       }
@@ -281,14 +281,14 @@ class Learner {
   }
 
   // torch's own exporter gives a merged weight an Identity, so a name there is one weight alone.
-  [[nodiscard]] bool may_be_merged(std::uint32_t slot, std::uint32_t held,
+  [[nodiscard]] bool may_be_merged(std::uint32_t slot, std::uint32_t tensor,
                                    const Choice& choice) const {
-    return task_.readers[slot] > 1 && task_.elements_of(held) <= kMaxMergedElements &&
+    return task_.readers[slot] > 1 && task_.elements_of(tensor) <= kMaxMergedElements &&
            !(choice.by_name && task_.has_identities(slot));
   }
 
   void add_unknown(const Unknown& unknown) {
-    if (onnx_is_floating(task_.held[unknown.held].data_type())) {
+    if (onnx_is_floating(task_.graph_tensors[unknown.tensor].data_type())) {
       unknown_.push_back(unknown);
     }
   }
@@ -296,21 +296,21 @@ class Learner {
   // ---- data in attributes of nodes and the like, which nothing can replace
 
   Status decide_slotless() {
-    for (std::uint32_t held = 0; held < task_.held.size(); ++held) {
-      if (!task_.wanted[held] || task_.has_slot[held]) {
+    for (std::uint32_t tensor = 0; tensor < task_.graph_tensors.size(); ++tensor) {
+      if (!task_.wanted[tensor] || task_.has_slot[tensor]) {
         continue;
       }
-      const Content* content = content_of(held);
+      const Content* content = content_of(tensor);
       if (content == nullptr) {
-        add_unknown({std::nullopt, held});
+        add_unknown({std::nullopt, tensor});
         continue;
       }
       const std::vector<std::uint32_t>& keys = content->all;
-      if (!is_telling(held, *content)) {  // a number that many constants have is theirs,
+      if (!is_telling(tensor, *content)) {  // a number that many constants have is theirs,
         for (const std::uint32_t key : keys) {
-          simple_in_nodes_.emplace(key, held);  // unless the key is nowhere else
+          simple_in_nodes_.emplace(key, tensor);  // unless the key is nowhere else
         }
-        keep_in_node(held);
+        keep_in_node(tensor);
         continue;
       }
       TRY_ASSIGN(auto changed, changed_of(keys));
@@ -318,9 +318,9 @@ class Learner {
       found_any_ = true;
       if (changed.empty()) {
         settle(keys);
-        keep_in_node(held);
+        keep_in_node(tensor);
       } else {
-        refusals_.add(Doubt::kAttribute, task_.held[held], names_of(changed));
+        refusals_.add(Doubt::kAttribute, task_.graph_tensors[tensor], names_of(changed));
       }
     }
     return {};
@@ -354,7 +354,7 @@ class Learner {
         settle({&key, 1});
         missing_sizes_.insert(task_.elements_of_key(key));
       } else if (!tied && simple != simple_in_nodes_.end()) {
-        refusals_.add(Doubt::kAttribute, task_.held[simple->second],
+        refusals_.add(Doubt::kAttribute, task_.graph_tensors[simple->second],
                       {std::string(task_.names[key])});
       } else if (!tied && shared.contains(key)) {
         refusals_.add_key(Doubt::kShared, task_.names[key]);
@@ -398,7 +398,7 @@ class Learner {
   [[nodiscard]] std::set<std::uint32_t> keys_of_shared_slots() const {
     std::set<std::uint32_t> keys;
     for (const std::uint32_t slot : task_.slots) {
-      const Content* content = content_of(*task_.held_of_slot[slot]);
+      const Content* content = content_of(*task_.tensor_of_slot[slot]);
       if (content != nullptr && task_.readers[slot] > 1) {
         keys.insert(content->all.begin(), content->all.end());
       }
@@ -423,8 +423,8 @@ class Learner {
         {lost.begin(),
          lost.begin() + static_cast<std::ptrdiff_t>(std::min(lost.size(), kMaxNamedAsLost))});
     for (const Unknown& unknown : unknown_) {
-      const std::uint64_t elements = task_.elements_of(unknown.held);
-      const bool uniform = is_uniform(unknown.held);
+      const std::uint64_t elements = task_.elements_of(unknown.tensor);
+      const bool uniform = is_uniform(unknown.tensor);
       // In nodes stand as a rule constants, above all one number over and over.
       const bool made_of_lost =
           elements > 1 ? !lost.empty() && (unknown.slot || !uniform) : one_is_lost;
@@ -437,7 +437,7 @@ class Learner {
       } else if (unknown.slot) {
         kept_.insert(*unknown.slot);
       } else {
-        keep_in_node(unknown.held);
+        keep_in_node(unknown.tensor);
       }
     }
     // If the exporter records the origin of each value, and none comes from these keys, the graph
@@ -453,10 +453,10 @@ class Learner {
     return {};
   }
 
-  void keep_in_node(std::uint32_t held) {
-    const HeldTensor& tensor = task_.held[held];
+  void keep_in_node(std::uint32_t index) {
+    const GraphTensor& tensor = task_.graph_tensors[index];
     if (tensor.place() == TensorPlace::kAttribute && tensor.shown_name() != tensor.name() &&
-        onnx_is_floating(tensor.data_type()) && task_.elements_of(held) > 1) {
+        onnx_is_floating(tensor.data_type()) && task_.elements_of(index) > 1) {
       kept_in_nodes_.emplace_back(tensor.shown_name());
     }
   }
@@ -465,7 +465,7 @@ class Learner {
     if (unknown.slot) {
       refusals_.add(doubt, task_.graph.slots[*unknown.slot], std::move(keys));
     } else {
-      refusals_.add(doubt, task_.held[unknown.held], std::move(keys));
+      refusals_.add(doubt, task_.graph_tensors[unknown.tensor], std::move(keys));
     }
   }
 
@@ -474,8 +474,8 @@ class Learner {
   [[nodiscard]] static bool has(const std::vector<std::uint32_t>& keys, std::uint32_t key) {
     return std::binary_search(keys.begin(), keys.end(), key);
   }
-  [[nodiscard]] bool is_uniform(std::uint32_t held) const {
-    const std::uint32_t place = contents_.of_held[held];
+  [[nodiscard]] bool is_uniform(std::uint32_t tensor) const {
+    const std::uint32_t place = contents_.of_tensor[tensor];
     return place != Contents::kNone && contents_.all[place].uniform;
   }
   [[nodiscard]] std::vector<std::string> names_of(const std::vector<std::uint32_t>& keys) const {
@@ -526,7 +526,7 @@ class Learner {
   Contents contents_;
   std::map<const Content*, bool> all_equal_;  // in the new checkpoint
   std::map<std::uint32_t, const Content*> content_of_key_;
-  std::map<std::uint32_t, std::uint32_t> simple_in_nodes_;  // key -> held
+  std::map<std::uint32_t, std::uint32_t> simple_in_nodes_;  // key -> index into graph_tensors
   bool found_any_ = false;
   bool found_changed_ = false;             // a telling tensor that changes
   std::set<std::uint64_t> missing_sizes_;  // of keys that do not change and are nowhere

@@ -58,7 +58,7 @@ void LearnRefusals::add(Doubt doubt, const Slot& slot, std::vector<std::string> 
   refusals_.push_back({doubt, std::move(item)});
 }
 
-void LearnRefusals::add(Doubt doubt, const HeldTensor& tensor, std::vector<std::string> keys) {
+void LearnRefusals::add(Doubt doubt, const GraphTensor& tensor, std::vector<std::string> keys) {
   refusals_.push_back(
       {doubt,
        {std::string(tensor.shown_name()),

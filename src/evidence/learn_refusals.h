@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "evidence/held_tensors.h"
+#include "evidence/graph_tensors.h"
 #include "onnx/graph_facts.h"
 #include "onnx_external/model.h"
 #include "onnx_external/result.h"
@@ -35,7 +35,7 @@ class LearnRefusals {
  public:
   // `keys` are the candidates.
   void add(Doubt doubt, const Slot& slot, std::vector<std::string> keys);
-  void add(Doubt doubt, const HeldTensor& tensor, std::vector<std::string> keys);
+  void add(Doubt doubt, const GraphTensor& tensor, std::vector<std::string> keys);
   void add_key(Doubt doubt, std::string_view key);
 
   // Succeeds if there are none. kNotFound if the only problem is missing keys, otherwise

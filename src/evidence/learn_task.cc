@@ -45,8 +45,8 @@ Status list_keys(const MappingOptions& options, LearnTask& task) {
 }
 
 // A single number is a shape or a counter, unless it is a fraction.
-bool may_be_weight(const LearnTask& task, std::uint32_t held) {
-  return onnx_is_floating(task.held[held].data_type()) || task.elements_of(held) > 1;
+bool may_be_weight(const LearnTask& task, std::uint32_t tensor) {
+  return onnx_is_floating(task.graph_tensors[tensor].data_type()) || task.elements_of(tensor) > 1;
 }
 
 // Skips slots that the options exclude, and their data unless other slots share it.
@@ -55,22 +55,22 @@ void list_slots(const MappingOptions& options, LearnTask& task) {
   for (const MapEntry& entry : options.map) {
     left_alone.insert(entry.slot);
   }
-  task.wanted.assign(task.held.size(), false);
-  task.has_slot.assign(task.held.size(), false);
+  task.wanted.assign(task.graph_tensors.size(), false);
+  task.has_slot.assign(task.graph_tensors.size(), false);
   for (std::uint32_t slot = 0; slot < task.graph.slots.size(); ++slot) {
-    if (!task.held_of_slot[slot]) {
+    if (!task.tensor_of_slot[slot]) {
       continue;
     }
-    const std::uint32_t held = *task.held_of_slot[slot];
-    task.has_slot[held] = true;
-    if (!left_alone.contains(task.graph.slots[slot].name) && may_be_weight(task, held)) {
+    const std::uint32_t tensor = *task.tensor_of_slot[slot];
+    task.has_slot[tensor] = true;
+    if (!left_alone.contains(task.graph.slots[slot].name) && may_be_weight(task, tensor)) {
       task.slots.push_back(slot);
-      task.wanted[held] = true;
+      task.wanted[tensor] = true;
     }
   }
-  for (std::uint32_t i = 0; i < task.held.size(); ++i) {
+  for (std::uint32_t i = 0; i < task.graph_tensors.size(); ++i) {
     task.wanted[i] = task.wanted[i] || (!task.has_slot[i] && may_be_weight(task, i) &&
-                                        !left_alone.contains(task.held[i].shown_name()));
+                                        !left_alone.contains(task.graph_tensors[i].shown_name()));
   }
 }
 
@@ -99,7 +99,7 @@ void list_readers(LearnTask& task) {
 
 void list_open_slots(LearnTask& task) {
   for (std::uint32_t slot = 0; slot < task.graph.slots.size(); ++slot) {
-    if (task.held_of_slot[slot]) {
+    if (task.tensor_of_slot[slot]) {
       continue;
     }
     const std::string name = canonical_name(task.graph.slots[slot].name);
@@ -136,8 +136,8 @@ bool LearnTask::meets_open_slot(std::uint32_t key) const {
                      [&](std::size_t place) { return open_names.contains(name.substr(place)); });
 }
 
-std::uint64_t LearnTask::elements_of(std::uint32_t held_tensor) const {
-  return element_count(held[held_tensor].dims()).value_or(0);
+std::uint64_t LearnTask::elements_of(std::uint32_t graph_tensor) const {
+  return element_count(graph_tensors[graph_tensor].dims()).value_or(0);
 }
 
 std::uint64_t LearnTask::elements_of_key(std::uint32_t key) const {
@@ -147,9 +147,9 @@ std::uint64_t LearnTask::elements_of_key(std::uint32_t key) const {
 Result<LearnTask> make_learn_task(const Model& model, const Checkpoint& old,
                                   const MappingOptions& options) {
   LearnTask task{
-      model, model.facts(), old, held_tensors(model), {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {},
+      model, model.facts(), old, graph_tensors(model), {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {},
       {}};
-  task.held_of_slot = held_by_slots(task.graph, task.held);
+  task.tensor_of_slot = tensor_of_slots(task.graph, task.graph_tensors);
   TRY(list_keys(options, task));
   list_slots(options, task);
   list_readers(task);

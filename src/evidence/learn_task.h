@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "base/name_map.h"
-#include "evidence/held_tensors.h"
+#include "evidence/graph_tensors.h"
 #include "onnx/graph_facts.h"
 #include "onnx_external/checkpoint.h"
 #include "onnx_external/mapping.h"
@@ -20,11 +20,11 @@ struct LearnTask {
   const GraphFacts& graph;
   const Checkpoint& old;
 
-  std::vector<HeldTensor> held;
-  std::vector<std::optional<std::uint32_t>> held_of_slot;  // index into held
-  std::vector<bool> has_slot;                              // of held
-  std::vector<bool> wanted;                                // of held: which take part
-  std::vector<std::uint32_t> slots;                        // those that take part
+  std::vector<GraphTensor> graph_tensors;
+  std::vector<std::optional<std::uint32_t>> tensor_of_slot;  // index into graph_tensors
+  std::vector<bool> has_slot;                                // of graph_tensors
+  std::vector<bool> wanted;                                  // of graph_tensors: which take part
+  std::vector<std::uint32_t> slots;                          // those that take part
   // For each slot, how many nodes use it, not counting Identity nodes that are slots themselves.
   std::vector<std::uint64_t> readers;
   NameMap<std::string_view>
@@ -46,7 +46,7 @@ struct LearnTask {
   // Whether the key's name fills a slot without data.
   [[nodiscard]] bool meets_open_slot(std::uint32_t key) const;
 
-  [[nodiscard]] std::uint64_t elements_of(std::uint32_t held_tensor) const;
+  [[nodiscard]] std::uint64_t elements_of(std::uint32_t graph_tensor) const;
   [[nodiscard]] std::uint64_t elements_of_key(std::uint32_t key) const;
 };
 

@@ -58,7 +58,7 @@ Result<SavePlan> plan_models(std::span<const Model> models, std::span<const std:
                              const SaveTarget& target, const PlanOptions& options,
                              const WriteOptions& write) {
   for (std::size_t i = 0; i < models.size(); ++i) {
-    TRY(check_option_rules(options, write, mappings[i].asked.casts));
+    TRY(check_option_rules(options, write, mappings[i].options.casts));
     TRY_IN(models.size() == 1 ? graph_name(models[i]) : names[i],
            check_complete(models[i], mappings[i]));
   }

@@ -11,7 +11,7 @@
 #include "mapping/name_refinement.h"
 #include "mapping/slot_roles.h"
 #include "onnx/graph_facts.h"
-#include "onnx/open_places.h"
+#include "onnx/open_values.h"
 #include "onnx_external/save_external.h"
 
 namespace onnx_external {
@@ -31,7 +31,7 @@ bool is_left_out_weight(const Slot& slot) {
 Mapping unmapped(const GraphFacts& graph, const MappingOptions& options) {
   const NameSet user_inputs(options.inputs.begin(), options.inputs.end());
   Mapping mapping;
-  mapping.asked.partial = options.partial;
+  mapping.options.partial = options.partial;
   for (const Slot& slot : graph.slots) {
     const bool is_input = slot.kind == SlotKind::kGraphInput;
     if (is_open(slot) ||

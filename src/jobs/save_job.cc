@@ -105,7 +105,7 @@ Status verify_staged(SaveJob& job, const StagedSave& staged) {
   std::vector<ModelToVerify> models;
   for (std::size_t i = 0; i < job.models.size(); ++i) {
     expected.push_back(expected_tensors(job.plan, job.models[i], *job.checkpoint,
-                                        staged.part_crcs(), staged.inline_crcs(),
+                                        staged.range_crcs(), staged.inline_crcs(),
                                         static_cast<std::uint32_t>(i)));
     models.push_back({staged.model_path(i), expected.back(), staged.manifest_location(i),
                       job.plan.layout == Layout::kLink ? job.target.folder : fs::path()});
@@ -140,10 +140,10 @@ std::vector<SavedTensor> saved_tensors(SavePlan& plan,
     entry.slot = std::move(tensor.name);
     entry.rule = tensor.rule;
     entry.recipe = std::move(tensor.recipe);
-    if (tensor.part && plan.layout != Layout::kInline) {
-      const PlannedPart& part = plan.parts[*tensor.part];
-      entry.file = plan.location(part.file);
-      entry.offset = part.offset;
+    if (tensor.range && plan.layout != Layout::kInline) {
+      const DataRange& range = plan.ranges[*tensor.range];
+      entry.file = plan.location(range.file);
+      entry.offset = range.offset;
     }
     entry.length = tensor.nbytes;
     entry.data_type = tensor.data_type;
@@ -184,17 +184,17 @@ void report_keys(const MappingKeys& keys, const Mapping& mapping, const Checkpoi
     report.tied_keys.emplace_back(keys.keys[tied.key].name, keys.keys[tied.matched_key].name);
   }
   report.unused_modules = mapping.unused_modules;
-  report.derived = mapping.asked.derived;
+  report.derived = mapping.options.derived;
 }
 
 // The size of the ranges that one model refers to.
 std::uint64_t bytes_of_model(const SavePlan& plan, std::uint32_t model_index) {
-  std::vector<bool> counted(plan.parts.size());
+  std::vector<bool> counted(plan.ranges.size());
   std::uint64_t bytes = 0;
   for (const PlannedTensor& tensor : plan.tensors) {
-    if (tensor.model_index == model_index && tensor.part && !counted[*tensor.part]) {
-      counted[*tensor.part] = true;
-      bytes += plan.parts[*tensor.part].bytes;
+    if (tensor.model_index == model_index && tensor.range && !counted[*tensor.range]) {
+      counted[*tensor.range] = true;
+      bytes += plan.ranges[*tensor.range].bytes;
     }
   }
   return bytes;
@@ -222,8 +222,8 @@ void report_data(const SavePlan& plan, SaveReport& report) {
     report.oversized.push_back(plan.tensors[tensor].name);
   }
   report.bytes = plan.bytes;
-  for (std::size_t i = 0; plan.layout == Layout::kLink && i < plan.parts.size(); ++i) {
-    report.linked_bytes += plan.parts[i].bytes;
+  for (std::size_t i = 0; plan.layout == Layout::kLink && i < plan.ranges.size(); ++i) {
+    report.linked_bytes += plan.ranges[i].bytes;
   }
 }
 

@@ -119,7 +119,7 @@ class KeySorter {
     }
     if (is_baked || is_counter(left) || is_empty(left.shape) || outside_prefix(key) ||
         is_training_parameter(left.name)) {
-      leftovers_.harmless.push_back(key);
+      leftovers_.non_weights.push_back(key);
       return {};
     }
     TRY_ASSIGN(auto copy, find_copy(key));
@@ -257,10 +257,11 @@ class KeySorter {
         continue;
       }
       leftovers_.modules.push_back({std::string(module), static_cast<std::uint32_t>(keys.size())});
-      leftovers_.aside.insert(leftovers_.aside.end(), keys.begin(), keys.end());
+      leftovers_.unused_module_keys.insert(leftovers_.unused_module_keys.end(), keys.begin(),
+                                           keys.end());
     }
     std::sort(leftovers_.unused.begin(), leftovers_.unused.end());
-    std::sort(leftovers_.aside.begin(), leftovers_.aside.end());
+    std::sort(leftovers_.unused_module_keys.begin(), leftovers_.unused_module_keys.end());
   }
 
   // True if the keys are only BatchNorms. They vanish from the graph when the exporter folds them

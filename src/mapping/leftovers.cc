@@ -109,7 +109,7 @@ class SlotSorter {
       return {};
     }
     if (role == SlotRole::kKept || elements_of(slot) == 0 || is_exempt(slot)) {
-      leftovers_.staying.push_back(i);
+      leftovers_.kept.push_back(i);
       return {};
     }
     // Integers under a weight's name are weights, too (a permutation, a table of indices), unless
@@ -122,12 +122,12 @@ class SlotSorter {
     }
     const bool folded = !slot.folded_from.empty();
     if (folded ? !depends_on_weights(slot) : is_integer && !may_be_computed(slot)) {
-      leftovers_.staying.push_back(i);
+      leftovers_.kept.push_back(i);
       return {};
     }
     TRY_ASSIGN(const auto proved, equals_a_key(i));
     const bool right = proved || (!is_integer && elements_of(slot) == 1 && is_constant(slot));
-    (right ? leftovers_.staying : leftovers_.held).push_back(i);
+    (right ? leftovers_.kept : leftovers_.stale).push_back(i);
     return {};
   }
 
@@ -229,11 +229,11 @@ class SlotSorter {
 
   // Notes that the graph already holds the key's values.
   void account_for(std::uint32_t key) {
-    for (auto* keys : {&leftovers_.unused, &leftovers_.aside}) {
+    for (auto* keys : {&leftovers_.unused, &leftovers_.unused_module_keys}) {
       const auto found = std::find(keys->begin(), keys->end(), key);
       if (found != keys->end()) {
         keys->erase(found);
-        leftovers_.harmless.push_back(key);
+        leftovers_.non_weights.push_back(key);
         leftovers_.baked.push_back(key);
       }
     }
@@ -255,7 +255,7 @@ class SlotSorter {
   // Constant nodes are not slots, but one as large as a key without a slot may be that key.
   void list_constants() {
     std::set<std::uint64_t> sizes;
-    for (const auto* keys : {&leftovers_.unused, &leftovers_.aside}) {
+    for (const auto* keys : {&leftovers_.unused, &leftovers_.unused_module_keys}) {
       for (const std::uint32_t key : *keys) {
         sizes.insert(elements_of(task_.keys.keys[key].shape));
       }
@@ -286,7 +286,7 @@ class SlotSorter {
 
 std::vector<std::uint32_t> Leftovers::without_slot() const {
   std::vector<std::uint32_t> keys;
-  for (const auto* list : {&unused, &adapters, &aside, &harmless}) {
+  for (const auto* list : {&unused, &adapters, &unused_module_keys, &non_weights}) {
     keys.insert(keys.end(), list->begin(), list->end());
   }
   std::sort(keys.begin(), keys.end());

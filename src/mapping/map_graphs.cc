@@ -155,8 +155,8 @@ struct SharedLeftovers {
   Keys baked;
   Keys adapters;
   Keys unused;
-  Keys aside;
-  Keys harmless;
+  Keys unused_module_keys;
+  Keys non_weights;
   Keys ignored;
 
   explicit SharedLeftovers(const std::deque<GraphState>& graphs) {
@@ -170,14 +170,14 @@ struct SharedLeftovers {
       add_all(leftovers.baked, baked);
       add_all(leftovers.adapters, adapters);
       add_all(leftovers.unused, unused);
-      add_all(leftovers.aside, aside);
-      add_all(leftovers.harmless, harmless);
+      add_all(leftovers.unused_module_keys, unused_module_keys);
+      add_all(leftovers.non_weights, non_weights);
       add_all(leftovers.ignored, ignored);
     }
     std::sort(tied.begin(), tied.end(),
               [](const TiedKey& a, const TiedKey& b) { return a.key < b.key; });
     std::vector<const Keys*> decided{&tied_keys};
-    for (Keys* list : {&baked, &adapters, &unused, &aside, &harmless, &ignored}) {
+    for (Keys* list : {&baked, &adapters, &unused, &unused_module_keys, &non_weights, &ignored}) {
       std::erase_if(*list, [&](std::uint32_t key) {
         return std::any_of(decided.begin(), decided.end(),
                            [&](const Keys* other) { return other->contains(key); });
@@ -191,18 +191,20 @@ std::vector<std::uint32_t> list_of(const Keys& keys) {
   return {keys.begin(), keys.end()};
 }
 
-// The modules that have keys in `aside`, whichever graph says so.
+// The modules that have keys in `unused_module_keys`, whichever graph says so.
 std::vector<UnusedModule> shared_modules(const std::deque<GraphState>& graphs,
-                                         const MappingKeys& keys, const Keys& aside) {
+                                         const MappingKeys& keys, const Keys& unused_module_keys) {
   std::vector<UnusedModule> modules;
   for (const GraphState& graph : graphs) {
     for (const UnusedModule& module : graph.leftovers.modules) {
-      const bool is_aside = std::any_of(aside.begin(), aside.end(), [&](std::uint32_t key) {
-        const std::string& name = keys.keys[key].name;
-        return name.starts_with(module.name) &&
-               (module.name.empty() || name[module.name.size()] == '.');
-      });
-      if (is_aside && std::find(modules.begin(), modules.end(), module) == modules.end()) {
+      const bool is_in_unused_module =
+          std::any_of(unused_module_keys.begin(), unused_module_keys.end(), [&](std::uint32_t key) {
+            const std::string& name = keys.keys[key].name;
+            return name.starts_with(module.name) &&
+                   (module.name.empty() || name[module.name.size()] == '.');
+          });
+      if (is_in_unused_module &&
+          std::find(modules.begin(), modules.end(), module) == modules.end()) {
         modules.push_back(module);
       }
     }
@@ -216,17 +218,17 @@ void share_leftover_keys(std::deque<GraphState>& graphs, const MappingKeys& keys
     return;
   }
   const SharedLeftovers shared(graphs);
-  const std::vector<UnusedModule> modules = shared_modules(graphs, keys, shared.aside);
-  Keys harmless = shared.harmless;
-  harmless.insert(shared.baked.begin(), shared.baked.end());
+  const std::vector<UnusedModule> modules = shared_modules(graphs, keys, shared.unused_module_keys);
+  Keys non_weights = shared.non_weights;
+  non_weights.insert(shared.baked.begin(), shared.baked.end());
   for (GraphState& graph : graphs) {
     Leftovers& leftovers = graph.leftovers;
     leftovers.tied = shared.tied;
     leftovers.baked = list_of(shared.baked);
     leftovers.adapters = list_of(shared.adapters);
     leftovers.unused = list_of(shared.unused);
-    leftovers.aside = list_of(shared.aside);
-    leftovers.harmless = list_of(harmless);
+    leftovers.unused_module_keys = list_of(shared.unused_module_keys);
+    leftovers.non_weights = list_of(non_weights);
     leftovers.ignored = list_of(shared.ignored);
     leftovers.modules = modules;
   }
@@ -237,8 +239,8 @@ Leftovers keys_alone(const Leftovers& all) {
   Leftovers keys;
   keys.unused = all.unused;
   keys.adapters = all.adapters;
-  keys.aside = all.aside;
-  keys.harmless = all.harmless;
+  keys.unused_module_keys = all.unused_module_keys;
+  keys.non_weights = all.non_weights;
   keys.baked = all.baked;
   keys.ignored = all.ignored;
   keys.tied = all.tied;

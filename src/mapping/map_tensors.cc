@@ -28,7 +28,7 @@ MappingOptions without_pairs(MappingOptions options) {
 
 Mapping make_mapping(const MappingTask& task, Leftovers leftovers, const KeyPrefix& key_prefix) {
   Mapping mapping;
-  mapping.asked = without_pairs(task.options);
+  mapping.options = without_pairs(task.options);
   for (std::uint32_t slot = 0; slot < task.fills.size(); ++slot) {
     if (const std::optional<Fill>& fill = task.fills[slot]) {
       mapping.pairs.push_back({slot, fill->key, fill->rule, fill->recipe});
@@ -63,7 +63,7 @@ Mapping make_mapping(const MappingTask& task, Leftovers leftovers, const KeyPref
   for (const std::uint32_t slot : leftovers.unconfirmed) {
     mapping.inputs_left.push_back(task.graph.slots[slot].name);
   }
-  for (const auto* slots : {&leftovers.staying, &leftovers.held}) {
+  for (const auto* slots : {&leftovers.kept, &leftovers.stale}) {
     for (const std::uint32_t slot : *slots) {
       mapping.initializers_kept.push_back(task.graph.slots[slot].name);
     }
@@ -76,7 +76,7 @@ Mapping make_mapping(const MappingTask& task, Leftovers leftovers, const KeyPref
       mapping.left_old.push_back(task.graph.slots[slot].name);
     }
   }
-  for (const std::uint32_t slot : leftovers.held) {
+  for (const std::uint32_t slot : leftovers.stale) {
     mapping.left_old.push_back(task.graph.slots[slot].name);
   }
   mapping.left_old.insert(mapping.left_old.end(), leftovers.constants.begin(),

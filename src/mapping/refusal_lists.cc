@@ -71,7 +71,7 @@ std::vector<std::uint64_t> consumers_after(const MappingTask& task) {
 
 std::vector<ErrorItem> merged_slots(const MappingTask& task, const Leftovers& leftovers) {
   std::map<std::pair<DType, Shape>, std::uint32_t> left;
-  for (const auto* keys : {&leftovers.aside, &leftovers.unused}) {
+  for (const auto* keys : {&leftovers.unused_module_keys, &leftovers.unused}) {
     for (const std::uint32_t key : *keys) {
       left.emplace(std::pair(task.keys.keys[key].dtype, task.keys.keys[key].shape), key);
     }
@@ -142,7 +142,7 @@ bool is_left_out(const Slot& slot) {
 void list_missing(const MappingTask& task, const Leftovers& leftovers, Refusal& refusal) {
   list_left_out(task, leftovers, refusal);
   std::vector<std::uint32_t> left = leftovers.unused;
-  left.insert(left.end(), leftovers.aside.begin(), leftovers.aside.end());
+  left.insert(left.end(), leftovers.unused_module_keys.begin(), leftovers.unused_module_keys.end());
   NearestNames search;
   std::vector<std::string_view> names;
   names.reserve(left.size());
@@ -209,7 +209,7 @@ bool folds_a_key(const MappingTask& task, const Leftovers& leftovers) {
   for (const KeyName& key : task.key_names) {
     keys.insert(key.name);
   }
-  return std::any_of(leftovers.held.begin(), leftovers.held.end(), [&](std::uint32_t slot) {
+  return std::any_of(leftovers.stale.begin(), leftovers.stale.end(), [&](std::uint32_t slot) {
     const std::vector<std::string>& names = task.graph.slots[slot].folded_from;
     return std::any_of(names.begin(), names.end(),
                        [&](const std::string& name) { return keys.contains(name); });
@@ -221,7 +221,7 @@ bool folds_a_key(const MappingTask& task, const Leftovers& leftovers) {
 void list_held(const MappingTask& task, const Leftovers& leftovers, Refusal& refusal) {
   std::vector<ErrorItem> items;
   std::vector<std::string> names;
-  for (const std::uint32_t slot : leftovers.held) {
+  for (const std::uint32_t slot : leftovers.stale) {
     items.push_back(item_of(task.graph.slots[slot], computed_text(task.graph.slots[slot])));
     names.push_back(task.graph.slots[slot].name);
   }
@@ -241,7 +241,8 @@ void list_held(const MappingTask& task, const Leftovers& leftovers, Refusal& ref
                       "with the checkpoint that the graph was exported from, to find by bytes what "
                       "each value was made of"});
   // The values may have been computed from keys without a slot.
-  if (leftovers.unused.empty() && leftovers.aside.empty() && !folds_a_key(task, leftovers)) {
+  if (leftovers.unused.empty() && leftovers.unused_module_keys.empty() &&
+      !folds_a_key(task, leftovers)) {
     refusal.add_remedy({"keep", fmt::format("{}", fmt::join(names, ",")),
                         "only if they certainly depend on no weight; else the model is wrong"});
   }
@@ -249,7 +250,7 @@ void list_held(const MappingTask& task, const Leftovers& leftovers, Refusal& ref
 
 void add_troubles(const MappingTask& task, const Leftovers& leftovers, bool any_merged,
                   SlotTroubles& troubles) {
-  troubles.computed = troubles.computed || any_merged || !leftovers.held.empty();
+  troubles.computed = troubles.computed || any_merged || !leftovers.stale.empty();
   for (const std::uint32_t slot : leftovers.missing) {
     const std::string& name = task.graph.slots[slot].name;
     troubles.missing.push_back(name);
@@ -363,7 +364,7 @@ void list_inputs(const MappingTask& task, const Leftovers& leftovers, Refusal& r
   for (const std::uint32_t slot : leftovers.unconfirmed) {
     add(slot, use_text(task.graph.slots[slot]));
   }
-  for (const std::uint32_t slot : leftovers.suspects) {
+  for (const std::uint32_t slot : leftovers.doubtful) {
     add(slot, "a key has this name, type and shape");
   }
   refusal.add_list("input of the graph may be the caller's or a weight",
@@ -377,7 +378,7 @@ void list_inputs(const MappingTask& task, const Leftovers& leftovers, Refusal& r
         return slot.kind == SlotKind::kGraphInput && may_be_user_input;
       });
   if (task.options.inputs.empty() &&
-      (!leftovers.suspects.empty() || !leftovers.unconfirmed.empty() || input_missing)) {
+      (!leftovers.doubtful.empty() || !leftovers.unconfirmed.empty() || input_missing)) {
     refusal.add_remedy(
         {"inputs", paste.empty() ? "NAMES" : fmt::format("{}", fmt::join(paste, ",")),
          others.empty() ? "to name all inputs that are the caller's"

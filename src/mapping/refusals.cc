@@ -48,7 +48,7 @@ Status refuse_no_match(const MappingTask& task, const Leftovers& leftovers) {
   };
   const bool folded = std::any_of(leftovers.missing.begin(), leftovers.missing.end(), is_computed);
   if (task.options.partial == Partial::kRefuse &&
-      (folded || !leftovers.held.empty() || leftovers.adapters.size() == task.keys.keys.size())) {
+      (folded || !leftovers.stale.empty() || leftovers.adapters.size() == task.keys.keys.size())) {
     return {};  // refuse_all() says why
   }
   Refusal refusal;
@@ -59,7 +59,7 @@ Status refuse_no_match(const MappingTask& task, const Leftovers& leftovers) {
       slots.push_back(item_of(slot, use_text(slot)));
     }
   }
-  if (slots.empty() && leftovers.held.empty()) {
+  if (slots.empty() && leftovers.stale.empty()) {
     const std::string cause = cause_of(task);
     return fail(ErrorCode::kNotFound,
                 "the graph has no slot to fill: no input that could be a weight, no undefined "
@@ -122,7 +122,7 @@ void add_last_remedies(const MappingTask& task, const Leftovers& leftovers, Refu
 
 // True if the only problem is that the user must say which inputs are user inputs.
 bool is_open_question(const Leftovers& leftovers) {
-  return leftovers.missing.empty() && leftovers.held.empty() && leftovers.constants.empty() &&
+  return leftovers.missing.empty() && leftovers.stale.empty() && leftovers.constants.empty() &&
          leftovers.unused.empty() && leftovers.adapters.empty();
 }
 

@@ -59,7 +59,7 @@ class InputSorter {
       } else if (states_[i] == InputState::kOpen) {
         sort_open(i, left == 1);
       } else if (is_suspect(i)) {
-        leftovers_.suspects.push_back(*slots_[i]);
+        leftovers_.doubtful.push_back(*slots_[i]);
       }
     }
   }
@@ -126,7 +126,7 @@ class InputSorter {
   }
 
   void list_left_forms() {
-    for (const auto* keys : {&leftovers_.unused, &leftovers_.aside}) {
+    for (const auto* keys : {&leftovers_.unused, &leftovers_.unused_module_keys}) {
       for (const std::uint32_t key : *keys) {
         left_shapes_.insert(task_.keys.keys[key].shape);
       }

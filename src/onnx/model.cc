@@ -16,7 +16,7 @@
 #include "onnx/load.h"
 #include "onnx/model_access.h"
 #include "onnx/model_segments.h"
-#include "onnx/open_places.h"
+#include "onnx/open_values.h"
 #include "onnx/side_files.h"
 #include "onnx/slots.h"
 #include "onnx/tensor_list.h"
@@ -61,7 +61,7 @@ struct Model::Parts {
   std::vector<InlineTensor> inside;
   std::vector<const onnx::TensorProto*> inside_protos;
   std::vector<std::shared_ptr<const DetachedAttribute>> detached;
-  std::vector<OpenPlace> open;
+  std::vector<OpenValue> open;
 
   static Result<std::shared_ptr<const Parts>> of(std::shared_ptr<const onnx::ModelProto> proto,
                                                  std::shared_ptr<const CutTensors> cuts) {
@@ -76,7 +76,7 @@ struct Model::Parts {
     for (const ListedTensor& tensor : tensors) {
       TRY(parts->add(tensor));
     }
-    parts->open = open_places(*parts->proto, tensors, graphs.size());
+    parts->open = open_values(*parts->proto, tensors, graphs.size());
     bool has_duplicates = false;
     parts->facts = collect_facts(graphs, parts->proto->ir_version(), &has_duplicates);
     if (has_duplicates) {
@@ -165,7 +165,7 @@ std::span<const std::shared_ptr<const DetachedAttribute>> ModelAccess::detached_
   return model.parts_->detached;
 }
 
-std::span<const OpenPlace> ModelAccess::open_places(const Model& model) {
+std::span<const OpenValue> ModelAccess::open_values(const Model& model) {
   return model.parts_->open;
 }
 

@@ -12,7 +12,7 @@
 
 #include "onnx/cut_tensors.h"
 #include "onnx/function_attributes.h"
-#include "onnx/open_places.h"
+#include "onnx/open_values.h"
 #include "onnx_external/model.h"
 
 namespace onnx_external {
@@ -38,8 +38,8 @@ struct ModelAccess {
   [[nodiscard]] static std::span<const std::shared_ptr<const DetachedAttribute>>
   detached_attributes(const Model& model);
 
-  // Names and tensors without a value that are not slots (open_places.h).
-  [[nodiscard]] static std::span<const OpenPlace> open_places(const Model& model);
+  // Names and tensors without a value that are not slots (open_values.h).
+  [[nodiscard]] static std::span<const OpenValue> open_values(const Model& model);
 };
 
 }  // namespace onnx_external

@@ -6,7 +6,7 @@
 #include "mapping/advice.h"
 #include "onnx/graph_facts.h"
 #include "onnx/model_access.h"
-#include "onnx/open_places.h"
+#include "onnx/open_values.h"
 
 namespace onnx_external {
 namespace {
@@ -15,7 +15,7 @@ namespace {
 struct LeftOpen {
   std::vector<ErrorItem> slots;   // names that nothing defines, initializers without data
   std::vector<ErrorItem> inputs;  // of the graph, which the mapping takes for weights
-  std::vector<ErrorItem> others;  // OpenPlace
+  std::vector<ErrorItem> others;  // OpenValue
 };
 
 LeftOpen left_open(const Model& model, const Mapping& mapping) {
@@ -36,7 +36,7 @@ LeftOpen left_open(const Model& model, const Mapping& mapping) {
     const bool is_input = slot.kind == SlotKind::kGraphInput;
     (is_input ? found.inputs : found.slots).push_back(item_of(slot, use_text(slot)));
   }
-  for (const OpenPlace& place : ModelAccess::open_places(model)) {
+  for (const OpenValue& place : ModelAccess::open_values(model)) {
     found.others.push_back({place.name, place.form, place.why, {}});
   }
   return found;
@@ -56,7 +56,7 @@ std::vector<std::string> names_left_open(const Model& model, const Mapping& mapp
 }
 
 Status check_complete(const Model& model, const Mapping& mapping) {
-  if (mapping.asked.partial == Partial::kAllow) {
+  if (mapping.options.partial == Partial::kAllow) {
     return {};
   }
   LeftOpen found = left_open(model, mapping);

@@ -11,7 +11,7 @@
 namespace onnx_external {
 
 // Returns the names that would have no value in the saved model: those that the mapping lists,
-// slots that it does not fill, and names and tensors that are not slots (onnx/open_places.h).
+// slots that it does not fill, and names and tensors that are not slots (onnx/open_values.h).
 [[nodiscard]] std::vector<std::string> names_left_open(const Model& model, const Mapping& mapping);
 
 // kNotFound with the list of names_left_open(), unless the mapping was made with Partial::kAllow.

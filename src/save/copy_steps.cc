@@ -14,15 +14,15 @@ namespace {
 std::vector<std::uint32_t> copy_order(const SavePlan& plan) {
   using Rank = std::tuple<std::uint64_t, std::uint64_t, std::uint64_t>;
   std::vector<Rank> ranks;
-  ranks.reserve(plan.parts.size());
-  std::uint64_t place = 0;  // of the part in its file
-  for (const PlannedPart& part : plan.parts) {
-    place = part.offset == 0 ? 0 : place + 1;
+  ranks.reserve(plan.ranges.size());
+  std::uint64_t place = 0;  // of the range in its file
+  for (const DataRange& range : plan.ranges) {
+    place = range.offset == 0 ? 0 : place + 1;
     ranks.push_back(plan.layout == Layout::kPerTensor
-                        ? Rank{std::numeric_limits<std::uint64_t>::max() - part.bytes, 0, 0}
-                        : Rank{part.file / kShardsAtOnce, place, part.file});
+                        ? Rank{std::numeric_limits<std::uint64_t>::max() - range.bytes, 0, 0}
+                        : Rank{range.file / kShardsAtOnce, place, range.file});
   }
-  std::vector<std::uint32_t> order(plan.parts.size());
+  std::vector<std::uint32_t> order(plan.ranges.size());
   std::iota(order.begin(), order.end(), 0U);
   std::stable_sort(order.begin(), order.end(),
                    [&](std::uint32_t a, std::uint32_t b) { return ranks[a] < ranks[b]; });
@@ -33,72 +33,72 @@ class StepPlanner {
  public:
   StepPlanner(const CopyJob& job, int threads) : job_(job), threads_(threads) {
     out_.files.resize(job.plan.files.size());
-    for (std::size_t i = 0; i < job.plan.parts.size(); ++i) {
-      const PlannedPart& part = job.plan.parts[i];
-      FileParts& file = out_.files[part.file];
+    for (std::size_t i = 0; i < job.plan.ranges.size(); ++i) {
+      const DataRange& range = job.plan.ranges[i];
+      FileRanges& file = out_.files[range.file];
       ++file.all;
       file.done += job.done[i] ? 1 : 0;
-      out_.bytes += is_copied(i) ? part.bytes : 0;
+      out_.bytes += is_copied(i) ? range.bytes : 0;
     }
   }
 
   CopySteps plan() && {
-    for (const std::uint32_t part : copy_order(job_.plan)) {
-      if (is_copied(part)) {
-        add_part(part);
+    for (const std::uint32_t range : copy_order(job_.plan)) {
+      if (is_copied(range)) {
+        add_range(range);
       }
     }
     return std::move(out_);
   }
 
  private:
-  bool is_copied(std::size_t part) const { return !job_.done[part]; }
+  bool is_copied(std::size_t range) const { return !job_.done[range]; }
 
-  bool has_own_file(std::uint32_t part) const {
-    return out_.files[job_.plan.parts[part].file].all == 1;
+  bool has_own_file(std::uint32_t range) const {
+    return out_.files[job_.plan.ranges[range].file].all == 1;
   }
 
-  bool is_split(std::uint32_t part) const {
-    const std::uint64_t bytes = job_.plan.parts[part].bytes;
-    if (threads_ == 1 || bytes <= kCopyChunkBytes || is_decoded(job_, part) || is_made(part) ||
-        bytes <= chunk_bytes(job_, part)) {
+  bool is_split(std::uint32_t range) const {
+    const std::uint64_t bytes = job_.plan.ranges[range].bytes;
+    if (threads_ == 1 || bytes <= kCopyChunkBytes || is_decoded(job_, range) || is_made(range) ||
+        bytes <= chunk_bytes(job_, range)) {
       return false;
     }
     const std::uint64_t fair_share = out_.bytes / static_cast<std::uint64_t>(threads_);
-    return !has_own_file(part) || (bytes > fair_share && !may_be_spliced(part) &&
-                                   job_.options.checksum == Checksum::kNone);
+    return !has_own_file(range) || (bytes > fair_share && !may_be_spliced(range) &&
+                                    job_.options.checksum == Checksum::kNone);
   }
 
   // LazyBytes are not split, because only the thread that holds them can copy them.
-  bool is_made(std::uint32_t part) const {
-    const PlannedTensor& tensor = job_.plan.tensors[job_.plan.parts[part].source_tensor];
+  bool is_made(std::uint32_t range) const {
+    const PlannedTensor& tensor = job_.plan.tensors[job_.plan.ranges[range].source_tensor];
     return kind_of_source(job_.checkpoint, tensor) == StorageKind::kMade;
   }
 
   // One thread splices faster than several fill a file through buffers (copy_steps.h).
-  bool may_be_spliced(std::uint32_t part) const {
-    const PlannedTensor& tensor = job_.plan.tensors[job_.plan.parts[part].source_tensor];
+  bool may_be_spliced(std::uint32_t range) const {
+    const PlannedTensor& tensor = job_.plan.tensors[job_.plan.ranges[range].source_tensor];
     return job_.options.cache == PageCache::kUse &&
            recorded_crc_of(job_.checkpoint, tensor).has_value();
   }
 
-  void add_part(std::uint32_t number) {
-    const PlannedPart& part = job_.plan.parts[number];
+  void add_range(std::uint32_t number) {
+    const DataRange& range = job_.plan.ranges[number];
     const std::size_t before = out_.items.size();
     const bool split = is_split(number);
-    const std::uint64_t most = split ? chunk_bytes(job_, number) : part.bytes;
+    const std::uint64_t most = split ? chunk_bytes(job_, number) : range.bytes;
     std::uint64_t first = 0;
-    do {  // an empty part is an item, too
-      const std::uint64_t length = std::min(most, part.bytes - first);
+    do {  // an empty range is an item, too
+      const std::uint64_t length = std::min(most, range.bytes - first);
       out_.items.push_back({number, first, length});
       first += length;
-    } while (first < part.bytes);
+    } while (first < range.bytes);
     const std::size_t chunks = out_.items.size() - before;
     if (split) {
       out_.split.emplace(number, chunks);
     }
     if (split || !has_own_file(number)) {
-      out_.shared[part.file] += chunks;
+      out_.shared[range.file] += chunks;
     }
   }
 
@@ -109,14 +109,14 @@ class StepPlanner {
 
 }  // namespace
 
-std::uint64_t chunk_bytes(const CopyJob& job, std::uint32_t part) {
-  const PlannedTensor& tensor = job.plan.tensors[job.plan.parts[part].source_tensor];
+std::uint64_t chunk_bytes(const CopyJob& job, std::uint32_t range) {
+  const PlannedTensor& tensor = job.plan.tensors[job.plan.ranges[range].source_tensor];
   const auto tiles = planned_tiles(job.checkpoint, tensor);
   return tiles ? tiles->chunk_bytes(kCopyChunkBytes) : kCopyChunkBytes;
 }
 
-bool is_decoded(const CopyJob& job, std::uint32_t part) {
-  const PlannedTensor& tensor = job.plan.tensors[job.plan.parts[part].source_tensor];
+bool is_decoded(const CopyJob& job, std::uint32_t range) {
+  const PlannedTensor& tensor = job.plan.tensors[job.plan.ranges[range].source_tensor];
   return tensor.source == TensorSource::kModelInline &&
          !inline_range(job.models.of(tensor), tensor.source_index);
 }

@@ -1,4 +1,4 @@
-// Decides which chunks of parts are copied, and in which order, before anything is copied. Plain
+// Decides which chunks of ranges are copied, and in which order, before anything is copied. Plain
 // values; safe from any thread.
 #pragma once
 
@@ -34,41 +34,41 @@ struct CopyJob {
   const Checkpoint& checkpoint;
   const Directory& data;
   const WriteOptions& options;
-  const WrittenParts& done;  // are in their files already, or will be by another process
-  RecordWriter* record;      // gets every other part as soon as it is written; may be null
+  const WrittenRanges& done;  // are in their files already, or will be by another process
+  RecordWriter* record;       // gets every other range as soon as it is written; may be null
 };
 
-// A part or a chunk of one.
+// A range or a chunk of one.
 struct CopyItem {
-  std::uint32_t part = 0;
-  std::uint64_t first = 0;  // counted from the start of the part
+  std::uint32_t range = 0;
+  std::uint64_t first = 0;  // counted from the start of the range
   std::uint64_t length = 0;
 };
 
-// The number of parts of a file, and how many of them need no copying.
-struct FileParts {
+// The number of ranges of a file, and how many of them need no copying.
+struct FileRanges {
   std::size_t all = 0;
   std::size_t done = 0;
 };
 
 struct CopySteps {
   std::vector<CopyItem> items;                  // each is a step, in this order
-  std::vector<FileParts> files;                 // index = SavePlan::files
+  std::vector<FileRanges> files;                // index = SavePlan::files
   std::map<std::uint32_t, std::size_t> shared;  // files that several items write: how many do
-  std::map<std::uint32_t, std::size_t> split;   // parts in chunks of chunk_bytes(): how many
+  std::map<std::uint32_t, std::size_t> split;   // ranges in chunks of chunk_bytes(): how many
   std::uint64_t bytes = 0;                      // to be copied
 };
 
-// Orders files with one part from large to small, so that no thread starts a large one when the
-// others are done. Of the files with several parts, a few are written at a time: their parts come
+// Orders files with one range from large to small, so that no thread starts a large one when the
+// others are done. Of the files with several ranges, a few are written at a time: their ranges come
 // in turn, by rising offset in each file. Parts that are done are left out.
 [[nodiscard]] CopySteps plan_copy(const CopyJob& job, int threads);
 
-// The size of the chunks that a part is split into: kCopyChunkBytes, or a similar number of bytes
+// The size of the chunks that a range is split into: kCopyChunkBytes, or a similar number of bytes
 // that is whole tiles.
-[[nodiscard]] std::uint64_t chunk_bytes(const CopyJob& job, std::uint32_t part);
+[[nodiscard]] std::uint64_t chunk_bytes(const CopyJob& job, std::uint32_t range);
 
 // True for inline numbers of the model that are not raw bytes yet and must be decoded in order.
-[[nodiscard]] bool is_decoded(const CopyJob& job, std::uint32_t part);
+[[nodiscard]] bool is_decoded(const CopyJob& job, std::uint32_t range);
 
 }  // namespace onnx_external

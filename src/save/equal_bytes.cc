@@ -15,8 +15,8 @@
 #include "base/read_step.h"
 #include "base/try.h"
 #include "save/layout.h"
-#include "save/part_source.h"
 #include "save/planned_bytes.h"
+#include "save/range_source.h"
 
 namespace onnx_external {
 namespace {
@@ -24,40 +24,40 @@ namespace {
 // Each may hold Checkpoint::kReadScratchBytes.
 constexpr int kMaxReaders = 4;
 
-// One search. A part is read for its CRC-32 only when another has its size, and for its SHA-256
+// One search. A range is read for its CRC-32 only when another has its size, and for its SHA-256
 // only when another has its size and its CRC.
-class EqualParts {
+class EqualRanges {
  public:
-  EqualParts(const SavePlan& plan, const SourceModels& models, const Checkpoint& checkpoint,
-             int threads, const ProgressFn& progress)
+  EqualRanges(const SavePlan& plan, const SourceModels& models, const Checkpoint& checkpoint,
+              int threads, const ProgressFn& progress)
       : plan_(plan),
         models_(models),
         checkpoint_(checkpoint),
         threads_(std::min(thread_count(threads), kMaxReaders)),
         progress_(progress),
-        groups_(plan.parts.size()) {}
+        groups_(plan.ranges.size()) {}
 
-  // For each part the first one with its bytes: itself, or one before it.
+  // For each range the first one with its bytes: itself, or one before it.
   Result<std::vector<std::uint32_t>> find() {
-    for (std::uint32_t part = 0; part < plan_.parts.size(); ++part) {
-      groups_[part] = std::to_string(plan_.parts[part].bytes);
+    for (std::uint32_t range = 0; range < plan_.ranges.size(); ++range) {
+      groups_[range] = std::to_string(plan_.ranges[range].bytes);
     }
-    TRY(refine([this](std::uint32_t part, ProgressMeter& meter) { return crc_of(part, meter); }));
-    TRY(refine([this](std::uint32_t part, ProgressMeter& meter) { return sha_of(part, meter); }));
+    TRY(refine([this](std::uint32_t range, ProgressMeter& meter) { return crc_of(range, meter); }));
+    TRY(refine([this](std::uint32_t range, ProgressMeter& meter) { return sha_of(range, meter); }));
     NameMap<std::uint32_t> first;
     std::vector<std::uint32_t> firsts;
-    for (std::uint32_t part = 0; part < plan_.parts.size(); ++part) {
-      firsts.push_back(first.emplace(groups_[part], part).first->second);
+    for (std::uint32_t range = 0; range < plan_.ranges.size(); ++range) {
+      firsts.push_back(first.emplace(groups_[range], range).first->second);
     }
     return firsts;
   }
 
  private:
-  const PlannedTensor& source(std::uint32_t part) const {
-    return plan_.tensors[plan_.parts[part].source_tensor];
+  const PlannedTensor& source(std::uint32_t range) const {
+    return plan_.tensors[plan_.ranges[range].source_tensor];
   }
 
-  // Adds to the group of every part that is not alone in it what `digest` says of the part.
+  // Adds to the group of every range that is not alone in it what `digest` says of the range.
   template <typename Digest>
   Status refine(const Digest& digest) {
     NameMap<std::size_t> sizes;
@@ -66,10 +66,10 @@ class EqualParts {
     }
     std::vector<std::uint32_t> candidates;
     std::uint64_t bytes = 0;
-    for (std::uint32_t part = 0; part < groups_.size(); ++part) {
-      if (sizes.at(groups_[part]) > 1) {
-        candidates.push_back(part);
-        bytes += plan_.parts[part].bytes;
+    for (std::uint32_t range = 0; range < groups_.size(); ++range) {
+      if (sizes.at(groups_[range]) > 1) {
+        candidates.push_back(range);
+        bytes += plan_.ranges[range].bytes;
       }
     }
     ProgressMeter meter(progress_);
@@ -86,10 +86,10 @@ class EqualParts {
   }
 
   template <typename Take>
-  Status read(std::uint32_t part, ProgressMeter& meter, const Take& take) {
-    TRY_ASSIGN(const auto read, planned_reader(source(part), models_, checkpoint_));
+  Status read(std::uint32_t range, ProgressMeter& meter, const Take& take) {
+    TRY_ASSIGN(const auto read, planned_reader(source(range), models_, checkpoint_));
     IoBuffer buffer;
-    return for_each_step(plan_.parts[part].bytes, buffer,
+    return for_each_step(plan_.ranges[range].bytes, buffer,
                          [&](std::uint64_t first, std::span<std::byte> chunk) -> Status {
                            TRY(read(first, chunk));
                            take(chunk);
@@ -97,27 +97,27 @@ class EqualParts {
                          });
   }
 
-  Result<std::string> crc_of(std::uint32_t part, ProgressMeter& meter) {
-    if (const auto recorded = recorded_crc_of(checkpoint_, source(part))) {
-      (void)meter.add(plan_.parts[part].bytes);
+  Result<std::string> crc_of(std::uint32_t range, ProgressMeter& meter) {
+    if (const auto recorded = recorded_crc_of(checkpoint_, source(range))) {
+      (void)meter.add(plan_.ranges[range].bytes);
       return std::to_string(*recorded);
     }
-    if (const auto tiles = planned_tiles(checkpoint_, source(part))) {
+    if (const auto tiles = planned_tiles(checkpoint_, source(range))) {
       BufferPool::Lease buffer(buffers_);
-      TRY_ASSIGN(const auto crc, tiles->read(0, plan_.parts[part].bytes, *buffer,
+      TRY_ASSIGN(const auto crc, tiles->read(0, plan_.ranges[range].bytes, *buffer,
                                              [&](std::uint64_t, std::span<const std::byte> run) {
                                                return meter.step(run.size());
                                              }));
       return std::to_string(crc);
     }
     Crc32 crc;
-    TRY(read(part, meter, [&](std::span<const std::byte> chunk) { crc.update(chunk); }));
+    TRY(read(range, meter, [&](std::span<const std::byte> chunk) { crc.update(chunk); }));
     return std::to_string(crc.value());
   }
 
-  Result<std::string> sha_of(std::uint32_t part, ProgressMeter& meter) {
+  Result<std::string> sha_of(std::uint32_t range, ProgressMeter& meter) {
     Sha sha(Sha::Kind::kSha256);
-    TRY(read(part, meter, [&](std::span<const std::byte> chunk) { sha.update(chunk); }));
+    TRY(read(range, meter, [&](std::span<const std::byte> chunk) { sha.update(chunk); }));
     return sha.hex();
   }
 
@@ -127,7 +127,7 @@ class EqualParts {
   int threads_;
   const ProgressFn& progress_;
   BufferPool buffers_{kMaxTiles};
-  std::vector<std::string> groups_;  // parts with equal texts may still be equal
+  std::vector<std::string> groups_;  // ranges with equal texts may still be equal
 };
 
 }  // namespace
@@ -143,22 +143,22 @@ Result<SavePlan> merge_equal_bytes(SavePlan plan, const SourceModels& models,
   if (options.layout == Layout::kInline) {
     return plan;
   }
-  TRY_ASSIGN(const auto firsts, EqualParts(plan, models, checkpoint, threads, progress).find());
-  std::vector<std::uint32_t> places(plan.parts.size());
-  std::vector<PlannedPart> parts;
-  for (std::uint32_t part = 0; part < plan.parts.size(); ++part) {
-    const std::uint32_t first = firsts[part];
-    if (first == part) {
-      places[part] = static_cast<std::uint32_t>(parts.size());
-      parts.push_back(plan.parts[part]);
+  TRY_ASSIGN(const auto firsts, EqualRanges(plan, models, checkpoint, threads, progress).find());
+  std::vector<std::uint32_t> places(plan.ranges.size());
+  std::vector<DataRange> ranges;
+  for (std::uint32_t range = 0; range < plan.ranges.size(); ++range) {
+    const std::uint32_t first = firsts[range];
+    if (first == range) {
+      places[range] = static_cast<std::uint32_t>(ranges.size());
+      ranges.push_back(plan.ranges[range]);
     } else {
-      places[part] = places[first];
+      places[range] = places[first];
     }
   }
-  plan.parts = std::move(parts);
+  plan.ranges = std::move(ranges);
   for (PlannedTensor& tensor : plan.tensors) {
-    if (tensor.part) {
-      tensor.part = places[*tensor.part];
+    if (tensor.range) {
+      tensor.range = places[*tensor.range];
     }
   }
   TRY(lay_out(plan, options));

@@ -26,13 +26,13 @@ const ExternalTensor& existing_of(const PlannedTensor& tensor, const SourceModel
 Status check_expansion(const SavePlan& plan, const SourceModels& models, std::uint64_t max_expand) {
   std::uint64_t copied = 0;
   std::map<std::pair<std::uint32_t, std::string_view>, const PlannedTensor*> tensors;
-  for (const PlannedPart& part : plan.parts) {
-    const PlannedTensor& tensor = plan.tensors[part.source_tensor];
+  for (const DataRange& range : plan.ranges) {
+    const PlannedTensor& tensor = plan.tensors[range.source_tensor];
     if (tensor.source == TensorSource::kModelExternal) {
       tensors.emplace(
           std::pair(tensor.model_index, std::string_view(existing_of(tensor, models).location)),
           &tensor);
-      copied = checked_add(copied, part.bytes).value_or(UINT64_MAX);
+      copied = checked_add(copied, range.bytes).value_or(UINT64_MAX);
     }
   }
   if (copied <= kAlwaysExpandedBytes) {

@@ -20,15 +20,15 @@
 #include "onnx_external/provided_tensors.h"
 #include "onnx_external/writer.h"
 #include "save/completeness.h"
+#include "save/item_copier.h"
 #include "save/layout.h"
 #include "save/model_builder.h"
 #include "save/model_writer.h"
 #include "save/output_names.h"
-#include "save/part_copier.h"
 #include "save/planned_bytes.h"
 #include "save/publish.h"
 #include "save/streamed_files.h"
-#include "save/written_parts.h"
+#include "save/written_ranges.h"
 
 namespace onnx_external {
 namespace {
@@ -61,7 +61,7 @@ Result<AddedTensor> plan_alone(ProvidedTensor given) {
   }
   tensor.dims = *std::move(dims);
   SavePlan plan;
-  plan.parts.push_back({.bytes = tensor.nbytes});
+  plan.ranges.push_back({.bytes = tensor.nbytes});
   plan.tensors.push_back(std::move(tensor));
   return AddedTensor{std::move(checkpoint), std::move(plan)};
 }
@@ -114,7 +114,7 @@ Status check_layout(const PlanOptions& layout) {
 
 // Where what is added stands.
 struct AddedPlace {
-  std::optional<StreamedPlace> place;  // nothing: in the initializer
+  std::optional<StreamedRange> place;  // nothing: in the initializer
   std::uint64_t bytes = 0;
   std::uint32_t crc32 = 0;
 };
@@ -195,16 +195,16 @@ struct ExternalDataWriter::State {
     added.erase(name);
   }
 
-  Result<std::uint32_t> copy(AddedTensor& tensor, const StreamedPlace& place) {
+  Result<std::uint32_t> copy(AddedTensor& tensor, const StreamedRange& place) {
     TRY_ASSIGN(const OutputFile* const output, files.open(place, tensor.bytes()));
     tensor.plan.layout = options.layout;
-    tensor.plan.parts.front().offset = place.offset;
-    const WrittenParts none(1);
+    tensor.plan.ranges.front().offset = place.offset;
+    const WrittenRanges none(1);
     const CopyJob job{tensor.plan, no_tensors, tensor.checkpoint, transaction.data(), write,
                       none,        nullptr};
     TRY_ASSIGN(const auto source, source_of(tensor.tensor(), no_tensors, tensor.checkpoint));
-    PartCopier copier(job, [this](std::uint64_t bytes) { return meter.add(bytes); });
-    PartCopier::Tools tools;
+    ItemCopier copier(job, [this](std::uint64_t bytes) { return meter.add(bytes); });
+    ItemCopier::Tools tools;
     const bool is_shared = options.layout != Layout::kPerTensor;
     TRY_ASSIGN(const auto crc,
                copier.copy({{0, 0, tensor.bytes()}, source, *output, is_shared}, tools));
@@ -230,7 +230,7 @@ struct ExternalDataWriter::State {
       }
     }
     Mapping none;
-    none.asked.partial = options.partial;
+    none.options.partial = options.partial;
     TRY_IN("the given graph", check_complete(model, none));
     for (const ExternalTensor& external : model.external_tensors()) {
       const auto entry = added.find(external.name);
@@ -248,7 +248,7 @@ struct ExternalDataWriter::State {
   }
 
   // Everything that stands in data files, with its places.
-  SavePlan plan_of(const Model& model, WrittenParts& written) const {
+  SavePlan plan_of(const Model& model, WrittenRanges& written) const {
     SavePlan plan;
     plan.models.push_back({transaction.options().models.front()});
     plan.data_dir = transaction.options().data_dir;
@@ -264,14 +264,14 @@ struct ExternalDataWriter::State {
       tensor.dims = external.dims;
       tensor.nbytes = external.length;
     }
-    add_parts(plan, written);
+    add_ranges(plan, written);
     return plan;
   }
 
-  void add_parts(SavePlan& plan, WrittenParts& written) const {
+  void add_ranges(SavePlan& plan, WrittenRanges& written) const {
     std::map<std::pair<std::size_t, std::uint64_t>, std::vector<std::size_t>> by_place;
     for (std::size_t i = 0; i < plan.tensors.size(); ++i) {
-      const StreamedPlace& place = *added.find(plan.tensors[i].name)->second.place;
+      const StreamedRange& place = *added.find(plan.tensors[i].name)->second.place;
       by_place[{place.file, place.offset}].push_back(i);
     }
     std::optional<std::size_t> last;
@@ -283,20 +283,20 @@ struct ExternalDataWriter::State {
       }
       const auto file = static_cast<std::uint32_t>(plan.files.size() - 1);
       for (const std::size_t tensor : tensors) {
-        plan.tensors[tensor].part = static_cast<std::uint32_t>(plan.parts.size());
+        plan.tensors[tensor].range = static_cast<std::uint32_t>(plan.ranges.size());
       }
       const PlannedTensor& first = plan.tensors[tensors.front()];
-      plan.parts.push_back({first.nbytes, tensors.front(), file, place.second});
+      plan.ranges.push_back({first.nbytes, tensors.front(), file, place.second});
       written.emplace_back(added.find(first.name)->second.crc32);
     }
   }
 
   // Reads back what was written, as a save does that was killed.
-  Status verify(const SavePlan& plan, const WrittenParts& written) {
-    TRY_ASSIGN(const auto sound, sound_parts(plan, transaction.data(), written, write, meter));
-    for (std::size_t part = 0; part < sound.size(); ++part) {
-      if (!sound[part]) {
-        const std::string& name = plan.tensors[plan.parts[part].source_tensor].name;
+  Status verify(const SavePlan& plan, const WrittenRanges& written) {
+    TRY_ASSIGN(const auto sound, sound_ranges(plan, transaction.data(), written, write, meter));
+    for (std::size_t range = 0; range < sound.size(); ++range) {
+      if (!sound[range]) {
+        const std::string& name = plan.tensors[plan.ranges[range].source_tensor].name;
         return fail(ErrorCode::kMismatch,
                     "tensor " + quote(name) +
                         ": what is on the disk is not what was written; nothing was published");
@@ -305,7 +305,7 @@ struct ExternalDataWriter::State {
     return {};
   }
 
-  Status publish(SavePlan plan, const Model& model, const WrittenParts& written) {
+  Status publish(SavePlan plan, const Model& model, const WrittenRanges& written) {
     TRY(files.name_shards(plan.files));
     TRY(transaction.set_files(plan.files));
     std::vector<std::uint32_t> crcs;
@@ -372,7 +372,7 @@ Status ExternalDataWriter::finish(const Model& model) {
   TRY(state.check_model(model));
   TRY(state.meter.finish());
   TRY(state.files.finish(thread_count(state.options.threads), state.meter));
-  WrittenParts written;
+  WrittenRanges written;
   SavePlan plan = state.plan_of(model, written);
   if (state.options.verification == Verification::kOn) {
     TRY(state.verify(plan, written));

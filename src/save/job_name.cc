@@ -59,7 +59,7 @@ void add_plan(const SavePlan& plan, JobHasher& hasher) {
   hasher.add(plan.models.size());
   for (const PlannedModel& model : plan.models) {
     hasher.add(model.name);
-    hasher.add(derived_json(model.asked.derived, ""));
+    hasher.add(derived_json(model.mapping_options.derived, ""));
   }
   hasher.add(static_cast<std::uint64_t>(plan.layout));
   hasher.add(plan.files.size());
@@ -67,11 +67,11 @@ void add_plan(const SavePlan& plan, JobHasher& hasher) {
     hasher.add(file.name);
     hasher.add(file.bytes);
   }
-  hasher.add(plan.parts.size());
-  for (const PlannedPart& part : plan.parts) {
-    hasher.add(part.bytes);
-    hasher.add(part.file);
-    hasher.add(part.offset);
+  hasher.add(plan.ranges.size());
+  for (const DataRange& range : plan.ranges) {
+    hasher.add(range.bytes);
+    hasher.add(range.file);
+    hasher.add(range.offset);
   }
 }
 
@@ -140,8 +140,8 @@ Result<std::string> name_job(const SavePlan& plan, const SourceModels& models,
   if (plan.layout == Layout::kLink) {
     return hasher.hex();
   }
-  for (const PlannedPart& part : plan.parts) {
-    const PlannedTensor& tensor = plan.tensors[part.source_tensor];
+  for (const DataRange& range : plan.ranges) {
+    const PlannedTensor& tensor = plan.tensors[range.source_tensor];
     hasher.add(static_cast<std::uint64_t>(tensor.source));
     hasher.add(static_cast<std::uint64_t>(tensor.data_type));
     TRY(add_source(tensor, models, checkpoint, hasher));

@@ -34,16 +34,16 @@ std::string file_named_after(const SavePlan& plan, const PlannedTensor& tensor) 
 
 Status lay_out_each(SavePlan& plan) {
   std::vector<std::string> names;
-  names.reserve(plan.parts.size());
-  for (const PlannedPart& part : plan.parts) {
-    names.push_back(file_named_after(plan, plan.tensors[part.source_tensor]));
+  names.reserve(plan.ranges.size());
+  for (const DataRange& range : plan.ranges) {
+    names.push_back(file_named_after(plan, plan.tensors[range.source_tensor]));
   }
   names = data_file_names(names);
-  plan.files.reserve(plan.parts.size());
-  for (std::uint32_t i = 0; i < plan.parts.size(); ++i) {
-    plan.parts[i].file = i;
-    plan.parts[i].offset = 0;
-    plan.files.push_back(PlannedFile{std::move(names[i]), plan.parts[i].bytes});
+  plan.files.reserve(plan.ranges.size());
+  for (std::uint32_t i = 0; i < plan.ranges.size(); ++i) {
+    plan.ranges[i].file = i;
+    plan.ranges[i].offset = 0;
+    plan.files.push_back(PlannedFile{std::move(names[i]), plan.ranges[i].bytes});
   }
   return {};
 }
@@ -63,34 +63,34 @@ std::optional<std::uint64_t> aligned(std::uint64_t offset, std::uint64_t alignme
   return padded ? std::optional(*padded & ~(alignment - 1)) : std::nullopt;
 }
 
-// Puts the parts one after another. A new file begins when the last one would grow too large.
+// Puts the ranges one after another. A new file begins when the last one would grow too large.
 Status lay_out_in_files(SavePlan& plan, const PlanOptions& options) {
-  for (PlannedPart& part : plan.parts) {
+  for (DataRange& range : plan.ranges) {
     const std::uint64_t used = plan.files.empty() ? 0 : plan.files.back().bytes;
-    TRY_ASSIGN(const auto offset, offset_behind(used, part.bytes, options));
+    TRY_ASSIGN(const auto offset, offset_behind(used, range.bytes, options));
     const bool fits = !plan.files.empty() && offset;
     if (!fits) {
       plan.files.emplace_back();
     }
-    part.file = static_cast<std::uint32_t>(plan.files.size() - 1);
-    part.offset = fits ? *offset : 0;
-    plan.files.back().bytes = part.offset + part.bytes;
-    if (part.bytes > most_file_bytes(options)) {
-      plan.oversized.push_back(part.source_tensor);
+    range.file = static_cast<std::uint32_t>(plan.files.size() - 1);
+    range.offset = fits ? *offset : 0;
+    plan.files.back().bytes = range.offset + range.bytes;
+    if (range.bytes > most_file_bytes(options)) {
+      plan.oversized.push_back(range.source_tensor);
     }
   }
   return {};
 }
 
-// The parts get no offsets, because these are unknown until the model is serialized.
+// The ranges get no offsets, because these are unknown until the model is serialized.
 Status lay_out_inline(SavePlan& plan) {
-  if (!plan.parts.empty()) {
+  if (!plan.ranges.empty()) {
     plan.files.push_back(PlannedFile{plan.models.front().name, 0});
   }
-  for (PlannedPart& part : plan.parts) {
-    part.file = 0;
-    part.offset = 0;
-    const auto sum = checked_add(plan.files[0].bytes, part.bytes);
+  for (DataRange& range : plan.ranges) {
+    range.file = 0;
+    range.offset = 0;
+    const auto sum = checked_add(plan.files[0].bytes, range.bytes);
     if (!sum) {
       return too_many_bytes();
     }
@@ -154,7 +154,7 @@ Status lay_out(SavePlan& plan, const PlanOptions& options) {
   TRY(check_layout_options(options));
   plan.layout = options.layout;
   if (plan.layout == Layout::kLink) {
-    return {};  // the parts have their places already, in files that nobody writes
+    return {};  // the ranges have their places already, in files that nobody writes
   }
   plan.files.clear();
   plan.oversized.clear();

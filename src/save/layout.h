@@ -1,4 +1,4 @@
-// Lays out the parts of a plan: chooses the names of data files, and the offsets in them.
+// Lays out the ranges of a plan: chooses the names of data files, and the offsets in them.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@
 
 namespace onnx_external {
 
-// Fills in files, the places of all parts, bytes and oversized. The parts must stand in the order
+// Fills in files, the places of all ranges, bytes and oversized. The ranges must stand in the order
 // in which they will be laid out. Pure. Errors as make_plan().
 [[nodiscard]] Status lay_out(SavePlan& plan, const PlanOptions& options);
 
@@ -21,7 +21,7 @@ namespace onnx_external {
 // kInvalidArgument for numbers out of range.
 [[nodiscard]] Status check_layout_options(const PlanOptions& options);
 
-// Where a part of `bytes` bytes begins in a file that has `used` bytes; nothing if the file would
+// Where a range of `bytes` bytes begins in a file that has `used` bytes; nothing if the file would
 // grow too large, so that another begins. For kSingle and kShards.
 [[nodiscard]] Result<std::optional<std::uint64_t>> offset_behind(std::uint64_t used,
                                                                  std::uint64_t bytes,

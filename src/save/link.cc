@@ -104,7 +104,7 @@ Result<std::string> location_of(const SourceFile& file, const fs::path& out_dir)
   return location;
 }
 
-// The file that a part with that source lies in.
+// The file that a range with that source lies in.
 Result<std::shared_ptr<const SourceFile>> file_of(const PlannedTensor& tensor,
                                                   const SourceModels& models,
                                                   const Checkpoint& checkpoint) {
@@ -120,40 +120,40 @@ Result<std::shared_ptr<const SourceFile>> file_of(const PlannedTensor& tensor,
 
 }  // namespace
 
-std::uint32_t LinkedPlaces::add_file(std::uint64_t bytes) {
+std::uint32_t LinkedRanges::add_file(std::uint64_t bytes) {
   plan_.files.push_back({"", bytes});
   return static_cast<std::uint32_t>(plan_.files.size() - 1);
 }
 
-Status LinkedPlaces::place_in_checkpoint(const PlannedTensor& tensor, PlannedPart& part) {
+Status LinkedRanges::locate_in_checkpoint(const PlannedTensor& tensor, DataRange& range) {
   const DerivedView derived = planned_view(checkpoint_, tensor);
   const TensorView& view = *derived;
   const Storage& storage = checkpoint_.storages()[view.storage];
   const SourceFile& file = *CheckpointAccess::files(checkpoint_)[storage.file];
   const bool in_file = storage.kind == StorageKind::kFile;
   const std::string where = (in_file ? file.name() + ": " : "") + "tensor " + quote(view.name);
-  const auto range = planned_range(checkpoint_, tensor);
-  if (!range || !in_file) {
+  const auto source = planned_range(checkpoint_, tensor);
+  if (!source || !in_file) {
     const std::string_view why =
         tensor.cast_to ? "its values are to be converted" : obstacle(view, storage, tensor.recipe);
     return fail(
         ErrorCode::kUnsupported,
         fmt::format("{}: {}, so no model can refer to them in place{}", where, why, kCopyInstead));
   }
-  if (range->offset % natural_alignment(tensor.data_type) != 0) {
-    return misaligned(where, range->offset, tensor.data_type);
+  if (source->offset % natural_alignment(tensor.data_type) != 0) {
+    return misaligned(where, source->offset, tensor.data_type);
   }
-  const auto known = by_checkpoint_file_.find(range->file);
-  part.file = known != by_checkpoint_file_.end()
-                  ? known->second
-                  : by_checkpoint_file_.emplace(range->file, add_file(file.size())).first->second;
-  part.offset = range->offset;
+  const auto known = by_checkpoint_file_.find(source->file);
+  range.file = known != by_checkpoint_file_.end()
+                   ? known->second
+                   : by_checkpoint_file_.emplace(source->file, add_file(file.size())).first->second;
+  range.offset = source->offset;
   return {};
 }
 
-Status LinkedPlaces::place(const PlannedTensor& tensor, PlannedPart& part) {
+Status LinkedRanges::place(const PlannedTensor& tensor, DataRange& range) {
   if (tensor.source == TensorSource::kCheckpoint) {
-    return place_in_checkpoint(tensor, part);
+    return locate_in_checkpoint(tensor, range);
   }
   const ExternalTensor& external = models_.of(tensor).external_tensors()[tensor.source_index];
   if (external.offset % natural_alignment(external.data_type) != 0) {
@@ -161,29 +161,29 @@ Status LinkedPlaces::place(const PlannedTensor& tensor, PlannedPart& part) {
   }
   std::pair place(models_.of(tensor).source_dir().string(), external.location);
   const auto known = by_location_.find(place);
-  part.file = known != by_location_.end()
-                  ? known->second
-                  : by_location_.emplace(std::move(place), add_file(0)).first->second;
-  part.offset = external.offset;
+  range.file = known != by_location_.end()
+                   ? known->second
+                   : by_location_.emplace(std::move(place), add_file(0)).first->second;
+  range.offset = external.offset;
   return {};
 }
 
 Result<SavePlan> link_files(SavePlan plan, const SourceModels& models, const Checkpoint& checkpoint,
                             const fs::path& out_dir) {
-  for (std::size_t i = 0; plan.layout == Layout::kLink && i < plan.parts.size(); ++i) {
-    const PlannedPart& part = plan.parts[i];
-    const PlannedTensor& tensor = plan.tensors[part.source_tensor];
-    PlannedFile& planned = plan.files[part.file];
+  for (std::size_t i = 0; plan.layout == Layout::kLink && i < plan.ranges.size(); ++i) {
+    const DataRange& range = plan.ranges[i];
+    const PlannedTensor& tensor = plan.tensors[range.source_tensor];
+    PlannedFile& planned = plan.files[range.file];
     if (planned.name.empty()) {
       TRY_ASSIGN(const auto file, file_of(tensor, models, checkpoint));
       TRY_ASSIGN(auto location, location_of(*file, out_dir));
       planned = {std::move(location), file->size()};
     }
-    if (!range_fits(part.offset, part.bytes, planned.bytes)) {
+    if (!range_fits(range.offset, range.bytes, planned.bytes)) {
       return fail(ErrorCode::kCorrupt,
                   fmt::format("initializer {}: {}: {} bytes at {} do not fit into the {} bytes of "
                               "the file",
-                              quote(tensor.name), quote(planned.name), part.bytes, part.offset,
+                              quote(tensor.name), quote(planned.name), range.bytes, range.offset,
                               planned.bytes));
     }
   }

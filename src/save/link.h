@@ -14,20 +14,20 @@
 
 namespace onnx_external {
 
-// Fills in where each part is in the source files, and lists these files in the plan, without names
-// (link_files() fills them in).
-class LinkedPlaces {
+// Fills in where each range is in the source files, and lists these files in the plan, without
+// names (link_files() fills them in).
+class LinkedRanges {
  public:
-  LinkedPlaces(const SourceModels& models, const Checkpoint& checkpoint, SavePlan& plan)
+  LinkedRanges(const SourceModels& models, const Checkpoint& checkpoint, SavePlan& plan)
       : models_(models), checkpoint_(checkpoint), plan_(plan) {}
 
-  // Fills in file and offset of `part`, which holds the bytes of `tensor`. kUnsupported when they
+  // Fills in file and offset of `range`, which holds the bytes of `tensor`. kUnsupported when they
   // are not one plain range of a file, or not aligned to the element type; the message says why,
   // and what to do.
-  [[nodiscard]] Status place(const PlannedTensor& tensor, PlannedPart& part);
+  [[nodiscard]] Status place(const PlannedTensor& tensor, DataRange& range);
 
  private:
-  [[nodiscard]] Status place_in_checkpoint(const PlannedTensor& tensor, PlannedPart& part);
+  [[nodiscard]] Status locate_in_checkpoint(const PlannedTensor& tensor, DataRange& range);
   [[nodiscard]] std::uint32_t add_file(std::uint64_t bytes);
 
   SourceModels models_;

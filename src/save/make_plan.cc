@@ -58,7 +58,7 @@ std::optional<DType> cast_target(DType dtype, const Slot* slot, const PlanOption
   return target && *target != dtype && can_cast_to(*target) ? target : std::nullopt;
 }
 
-// Builds a plan tensor by tensor; the parts are laid out last, when all are known. Only links have
+// Builds a plan tensor by tensor; the ranges are laid out last, when all are known. Only links have
 // their places at once.
 class Planner {
  public:
@@ -102,8 +102,8 @@ class Planner {
       plan_.tensors.push_back(std::move(tensor));
       return {};
     }
-    const std::uint32_t part = part_with_bytes_of(tensor);
-    return add_to_part(std::move(tensor), part);
+    const std::uint32_t range = range_with_bytes_of(tensor);
+    return add_to_range(std::move(tensor), range);
   }
 
   // Plans an external tensor of the loaded model, unless a pair replaces it. If no runtime can read
@@ -134,9 +134,9 @@ class Planner {
       plan_.tensors.push_back(std::move(tensor));
       return {};
     }
-    const std::uint32_t part =
-        in_memory ? part_with_bytes_of(tensor) : part_with_bytes_of(external);
-    return add_to_part(std::move(tensor), part);
+    const std::uint32_t range =
+        in_memory ? range_with_bytes_of(tensor) : range_with_bytes_of(external);
+    return add_to_range(std::move(tensor), range);
   }
 
   // Plans an inline tensor of the loaded model that moves to a file. Tensors that stay inline need
@@ -160,12 +160,12 @@ class Planner {
         given.place == TensorPlace::kInitializer && replaced_.contains({given.graph, given.name});
     if (is_asked && !is_replaced && !stays_inline(*model_, tensor, given.value) &&
         tensor.nbytes >= options_.inline_below) {
-      return add_to_part(std::move(tensor), next_part());
+      return add_to_range(std::move(tensor), next_range());
     }
     return {};
   }
 
-  std::uint32_t next_part() const { return static_cast<std::uint32_t>(plan_.parts.size()); }
+  std::uint32_t next_range() const { return static_cast<std::uint32_t>(plan_.ranges.size()); }
 
   // A weight must have the type that the graph states for it, because the nodes compute in this
   // type.
@@ -235,31 +235,32 @@ class Planner {
     return options_.dedup != Dedup::kOff && options_.layout != Layout::kInline;
   }
 
-  // Returns the part with the same bytes, or the number of the next part.
-  std::uint32_t part_with_bytes_of(const PlannedTensor& tensor) {
+  // Returns the range with the same bytes, or the number of the next range.
+  std::uint32_t range_with_bytes_of(const PlannedTensor& tensor) {
     if (!shares_bytes()) {
-      return next_part();
+      return next_range();
     }
     const auto id = ids_.id_of(*planned_view(checkpoint_, tensor), tensor.cast_to);
-    if (id == part_of_id_.size()) {
-      part_of_id_.push_back(next_part());
+    if (id == range_of_id_.size()) {
+      range_of_id_.push_back(next_range());
     }
-    return id ? part_of_id_[*id] : next_part();
+    return id ? range_of_id_[*id] : next_range();
   }
-  std::uint32_t part_with_bytes_of(const ExternalTensor& given) {
+  std::uint32_t range_with_bytes_of(const ExternalTensor& given) {
     const std::tuple place(std::string_view(model_->source_dir().native()),
                            std::string_view(given.location), given.offset, given.length);
-    return shares_bytes() ? part_of_place_.emplace(place, next_part()).first->second : next_part();
+    return shares_bytes() ? range_of_location_.emplace(place, next_range()).first->second
+                          : next_range();
   }
 
-  Status add_to_part(PlannedTensor tensor, std::uint32_t part) {
-    tensor.part = part;
-    PlannedPart next{.bytes = tensor.nbytes, .source_tensor = plan_.tensors.size()};
-    if (options_.layout == Layout::kLink) {  // also one that shares its part: its type may differ
+  Status add_to_range(PlannedTensor tensor, std::uint32_t range) {
+    tensor.range = range;
+    DataRange next{.bytes = tensor.nbytes, .source_tensor = plan_.tensors.size()};
+    if (options_.layout == Layout::kLink) {  // also one that shares its range: its type may differ
       TRY(linked_.place(tensor, next));
     }
-    if (part == next_part()) {
-      plan_.parts.push_back(next);
+    if (range == next_range()) {
+      plan_.ranges.push_back(next);
     }
     plan_.tensors.push_back(std::move(tensor));
     return {};
@@ -269,13 +270,13 @@ class Planner {
   const Checkpoint& checkpoint_;
   const PlanOptions& options_;
   SavePlan& plan_;
-  LinkedPlaces linked_;
+  LinkedRanges linked_;
   BytesIds ids_;
-  std::vector<std::uint32_t> part_of_id_;
+  std::vector<std::uint32_t> range_of_id_;
   // Of the files that the given models refer to: folder, location, offset, length.
   std::map<std::tuple<std::string_view, std::string_view, std::uint64_t, std::uint64_t>,
            std::uint32_t>
-      part_of_place_;
+      range_of_location_;
   // The model whose tensors are being added.
   const Model* model_ = nullptr;
   std::uint32_t model_index_ = 0;
@@ -334,7 +335,7 @@ Result<SavePlan> make_plan(std::span<const Model> models, std::span<const std::s
   const SourceModels sources(models);
   Planner planner(sources, checkpoint, options, plan);
   for (std::uint32_t i = 0; i < models.size(); ++i) {
-    plan.models.push_back({names[i], mappings[i].asked});
+    plan.models.push_back({names[i], mappings[i].options});
     plan.tensors.reserve(plan.tensors.size() + mappings[i].pairs.size());
     if (Status added = planner.add_model(i, mappings[i]); !added) {
       return models.size() == 1 ? fail(added.error()) : fail_in(names[i], added.error());

@@ -82,7 +82,7 @@ struct Manifest {
   std::string model_file;  // plain name, beside the data folder
   std::uint64_t model_bytes = 0;
   std::uint32_t model_crc32 = 0;
-  MappingOptions options;          // the save's Mapping::asked
+  MappingOptions options;          // the save's Mapping::options
   std::vector<SetMember> set;      // written when there are any
   std::vector<LinkedFile> linked;  // by rising name, written when there are any
   std::vector<ManifestTensor> tensors;

@@ -5,7 +5,7 @@
 //  "renames": [[PATTERN, REPLACEMENT, EVERY], ...]?, "inputs": [NAME, ...]?, "keep": [NAME, ...]?,
 //  "ignore": [RE, ...]?, "derived": {NAME: KEY, ...}?}    (checkpoint/derivation_json.h)
 //
-// Options that Mapping::asked leaves out are not recorded. Plain values; safe from any thread.
+// Options that Mapping::options leaves out are not recorded. Plain values; safe from any thread.
 #pragma once
 
 #include <string>

@@ -33,7 +33,7 @@ Result<ModelSegments> ModelBuilder::build(MatchedInputs inputs,
 Result<TensorData> ModelBuilder::data_of(std::size_t number,
                                          const std::vector<std::string>& sha1s) {
   const PlannedTensor& tensor = plan_.tensors[number];
-  if (!tensor.part) {
+  if (!tensor.range) {
     TRY_ASSIGN(auto raw, read_inline(tensor));
     Crc32 crc;
     crc.update(std::as_bytes(std::span(raw)));
@@ -42,11 +42,11 @@ Result<TensorData> ModelBuilder::data_of(std::size_t number,
     return TensorData(std::move(raw));
   }
   if (plan_.layout == Layout::kInline) {
-    return DeferredBytes{*tensor.part, tensor.nbytes};
+    return DeferredBytes{*tensor.range, tensor.nbytes};
   }
-  const PlannedPart& part = plan_.parts[*tensor.part];
-  return ExternalRef{plan_.location(part.file), part.offset, tensor.nbytes,
-                     sha1s.empty() ? std::string() : sha1s[part.file]};
+  const DataRange& range = plan_.ranges[*tensor.range];
+  return ExternalRef{plan_.location(range.file), range.offset, tensor.nbytes,
+                     sha1s.empty() ? std::string() : sha1s[range.file]};
 }
 
 Result<std::string> ModelBuilder::read_inline(const PlannedTensor& tensor) const {
@@ -80,7 +80,7 @@ std::string ModelBuilder::manifest_for(std::span<const ModelIdentity> written,
                                        std::span<const std::uint32_t> crcs,
                                        const std::map<std::size_t, Overflow>& overflows) const {
   Manifest manifest;
-  manifest.options = plan_.models[model_index_].asked;
+  manifest.options = plan_.models[model_index_].mapping_options;
   manifest.linked = linked_files();
   manifest.model_file = name();
   manifest.model_bytes = written[model_index_].bytes;
@@ -104,8 +104,8 @@ std::string ModelBuilder::manifest_for(std::span<const ModelIdentity> written,
 std::vector<LinkedFile> ModelBuilder::linked_files() const {
   std::map<std::string, std::uint64_t> files;
   for (std::size_t i = 0; plan_.layout == Layout::kLink && i < plan_.tensors.size(); ++i) {
-    if (is_own(i) && plan_.tensors[i].part) {
-      const PlannedFile& file = plan_.files[plan_.parts[*plan_.tensors[i].part].file];
+    if (is_own(i) && plan_.tensors[i].range) {
+      const PlannedFile& file = plan_.files[plan_.ranges[*plan_.tensors[i].range].file];
       files.emplace(file.name, file.bytes);
     }
   }
@@ -134,11 +134,11 @@ ManifestTensor ModelBuilder::record_of(std::size_t number,
   } else if (tensor.slot != kNoSlot) {
     record.graph = model_.facts().slots[tensor.slot].graph;
   }
-  if (tensor.part && plan_.layout != Layout::kInline) {
-    const PlannedPart& part = plan_.parts[*tensor.part];
+  if (tensor.range && plan_.layout != Layout::kInline) {
+    const DataRange& range = plan_.ranges[*tensor.range];
     const bool is_beside = !plan_.is_of_one();  // the manifest is
-    record.file = is_beside ? plan_.location(part.file) : plan_.files[part.file].name;
-    record.offset = part.offset;
+    record.file = is_beside ? plan_.location(range.file) : plan_.files[range.file].name;
+    record.offset = range.offset;
   }
   record.crc32 = crc_of(number, crcs);
   record.key = tensor.key;
@@ -153,11 +153,11 @@ ManifestTensor ModelBuilder::record_of(std::size_t number,
 std::optional<std::uint32_t> ModelBuilder::crc_of(std::size_t number,
                                                   std::span<const std::uint32_t> crcs) const {
   const PlannedTensor& tensor = plan_.tensors[number];
-  if (!tensor.part) {
+  if (!tensor.range) {
     return inline_crcs_.at(number);
   }
   if (plan_.layout != Layout::kLink) {
-    return crcs[*tensor.part];
+    return crcs[*tensor.range];
   }
   // Nothing read the bytes: only what was recorded before is known of them.
   return tensor.source == TensorSource::kCheckpoint ? recorded_crc_of(checkpoint_, tensor)

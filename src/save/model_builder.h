@@ -33,19 +33,19 @@ class ModelBuilder {
   [[nodiscard]] const std::string& name() const { return plan_.models[model_index_].name; }
 
   // Returns the model file. `sha1s`: of each file of the plan; empty where no checksums are
-  // recorded. With Layout::kInline the bytes of the parts are deferred segments, numbered by part.
-  // Reads the planned tensors that have no part, because they stay inline.
+  // recorded. With Layout::kInline the bytes of the ranges are deferred segments, numbered by
+  // range. Reads the planned tensors that have no range, because they stay inline.
   [[nodiscard]] Result<ModelSegments> build(MatchedInputs inputs,
                                             const std::vector<std::string>& sha1s);
 
-  // The CRC-32 of each planned tensor without a part, by index into SavePlan::tensors. Requires:
+  // The CRC-32 of each planned tensor without a range, by index into SavePlan::tensors. Requires:
   // build() succeeded.
   [[nodiscard]] const std::map<std::size_t, std::uint32_t>& inline_crcs() const {
     return inline_crcs_;
   }
 
   // Returns the manifest of the model that build() returned. `written`: the identities of all
-  // models of the plan; `crcs`: the CRC-32 of each part of the plan, ignored with Layout::kLink.
+  // models of the plan; `crcs`: the CRC-32 of each range of the plan, ignored with Layout::kLink.
   // Requires: build() succeeded.
   [[nodiscard]] std::string manifest_for(std::span<const ModelIdentity> written,
                                          std::span<const std::uint32_t> crcs,
@@ -75,7 +75,7 @@ class ModelBuilder {
   const Model& model_;
   const Checkpoint& checkpoint_;
   std::uint32_t model_index_;
-  std::map<std::size_t, std::uint32_t> inline_crcs_;  // of the planned tensors without a part
+  std::map<std::size_t, std::uint32_t> inline_crcs_;  // of the planned tensors without a range
 };
 
 }  // namespace onnx_external

@@ -113,11 +113,11 @@ bool has_infinity(DType dtype, std::span<const std::byte> elements) {
 
 Result<std::map<std::size_t, Overflow>> find_overflows(const SavePlan& plan,
                                                        const Checkpoint& checkpoint,
-                                                       const std::vector<bool>& infinite_parts) {
+                                                       const std::vector<bool>& infinite_ranges) {
   std::map<std::size_t, Overflow> found;
   for (std::size_t i = 0; i < plan.tensors.size(); ++i) {
     const PlannedTensor& tensor = plan.tensors[i];
-    if (!may_overflow(checkpoint, tensor) || (tensor.part && !infinite_parts[*tensor.part])) {
+    if (!may_overflow(checkpoint, tensor) || (tensor.range && !infinite_ranges[*tensor.range])) {
       continue;
     }
     if (kind_of_source(checkpoint, tensor) == StorageKind::kMade) {

@@ -19,9 +19,9 @@ namespace onnx_external {
 [[nodiscard]] bool has_infinity(DType dtype, std::span<const std::byte> elements);
 
 // Counts, in the converted tensors, the finite values that became infinite. Reads only tensors
-// whose part has an infinity, or that have no part. The keys of the result are indices into
+// whose range has an infinity, or that have no range. The keys of the result are indices into
 // SavePlan::tensors; tensors without overflow are left out.
 [[nodiscard]] Result<std::map<std::size_t, Overflow>> find_overflows(
-    const SavePlan& plan, const Checkpoint& checkpoint, const std::vector<bool>& infinite_parts);
+    const SavePlan& plan, const Checkpoint& checkpoint, const std::vector<bool>& infinite_ranges);
 
 }  // namespace onnx_external

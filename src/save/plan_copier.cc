@@ -17,8 +17,8 @@
 #include "base/text.h"
 #include "base/try.h"
 #include "save/file_syncer.h"
-#include "save/part_copier.h"
-#include "save/part_source.h"
+#include "save/item_copier.h"
+#include "save/range_source.h"
 
 namespace onnx_external {
 namespace {
@@ -31,7 +31,7 @@ struct SharedFile {
   std::atomic<std::size_t> items_left{0};
 };
 
-// The chunks of a part that was split.
+// The chunks of a range that was split.
 struct Chunks {
   std::vector<std::uint32_t> crcs;
   std::atomic<std::size_t> left{0};
@@ -70,18 +70,18 @@ class PlanCopier {
         tools_(static_cast<std::size_t>(threads_)),
         syncer_(job.options.sync, job.plan.files.size(), room_for_unsynced(job, threads_)),
         copier_(job, [&meter](std::uint64_t bytes) { return meter.add(bytes); }) {
-    copied_.crcs.resize(job.plan.parts.size());
-    copied_.infinite.resize(job.plan.parts.size());
+    copied_.crcs.resize(job.plan.ranges.size());
+    copied_.infinite.resize(job.plan.ranges.size());
     copied_.sha1s.resize(job.plan.files.size());
-    for (std::size_t i = 0; i < job.plan.parts.size(); ++i) {
+    for (std::size_t i = 0; i < job.plan.ranges.size(); ++i) {
       copied_.crcs[i] = job.done[i].value_or(0);
     }
     for (const auto& [file, items] : steps_.shared) {
       shared_[file].items_left = items;
     }
-    for (const auto& [part, chunks] : steps_.split) {
-      chunks_[part].crcs.resize(chunks);
-      chunks_[part].left = chunks;
+    for (const auto& [range, chunks] : steps_.split) {
+      chunks_[range].crcs.resize(chunks);
+      chunks_[range].left = chunks;
     }
   }
 
@@ -101,30 +101,30 @@ class PlanCopier {
   }
 
  private:
-  Status take(const CopyItem& item, PartCopier::Tools& tools) {
-    const auto shared = shared_.find(part_of(item).file);
+  Status take(const CopyItem& item, ItemCopier::Tools& tools) {
+    const auto shared = shared_.find(range_of(item).file);
     return shared == shared_.end() ? copy_file(item, tools)
                                    : copy_into(item, shared->second, tools);
   }
 
   // A model may state any range, so all are checked before room is reserved for them.
   Status check_model_sources() const {
-    for (const PlannedPart& part : job_.plan.parts) {
-      if (tensor_of(part).source != TensorSource::kCheckpoint) {
-        TRY(source_of(part));
+    for (const DataRange& range : job_.plan.ranges) {
+      if (tensor_of(range).source != TensorSource::kCheckpoint) {
+        TRY(source_of(range));
       }
     }
     return {};
   }
 
-  const PlannedPart& part_of(const CopyItem& item) const { return job_.plan.parts[item.part]; }
+  const DataRange& range_of(const CopyItem& item) const { return job_.plan.ranges[item.range]; }
 
   // Only a new file is sure to have zeros where nothing is written.
   bool is_sparse(std::uint32_t file) const {
     return job_.plan.files[file].hole_bytes > 0 && steps_.files[file].done == 0;
   }
 
-  // A file with done parts may exist already, or another process creates it (save/teamwork.h).
+  // A file with done ranges may exist already, or another process creates it (save/teamwork.h).
   Result<OutputFile> create(std::uint32_t file) const {
     const PlannedFile& planned = job_.plan.files[file];
     auto output = OutputFile::create(job_.data, planned.name);
@@ -139,19 +139,19 @@ class PlanCopier {
     return output;
   }
 
-  const PlannedTensor& tensor_of(const PlannedPart& part) const {
-    return job_.plan.tensors[part.source_tensor];
+  const PlannedTensor& tensor_of(const DataRange& range) const {
+    return job_.plan.tensors[range.source_tensor];
   }
 
-  Result<PartSource> source_of(const PlannedPart& part) const {
-    return onnx_external::source_of(tensor_of(part), job_.models, job_.checkpoint);
+  Result<RangeSource> source_of(const DataRange& range) const {
+    return onnx_external::source_of(tensor_of(range), job_.models, job_.checkpoint);
   }
 
   // Copies an item that is the whole content of its file.
-  Status copy_file(const CopyItem& item, PartCopier::Tools& tools) {
-    const std::uint32_t file = part_of(item).file;
+  Status copy_file(const CopyItem& item, ItemCopier::Tools& tools) {
+    const std::uint32_t file = range_of(item).file;
     TRY_ASSIGN(auto output, create(file));
-    TRY_ASSIGN(auto source, source_of(part_of(item)));
+    TRY_ASSIGN(auto source, source_of(range_of(item)));
     std::optional<Sha> sha;
     if (job_.options.checksum == Checksum::kSha1) {
       sha.emplace(Sha::Kind::kSha1);
@@ -162,18 +162,18 @@ class PlanCopier {
     if (sha) {
       copied_.sha1s[file] = sha->hex();
     }
-    TRY(finish_part(item.part, source, crc));
+    TRY(finish_range(item.range, source, crc));
     return syncer_.close(std::move(output), job_.plan.files[file].bytes);
   }
 
-  Status copy_into(const CopyItem& item, SharedFile& file, PartCopier::Tools& tools) {
-    TRY_ASSIGN(auto source, source_of(part_of(item)));
-    const std::uint32_t number = part_of(item).file;
+  Status copy_into(const CopyItem& item, SharedFile& file, ItemCopier::Tools& tools) {
+    TRY_ASSIGN(auto source, source_of(range_of(item)));
+    const std::uint32_t number = range_of(item).file;
     TRY(open_once(number, file));
     TRY_ASSIGN(const auto crc,
                copier_.copy({item, source, *file.output, threads_ > 1, is_sparse(number)}, tools));
-    const auto chunks = chunks_.find(item.part);
-    Status status = chunks == chunks_.end() ? finish_part(item.part, source, crc)
+    const auto chunks = chunks_.find(item.range);
+    Status status = chunks == chunks_.end() ? finish_range(item.range, source, crc)
                                             : finish_chunk(item, chunks->second, source, crc);
     const bool was_last = --file.items_left == 0;
     return status && was_last ? finish_shared(number, file) : status;
@@ -205,9 +205,9 @@ class PlanCopier {
   }
 
   // The thread that ends the last chunk has those of all others.
-  Status finish_chunk(const CopyItem& item, Chunks& chunks, const PartSource& source,
+  Status finish_chunk(const CopyItem& item, Chunks& chunks, const RangeSource& source,
                       std::optional<std::uint32_t> crc) {
-    const std::uint64_t chunk_size = chunk_bytes(job_, item.part);
+    const std::uint64_t chunk_size = chunk_bytes(job_, item.range);
     const auto number = static_cast<std::size_t>(item.first / chunk_size);
     chunks.crcs[number] = crc.value_or(0);  // each chunk is of one thread
     if (--chunks.left > 0) {
@@ -216,30 +216,30 @@ class PlanCopier {
     std::optional<std::uint32_t> joined;
     if (crc) {
       joined = 0;
-      std::uint64_t rest = part_of(item).bytes;
+      std::uint64_t rest = range_of(item).bytes;
       for (const std::uint32_t chunk : chunks.crcs) {
         const std::uint64_t length = std::min(rest, chunk_size);
         joined = crc32_concat(*joined, chunk, length);
         rest -= length;
       }
     }
-    return finish_part(item.part, source, joined);
+    return finish_range(item.range, source, joined);
   }
 
-  // All bytes of the part are in its file.
-  Status finish_part(std::uint32_t part, const PartSource& source,
-                     std::optional<std::uint32_t> computed) {
+  // All bytes of the range are in its file.
+  Status finish_range(std::uint32_t range, const RangeSource& source,
+                      std::optional<std::uint32_t> computed) {
     if (computed && source.recorded_crc && *computed != *source.recorded_crc) {
       return fail(ErrorCode::kCorrupt,
                   fmt::format("{}: byte {}: the CRC-32 of the {} bytes is {}, but the file "
                               "records {}; it is damaged",
-                              source.file->name(), source.offset, job_.plan.parts[part].bytes,
+                              source.file->name(), source.offset, job_.plan.ranges[range].bytes,
                               hex_text(*computed), hex_text(*source.recorded_crc)));
     }
-    copied_.crcs[part] = computed ? *computed : source.recorded_crc.value_or(0);
+    copied_.crcs[range] = computed ? *computed : source.recorded_crc.value_or(0);
     return job_.record == nullptr
                ? Status()
-               : job_.record->add(part, copied_.crcs[part], job_.plan.parts[part].bytes);
+               : job_.record->add(range, copied_.crcs[range], job_.plan.ranges[range].bytes);
   }
 
   Status add_checksums_of_done_files() {
@@ -259,11 +259,11 @@ class PlanCopier {
   ProgressMeter& meter_;
   int threads_;
   CopySteps steps_;
-  std::vector<PartCopier::Tools> tools_;  // of each thread
+  std::vector<ItemCopier::Tools> tools_;  // of each thread
   FileSyncer syncer_;
-  PartCopier copier_;
+  ItemCopier copier_;
   std::map<std::uint32_t, SharedFile> shared_;
-  std::map<std::uint32_t, Chunks> chunks_;  // of the parts that were split
+  std::map<std::uint32_t, Chunks> chunks_;  // of the ranges that were split
   CopiedFiles copied_;
 };
 

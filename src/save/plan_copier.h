@@ -14,15 +14,15 @@
 namespace onnx_external {
 
 struct CopiedFiles {
-  std::vector<std::uint32_t> crcs;  // index = SavePlan::parts
-  // Index = SavePlan::parts: the conversion of the part produced infinities, or may have: a resumed
-  // part was converted by the killed save.
+  std::vector<std::uint32_t> crcs;  // index = SavePlan::ranges
+  // Index = SavePlan::ranges: the conversion of the range produced infinities, or may have: a
+  // resumed range was converted by the killed save.
   std::vector<bool> infinite;
   // Index = SavePlan::files; lower-case hex; empty texts without Checksum::kSha1.
   std::vector<std::string> sha1s;
 };
 
-// Writes every file of the plan into `job.data`, except the parts in `job.done`, which are written
+// Writes every file of the plan into `job.data`, except the ranges in `job.done`, which are written
 // already or by other processes. Checks the CRCs that the sources record where that needs no second
 // reading, and syncs the files if the options say so. The bytes do not depend on the number of
 // threads. The error is that of the first step (save/copy_steps.h) that fails, whichever thread

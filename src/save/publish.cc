@@ -120,12 +120,12 @@ Status Transaction::open_staging(const std::string& killed) {
   return restart_record({});
 }
 
-WrittenParts Transaction::claimed(std::size_t parts) const {
+WrittenRanges Transaction::claimed(std::size_t ranges) const {
   const auto record = read_record(staging());
-  return record && *record ? (*record)->written(parts) : WrittenParts(parts);
+  return record && *record ? (*record)->written(ranges) : WrittenRanges(ranges);
 }
 
-Status Transaction::restart_record(const WrittenParts& written) {
+Status Transaction::restart_record(const WrittenRanges& written) {
   TRY_ASSIGN(auto record, RecordWriter::start(staging(), options_.job, written));
   record_.emplace(std::move(record));
   return {};

@@ -12,7 +12,7 @@
 //
 // If the save is killed at any instant, the old model or the new one is complete: data always gets
 // new names, so nothing that the old model refers to is touched before the new one is in place. A
-// killed save leaves its staging folder. The record in it (save/record.h) says which parts were
+// killed save leaves its staging folder. The record in it (save/record.h) says which ranges were
 // written, so that the same save can resume, and, before the first rename, which model is replaced.
 // Replaced data is removed file by file, as its manifest lists it, and only if the manifest knows
 // the replaced model by its CRC; what the new model or another model of the folder refers to stays.
@@ -34,7 +34,7 @@
 #include "onnx_external/writer.h"
 #include "save/record.h"
 #include "save/staging.h"
-#include "save/written_parts.h"
+#include "save/written_ranges.h"
 
 namespace onnx_external {
 
@@ -60,10 +60,10 @@ class Transaction {
   // and files with names of options().files, in any state.
   [[nodiscard]] bool is_taken_over() const { return staging_.is_taken_over(); }
   // What that record claims to be written.
-  [[nodiscard]] WrittenParts claimed(std::size_t parts) const;
-  // Replaces that record by one of these parts. To be called if is_taken_over(), once.
-  [[nodiscard]] Status restart_record(const WrittenParts& written);
-  // Notes which parts are written.
+  [[nodiscard]] WrittenRanges claimed(std::size_t ranges) const;
+  // Replaces that record by one of these ranges. To be called if is_taken_over(), once.
+  [[nodiscard]] Status restart_record(const WrittenRanges& written);
+  // Notes which ranges are written.
   [[nodiscard]] RecordWriter& record() { return *record_; }
 
   [[nodiscard]] const std::filesystem::path& staging_path() const { return staging().path(); }

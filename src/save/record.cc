@@ -18,7 +18,7 @@ namespace onnx_external {
 namespace {
 
 constexpr const char* kTemporaryName = ".save-external.record.new";
-// Ten million parts.
+// Ten million ranges.
 constexpr std::uint64_t kMaxRecordBytes = std::uint64_t{1} << 30;
 constexpr std::string_view kCheckMember = ", \"check\": \"";
 constexpr std::size_t kCheckBytes = kCheckMember.size() + 8 + 2;  // with the digits, and "}
@@ -40,8 +40,8 @@ std::string header_line(std::string_view job) {
   return line_of(fmt::format("{{\"record\": {}, \"job\": {}", kRecordVersion, json_quote(job)));
 }
 
-std::string part_line(std::uint32_t part, std::uint32_t crc32) {
-  return line_of(fmt::format("{{\"part\": {}, \"crc32\": \"{}\"", part, hex_text(crc32)));
+std::string range_line(std::uint32_t range, std::uint32_t crc32) {
+  return line_of(fmt::format("{{\"part\": {}, \"crc32\": \"{}\"", range, hex_text(crc32)));
 }
 
 std::string identity_text(const ModelIdentity& model) {
@@ -145,11 +145,11 @@ std::optional<Publication> publication_in(const Json& json) {
   return has_good_names(publication) ? std::optional(std::move(publication)) : std::nullopt;
 }
 
-void read_part(const Json& line, SaveRecord& record) {
-  const auto* const part = line.get<std::uint64_t>("part");
+void read_range(const Json& line, SaveRecord& record) {
+  const auto* const range = line.get<std::uint64_t>("part");
   const auto crc32 = hex_number(text_in(line, "crc32"));
-  if (part && crc32 && *part <= std::numeric_limits<std::uint32_t>::max()) {
-    record.parts.emplace_back(static_cast<std::uint32_t>(*part), *crc32);
+  if (range && crc32 && *range <= std::numeric_limits<std::uint32_t>::max()) {
+    record.ranges.emplace_back(static_cast<std::uint32_t>(*range), *crc32);
   }
 }
 
@@ -189,7 +189,7 @@ Result<std::optional<SaveRecord>> parse_record(const Directory& staging, std::st
     if (publish != nullptr) {
       record.publication = publication_in(*publish);
     } else if (json) {
-      read_part(*json, record);
+      read_range(*json, record);
     }
   }
   return record;
@@ -226,11 +226,11 @@ Result<std::optional<SaveRecord>> read_record(const Directory& staging) {
   return parse_record(staging, text);
 }
 
-WrittenParts SaveRecord::written(std::size_t count) const {
-  WrittenParts written(count);
-  for (const auto& [part, crc32] : parts) {
-    if (part < count) {
-      written[part] = crc32;
+WrittenRanges SaveRecord::written(std::size_t count) const {
+  WrittenRanges written(count);
+  for (const auto& [range, crc32] : ranges) {
+    if (range < count) {
+      written[range] = crc32;
     }
   }
   return written;
@@ -240,14 +240,14 @@ RecordWriter::RecordWriter(OutputFile file)
     : file_(std::move(file)), mutex_(std::make_unique<std::mutex>()) {}
 
 Result<RecordWriter> RecordWriter::start(const Directory& staging, std::string_view job,
-                                         const WrittenParts& written) {
+                                         const WrittenRanges& written) {
   TRY(staging.remove_tree(kTemporaryName));
   TRY_ASSIGN(auto file, OutputFile::create(staging, kTemporaryName));
   RecordWriter writer(std::move(file));
   writer.waiting_ = header_line(job);
-  for (std::uint32_t part = 0; part < written.size(); ++part) {
-    if (written[part]) {
-      writer.waiting_ += part_line(part, *written[part]);
+  for (std::uint32_t range = 0; range < written.size(); ++range) {
+    if (written[range]) {
+      writer.waiting_ += range_line(range, *written[range]);
     }
   }
   TRY(writer.write_waiting());
@@ -263,8 +263,8 @@ Status RecordWriter::write_waiting() {
   return status;
 }
 
-Status RecordWriter::add(std::uint32_t part, std::uint32_t crc32, std::uint64_t bytes) {
-  const std::string line = part_line(part, crc32);
+Status RecordWriter::add(std::uint32_t range, std::uint32_t crc32, std::uint64_t bytes) {
+  const std::string line = range_line(range, crc32);
   const std::lock_guard<std::mutex> lock(*mutex_);
   waiting_ += line;
   waiting_bytes_ += bytes;

@@ -9,9 +9,9 @@
 //   {"publish": {...}, "check": "..."}
 //
 // The first line has the version of the form and the name of the job (save/job_name.h; empty: a job
-// that is never resumed). Each part of the plan gets a line once it is written. These lines are not
-// synced: they are claims, and the bytes are read again before they are believed
-// (save/written_parts.h). The last line is a Publication. It is synced before anything is renamed
+// that is never resumed). Each range of the plan gets a line once it is written. These lines are
+// not synced: they are claims, and the bytes are read again before they are believed
+// (save/written_ranges.h). The last line is a Publication. It is synced before anything is renamed
 // into the output folder, so if it is missing or damaged, nothing was.
 #pragma once
 
@@ -29,7 +29,7 @@
 #include "onnx_external/result.h"
 #include "onnx_external/writer.h"
 #include "save/generations.h"
-#include "save/written_parts.h"
+#include "save/written_ranges.h"
 
 namespace onnx_external {
 
@@ -64,11 +64,11 @@ struct Publication {
 
 struct SaveRecord {
   std::string job;
-  std::vector<std::pair<std::uint32_t, std::uint32_t>> parts;  // number and CRC-32
+  std::vector<std::pair<std::uint32_t, std::uint32_t>> ranges;  // number and CRC-32
   std::optional<Publication> publication;
 
-  // The parts that the record claims to be written, of a plan with `count` parts.
-  [[nodiscard]] WrittenParts written(std::size_t count) const;
+  // The ranges that the record claims to be written, of a plan with `count` ranges.
+  [[nodiscard]] WrittenRanges written(std::size_t count) const;
 };
 
 // Nothing when there is no regular file of that name, or its first line is damaged. kUnsupported
@@ -81,10 +81,10 @@ class RecordWriter {
  public:
   // Replaces an earlier record by one with lines for `written`.
   [[nodiscard]] static Result<RecordWriter> start(const Directory& staging, std::string_view job,
-                                                  const WrittenParts& written);
+                                                  const WrittenRanges& written);
 
-  // To be called once all bytes of the part are in its file. Thread-safe.
-  [[nodiscard]] Status add(std::uint32_t part, std::uint32_t crc32, std::uint64_t bytes);
+  // To be called once all bytes of the range are in its file. Thread-safe.
+  [[nodiscard]] Status add(std::uint32_t range, std::uint32_t crc32, std::uint64_t bytes);
 
   // The last line. With Sync::kFiles it is on the disk when this returns, if the names in the
   // staging folder are.

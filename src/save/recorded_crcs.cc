@@ -41,7 +41,7 @@ Status check_recorded_crcs(const SavePlan& plan, const SourceModels& models,
     return {};  // nothing was read
   }
   for (const PlannedTensor& tensor : plan.tensors) {
-    TRY(tensor.part ? check_recorded_crc(tensor, models, crcs[*tensor.part]) : Status());
+    TRY(tensor.range ? check_recorded_crc(tensor, models, crcs[*tensor.range]) : Status());
   }
   return {};
 }

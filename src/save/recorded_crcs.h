@@ -15,7 +15,7 @@ namespace onnx_external {
 [[nodiscard]] Status check_recorded_crc(const PlannedTensor& tensor, const SourceModels& models,
                                         std::uint32_t crc32);
 
-// The same for all tensors that were copied. `crcs`: of each part of the plan.
+// The same for all tensors that were copied. `crcs`: of each range of the plan.
 [[nodiscard]] Status check_recorded_crcs(const SavePlan& plan, const SourceModels& models,
                                          std::span<const std::uint32_t> crcs);
 

@@ -29,19 +29,19 @@ void note_holes(const Checkpoint& checkpoint, SavePlan& plan) {
   }
   const bool any = std::find(has_holes.begin(), has_holes.end(), true) != has_holes.end();
   const bool has_files = plan.layout != Layout::kInline && plan.layout != Layout::kLink;
-  for (std::size_t i = 0; any && has_files && i < plan.parts.size(); ++i) {
-    const PlannedPart& part = plan.parts[i];
-    const PlannedTensor& tensor = plan.tensors[part.source_tensor];
-    if (tensor.source != TensorSource::kCheckpoint || part.bytes < kMinHoleBytes) {
+  for (std::size_t i = 0; any && has_files && i < plan.ranges.size(); ++i) {
+    const DataRange& range = plan.ranges[i];
+    const PlannedTensor& tensor = plan.tensors[range.source_tensor];
+    if (tensor.source != TensorSource::kCheckpoint || range.bytes < kMinHoleBytes) {
       continue;
     }
-    const auto range = planned_range(checkpoint, tensor);
-    if (!range || !has_holes[range->file]) {
+    const auto source = planned_range(checkpoint, tensor);
+    if (!source || !has_holes[source->file]) {
       continue;
     }
-    plan.files[part.file].hole_bytes +=
-        hole_bytes(*CheckpointAccess::files(checkpoint)[range->file], range->offset,
-                   range->offset + part.bytes);
+    plan.files[range.file].hole_bytes +=
+        hole_bytes(*CheckpointAccess::files(checkpoint)[source->file], source->offset,
+                   source->offset + range.bytes);
   }
 }
 

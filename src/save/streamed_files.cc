@@ -25,7 +25,7 @@ StreamedFiles::StreamedFiles(const Transaction& transaction, PlanOptions layout)
       layout_(std::move(layout)),
       syncer_(transaction.options().sync, 0, kMaxUnsyncedStreams) {}
 
-Result<StreamedPlace> StreamedFiles::take(std::string_view tensor, std::uint64_t bytes) {
+Result<StreamedRange> StreamedFiles::take(std::string_view tensor, std::uint64_t bytes) {
   const std::lock_guard<std::mutex> lock(mutex_);
   std::optional<std::uint64_t> offset;
   if (!has_own_files() && !files_.empty()) {
@@ -38,7 +38,7 @@ Result<StreamedPlace> StreamedFiles::take(std::string_view tensor, std::uint64_t
   file.bytes = offset.value_or(0) + bytes;
   file.is_full = has_own_files();
   ++file.writers;
-  return StreamedPlace{files_.size() - 1, offset.value_or(0)};
+  return StreamedRange{files_.size() - 1, offset.value_or(0)};
 }
 
 Status StreamedFiles::add_file(std::string_view tensor) {
@@ -57,7 +57,7 @@ Status StreamedFiles::add_file(std::string_view tensor) {
   return {};
 }
 
-Result<const OutputFile*> StreamedFiles::open(const StreamedPlace& place, std::uint64_t bytes) {
+Result<const OutputFile*> StreamedFiles::open(const StreamedRange& place, std::uint64_t bytes) {
   File* file = nullptr;
   {
     const std::lock_guard<std::mutex> lock(mutex_);
@@ -81,7 +81,7 @@ Result<const OutputFile*> StreamedFiles::open(const StreamedPlace& place, std::u
   return &*file->output;
 }
 
-Status StreamedFiles::release(const StreamedPlace& place) {
+Status StreamedFiles::release(const StreamedRange& place) {
   const std::lock_guard<std::mutex> lock(mutex_);
   File& file = files_[place.file];
   return --file.writers == 0 && file.is_full ? close(file) : Status();
@@ -97,7 +97,7 @@ Status StreamedFiles::close(File& file) {
   return output ? syncer_.close(*std::move(output), file.bytes) : Status();
 }
 
-void StreamedFiles::drop(const StreamedPlace& place) {
+void StreamedFiles::drop(const StreamedRange& place) {
   if (has_own_files()) {
     (void)transaction_.data().remove_file(name(place.file));
   }

@@ -23,7 +23,7 @@
 namespace onnx_external {
 
 // Where the bytes of a tensor go.
-struct StreamedPlace {
+struct StreamedRange {
   std::size_t file = 0;
   std::uint64_t offset = 0;
 };
@@ -39,19 +39,19 @@ class StreamedFiles {
   // Returns the next place, by the rules of lay_out(), in the order of the calls. Call release()
   // when the tensor is written. kInvalidArgument for more than kMaxShards shards; errors of closing
   // the file before.
-  [[nodiscard]] Result<StreamedPlace> take(std::string_view tensor, std::uint64_t bytes);
+  [[nodiscard]] Result<StreamedRange> take(std::string_view tensor, std::uint64_t bytes);
 
   // Returns the file, with room for `bytes` bytes from the place on. The first tensor of a file
   // creates it.
-  [[nodiscard]] Result<const OutputFile*> open(const StreamedPlace& place, std::uint64_t bytes);
+  [[nodiscard]] Result<const OutputFile*> open(const StreamedRange& place, std::uint64_t bytes);
 
   // Says that nobody writes at the place any more. A file is closed when all its places are
   // released and no tensor will be added to it.
-  [[nodiscard]] Status release(const StreamedPlace& place);
+  [[nodiscard]] Status release(const StreamedRange& place);
 
   // Removes the file of a tensor that could not be written, where it has one of its own; in other
   // layouts its place stays a hole. After release().
-  void drop(const StreamedPlace& place);
+  void drop(const StreamedRange& place);
 
   // The file as the model spells it, relative to its folder. Shards have names of their own until
   // name_shards(), since their number is part of the final ones.

@@ -21,24 +21,24 @@ Result<std::string> unpacked(const std::string& text) {
                       : fail(static_cast<ErrorCode>(text[0] - 1), text.substr(1));
 }
 
-// Each process has a run of parts, with about the same number of bytes.
+// Each process has a run of ranges, with about the same number of bytes.
 std::vector<int> owners_of(const SavePlan& plan, const Team& team) {
   std::uint64_t all = 0;
-  for (const PlannedPart& part : plan.parts) {
-    all += part.bytes;
+  for (const DataRange& range : plan.ranges) {
+    all += range.bytes;
   }
   const auto last = static_cast<std::uint64_t>(team.size() - 1);
   const std::uint64_t share = all / (last + 1) + 1;  // rounded up: the last process has less
   std::vector<int> owners;
   std::uint64_t middle = 0;
-  for (const PlannedPart& part : plan.parts) {
-    owners.push_back(static_cast<int>(std::min((middle + part.bytes / 2) / share, last)));
-    middle += part.bytes;
+  for (const DataRange& range : plan.ranges) {
+    owners.push_back(static_cast<int>(std::min((middle + range.bytes / 2) / share, last)));
+    middle += range.bytes;
   }
   return owners;
 }
 
-// The CRC-32 of each part, then whether it has infinities.
+// The CRC-32 of each range, then whether it has infinities.
 std::string text_of(const CopiedFiles& copied) {
   const std::span<const std::uint32_t> crcs = copied.crcs;
   std::string text(reinterpret_cast<const char*>(crcs.data()), crcs.size_bytes());
@@ -48,7 +48,7 @@ std::string text_of(const CopiedFiles& copied) {
   return text;
 }
 
-// Combines the results that all processes sent, each part from its owner.
+// Combines the results that all processes sent, each range from its owner.
 Result<CopiedFiles> joined(const std::vector<std::string>& texts, const std::vector<int>& owners) {
   for (std::size_t rank = 0; rank < texts.size(); ++rank) {
     TRY_IN(fmt::format("process {} of the team", rank), unpacked(texts[rank]));
@@ -71,7 +71,7 @@ Result<std::string> from_leader(Team& team, const Result<std::string>& mine) {
 
 Result<CopiedFiles> copy_share(Team& team, const CopyJob& job, ProgressMeter& meter) {
   const std::vector<int> owner = owners_of(job.plan, team);
-  WrittenParts others;
+  WrittenRanges others;
   for (const int rank : owner) {
     others.push_back(rank == team.rank() ? std::nullopt : std::optional(0U));
   }
@@ -85,7 +85,7 @@ Result<CopiedFiles> copy_share(Team& team, const CopyJob& job, ProgressMeter& me
              owner));
   all.sha1s.resize(job.plan.files.size());
   if (team.rank() == 0 && job.options.checksum != Checksum::kNone) {
-    const WrittenParts done(all.crcs.begin(), all.crcs.end());
+    const WrittenRanges done(all.crcs.begin(), all.crcs.end());
     TRY_ASSIGN(auto summed, copy_files({job.plan, job.models, job.checkpoint, job.data, job.options,
                                         done, nullptr},
                                        meter));

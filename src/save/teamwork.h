@@ -1,5 +1,5 @@
-// The work of one process in a save by a team (team.h): it copies its share of the parts and treats
-// the others as done.
+// The work of one process in a save by a team (team.h): it copies its share of the ranges and
+// treats the others as done.
 #pragma once
 
 #include <string>
@@ -13,7 +13,7 @@ namespace onnx_external {
 // Returns the leader's text or error in all processes. Only the leader's `mine` counts.
 [[nodiscard]] Result<std::string> from_leader(Team& team, const Result<std::string>& mine);
 
-// Copies this process's share of the parts, and returns the results of all processes. If one of
+// Copies this process's share of the ranges, and returns the results of all processes. If one of
 // them fails or calls give_up(), all return its error. Only the leader gets SHA-1s.
 [[nodiscard]] Result<CopiedFiles> copy_share(Team& team, const CopyJob& job, ProgressMeter& meter);
 

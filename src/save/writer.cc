@@ -20,7 +20,7 @@
 #include "save/publish.h"
 #include "save/recorded_crcs.h"
 #include "save/teamwork.h"
-#include "save/written_parts.h"
+#include "save/written_ranges.h"
 
 namespace onnx_external {
 
@@ -80,7 +80,7 @@ std::vector<std::pair<std::string, std::string>> StagedSave::data_left_for() con
                              : std::vector<std::pair<std::string, std::string>>();
 }
 
-const std::vector<std::uint32_t>& StagedSave::part_crcs() const {
+const std::vector<std::uint32_t>& StagedSave::range_crcs() const {
   return state_->crcs;
 }
 
@@ -111,11 +111,11 @@ Status check_partly_used_storages(const SavePlan& plan, const Checkpoint& checkp
     if (tensor.source != TensorSource::kCheckpoint || tensor.nbytes == 0) {
       continue;
     }
-    if (tensor.part && plan.layout == Layout::kLink) {
+    if (tensor.range && plan.layout == Layout::kLink) {
       continue;  // nothing of it was copied
     }
     const std::uint32_t storage = checkpoint.tensors()[tensor.source_index].storage;
-    const bool whole = tensor.part && planned_range(checkpoint, tensor) &&
+    const bool whole = tensor.range && planned_range(checkpoint, tensor) &&
                        tensor.nbytes == checkpoint.storages()[storage].bytes;
     uses[storage] = std::max(uses[storage], whole ? kWhole : kPartly);
   }
@@ -132,23 +132,23 @@ Status check_partly_used_storages(const SavePlan& plan, const Checkpoint& checkp
       [&](std::size_t index, int) { return checkpoint.check_storage(partly_used[index]); });
 }
 
-// The parts that a killed save of this job wrote, as far as they are sound.
-Result<WrittenParts> resumed_parts(const SavePlan& plan, Transaction& transaction,
-                                   const WriteOptions& options, ProgressMeter& meter) {
+// The ranges that a killed save of this job wrote, as far as they are sound.
+Result<WrittenRanges> resumed_ranges(const SavePlan& plan, Transaction& transaction,
+                                     const WriteOptions& options, ProgressMeter& meter) {
   if (!transaction.is_taken_over()) {
-    return WrittenParts(plan.parts.size());
+    return WrittenRanges(plan.ranges.size());
   }
-  TRY_ASSIGN(auto sound, sound_parts(plan, transaction.data(),
-                                     transaction.claimed(plan.parts.size()), options, meter));
+  TRY_ASSIGN(auto sound, sound_ranges(plan, transaction.data(),
+                                      transaction.claimed(plan.ranges.size()), options, meter));
   TRY(transaction.restart_record(sound));
   return sound;
 }
 
-// The plan of a kInline save with the places that the parts have in the model file.
+// The plan of a kInline save with the places that the ranges have in the model file.
 SavePlan placed_in(const ModelSegments& segments, SavePlan plan) {
   const std::vector<std::uint64_t> offsets = deferred_offsets(segments);
-  for (std::size_t i = 0; i < plan.parts.size(); ++i) {
-    plan.parts[i].offset = offsets[i];
+  for (std::size_t i = 0; i < plan.ranges.size(); ++i) {
+    plan.ranges[i].offset = offsets[i];
   }
   if (!plan.files.empty()) {
     plan.files[0].bytes = segments.bytes;
@@ -217,7 +217,7 @@ Status write_models(std::vector<ModelBuilder>& builders, std::optional<ModelSegm
 // What the leader makes before anything is copied.
 struct PreparedOutput {
   Transaction transaction;
-  WrittenParts resumed;
+  WrittenRanges resumed;
 };
 
 Result<PreparedOutput> prepare_output(const SavePlan& plan, const std::filesystem::path& out_dir,
@@ -228,8 +228,8 @@ Result<PreparedOutput> prepare_output(const SavePlan& plan, const std::filesyste
              Transaction::begin(out_dir, {names_of(plan), plan.data_dir, options.sync,
                                           options.overwrite, plan.layout, plan.files,
                                           resumes ? plan.job : std::string(), plan.data_name}));
-  PreparedOutput output{std::move(transaction), WrittenParts(plan.parts.size())};
-  TRY_ASSIGN(output.resumed, resumed_parts(plan, output.transaction, options, meter));
+  PreparedOutput output{std::move(transaction), WrittenRanges(plan.ranges.size())};
+  TRY_ASSIGN(output.resumed, resumed_ranges(plan, output.transaction, options, meter));
   return output;
 }
 
@@ -251,7 +251,7 @@ Result<StagedSave> follow(const SavePlan& plan, const SourceModels& models,
   if (!data) {
     return fail(give_up(*options.team, data.error()));
   }
-  const WrittenParts none;
+  const WrittenRanges none;
   ProgressMeter meter(options.progress);
   TRY_ASSIGN(
       auto copied,

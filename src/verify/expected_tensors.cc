@@ -86,7 +86,7 @@ std::vector<ExpectedTensor> expected_by(const Mapping& mapping, const Given& giv
     const Slot* slot = kept ? nullptr : &given.model.facts().slots[pair.slot];
     // Without definitions in the options, derived keys are those of the manifest.
     const bool by_manifest =
-        mapping.asked.derived.empty() && !given.keys.keys[pair.key].made_of.empty();
+        mapping.options.derived.empty() && !given.keys.keys[pair.key].made_of.empty();
     expected.push_back({kept ? given.keys.keys[pair.key].name : slot->name, kept ? 0 : slot->graph,
                         pair.key, by_manifest ? ExpectedBy::kManifest : ExpectedBy::kMapping,
                         casts});
@@ -199,8 +199,8 @@ std::vector<ExpectedTensor> merged(std::vector<ExpectedTensor> expected,
 // model lacks, or lacks some of the model's.
 Result<std::vector<ExpectedTensor>> expected_by_record(const Given& given, const Manifest& manifest,
                                                        std::vector<ExpectedTensor> records,
-                                                       const MappingOptions& asked) {
-  MappingOptions options = options_of_save(manifest, asked);
+                                                       const MappingOptions& requested) {
+  MappingOptions options = options_of_save(manifest, requested);
   if (options.inputs.empty()) {
     options.inputs = inputs_of(given.model);  // what the save left open it left to the caller
   }
@@ -209,7 +209,7 @@ Result<std::vector<ExpectedTensor>> expected_by_record(const Given& given, const
   partial.partial = Partial::kAllow;
   partial.unmatched = Unmatched::kSkip;
   const auto mapping = given.map(partial);
-  auto expected = mapping ? merged(expected_by(*mapping, given, asked.casts), given.checkpoint,
+  auto expected = mapping ? merged(expected_by(*mapping, given, requested.casts), given.checkpoint,
                                    std::move(records))
                           : std::move(records);
   const bool is_disputed = std::any_of(expected.begin(), expected.end(),
@@ -227,7 +227,7 @@ Result<std::optional<std::vector<std::string>>> keys_of_member(const std::filesy
                                                                const SetMember& member,
                                                                const Checkpoint& checkpoint,
                                                                const MappingKeys& keys,
-                                                               const MappingOptions& asked) {
+                                                               const MappingOptions& requested) {
   const auto file = read_model_file(path);
   if (!file || file->bytes != member.bytes || file->crc32 != member.crc32) {
     return std::nullopt;
@@ -235,7 +235,7 @@ Result<std::optional<std::vector<std::string>>> keys_of_member(const std::filesy
   TRY_ASSIGN(const auto manifest, readable_manifest(path));
   TRY_ASSIGN(const auto model, Model::load(path));
   MappingOptions options = manifest ? options_of_save(*manifest, {}) : MappingOptions();
-  options.casts = asked.casts == Casts::kAllow ? asked.casts : options.casts;
+  options.casts = requested.casts == Casts::kAllow ? requested.casts : options.casts;
   options.partial = Partial::kAllow;
   options.unmatched = Unmatched::kSkip;
   const auto mapping =
@@ -275,7 +275,7 @@ Result<MappingOptions> with_set(const std::filesystem::path& model_path,
 
 std::vector<ExpectedTensor> expected_tensors(
     const SavePlan& plan, const Model& model, const Checkpoint& checkpoint,
-    std::span<const std::uint32_t> part_crcs,
+    std::span<const std::uint32_t> range_crcs,
     const std::map<std::size_t, std::uint32_t>& inline_crcs, std::uint32_t model_index) {
   std::vector<ExpectedTensor> expected;
   expected.reserve(plan.tensors.size());
@@ -299,9 +299,9 @@ std::vector<ExpectedTensor> expected_tensors(
     wanted.recipe = tensor.recipe;
     const StorageKind kind = kind_of_source(checkpoint, tensor);
     const bool is_rearranged = kind == StorageKind::kFile && !planned_range(checkpoint, tensor);
-    if (tensor.part && *tensor.part < part_crcs.size() &&
+    if (tensor.range && *tensor.range < range_crcs.size() &&
         (is_rearranged || kind == StorageKind::kMade)) {
-      wanted.written_crc = part_crcs[*tensor.part];
+      wanted.written_crc = range_crcs[*tensor.range];
     }
     const auto inline_crc = inline_crcs.find(i);
     if (kind == StorageKind::kMade && inline_crc != inline_crcs.end()) {
@@ -331,15 +331,15 @@ Result<std::vector<ExpectedTensor>> expected_tensors(const std::filesystem::path
                                                      const MappingOptions& options) {
   TRY_ASSIGN(const auto manifest, readable_manifest(model_path));
   TRY_ASSIGN(auto given, load(model_path, checkpoint));
-  const auto asked = with_set(model_path, manifest,
-                              options_for_model(options, model_path.filename().string()), given);
-  if (!asked) {
-    return fail(asked.error());
+  const auto requested = with_set(
+      model_path, manifest, options_for_model(options, model_path.filename().string()), given);
+  if (!requested) {
+    return fail(requested.error());
   }
   auto records =
-      manifest && !chooses_pairs(*asked) ? recorded(*manifest, checkpoint) : std::nullopt;
-  auto expected = records ? expected_by_record(given, *manifest, *std::move(records), *asked)
-                          : expected_by_options(given, *asked);
+      manifest && !chooses_pairs(*requested) ? recorded(*manifest, checkpoint) : std::nullopt;
+  auto expected = records ? expected_by_record(given, *manifest, *std::move(records), *requested)
+                          : expected_by_options(given, *requested);
   return expected ? std::move(expected) : fail_in(model_path.string(), std::move(expected).error());
 }
 

@@ -5,7 +5,7 @@
 #include "base/try.h"
 #include "onnx/graph_facts.h"
 #include "onnx/graph_list.h"
-#include "onnx/open_places.h"
+#include "onnx/open_values.h"
 #include "onnx/slots.h"
 #include "verify/external_entry.h"
 
@@ -31,7 +31,7 @@ std::vector<Finding> GraphNames::open_slots(const onnx::ModelProto& model,
       findings.push_back({FindingCode::kOpenSlot, name_in_finding(slot.name), "", why_open(slot)});
     }
   }
-  for (const OpenPlace& place : open_places(model, tensors, parents_.size())) {
+  for (const OpenValue& place : open_values(model, tensors, parents_.size())) {
     findings.push_back({FindingCode::kOpenSlot, name_in_finding(place.name), "", place.why});
   }
   return findings;

@@ -170,7 +170,7 @@ void forge(const fs::path& staging) {
   std::ofstream(file, std::ios::binary) << text;
   Crc32 crc;
   crc.update(std::as_bytes(std::span(text)));
-  (void)RecordWriter::start(*directory, (*record)->job, WrittenParts{crc.value()});
+  (void)RecordWriter::start(*directory, (*record)->job, WrittenRanges{crc.value()});
 }
 
 }  // namespace

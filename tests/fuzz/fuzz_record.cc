@@ -13,7 +13,7 @@ namespace {
 using namespace onnx_external;
 
 // What a record says, written again, says the same.
-void write_again(const SaveRecord& record, const WrittenParts& written) {
+void write_again(const SaveRecord& record, const WrittenRanges& written) {
   static const TempDir folder;
   static const auto staging = Directory::open(folder.path());
   auto writer = RecordWriter::start(*staging, record.job, written);

@@ -78,7 +78,7 @@ std::string forged_manifest(const std::string& model, const std::vector<std::str
 // A record that says that the planted model is about to be replaced, with a file of others.
 void plant_record(const fs::path& staging, const std::string& planted, const std::string& target) {
   const std::string job(64, 'a');
-  auto record = RecordWriter::start(Directory::open(staging).value(), job, WrittenParts{0U});
+  auto record = RecordWriter::start(Directory::open(staging).value(), job, WrittenRanges{0U});
   ASSERT_THAT(record, IsOk());
   const ModelIdentity old{planted.size(), crc32_of(planted)};
   const ModelIdentity staged{planted.size() + 1, crc32_of(planted + "!")};

@@ -131,7 +131,7 @@ Result<NestedStorages::NestedFile> NestedStorages::read_legacy(PickleStream& str
 }
 
 Result<NestedStorages::NestedFile> NestedStorages::read_zip(
-    const std::shared_ptr<const SourceFile>& whole, const BytesPlace& place) {
+    const std::shared_ptr<const SourceFile>& whole, const ByteRange& place) {
   TRY_ASSIGN(auto slice, SourceFile::slice(whole, place.offset, place.length));
   TRY_ASSIGN(const auto zip, ZipArchive::open(std::move(slice)));
   TRY_ASSIGN(const auto order, read_byte_order(zip));

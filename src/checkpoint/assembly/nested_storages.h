@@ -36,7 +36,7 @@ class NestedStorages {
   // Bytes that are in the first file of the part, or in memory.
   struct Source {
     std::shared_ptr<const std::string> memory;
-    BytesPlace place;
+    ByteRange place;
   };
   struct Nested {
     std::shared_ptr<const std::string> memory;
@@ -55,7 +55,7 @@ class NestedStorages {
   [[nodiscard]] Result<NestedFile> read_file(const Source& source) const;
   [[nodiscard]] static Result<NestedFile> read_legacy(PickleStream& stream);
   [[nodiscard]] static Result<NestedFile> read_zip(const std::shared_ptr<const SourceFile>& whole,
-                                                   const BytesPlace& place);
+                                                   const ByteRange& place);
   [[nodiscard]] std::uint32_t add_storage(const Nested& nested);
 
   std::optional<std::uint64_t> text_offset_;

@@ -69,8 +69,8 @@ std::string member_name(const Header& header) {
 
 }  // namespace
 
-Result<std::map<std::string, BytesPlace>> tar_members(const SourceFile& file) {
-  std::map<std::string, BytesPlace> members;
+Result<std::map<std::string, ByteRange>> tar_members(const SourceFile& file) {
+  std::map<std::string, ByteRange> members;
   std::uint64_t at = 0;
   for (std::size_t count = 0; range_fits(at, kBlock, file.size()); ++count) {
     Header header{};
@@ -90,7 +90,7 @@ Result<std::map<std::string, BytesPlace>> tar_members(const SourceFile& file) {
     }
     const char type = header[kTypeAt];
     if ((type == '0' || type == '\0') &&
-        !members.emplace(member_name(header), BytesPlace{data, *size}).second) {
+        !members.emplace(member_name(header), ByteRange{data, *size}).second) {
       return corrupt(at, "two tar members have the name " + quote(member_name(header)));
     }
     if (count == kMaxTarMembers) {

@@ -13,6 +13,6 @@ namespace onnx_external {
 // and the like. Reads headers only. kCorrupt: a bad checksum or size, duplicate names.
 // kUnsupported: more than kMaxTarMembers members.
 inline constexpr std::size_t kMaxTarMembers = 10'000;
-[[nodiscard]] Result<std::map<std::string, BytesPlace>> tar_members(const SourceFile& file);
+[[nodiscard]] Result<std::map<std::string, ByteRange>> tar_members(const SourceFile& file);
 
 }  // namespace onnx_external

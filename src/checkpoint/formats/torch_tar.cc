@@ -22,7 +22,7 @@ namespace {
 struct TarStorage {
   std::string module;  // of its class
   std::string name;
-  BytesPlace place;
+  ByteRange place;
   std::uint64_t unit = 1;  // bytes of an element
 };
 
@@ -250,13 +250,13 @@ class ObjectLinker {
 };
 
 struct Members {
-  BytesPlace storages;
-  BytesPlace tensors;
-  BytesPlace pickle;
+  ByteRange storages;
+  ByteRange tensors;
+  ByteRange pickle;
 };
 
 // What a tar file is that torch 0.1 did not write.
-std::string not_torchs(const std::map<std::string, BytesPlace>& members) {
+std::string not_torchs(const std::map<std::string, ByteRange>& members) {
   constexpr std::size_t kShownMembers = 3;
   std::vector<std::string> names;
   for (const auto& [name, place] : members) {
@@ -285,7 +285,7 @@ Result<Members> find_members(const SourceFile& file) {
 Result<FileContents> read_members(std::shared_ptr<const SourceFile> file,
                                   const OpenOptions& options) {
   TRY_ASSIGN(const auto members, find_members(*file));
-  const auto stream_of = [&](const BytesPlace& place) {
+  const auto stream_of = [&](const ByteRange& place) {
     return PickleStream(
         [&](std::uint64_t at, std::span<std::byte> out) { return file->read(at, out); },
         place.offset, place.offset + place.length);

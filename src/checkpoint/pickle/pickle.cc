@@ -65,7 +65,7 @@ std::optional<std::string_view> Pickle::bytes(NodeId id) const {
   return text(id);
 }
 
-std::optional<BytesPlace> Pickle::bytes_place(NodeId id) const {
+std::optional<ByteRange> Pickle::bytes_place(NodeId id) const {
   const PickleNode& node = nodes_[id];
   if (node.kind != NodeKind::kBytes) {
     return std::nullopt;
@@ -73,7 +73,7 @@ std::optional<BytesPlace> Pickle::bytes_place(NodeId id) const {
   if (node.third == kCut) {
     return text_.cuts[node.first].place;
   }
-  return BytesPlace{text_.place(node.first), node.second};
+  return ByteRange{text_.place(node.first), node.second};
 }
 
 std::span<const NodeId> Pickle::tuple(NodeId id) const {

@@ -74,7 +74,7 @@ struct PickleNode {
 struct PickleText {
   struct Cut {
     std::size_t at = 0;  // the position in `bytes` where they belong
-    BytesPlace place;
+    ByteRange place;
   };
   std::string bytes;
   std::uint64_t begin = 0;     // offset of the pickle in its source
@@ -110,7 +110,7 @@ class Pickle {
   [[nodiscard]] std::optional<std::string_view> string(NodeId id) const;  // UTF-8 is not checked
 
   // Where a byte string is in the source; nullopt for other kinds.
-  [[nodiscard]] std::optional<BytesPlace> bytes_place(NodeId id) const;
+  [[nodiscard]] std::optional<ByteRange> bytes_place(NodeId id) const;
 
   // The content of a byte string; nullopt for other kinds and for strings that were left out.
   [[nodiscard]] std::optional<std::string_view> bytes(NodeId id) const;

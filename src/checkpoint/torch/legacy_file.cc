@@ -153,7 +153,7 @@ Result<std::vector<std::string>> read_keys(PickleStream& stream) {
 }
 
 // One block: the number of elements, then their bytes, which are skipped.
-Result<BytesPlace> locate_block(PickleStream& stream, const Declared& declared) {
+Result<ByteRange> locate_block(PickleStream& stream, const Declared& declared) {
   const std::uint64_t at = stream.position();
   TRY_ASSIGN(const auto count, stream.read_int64("the number of elements"));
   const std::uint64_t wanted = declared.bytes / declared.unit;
@@ -161,7 +161,7 @@ Result<BytesPlace> locate_block(PickleStream& stream, const Declared& declared) 
     return fail(ErrorCode::kCorrupt, byte_text(at) + ": its block has " + std::to_string(count) +
                                          " elements, the pickle says " + std::to_string(wanted));
   }
-  const BytesPlace place{stream.position(), declared.bytes};
+  const ByteRange place{stream.position(), declared.bytes};
   TRY(stream.skip(declared.bytes, "its bytes"));
   return place;
 }
@@ -187,7 +187,7 @@ Result<StorageBlocks> locate_blocks(PickleStream& stream, const PersistentIds& i
     }
   }
   for (const auto& [key, view] : ids.views) {
-    const BytesPlace place{blocks.at(view.root).offset + view.offset, view.length};
+    const ByteRange place{blocks.at(view.root).offset + view.offset, view.length};
     if (!blocks.try_emplace(key, place).second) {
       return fail(ErrorCode::kCorrupt, byte_text(at) + ": the list of storages names " +
                                            quote(key) + ", which is the name of a view here");
@@ -208,7 +208,7 @@ Result<LegacyFile> read_legacy_file(PickleStream& stream) {
   return LegacyFile{std::move(object), std::move(blocks)};
 }
 
-Result<BytesPlace> find_block(const StorageBlocks& blocks, const TensorDeclaration& declared) {
+Result<ByteRange> find_block(const StorageBlocks& blocks, const TensorDeclaration& declared) {
   const auto block = blocks.find(declared.storage_key);
   if (block == blocks.end()) {
     return fail(ErrorCode::kCorrupt, "its storage " + quote(declared.storage_key) +

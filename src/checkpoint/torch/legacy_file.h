@@ -16,7 +16,7 @@
 namespace onnx_external {
 
 // Where the bytes of storages are, by key. A tree, because a file could force hash collisions.
-using StorageBlocks = std::map<std::string, BytesPlace>;
+using StorageBlocks = std::map<std::string, ByteRange>;
 
 // One file's pickled object with its storages in today's form ('storage', class, key, location,
 // numel), and where these are.
@@ -30,8 +30,8 @@ struct LegacyFile {
 [[nodiscard]] Result<LegacyFile> read_legacy_file(PickleStream& stream);
 
 // The block of a storage, after checking that sizes agree; kCorrupt.
-[[nodiscard]] Result<BytesPlace> find_block(const StorageBlocks& blocks,
-                                            const TensorDeclaration& declared);
+[[nodiscard]] Result<ByteRange> find_block(const StorageBlocks& blocks,
+                                           const TensorDeclaration& declared);
 
 // Adds a Storage, a plain range of the first file of `part`, for each block that listed tensors
 // view.

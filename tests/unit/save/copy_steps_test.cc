@@ -21,25 +21,25 @@ constexpr std::uint64_t kMiB = std::uint64_t{1} << 20;
 
 class CopySteps : public testing::Test {
  protected:
-  // A plan of parts of so many bytes, each in the file of that number.
-  void plan(const std::vector<std::pair<std::uint32_t, std::uint64_t>>& parts,
+  // A plan of ranges of so many bytes, each in the file of that number.
+  void plan(const std::vector<std::pair<std::uint32_t, std::uint64_t>>& ranges,
             Layout layout = Layout::kPerTensor) {
     plan_ = {};
     plan_.layout = layout;
-    for (const auto& [file, bytes] : parts) {
+    for (const auto& [file, bytes] : ranges) {
       plan_.files.resize(std::max<std::size_t>(plan_.files.size(), file + 1));
       plan_.tensors.emplace_back();
-      plan_.parts.push_back({bytes, plan_.parts.size(), file, plan_.files[file].bytes});
+      plan_.ranges.push_back({bytes, plan_.ranges.size(), file, plan_.files[file].bytes});
       plan_.files[file].bytes += bytes;
     }
-    done_ = WrittenParts(parts.size());
+    done_ = WrittenRanges(ranges.size());
   }
   void plan_files(std::size_t count, std::uint64_t bytes) {
-    std::vector<std::pair<std::uint32_t, std::uint64_t>> parts;
+    std::vector<std::pair<std::uint32_t, std::uint64_t>> ranges;
     for (std::uint32_t file = 0; file < count; ++file) {
-      parts.emplace_back(file, bytes);
+      ranges.emplace_back(file, bytes);
     }
-    plan(parts);
+    plan(ranges);
   }
 
   onnx_external::CopySteps steps(int threads = 2) {
@@ -47,21 +47,21 @@ class CopySteps : public testing::Test {
     return plan_copy(job, threads);
   }
 
-  // The parts in the order in which their items stand.
+  // The ranges in the order in which their items stand.
   static std::vector<std::uint32_t> order(const onnx_external::CopySteps& steps) {
-    std::vector<std::uint32_t> parts;
+    std::vector<std::uint32_t> ranges;
     for (const CopyItem& item : steps.items) {
-      parts.push_back(item.part);
+      ranges.push_back(item.range);
     }
-    return parts;
+    return ranges;
   }
 
-  // How many bytes of each part the steps copy.
+  // How many bytes of each range the steps copy.
   static std::map<std::uint32_t, std::uint64_t> copied(const onnx_external::CopySteps& steps) {
     std::map<std::uint32_t, std::uint64_t> bytes;
     for (const CopyItem& item : steps.items) {
-      EXPECT_EQ(item.first, bytes[item.part]) << "part " << item.part;
-      bytes[item.part] += item.length;
+      EXPECT_EQ(item.first, bytes[item.range]) << "range " << item.range;
+      bytes[item.range] += item.length;
     }
     return bytes;
   }
@@ -73,7 +73,7 @@ class CopySteps : public testing::Test {
   Directory data_ = Directory::open(dir_.path()).value();
   WriteOptions options_;
   SavePlan plan_;
-  WrittenParts done_;
+  WrittenRanges done_;
 };
 
 TEST_F(CopySteps, AreTheSameForAnyNumberOfThreadsWhereNothingIsSplit) {

@@ -35,7 +35,7 @@ class Plan : public testing::Test {
 std::map<std::string, std::string> file_of_each(const SavePlan& plan) {
   std::map<std::string, std::string> files;
   for (const PlannedTensor& tensor : plan.tensors) {
-    files[tensor.name] = tensor.part ? plan.files[plan.parts[*tensor.part].file].name : "";
+    files[tensor.name] = tensor.range ? plan.files[plan.ranges[*tensor.range].file].name : "";
   }
   return files;
 }
@@ -52,7 +52,7 @@ TEST_F(Plan, GivesEachTensorAFileAndTiedOnesTheSame) {
   EXPECT_EQ(files["none"], "");
   EXPECT_EQ(planned->files.size(), 5U);
   EXPECT_EQ(planned->bytes, 1'200'000U + 64 + 64 + 40'000 + 4800);
-  for (const PlannedPart& part : planned->parts) {
+  for (const DataRange& part : planned->ranges) {
     EXPECT_EQ(planned->tensors[part.source_tensor].nbytes, part.bytes);
     EXPECT_EQ(planned->files[part.file].bytes, part.bytes);
   }
@@ -187,7 +187,7 @@ std::vector<TestTensor> tensors_of(const std::vector<std::size_t>& sizes) {
 std::vector<std::string> places(const SavePlan& plan) {
   std::vector<std::string> out;
   for (const PlannedTensor& tensor : plan.tensors) {
-    const PlannedPart* part = tensor.part ? &plan.parts[*tensor.part] : nullptr;
+    const DataRange* part = tensor.range ? &plan.ranges[*tensor.range] : nullptr;
     out.push_back(part == nullptr ? "inline"
                                   : plan.location(part->file) + "@" + std::to_string(part->offset));
   }
@@ -265,15 +265,15 @@ SavePlan empty_plan() {
 TEST(LayOut, RefusesMoreShardsThanTheirNumbersCanSay) {
   const PlanOptions options{.layout = Layout::kShards, .max_shard_bytes = 4};
   SavePlan plan = empty_plan();
-  plan.parts.resize(kMaxShards, {.bytes = 4});
+  plan.ranges.resize(kMaxShards, {.bytes = 4});
   EXPECT_THAT(lay_out(plan, options), IsOk());
-  plan.parts.resize(kMaxShards + 1, {.bytes = 4});
+  plan.ranges.resize(kMaxShards + 1, {.bytes = 4});
   EXPECT_THAT(lay_out(plan, options), FailsWith(ErrorCode::kInvalidArgument, "100000 shards"));
 }
 
 TEST(LayOut, RefusesSizesThatAddUpTooFar) {
   SavePlan plan = empty_plan();
-  plan.parts.resize(2, {.bytes = std::uint64_t{1} << 63U});
+  plan.ranges.resize(2, {.bytes = std::uint64_t{1} << 63U});
   EXPECT_THAT(lay_out(plan, {.layout = Layout::kSingle}),
               FailsWith(ErrorCode::kCorrupt, "past 2^64"));
 }
@@ -286,7 +286,7 @@ TEST_F(Plan, StoresTiedTensorsOnceInEveryLayoutUnlessAskedNotTo) {
     const auto untied = plan(mixed_tensors(1), PlanOptions{.layout = layout, .dedup = Dedup::kOff});
     ASSERT_THAT(untied, IsOk());
     EXPECT_NE(places(*untied)[0], places(*untied)[3]);
-    EXPECT_EQ(untied->parts.size(), tied->parts.size() + 1);
+    EXPECT_EQ(untied->ranges.size(), tied->ranges.size() + 1);
   }
 }
 
@@ -353,7 +353,7 @@ TEST_F(MergeEqualBytes, TellsTensorsWithOneCrcApart) {
   ASSERT_NE(tensors[0].bytes, tensors[1].bytes);
   const auto planned = merged(tensors, true);
   ASSERT_THAT(planned, IsOk());
-  EXPECT_EQ(planned->parts.size(), 2U);
+  EXPECT_EQ(planned->ranges.size(), 2U);
 }
 
 TEST_F(MergeEqualBytes, ComparesViewsByTheirValues) {

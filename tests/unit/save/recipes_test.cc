@@ -102,8 +102,8 @@ TEST_F(Recipes, LinkRowsButNotColumns) {
   rows.pairs.resize(1);
   const auto plan = make_plan(graph, checkpoint_, rows, {.layout = Layout::kLink});
   ASSERT_THAT(plan, IsOk());
-  EXPECT_EQ(plan->parts[0].bytes, 32U);
-  EXPECT_EQ(plan->parts[0].offset, checkpoint_.plain_range(0)->offset + 32);
+  EXPECT_EQ(plan->ranges[0].bytes, 32U);
+  EXPECT_EQ(plan->ranges[0].offset, checkpoint_.plain_range(0)->offset + 32);
   EXPECT_THAT(make_plan(graph, checkpoint_, mapping(), {.layout = Layout::kLink}),
               FailsWith(ErrorCode::kUnsupported, "another order"));
 }
@@ -116,7 +116,7 @@ TEST_F(Recipes, ThatComeToTheSameShareTheirBytes) {
   twice.pairs[1].recipe = {RecipeStep::slice(0, 2, 6), RecipeStep::slice(0, 0, 2)};
   const auto plan = make_plan(graph, checkpoint_, twice, {});
   ASSERT_THAT(plan, IsOk());
-  EXPECT_EQ(plan->parts.size(), 1U);
+  EXPECT_EQ(plan->ranges.size(), 1U);
 }
 
 }  // namespace

@@ -23,7 +23,7 @@ void append(const fs::path& file, const std::string& text) {
 
 class RecordFile : public testing::Test {
  protected:
-  RecordWriter start(const WrittenParts& written = WrittenParts(3)) {
+  RecordWriter start(const WrittenRanges& written = WrittenRanges(3)) {
     auto record = RecordWriter::start(folder(), kJob, written).value();
     EXPECT_THAT(record.add(1, 0x1234, kRecordedBytes), IsOk());
     return record;
@@ -32,7 +32,7 @@ class RecordFile : public testing::Test {
   fs::path file() const { return dir_.path() / std::string(kRecordName); }
   void write(const std::string& text) { dir_.write(std::string(kRecordName), text); }
   // What it claims to be written; nothing if there is no record.
-  std::optional<WrittenParts> written(std::size_t parts = 3) const {
+  std::optional<WrittenRanges> written(std::size_t parts = 3) const {
     const auto record = read_record(folder());
     EXPECT_THAT(record, IsOk());
     return record && *record ? std::optional((*record)->written(parts)) : std::nullopt;
@@ -70,57 +70,57 @@ TEST_F(RecordFile, HasTheDocumentedText) {
 
 TEST_F(RecordFile, ClaimsWhatWasAddedToIt) {
   (void)start({std::nullopt, std::nullopt, 7U});
-  EXPECT_EQ(written(), (WrittenParts{std::nullopt, 0x1234U, 7U}));
+  EXPECT_EQ(written(), (WrittenRanges{std::nullopt, 0x1234U, 7U}));
   EXPECT_EQ((*read_record(folder()))->job, kJob);
   EXPECT_EQ(publication(), std::nullopt);
 }
 
 TEST_F(RecordFile, HoldsLinesBackUntilTheyStandForEnoughBytes) {
-  auto record = RecordWriter::start(folder(), kJob, WrittenParts(3)).value();
+  auto record = RecordWriter::start(folder(), kJob, WrittenRanges(3)).value();
   ASSERT_THAT(record.add(0, 1, kRecordedBytes - 1), IsOk());
-  EXPECT_EQ(written(), WrittenParts(3));
+  EXPECT_EQ(written(), WrittenRanges(3));
   ASSERT_THAT(record.add(2, 3, 1), IsOk());
-  EXPECT_EQ(written(), (WrittenParts{1U, std::nullopt, 3U}));
+  EXPECT_EQ(written(), (WrittenRanges{1U, std::nullopt, 3U}));
 }
 
 TEST_F(RecordFile, IgnoresATornLine) {
   (void)start();
   append(file(), "{\"part\": 2, \"crc32\": \"00000003\"");
-  EXPECT_EQ(written(), (WrittenParts{std::nullopt, 0x1234U, std::nullopt}));
+  EXPECT_EQ(written(), (WrittenRanges{std::nullopt, 0x1234U, std::nullopt}));
 }
 
 TEST_F(RecordFile, IgnoresALineWithAnotherCheckSum) {
   (void)start();
   append(file(), "{\"part\": 2, \"crc32\": \"00000003\", \"check\": \"00000000\"}\n");
-  EXPECT_EQ(written(), (WrittenParts{std::nullopt, 0x1234U, std::nullopt}));
+  EXPECT_EQ(written(), (WrittenRanges{std::nullopt, 0x1234U, std::nullopt}));
 }
 
 TEST_F(RecordFile, IgnoresAPartThatThePlanDoesNotHave) {
   (void)start();
-  EXPECT_EQ(written(1), WrittenParts(1));
+  EXPECT_EQ(written(1), WrittenRanges(1));
 }
 
 TEST_F(RecordFile, NeverSaysMoreWhereverItIsCut) {
   const std::string whole = publish(example());
-  const WrittenParts all{std::nullopt, 0x1234U, std::nullopt};
+  const WrittenRanges all{std::nullopt, 0x1234U, std::nullopt};
   for (std::size_t size = 0; size < whole.size(); ++size) {
     write(whole.substr(0, size));
     const auto claimed = written();
-    ASSERT_TRUE(!claimed || *claimed == WrittenParts(3) || *claimed == all) << size;
+    ASSERT_TRUE(!claimed || *claimed == WrittenRanges(3) || *claimed == all) << size;
     ASSERT_EQ(publication(), std::nullopt) << size;
   }
 }
 
 TEST_F(RecordFile, NeverSaysAnythingElseWhateverByteIsChanged) {
   const std::string whole = publish(example());
-  const WrittenParts all{std::nullopt, 0x1234U, std::nullopt};
+  const WrittenRanges all{std::nullopt, 0x1234U, std::nullopt};
   for (std::size_t i = 0; i < whole.size(); ++i) {
     for (int bit = 0; bit < 8; ++bit) {
       std::string changed = whole;
       changed[i] = static_cast<char>(changed[i] ^ (1 << bit));
       write(changed);
       const auto claimed = written();
-      ASSERT_TRUE(!claimed || *claimed == WrittenParts(3) || *claimed == all) << i;
+      ASSERT_TRUE(!claimed || *claimed == WrittenRanges(3) || *claimed == all) << i;
       const auto published = publication();
       ASSERT_TRUE(!published || *published == example()) << i;
     }
@@ -143,14 +143,14 @@ TEST_F(RecordFile, IsNotReadThroughALinkOrFromAFifo) {
 TEST_F(RecordFile, TakesThePlaceOfAnEarlierOne) {
   (void)publish(example());
   (void)start({5U, std::nullopt, std::nullopt});
-  EXPECT_EQ(written(), (WrittenParts{5U, 0x1234U, std::nullopt}));
+  EXPECT_EQ(written(), (WrittenRanges{5U, 0x1234U, std::nullopt}));
   EXPECT_EQ(publication(), std::nullopt);
 }
 
 TEST_F(RecordFile, SaysWhatIsPublished) {
   (void)publish(example());
   EXPECT_EQ(publication(), example());
-  EXPECT_EQ(written(), (WrittenParts{std::nullopt, 0x1234U, std::nullopt}));
+  EXPECT_EQ(written(), (WrittenRanges{std::nullopt, 0x1234U, std::nullopt}));
 }
 
 TEST_F(RecordFile, PublishesNothingUnderNamesThatNoSaveGives) {

@@ -180,11 +180,11 @@ TEST_F(Transposed, SharesAPartWithTheSameTensorInTheSameOrderOnly) {
   ASSERT_THAT(made, IsOk());
   std::map<std::string, std::uint32_t> part;
   for (const PlannedTensor& tensor : made->tensors) {
-    part[tensor.name] = tensor.part.value();
+    part[tensor.name] = tensor.range.value();
   }
   EXPECT_EQ(part["wide.T"], part["again.T"]);
   EXPECT_NE(part["square.T"], part["same"]);
-  EXPECT_EQ(made->parts.size(), 5U);
+  EXPECT_EQ(made->ranges.size(), 5U);
 }
 
 TEST_F(Transposed, LinksOnlyWhatLiesInTheCheckpointAsItIs) {
@@ -200,7 +200,7 @@ TEST_F(Transposed, LinksOnlyWhatLiesInTheCheckpointAsItIs) {
   });
   const auto made = make_plan(graph, opened, mapping, options);
   ASSERT_THAT(made, IsOk());
-  EXPECT_EQ(made->parts.size(), 2U);
+  EXPECT_EQ(made->ranges.size(), 2U);
 }
 
 TEST_F(Transposed, IsAnotherJobThanTheSameSquareMatrixAsItIs) {
@@ -297,7 +297,7 @@ TEST_F(Transposed, IsReadBackAgainstTheCrcThatWasTakenWhileItWasWritten) {
   ASSERT_THAT(staged, IsOk());
   std::vector<ExpectedTensor> wanted = expected(opened);
   for (std::size_t i = 0; i < wanted.size(); ++i) {
-    wanted[i].written_crc = staged->part_crcs()[*made->tensors[i].part];
+    wanted[i].written_crc = staged->range_crcs()[*made->tensors[i].range];
   }
   VerifyOptions options;
   options.compare = Compare::kRecordedCrc;

@@ -1,4 +1,4 @@
-#include "evidence/held_tensors.h"
+#include "evidence/graph_tensors.h"
 
 #include <map>
 #include <memory>
@@ -85,20 +85,20 @@ Result<ByteStream> external_stream(const Model& model, const ExternalTensor& ext
 
 }  // namespace
 
-std::vector<HeldTensor> held_tensors(const Model& model) {
-  std::vector<HeldTensor> held;
-  held.reserve(model.external_tensors().size() + model.inline_tensors().size());
+std::vector<GraphTensor> graph_tensors(const Model& model) {
+  std::vector<GraphTensor> tensors;
+  tensors.reserve(model.external_tensors().size() + model.inline_tensors().size());
   for (std::size_t i = 0; i < model.external_tensors().size(); ++i) {
-    held.push_back({&model.external_tensors()[i], nullptr, i});
+    tensors.push_back({&model.external_tensors()[i], nullptr, i});
   }
   for (std::size_t i = 0; i < model.inline_tensors().size(); ++i) {
-    held.push_back({nullptr, &model.inline_tensors()[i], i});
+    tensors.push_back({nullptr, &model.inline_tensors()[i], i});
   }
-  return held;
+  return tensors;
 }
 
-Result<ByteStream> held_stream(const Model& model, const HeldTensor& tensor,
-                               const Checkpoint& checkpoint) {
+Result<ByteStream> graph_stream(const Model& model, const GraphTensor& tensor,
+                                const Checkpoint& checkpoint) {
   if (tensor.external != nullptr) {
     return external_stream(model, *tensor.external, checkpoint);
   }
@@ -115,12 +115,12 @@ Result<ByteStream> held_stream(const Model& model, const HeldTensor& tensor,
       }};
 }
 
-std::vector<std::optional<std::uint32_t>> held_by_slots(const GraphFacts& graph,
-                                                        const std::vector<HeldTensor>& held) {
+std::vector<std::optional<std::uint32_t>> tensor_of_slots(
+    const GraphFacts& graph, const std::vector<GraphTensor>& graph_tensors) {
   std::map<PlacedName, std::uint32_t> initializers;
-  for (std::uint32_t i = 0; i < held.size(); ++i) {
-    if (held[i].place() == TensorPlace::kInitializer) {
-      initializers.emplace(PlacedName(held[i].graph(), held[i].name()), i);
+  for (std::uint32_t i = 0; i < graph_tensors.size(); ++i) {
+    if (graph_tensors[i].place() == TensorPlace::kInitializer) {
+      initializers.emplace(PlacedName(graph_tensors[i].graph(), graph_tensors[i].name()), i);
     }
   }
   SlotFinder finder(graph);

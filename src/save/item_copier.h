@@ -1,4 +1,4 @@
-// Copies or converts the bytes of parts from the sources into the data files.
+// Copies or converts the bytes of ranges from the sources into the data files.
 #pragma once
 
 #include <atomic>
@@ -17,7 +17,7 @@
 #include "checkpoint/storage/tiled_view.h"
 #include "onnx_external/result.h"
 #include "save/copy_steps.h"
-#include "save/part_source.h"
+#include "save/range_source.h"
 
 namespace onnx_external {
 
@@ -28,7 +28,7 @@ inline constexpr std::uint64_t kRearrangeBytes = std::uint64_t{2} << 20;
 // The copy of one item into an open file.
 struct ItemCopy {
   CopyItem item;
-  const PartSource& source;
+  const RangeSource& source;
   const OutputFile& output;
   bool is_shared = false;  // several threads write into the file
   bool is_sparse = false;  // the file is new and gets the holes of the source
@@ -36,7 +36,7 @@ struct ItemCopy {
 };
 
 // Thread-safe. The job must outlive it.
-class PartCopier {
+class ItemCopier {
  public:
   // Buffers and pipes of one thread, reused for each copy.
   struct Tools {
@@ -46,14 +46,14 @@ class PartCopier {
 
   // `step` is called with the number of bytes copied since the last call; if it returns false, the
   // copy is cancelled.
-  PartCopier(const CopyJob& job, StepFn step)
-      : job_(job), step_(std::move(step)), infinite_(job.plan.parts.size()) {}
+  ItemCopier(const CopyJob& job, StepFn step)
+      : job_(job), step_(std::move(step)), infinite_(job.plan.ranges.size()) {}
 
   // Returns the CRC-32 of the item's bytes; none if the kernel moved them.
   [[nodiscard]] Result<std::optional<std::uint32_t>> copy(const ItemCopy& copy, Tools& tools);
 
-  // Whether a conversion has written an infinity into the part.
-  [[nodiscard]] bool gave_infinity(std::size_t part) const { return infinite_[part]; }
+  // Whether a conversion has written an infinity into the range.
+  [[nodiscard]] bool gave_infinity(std::size_t range) const { return infinite_[range]; }
 
  private:
   [[nodiscard]] const PlannedTensor& tensor_of(const ItemCopy& copy) const;

@@ -1,4 +1,4 @@
-// Held tensors: the tensors that the graph has data for, inline or external.
+// Graph tensors: the tensors that the graph has data for, inline or external.
 #pragma once
 
 #include <cstddef>
@@ -17,7 +17,7 @@
 namespace onnx_external {
 
 // Points into the model, which must outlive it and must not change.
-struct HeldTensor {
+struct GraphTensor {
   const ExternalTensor* external = nullptr;  // one of the two
   const InlineTensor* in_model = nullptr;
   std::size_t index = 0;  // into Model::external_tensors(), inline_tensors()
@@ -50,16 +50,16 @@ struct HeldTensor {
   }
 };
 
-[[nodiscard]] std::vector<HeldTensor> held_tensors(const Model& model);
+[[nodiscard]] std::vector<GraphTensor> graph_tensors(const Model& model);
 
 // Opens the tensor's file if necessary. It is an error if that file is missing or too short.
 // `checkpoint` has the data of the graph that is in memory.
-[[nodiscard]] Result<ByteStream> held_stream(const Model& model, const HeldTensor& tensor,
-                                             const Checkpoint& checkpoint);
+[[nodiscard]] Result<ByteStream> graph_stream(const Model& model, const GraphTensor& tensor,
+                                              const Checkpoint& checkpoint);
 
-// For each slot, the index in `held` of the graph's data for it; for an Identity, that of its
-// input. nullopt if there is no data, or if several graphs define the name.
-[[nodiscard]] std::vector<std::optional<std::uint32_t>> held_by_slots(
-    const GraphFacts& graph, const std::vector<HeldTensor>& held);
+// For each slot, the index in `graph_tensors` of the graph's data for it; for an Identity, that of
+// its input. nullopt if there is no data, or if several graphs define the name.
+[[nodiscard]] std::vector<std::optional<std::uint32_t>> tensor_of_slots(
+    const GraphFacts& graph, const std::vector<GraphTensor>& graph_tensors);
 
 }  // namespace onnx_external

@@ -1,4 +1,4 @@
-#include "save/part_copier.h"
+#include "save/item_copier.h"
 
 #include <algorithm>
 #include <array>
@@ -27,15 +27,15 @@ Status add_written(const OutputFile& file, std::uint64_t first, std::uint64_t by
   });
 }
 
-const PlannedTensor& PartCopier::tensor_of(const ItemCopy& copy) const {
-  return job_.plan.tensors[job_.plan.parts[copy.item.part].source_tensor];
+const PlannedTensor& ItemCopier::tensor_of(const ItemCopy& copy) const {
+  return job_.plan.tensors[job_.plan.ranges[copy.item.range].source_tensor];
 }
 
-std::uint64_t PartCopier::place_of(const ItemCopy& copy) const {
-  return job_.plan.parts[copy.item.part].offset + copy.item.first;
+std::uint64_t ItemCopier::place_of(const ItemCopy& copy) const {
+  return job_.plan.ranges[copy.item.range].offset + copy.item.first;
 }
 
-Result<std::optional<std::uint32_t>> PartCopier::copy(const ItemCopy& copy, Tools& tools) {
+Result<std::optional<std::uint32_t>> ItemCopier::copy(const ItemCopy& copy, Tools& tools) {
   TRY_ASSIGN(const auto held, hold_planned(job_.checkpoint, tensor_of(copy)));
   std::uint32_t crc = 0;
   if (!copy.source.file || !copy.is_sparse || copy.item.length < kMinHoleBytes) {
@@ -45,7 +45,7 @@ Result<std::optional<std::uint32_t>> PartCopier::copy(const ItemCopy& copy, Tool
     for (std::uint64_t done = 0; done < copy.item.length;) {
       const FileRun run = next_run(*copy.source.file, start + done, start + copy.item.length);
       ItemCopy chunk = copy;
-      chunk.item = {copy.item.part, copy.item.first + done, run.bytes};
+      chunk.item = {copy.item.range, copy.item.first + done, run.bytes};
       std::uint32_t added = 0;
       if (run.is_hole) {
         TRY(pass_hole(chunk));
@@ -61,7 +61,7 @@ Result<std::optional<std::uint32_t>> PartCopier::copy(const ItemCopy& copy, Tool
 }
 
 // The file has zeros there already.
-Status PartCopier::pass_hole(const ItemCopy& copy) const {
+Status ItemCopier::pass_hole(const ItemCopy& copy) const {
   static constexpr std::array<std::byte, kCopyBufferBytes> kZeros{};
   for (std::uint64_t left = copy.sha == nullptr ? 0 : copy.item.length; left > 0;) {
     const auto chunk = std::span(kZeros).first(std::min<std::uint64_t>(left, kZeros.size()));
@@ -74,14 +74,14 @@ Status PartCopier::pass_hole(const ItemCopy& copy) const {
 // A record whose CRC is known is moved inside the kernel; the read-back proves it. Below the
 // buffer's size the buffer costs no more, and checks the CRC at once. Threads that share a file
 // wait for its lock while they splice: with buffers they read at the same time at least. All
-// chunks of a part are copied in one way.
-bool PartCopier::splices(const ItemCopy& copy) const {
+// chunks of a range are copied in one way.
+bool ItemCopier::splices(const ItemCopy& copy) const {
   return copy.source.recorded_crc && copy.sha == nullptr && !copy.is_shared &&
-         job_.plan.parts[copy.item.part].bytes > kCopyBufferBytes &&
+         job_.plan.ranges[copy.item.range].bytes > kCopyBufferBytes &&
          job_.options.cache == PageCache::kUse;
 }
 
-Result<std::uint32_t> PartCopier::copy_run(const ItemCopy& copy, Tools& tools) {
+Result<std::uint32_t> ItemCopier::copy_run(const ItemCopy& copy, Tools& tools) {
   const bool is_inline = tensor_of(copy).source == TensorSource::kModelInline;
   if (!copy.source.file) {
     return is_inline ? decode(copy) : rearrange(copy);
@@ -94,7 +94,7 @@ Result<std::uint32_t> PartCopier::copy_run(const ItemCopy& copy, Tools& tools) {
 }
 
 // Returns 0 for what it splices.
-Result<std::uint32_t> PartCopier::copy_range(const ItemCopy& copy, Tools& tools) const {
+Result<std::uint32_t> ItemCopier::copy_range(const ItemCopy& copy, Tools& tools) const {
   // In the model file, which is never large, neighbours share blocks.
   const bool bypasses_cache =
       job_.options.cache == PageCache::kBypass && job_.plan.layout != Layout::kInline;
@@ -112,7 +112,7 @@ Result<std::uint32_t> PartCopier::copy_range(const ItemCopy& copy, Tools& tools)
   return crc.value();
 }
 
-Result<std::uint32_t> PartCopier::rearrange(const ItemCopy& copy) {
+Result<std::uint32_t> ItemCopier::rearrange(const ItemCopy& copy) {
   const PlannedTensor& tensor = tensor_of(copy);
   if (const auto tiles = planned_tiles(job_.checkpoint, tensor)) {
     return write_tiles(copy, *tiles);
@@ -122,18 +122,18 @@ Result<std::uint32_t> PartCopier::rearrange(const ItemCopy& copy) {
   });
 }
 
-void PartCopier::look_for_infinities(const ItemCopy& copy, std::span<const std::byte> elements) {
+void ItemCopier::look_for_infinities(const ItemCopy& copy, std::span<const std::byte> elements) {
   const PlannedTensor& tensor = tensor_of(copy);
-  if (may_overflow(job_.checkpoint, tensor) && !infinite_[copy.item.part] &&
+  if (may_overflow(job_.checkpoint, tensor) && !infinite_[copy.item.range] &&
       has_infinity(*tensor.cast_to, elements)) {
-    infinite_[copy.item.part] = true;
+    infinite_[copy.item.range] = true;
   }
 }
 
 // A SHA needs the bytes in their order, so they are read again.
-Result<std::uint32_t> PartCopier::write_tiles(const ItemCopy& copy, const TiledView& tiles) {
+Result<std::uint32_t> ItemCopier::write_tiles(const ItemCopy& copy, const TiledView& tiles) {
   BufferPool::Lease buffer(buffers_);
-  const std::uint64_t place = job_.plan.parts[copy.item.part].offset;
+  const std::uint64_t place = job_.plan.ranges[copy.item.range].offset;
   std::uint64_t unreported = 0;
   const auto write = [&](std::uint64_t at, std::span<const std::byte> run) -> Status {
     look_for_infinities(copy, run);
@@ -154,7 +154,7 @@ Result<std::uint32_t> PartCopier::write_tiles(const ItemCopy& copy, const TiledV
   return crc;
 }
 
-Result<std::uint32_t> PartCopier::decode(const ItemCopy& copy) {
+Result<std::uint32_t> ItemCopier::decode(const ItemCopy& copy) {
   const PlannedTensor& tensor = tensor_of(copy);
   const auto write = [&]() -> Result<std::uint32_t> {
     TRY_ASSIGN(auto reader, InlineReader::open(job_.models.of(tensor), tensor.source_index));
@@ -170,7 +170,7 @@ Result<std::uint32_t> PartCopier::decode(const ItemCopy& copy) {
 
 // read(done, chunk) fills the chunk with the item's bytes from `done` on.
 template <typename Read>
-Result<std::uint32_t> PartCopier::write_segments(const ItemCopy& copy, const Read& read) {
+Result<std::uint32_t> ItemCopier::write_segments(const ItemCopy& copy, const Read& read) {
   BufferPool::Lease buffer(buffers_);
   Crc32 crc;
   for (std::uint64_t done = 0; done < copy.item.length;) {

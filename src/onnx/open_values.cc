@@ -1,4 +1,4 @@
-#include "onnx/open_places.h"
+#include "onnx/open_values.h"
 
 #include <algorithm>
 #include <string_view>
@@ -29,7 +29,7 @@ const char* why_without_data(TensorPlace place) {
 // The names that a function uses. Its body sees no names of the graph.
 class FunctionNames {
  public:
-  FunctionNames(const onnx::FunctionProto& function, std::vector<OpenPlace>& found)
+  FunctionNames(const onnx::FunctionProto& function, std::vector<OpenValue>& found)
       : function_(function), found_(found) {}
 
   void check() {
@@ -104,7 +104,7 @@ class FunctionNames {
   }
 
   const onnx::FunctionProto& function_;
-  std::vector<OpenPlace>& found_;
+  std::vector<OpenValue>& found_;
   std::vector<const NameSet*> scopes_;  // from the body inwards
   NameSet body_;
   NameSet reported_;
@@ -124,9 +124,9 @@ const char* why_open(const Slot& slot) {
   return slot.consumer_op.empty() ? "an output of the graph that nothing defines" : kUndefined;
 }
 
-std::vector<OpenPlace> open_places(const onnx::ModelProto& model,
+std::vector<OpenValue> open_values(const onnx::ModelProto& model,
                                    std::span<const ListedTensor> tensors, std::size_t graphs) {
-  std::vector<OpenPlace> found;
+  std::vector<OpenValue> found;
   for (const ListedTensor& tensor : tensors) {
     const bool is_slot = tensor.is_initializer() && tensor.graph < graphs;
     // A node may have an attribute that is an empty message.

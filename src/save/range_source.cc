@@ -1,4 +1,4 @@
-#include "save/part_source.h"
+#include "save/range_source.h"
 
 #include <fmt/format.h>
 
@@ -16,30 +16,30 @@
 namespace onnx_external {
 namespace {
 
-Result<PartSource> external_source(const PlannedTensor& tensor, const Model& model) {
+Result<RangeSource> external_source(const PlannedTensor& tensor, const Model& model) {
   const ExternalTensor& external = model.external_tensors()[tensor.source_index];
   TRY_ASSIGN(auto source, open_external(model, external));
-  return PartSource{std::move(source), external.offset, std::nullopt};
+  return RangeSource{std::move(source), external.offset, std::nullopt};
 }
 
-Result<PartSource> inline_source(const PlannedTensor& tensor, const Model& model) {
+Result<RangeSource> inline_source(const PlannedTensor& tensor, const Model& model) {
   const CutTensors& cuts = ModelAccess::cuts(model);
   const auto range = inline_range(model, tensor.source_index);
   if (!range) {
-    return PartSource{};
+    return RangeSource{};
   }
   if (range->length != tensor.nbytes) {
     return fail(ErrorCode::kCorrupt,
                 fmt::format("{}: tensor {}: it holds {} bytes, its type and dims need {}",
                             cuts.file().name(), quote(tensor.name), range->length, tensor.nbytes));
   }
-  return PartSource{cuts.shared_file(), range->offset, std::nullopt};
+  return RangeSource{cuts.shared_file(), range->offset, std::nullopt};
 }
 
 }  // namespace
 
-Result<PartSource> source_of(const PlannedTensor& tensor, const SourceModels& models,
-                             const Checkpoint& checkpoint) {
+Result<RangeSource> source_of(const PlannedTensor& tensor, const SourceModels& models,
+                              const Checkpoint& checkpoint) {
   if (tensor.source == TensorSource::kModelExternal) {
     return external_source(tensor, models.of(tensor));
   }
@@ -47,9 +47,9 @@ Result<PartSource> source_of(const PlannedTensor& tensor, const SourceModels& mo
     return inline_source(tensor, models.of(tensor));
   }
   const auto range = planned_range(checkpoint, tensor);
-  return range ? PartSource{CheckpointAccess::files(checkpoint)[range->file], range->offset,
-                            recorded_crc_of(checkpoint, tensor)}
-               : PartSource{};
+  return range ? RangeSource{CheckpointAccess::files(checkpoint)[range->file], range->offset,
+                             recorded_crc_of(checkpoint, tensor)}
+               : RangeSource{};
 }
 
 Result<ReadBytes> planned_reader(const PlannedTensor& tensor, const SourceModels& models,

@@ -15,7 +15,7 @@
 namespace onnx_external {
 
 // An undefined name or a tensor without data that is not a slot, so that no checkpoint can fill it.
-struct OpenPlace {
+struct OpenValue {
   std::string name;  // as in ListedTensor; "DOMAIN::FUNCTION.NAME" of a name in a function
   std::string form;  // "FLOAT [64, 3]"; empty = not stated
   const char* why = "";
@@ -31,7 +31,7 @@ struct OpenPlace {
 // Returns sparse initializers and attributes without data, and undefined names in functions. Linear
 // in the size of the model. `tensors`: all tensors of the model. `graphs`: the number of graphs,
 // which are the main graph and its subgraphs.
-[[nodiscard]] std::vector<OpenPlace> open_places(const onnx::ModelProto& model,
+[[nodiscard]] std::vector<OpenValue> open_values(const onnx::ModelProto& model,
                                                  std::span<const ListedTensor> tensors,
                                                  std::size_t graphs);
 

@@ -15,7 +15,7 @@
 
 namespace onnx_external {
 
-struct PartSource {
+struct RangeSource {
   std::shared_ptr<const SourceFile> file;  // null: no plain range; read_planned(), InlineReader
   std::uint64_t offset = 0;
   std::optional<std::uint32_t> recorded_crc;  // by the checkpoint
@@ -23,8 +23,8 @@ struct PartSource {
 
 // Opens the file if necessary. kCorrupt when the model states a range that does not exist or does
 // not have the tensor's size; errors as open_external().
-[[nodiscard]] Result<PartSource> source_of(const PlannedTensor& tensor, const SourceModels& models,
-                                           const Checkpoint& checkpoint);
+[[nodiscard]] Result<RangeSource> source_of(const PlannedTensor& tensor, const SourceModels& models,
+                                            const Checkpoint& checkpoint);
 
 // Returns a function that reads these bytes, whatever they come from. Steps must be in order, and
 // multiples of InlineReader::kStepMultiple. The arguments must outlive it. kCorrupt also when a

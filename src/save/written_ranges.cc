@@ -1,4 +1,4 @@
-#include "save/written_parts.h"
+#include "save/written_ranges.h"
 
 #include <algorithm>
 #include <optional>
@@ -22,24 +22,26 @@ using Parts = std::vector<std::uint32_t>;  // of one file
 
 class ClaimChecker {
  public:
-  ClaimChecker(const SavePlan& plan, const Directory& data, WrittenParts& written,
+  ClaimChecker(const SavePlan& plan, const Directory& data, WrittenRanges& written,
                const WriteOptions& options, ProgressMeter& meter)
       : plan_(plan), data_(data), written_(written), options_(options), meter_(meter) {}
 
   // Drops the claims of the file that do not hold.
-  Status check(std::uint32_t file, const Parts& parts, IoBuffer& buffer) {
-    const bool claimed = std::any_of(
-        parts.begin(), parts.end(), [&](std::uint32_t part) { return written_[part].has_value(); });
+  Status check(std::uint32_t file, const Parts& ranges, IoBuffer& buffer) {
+    const bool claimed = std::any_of(ranges.begin(), ranges.end(), [&](std::uint32_t range) {
+      return written_[range].has_value();
+    });
     const auto opened = claimed ? reopen(file) : std::nullopt;
     bool any = false;
-    for (const std::uint32_t part : parts) {
-      if (!written_[part]) {
+    for (const std::uint32_t range : ranges) {
+      if (!written_[range]) {
         continue;
       }
-      TRY_ASSIGN(auto holds, opened ? has_crc(*opened, plan_.parts[part], *written_[part], buffer)
-                                    : Result<bool>(false));
+      TRY_ASSIGN(auto holds, opened
+                                 ? has_crc(*opened, plan_.ranges[range], *written_[range], buffer)
+                                 : Result<bool>(false));
       if (!holds) {
-        written_[part].reset();
+        written_[range].reset();
       }
       any = any || holds;
     }
@@ -60,12 +62,12 @@ class ClaimChecker {
   }
 
   // Bytes that cannot be read count as missing. Fails only when cancelled.
-  Result<bool> has_crc(const OutputFile& file, const PlannedPart& part, std::uint32_t wanted,
+  Result<bool> has_crc(const OutputFile& file, const DataRange& range, std::uint32_t wanted,
                        IoBuffer& buffer) {
     Crc32 crc;
-    for (std::uint64_t done = 0; done < part.bytes;) {
-      const auto chunk = buffer.first(std::min(kStep, part.bytes - done));
-      if (!read_exact(file.fd(), part.offset + done, chunk, file.name())) {
+    for (std::uint64_t done = 0; done < range.bytes;) {
+      const auto chunk = buffer.first(std::min(kStep, range.bytes - done));
+      if (!read_exact(file.fd(), range.offset + done, chunk, file.name())) {
         return false;
       }
       crc.update(chunk);
@@ -77,35 +79,36 @@ class ClaimChecker {
 
   const SavePlan& plan_;
   const Directory& data_;
-  WrittenParts& written_;  // each part is touched by the thread that has its file
+  WrittenRanges& written_;  // each range is touched by the thread that has its file
   const WriteOptions& options_;
   ProgressMeter& meter_;
 };
 
 }  // namespace
 
-Result<WrittenParts> sound_parts(const SavePlan& plan, const Directory& data, WrittenParts claimed,
-                                 const WriteOptions& options, ProgressMeter& meter) {
-  std::vector<Parts> parts_of(plan.files.size());
-  for (std::uint32_t part = 0; part < plan.parts.size(); ++part) {
-    parts_of[plan.parts[part].file].push_back(part);
+Result<WrittenRanges> sound_ranges(const SavePlan& plan, const Directory& data,
+                                   WrittenRanges claimed, const WriteOptions& options,
+                                   ProgressMeter& meter) {
+  std::vector<Parts> ranges_of(plan.files.size());
+  for (std::uint32_t range = 0; range < plan.ranges.size(); ++range) {
+    ranges_of[plan.ranges[range].file].push_back(range);
   }
   const int threads = thread_count(options.threads);
   std::vector<IoBuffer> buffers(static_cast<std::size_t>(threads));
   meter.begin(Phase::kVerify, bytes_of(plan, claimed));
   ClaimChecker checker(plan, data, claimed, options, meter);
-  TRY(parallel_for(parts_of.size(), threads, [&](std::size_t file, int thread) {
-    return checker.check(static_cast<std::uint32_t>(file), parts_of[file],
+  TRY(parallel_for(ranges_of.size(), threads, [&](std::size_t file, int thread) {
+    return checker.check(static_cast<std::uint32_t>(file), ranges_of[file],
                          buffers[static_cast<std::size_t>(thread)]);
   }));
   TRY(meter.finish());
   return claimed;
 }
 
-std::uint64_t bytes_of(const SavePlan& plan, const WrittenParts& written) {
+std::uint64_t bytes_of(const SavePlan& plan, const WrittenRanges& written) {
   std::uint64_t bytes = 0;
-  for (std::size_t part = 0; part < written.size(); ++part) {
-    bytes += written[part] ? plan.parts[part].bytes : 0;
+  for (std::size_t range = 0; range < written.size(); ++range) {
+    bytes += written[range] ? plan.ranges[range].bytes : 0;
   }
   return bytes;
 }

@@ -1,0 +1,30 @@
+// Finds out which ranges of a plan a killed save has already written.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "base/directory.h"
+#include "base/progress_meter.h"
+#include "onnx_external/plan.h"
+#include "onnx_external/result.h"
+#include "onnx_external/writer.h"
+
+namespace onnx_external {
+
+// Index = SavePlan::ranges: the CRC-32 of the range where it is written.
+using WrittenRanges = std::vector<std::optional<std::uint32_t>>;
+
+// Returns the claimed ranges whose bytes on the disk have the claimed CRC-32. Their files are
+// synced (if the options say so) and read again, from the disk where the kernel drops its cache.
+// Files without a sound range are removed, so that all other ranges can be written as in a first
+// run. If a sync fails, the whole file counts as lost, because a second sync could succeed without
+// the bytes. Fails when a file cannot be removed, or the progress callback cancels.
+[[nodiscard]] Result<WrittenRanges> sound_ranges(const SavePlan& plan, const Directory& data,
+                                                 WrittenRanges claimed, const WriteOptions& options,
+                                                 ProgressMeter& meter);
+
+[[nodiscard]] std::uint64_t bytes_of(const SavePlan& plan, const WrittenRanges& written);
+
+}  // namespace onnx_external

@@ -69,7 +69,7 @@ def work(folder: str, graph: str) -> None:
 
     import onnx_external as oe
     import onnx_external.transformers
-    from onnx_external.diagnosis import diagnosing  # noqa: F401
+    from onnx_external._diagnosis import diagnosing  # noqa: F401
 
     if graph == "export":
         oe.transformers.export(folder, folder, layout="link", progress=False)

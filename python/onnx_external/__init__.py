@@ -48,24 +48,24 @@ from .writer import Writer
 if TYPE_CHECKING:
     from . import torch as torch
     from . import transformers as transformers
-    from .diagnosis import Diagnosis, ModuleDiagnosis, Status, diagnose
-    from .diagnosis.export_diagnosing import diagnose_export
-    from .diagnosis.export_reports import ExportDiagnosis
+    from ._diagnosis import Diagnosis, ModuleDiagnosis, Status, diagnose
+    from ._diagnosis.export_diagnosing import diagnose_export
+    from ._diagnosis.export_reports import ExportDiagnosis
+    from ._validation import Validation, validate
     from .generating import generate
-    from .validation import Validation, validate
 
 # Names that are imported when they are first asked for, and where they are: what few programs use
 # does not make `import onnx_external` longer.
 _LATER = {
-    "Diagnosis": "diagnosis",
-    "ModuleDiagnosis": "diagnosis",
-    "Status": "diagnosis",
-    "ExportDiagnosis": "diagnosis.export_reports",
-    "diagnose": "diagnosis",
-    "diagnose_export": "diagnosis.export_diagnosing",
+    "Diagnosis": "_diagnosis",
+    "ModuleDiagnosis": "_diagnosis",
+    "Status": "_diagnosis",
+    "ExportDiagnosis": "_diagnosis.export_reports",
+    "diagnose": "_diagnosis",
+    "diagnose_export": "_diagnosis.export_diagnosing",
     "generate": "generating",
-    "Validation": "validation",
-    "validate": "validation",
+    "Validation": "_validation",
+    "validate": "_validation",
 }
 
 __all__ = [

@@ -11,10 +11,10 @@ from typing import Any, overload
 
 import numpy as np
 
+from ._validation.running import Session, first_line, provider_names
 from .errors import FormatError, InvalidArgumentError, MismatchError, NotFoundError, RunError
 from .folder_config import document_of
 from .options import StrPath
-from .validation.running import Session, first_line, provider_names
 
 __all__ = ["Decoder", "generate"]
 

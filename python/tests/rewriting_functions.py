@@ -5,11 +5,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from onnx_external.rewriting.applying import applied, compiled
-from onnx_external.rewriting.finding.functions import Function, source_of
-from onnx_external.rewriting.passes import Rewritten, rewrite
-from onnx_external.rewriting.passes.keys import condition_key, key_of, keyed
-from onnx_external.rewriting.runtime import Runtime
+from onnx_external._rewriting.applying import applied, compiled
+from onnx_external._rewriting.finding.functions import Function, source_of
+from onnx_external._rewriting.passes import Rewritten, rewrite
+from onnx_external._rewriting.passes.keys import condition_key, key_of, keyed
+from onnx_external._rewriting.runtime import Runtime
 
 
 def source(function: Any) -> Function:

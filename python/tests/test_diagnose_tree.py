@@ -11,12 +11,12 @@ import onnx_external as oe
 torch = pytest.importorskip("torch", minversion="2.11")
 nn = torch.nn
 
-from onnx_external.diagnosis import export_diagnosing  # noqa: E402
-from onnx_external.diagnosis.capturing import Captured, capture, method_of  # noqa: E402
-from onnx_external.diagnosis.custom_operators import _function_of  # noqa: E402
-from onnx_external.diagnosis.export_diagnosing import _Tree  # noqa: E402
-from onnx_external.diagnosis.export_reports import ExportDiagnosis  # noqa: E402
-from onnx_external.diagnosis.outcomes import Outcome  # noqa: E402
+from onnx_external._diagnosis import export_diagnosing  # noqa: E402
+from onnx_external._diagnosis.capturing import Captured, capture, method_of  # noqa: E402
+from onnx_external._diagnosis.custom_operators import _function_of  # noqa: E402
+from onnx_external._diagnosis.export_diagnosing import _Tree  # noqa: E402
+from onnx_external._diagnosis.export_reports import ExportDiagnosis  # noqa: E402
+from onnx_external._diagnosis.outcomes import Outcome  # noqa: E402
 
 OK, FAIL, DISC, NONE = oe.Status.OK, oe.Status.FAIL, oe.Status.DISC, oe.Status.NONE
 CHILDC, CUSTOM, NOINPUT = oe.Status.CHILDC, oe.Status.CUSTOM, oe.Status.NOINPUT

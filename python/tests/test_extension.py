@@ -76,8 +76,8 @@ def test_what_few_programs_use_is_imported_when_it_is_asked_for() -> None:
     program = (
         "import sys, onnx_external as oe;"
         "print([name for name in sys.modules if name.startswith('onnx_external.')"
-        " and name.split('.')[1] in ('diagnosis', 'validation')]);"
-        "import onnx_external.diagnosis;"
+        " and name.split('.')[1] in ('_diagnosis', '_validation')]);"
+        "import onnx_external._diagnosis;"
         "print(callable(oe.validate), callable(oe.diagnose), oe.Status.OK.name)"
     )
     printed = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True)
@@ -102,3 +102,15 @@ def test_dir_lists_what_the_package_offers_and_nothing_else() -> None:
     assert names == {*oe.__all__, "torch", "transformers"} - {"__version__"}
     assert {"validate", "diagnose", "diagnose_export", "save"} <= names
     assert all(hasattr(oe, name) for name in names - {"torch", "transformers"})
+
+
+def test_packages_that_are_not_public_have_underscores() -> None:
+    import onnx_external as oe
+
+    folder = Path(oe.__file__).parent
+    packages = {path.parent.name for path in folder.glob("*/__init__.py")}
+    assert {name for name in packages if name[0] != "_"} == {"torch", "transformers"}
+    pytest.importorskip("transformers")
+    for package in (oe.torch, oe.transformers):
+        names = {name for name in dir(package) if not name.startswith("__")}
+        assert names == set(package.__all__)

@@ -9,12 +9,12 @@ import pytest
 
 from onnx_external._commands import diagnose as command
 from onnx_external._commands import validate as validate_command
-from onnx_external.diagnosis import diagnosing
-from onnx_external.diagnosis.reports import Diagnosis, ModuleDiagnosis, Status
+from onnx_external._diagnosis import diagnosing
+from onnx_external._diagnosis.reports import Diagnosis, ModuleDiagnosis, Status
+from onnx_external._validation import validating
+from onnx_external._validation.comparing import Comparison
+from onnx_external._validation.reports import ComparedOutput, GraphValidation, Validation
 from onnx_external.reports import inspection
-from onnx_external.validation import validating
-from onnx_external.validation.comparing import Comparison
-from onnx_external.validation.reports import ComparedOutput, GraphValidation, Validation
 
 START = "<!DOCTYPE html>\n<!-- A report of onnx-external. -->\n"
 

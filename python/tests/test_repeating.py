@@ -16,13 +16,13 @@ from torch import nn  # noqa: E402
 
 import onnx_external as oe  # noqa: E402
 import onnx_external.torch  # noqa: E402
-from onnx_external.repeating.kinds import Stack, find_stacks  # noqa: E402
-from onnx_external.repeating.naming import Names  # noqa: E402
-from onnx_external.repeating.proof import Proof, Slot, proved  # noqa: E402
-from onnx_external.repeating.recording import Segment, Unprovable, recorded  # noqa: E402
-from onnx_external.repeating.shallow import shallow  # noqa: E402
-from onnx_external.repeating.signature import told_signature  # noqa: E402
-from onnx_external.repeating.users import more_users, places_of  # noqa: E402
+from onnx_external._repeating.kinds import Stack, find_stacks  # noqa: E402
+from onnx_external._repeating.naming import Names  # noqa: E402
+from onnx_external._repeating.proof import Proof, Slot, proved  # noqa: E402
+from onnx_external._repeating.recording import Segment, Unprovable, recorded  # noqa: E402
+from onnx_external._repeating.shallow import shallow  # noqa: E402
+from onnx_external._repeating.signature import told_signature  # noqa: E402
+from onnx_external._repeating.users import more_users, places_of  # noqa: E402
 from onnx_external.torch.guards import Input, Sizes  # noqa: E402
 
 DEPTH = 8

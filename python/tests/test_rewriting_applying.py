@@ -12,16 +12,16 @@ import pytest
 
 torch = pytest.importorskip("torch", minversion="2.9")
 
-from onnx_external.rewriting.applying import RUNTIME, applied, compiled  # noqa: E402
-from onnx_external.rewriting.finding.blaming import blamed, blamed_by_guard  # noqa: E402
-from onnx_external.rewriting.finding.functions import (  # noqa: E402
+from onnx_external._rewriting.applying import RUNTIME, applied, compiled  # noqa: E402
+from onnx_external._rewriting.finding.blaming import blamed, blamed_by_guard  # noqa: E402
+from onnx_external._rewriting.finding.functions import (  # noqa: E402
     Function,
     Missing,
     called,
     is_users,
     source_of,
 )
-from onnx_external.rewriting.finding.observing import observe  # noqa: E402
+from onnx_external._rewriting.finding.observing import observe  # noqa: E402
 
 factor = 3
 

@@ -12,7 +12,7 @@ pytest.importorskip("onnxruntime")
 onnx_ir = pytest.importorskip("onnx_ir")
 
 import onnx_external as oe  # noqa: E402
-from onnx_external.rewriting.refusals import RewriteError  # noqa: E402
+from onnx_external._rewriting.refusals import RewriteError  # noqa: E402
 
 COLUMNS = ({1: torch.export.Dim.DYNAMIC},)
 SETS = [(torch.ones(3, 2),), (-torch.ones(4, 2),), (torch.full((2, 2), 90.0),)]

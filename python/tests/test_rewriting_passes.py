@@ -13,9 +13,9 @@ pytest.importorskip("torch", minversion="2.9")
 import rewriting_cases
 from rewriting_functions import all_keys, changed, rewritten, source
 
-from onnx_external.rewriting.passes import rewrite
-from onnx_external.rewriting.passes.keys import key_of, keyed
-from onnx_external.rewriting.refusals import RewriteError
+from onnx_external._rewriting.passes import rewrite
+from onnx_external._rewriting.passes.keys import key_of, keyed
+from onnx_external._rewriting.refusals import RewriteError
 
 
 def outcome(function: Any, x: int) -> Any:

@@ -1,7 +1,7 @@
 """What the commands show as tables."""
 
 import onnx_external as oe
-from onnx_external.diagnosis.reports import Diagnosis, ModuleDiagnosis, ValueForm
+from onnx_external._diagnosis.reports import Diagnosis, ModuleDiagnosis, ValueForm
 from onnx_external.tables import table
 
 ROWS = [

@@ -16,7 +16,7 @@ pytest.importorskip("transformers.exporters")
 import transformers  # noqa: E402
 
 import onnx_external as oe  # noqa: E402
-from onnx_external.rewriting.refusals import RewriteError  # noqa: E402
+from onnx_external._rewriting.refusals import RewriteError  # noqa: E402
 from onnx_external.transformers import twins as twins_module  # noqa: E402
 from onnx_external.transformers.twins import twins  # noqa: E402
 

@@ -140,7 +140,7 @@ def by_graph(rewriter: Any, sets: list[Any], folder: str) -> Result:
 
 def judged(text: str, seed: int, export: bool) -> Result:
     """All that is checked of one module."""
-    from onnx_external.rewriting.rewriter import Rewriter
+    from onnx_external._rewriting.rewriter import Rewriter
 
     name = f"random_{seed}_{os.getpid()}"
     with tempfile.TemporaryDirectory() as folder, quiet():

@@ -7,13 +7,13 @@ import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
-from ..diagnosis.reports import Diagnosis
+from .._diagnosis.reports import Diagnosis
+from .._validation.folders import has_models, is_transformers
 from ..errors import ExportError
 from ..folder_config import refuse_at_once
 from ..folders import check_folder
 from ..progress import StepLines
 from ..tables import terminal_columns
-from ..validation.folders import has_models, is_transformers
 from .command_line import EXIT_CODES, Parser, UsageError, reported, run
 
 __all__ = ["main"]
@@ -80,7 +80,7 @@ def _print(report: Diagnosis, quiet: bool) -> None:
 
 
 def _compared(given: argparse.Namespace, told: StepLines | None) -> Diagnosis:
-    from ..diagnosis.diagnosing import diagnose
+    from .._diagnosis.diagnosing import diagnose
 
     if given.exporter:
         raise UsageError(
@@ -114,7 +114,7 @@ def _exported(given: argparse.Namespace, told: StepLines | None) -> Diagnosis:
         check_folder(path)
     refuse_at_once(given.model)
     try:
-        from ..diagnosis.export_diagnosing import diagnose_export
+        from .._diagnosis.export_diagnosing import diagnose_export
     except ImportError as error:
         raise ExportError(f"{given.model}: this needs torch and transformers: {error}") from error
     return diagnose_export(

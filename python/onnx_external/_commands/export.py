@@ -212,7 +212,7 @@ def _run(given: argparse.Namespace, told: StepLines | None) -> Any:
         refuse_at_once(model)
     if told is not None:
         told("import torch and transformers", 0, 0)
-    from ..rewriting.dumping import room_for_diffs
+    from .._rewriting.dumping import room_for_diffs
     from ..transformers import export
 
     files = Layout(max_shard_size=given.max_shard_size, transpose_weights=given.transpose_weights)

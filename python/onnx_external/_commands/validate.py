@@ -7,10 +7,10 @@ import os
 from collections.abc import Sequence
 from typing import get_args
 
+from .._validation.reports import ComparedOutput, GraphValidation, Latency, Validation
 from ..options import LayoutName
 from ..progress import StepLines
 from ..tables import table, terminal_columns
-from ..validation.reports import ComparedOutput, GraphValidation, Latency, Validation
 from .command_line import EXIT_CODES, Parser, reported, run
 
 __all__ = ["main"]
@@ -193,7 +193,7 @@ def _print(report: Validation, quiet: bool) -> None:
 
 def _print_next(report: Validation, source: str) -> None:
     """How to find the module that goes wrong, where a folder says what they should give."""
-    from ..validation.folders import is_transformers
+    from .._validation.folders import is_transformers
 
     wrong = next((each for each in report.graphs if each.wrong), None)
     if wrong is not None and is_transformers(source) and os.path.isfile(wrong.model):
@@ -201,7 +201,7 @@ def _print_next(report: Validation, source: str) -> None:
 
 
 def _validated(given: argparse.Namespace, told: StepLines | None) -> Validation:
-    from ..validation.validating import validate
+    from .._validation.validating import validate
 
     return validate(
         given.model,

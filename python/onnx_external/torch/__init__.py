@@ -7,8 +7,8 @@ oe.torch.export(make_model, (ids,), "out/model.onnx", weights="model.safetensors
 ```
 """
 
+from .._patching.patches import patches
 from ..meter import Step
-from ..patching.patches import patches
 from .exporting import ExportReport, Source, export, skeleton
 from .skeleton import Skeleton, Slot
 from .untouched import build
@@ -24,3 +24,8 @@ __all__ = [
     "patches",
     "skeleton",
 ]
+
+
+def __dir__() -> list[str]:
+    """List what this package offers, without the modules that it consists of."""
+    return sorted({*__all__, *(name for name in globals() if name[:2] == "__")})

@@ -12,12 +12,12 @@ from typing import Any
 import torch
 from torch import nn
 
+from .._rewriting.runtime.places import state_kept
+from .._validation.comparing import compare, flattened
+from .._validation.inputs import Given
+from .._validation.references import ModuleReference, leaves, paired, training_mode_of
+from .._validation.running import Session
 from ..errors import Error, ExportError, MismatchError, RunError
-from ..rewriting.runtime.places import state_kept
-from ..validation.comparing import compare, flattened
-from ..validation.inputs import Given
-from ..validation.references import ModuleReference, leaves, paired, training_mode_of
-from ..validation.running import Session
 from .guards import Call, Guard, Sizes
 from .other_sizes import other_sizes, resized
 from .untouched import has_no_data
@@ -194,7 +194,7 @@ class Checking:
                 break
 
     def _wanted(self, call: Call, name: str) -> dict[str, Any]:
-        from ..diagnosis.capturing import buffers_kept
+        from .._diagnosis.capturing import buffers_kept
 
         module = self._reference.module
         with buffers_kept(module), state_kept(module), torch.random.fork_rng(devices=[]):

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import torch
 
-from ..patching.swapping import exchanged
-from ..rewriting.runtime.assuming import assuming, branches_assume_tests
-from ..rewriting.runtime.chosen import decided_by_definitions
-from ..rewriting.runtime.results import results_need_no_guards
+from .._patching.swapping import exchanged
+from .._rewriting.runtime.assuming import assuming, branches_assume_tests
+from .._rewriting.runtime.chosen import decided_by_definitions
+from .._rewriting.runtime.results import results_need_no_guards
 from .tracing import loops_of_recurrent_layers
 
 if TYPE_CHECKING:

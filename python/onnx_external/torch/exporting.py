@@ -13,20 +13,20 @@ from typing import TYPE_CHECKING, Any, Literal
 import torch
 from torch import nn
 
+from .._patching.classes import known_classes
+from .._rewriting.refusals import RewriteError, chain
+from .._rewriting.rewriter import Rewriting
+from .._validation.randomness import drawing_of_program
 from ..checkpoint import open_checkpoint
 from ..errors import ExportError, InvalidArgumentError, NotFoundError
 from ..meter import Meter, Step, Stepwise, versions
 from ..moved import shows_new_call
 from ..options import FloatType, Layout, LayoutName, Mapping, StrPath, contents_of, of_class
-from ..patching.classes import known_classes
 from ..progress import Progress, shown
 from ..reports import SavedModel, SaveReport
-from ..rewriting.refusals import RewriteError, chain
-from ..rewriting.rewriter import Rewriting
 from ..save import save
 from ..sources import Weights
 from ..transposing import refuse_linked, with_pairs
-from ..validation.randomness import drawing_of_program
 from .checking import Checked, Checking, WrongGraphError, refuse_broken, why_not
 from .guards import Call
 from .input_sets import calls_of, shapes_of

@@ -15,10 +15,10 @@ from typing import Any
 import torch
 from torch.utils import _pytree as pytree
 
-from ..rewriting.runtime.assuming import conditional_guards
-from ..rewriting.runtime.chosen import expanded, guards_on_chosen
-from ..rewriting.runtime.empty import not_empty
-from ..rewriting.runtime.evaluating import evaluated
+from .._rewriting.runtime.assuming import conditional_guards
+from .._rewriting.runtime.chosen import expanded, guards_on_chosen
+from .._rewriting.runtime.empty import not_empty
+from .._rewriting.runtime.evaluating import evaluated
 from .tracing import is_library
 
 __all__ = ["Call", "Guard", "Input", "Sizes", "sizes_of"]

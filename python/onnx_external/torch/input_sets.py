@@ -8,8 +8,8 @@ from typing import Any
 
 from torch import nn
 
+from .._validation.giving import call_of, is_no_input, with_tensors
 from ..errors import InvalidArgumentError
-from ..validation.giving import call_of, is_no_input, with_tensors
 from .guards import Call
 
 __all__ = ["calls_of", "shapes_of"]
@@ -109,6 +109,6 @@ def shapes_of(target: Any, calls: Sequence[Call]) -> dict[str, Any] | None:
     """Return dynamic_shapes in which the sizes vary that differ among the sets."""
     if not isinstance(target, nn.Module) or len(calls) < 2:
         return None
-    from ..diagnosis.dynamic_dimensions import guessed_shapes
+    from .._diagnosis.dynamic_dimensions import guessed_shapes
 
     return guessed_shapes(target.forward, calls)

@@ -64,7 +64,7 @@ def told(what: str, program: torch.export.ExportedProgram | None = None) -> Iter
         with quiet():
             yield
     except Exception as error:
-        from ..diagnosis.exporter_reasons import reason_of  # which is needed only here
+        from .._diagnosis.exporter_reasons import reason_of  # which is needed only here
 
         raise ExportError(
             f"{what}: {reason_of(error, program, program is None, in_full=True)}; "

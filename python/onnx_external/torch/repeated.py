@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import nn
 
+from .._repeating.kinds import Stack, find_stacks
+from .._repeating.naming import Names
+from .._repeating.proof import Proof, proved
+from .._repeating.recording import Record, Unprovable, recorded
+from .._repeating.shallow import shallow
 from ..errors import ExportError
-from ..repeating.kinds import Stack, find_stacks
-from ..repeating.naming import Names
-from ..repeating.proof import Proof, proved
-from ..repeating.recording import Record, Unprovable, recorded
-from ..repeating.shallow import shallow
 from .skeleton import quiet
 from .tracing import as_torch_onnx
 from .untouched import has_no_data
@@ -56,7 +56,7 @@ class Repetition:
         Raises:
             ExportError: the graph does not show its layers as the module does.
         """
-        from ..repeating.stamping import stamp  # which needs onnx_ir
+        from .._repeating.stamping import stamp  # which needs onnx_ir
 
         inputs = [value.name or "" for value in model.graph.inputs]
         outputs = [value.name or "" for value in model.graph.outputs]

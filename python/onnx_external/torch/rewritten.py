@@ -10,10 +10,10 @@ import torch
 from torch import nn
 from torch.utils import _pytree as pytree
 
+from .._rewriting.applying import one_thread
+from .._rewriting.refusals import RewriteError, chain
+from .._rewriting.rewriter import Rewriter, Rewriting
 from ..errors import Error, ExportError, InvalidArgumentError
-from ..rewriting.applying import one_thread
-from ..rewriting.refusals import RewriteError, chain
-from ..rewriting.rewriter import Rewriter, Rewriting
 from .checking import WrongGraphError
 from .guards import Call, Guard
 from .tracing import Traced, Tracer, trace

@@ -15,10 +15,10 @@ from torch.fx.experimental import _config
 from torch.fx.experimental.symbolic_shapes import ShapeEnv, uninteresting_files
 from torch.utils import _pytree as pytree
 
-from ..patching.swapping import exchanged
-from ..rewriting.finding.blaming import Place, place_of
-from ..rewriting.frames import LIBRARIES, outside, tests_value
-from ..rewriting.runtime.empty import empty_sizes_noted
+from .._patching.swapping import exchanged
+from .._rewriting.finding.blaming import Place, place_of
+from .._rewriting.frames import LIBRARIES, outside, tests_value
+from .._rewriting.runtime.empty import empty_sizes_noted
 
 __all__ = [
     "Traced",

@@ -18,3 +18,8 @@ __all__ = ["ModelReport", "export"]
 # apply to the real one.
 with torch.device("meta"):
     torch.empty(0)
+
+
+def __dir__() -> list[str]:
+    """List what this package offers, without the modules that it consists of."""
+    return sorted({*__all__, *(name for name in globals() if name[:2] == "__")})

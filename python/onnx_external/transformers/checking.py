@@ -9,16 +9,16 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from .._validation.folders import Folder
+from .._validation.inputs import InputSet
+from .._validation.randomness import drawing_nodes
+from .._validation.references import ModuleReference
+from .._validation.running import Session
 from ..errors import Error, ExportError, MismatchError, RunError
 from ..meter import Meter
 from ..options import contents_of
 from ..torch.checking import WrongGraphError, broken_text, difference
 from ..torch.guards import Guard, Sizes
-from ..validation.folders import Folder
-from ..validation.inputs import InputSet
-from ..validation.randomness import drawing_nodes
-from ..validation.references import ModuleReference
-from ..validation.running import Session
 from .decoders import prepared
 from .saving import Graph, Saving
 

@@ -10,9 +10,9 @@ from typing import Any
 import torch
 import transformers
 
-from ..diagnosis.exporter_reasons import reason_of
+from .._diagnosis.exporter_reasons import reason_of
+from .._patching.swapping import exchanged
 from ..errors import ExportError
-from ..patching.swapping import exchanged
 from ..torch.guards import Sizes, sizes_of
 from ..torch.skeleton import quiet
 from ..torch.tracing import lines_of_guards

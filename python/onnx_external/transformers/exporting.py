@@ -10,17 +10,17 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
+from .._rewriting.rewriter import Rewriting
+from .._validation.folders import Folder
 from ..errors import InvalidArgumentError, NotFoundError
 from ..meter import Meter, Step, Stepwise, versions
 from ..moved import shows_new_call
 from ..options import FloatType, Layout, LayoutName, Mapping, StrPath, of_class
 from ..progress import Progress, shown
 from ..reports import SavedModel, SaveReport
-from ..rewriting.rewriter import Rewriting
 from ..torch.exporting import PACKAGES, Source, left_in, sources_of
 from ..torch.rewritten import Rewrite
 from ..transposing import refuse_linked
-from ..validation.folders import Folder
 from . import genai
 from .adapters import merged
 from .checking import Checked, Judging, WrongPartError

@@ -9,12 +9,12 @@ from typing import Any
 
 import torch
 
+from .._repeating.kinds import Stack, find_stacks
+from .._repeating.naming import Names, deep_name
+from .._repeating.proof import proved
+from .._repeating.recording import Record, Unprovable, recorded
+from .._repeating.shallow import shallow
 from ..errors import ExportError
-from ..repeating.kinds import Stack, find_stacks
-from ..repeating.naming import Names, deep_name
-from ..repeating.proof import proved
-from ..repeating.recording import Record, Unprovable, recorded
-from ..repeating.shallow import shallow
 from ..torch.guards import Input, Sizes
 from ..torch.untouched import has_no_data
 from .decoders import Graphs
@@ -94,7 +94,7 @@ class Repeating:
             failed: list[Exception] = []
 
             def repeat(model: Any) -> Any:
-                from ..repeating.stamping import stamp  # which needs onnx_ir
+                from .._repeating.stamping import stamp  # which needs onnx_ir
 
                 try:
                     stamp(model, stacks, names, made_by.program)

@@ -13,16 +13,16 @@ from typing import Any, Literal
 
 import torch
 
-from ..diagnosis.surroundings import TransformersSurroundings, register_caches
+from .._diagnosis.surroundings import TransformersSurroundings, register_caches
+from .._rewriting.refusals import RewriteError
+from .._rewriting.rewriter import Rewriter, Rewriting
+from .._validation.inputs import Given, InputSet
+from .._validation.running import Session
 from ..errors import ExportError
-from ..rewriting.refusals import RewriteError
-from ..rewriting.rewriter import Rewriter, Rewriting
 from ..torch.checking import WrongGraphError
 from ..torch.rewritten import MOST_GRAPHS, Rewrite, check_options, learn, not_helped, refusal_in
 from ..torch.tracing import as_torch_onnx
 from ..torch.untouched import ZeroProducts
-from ..validation.inputs import Given, InputSet
-from ..validation.running import Session
 from .checking import Checked, judge
 from .decoders import Graphs
 from .exporter import silently
@@ -209,7 +209,7 @@ class Ways:
 
     def _parts(self, model: Any, name: str) -> dict[str, Part]:
         """A part of a model by the name of the input set."""
-        from ..validation.folders import example_graphs
+        from .._validation.folders import example_graphs
 
         kind: Graphs = "one" if name == "model" else "two"
         graphs, _ = example_graphs(model, self.inputs, self.tracing.dynamic, kind)
@@ -262,7 +262,7 @@ class Ways:
                 return observed.rewriter.exported(trace, observed.module)[0]
 
         # It imports the package that this module is of.
-        from ..validation.transformers_reference import TransformersReference
+        from .._validation.transformers_reference import TransformersReference
 
         example = Part(observed.module, dict(observed.parts["example"].given))
         found = Checked({name: 0})

@@ -1,0 +1,327 @@
+"""One module, exported and run on what it was called with."""
+
+from __future__ import annotations
+
+import contextlib
+import tempfile
+import traceback
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch.utils import _pytree as pytree
+
+from .._rewriting.rewriter import Rewriter
+from .._validation.comparing import compare
+from .._validation.randomness import drawing_of_program
+from .._validation.running import Session
+from .._validation.values import Array, from_torch
+from ..errors import RunError
+from ..save import save
+from ..torch.converting import converted
+from ..torch.tracing import trace
+from .capturing import Captured, StoredCall, buffers_kept, replaced
+from .custom_operators import CustomOperators, NoOperatorError, ShapeFunction
+from .dynamic_dimensions import guessed_shapes, with_plain_signature
+from .exporter_reasons import chain, reason_of
+from .outcomes import Outcome
+from .reports import Status
+from .surroundings import Surroundings, silent
+
+__all__ = ["EXPORTERS", "Attempts"]
+
+EXPORTERS = ("export", "onnx", "torchscript")
+
+
+@dataclass
+class _Job:
+    """One attempt."""
+
+    captured: Captured
+    calls: list[tuple[int, StoredCall]]
+    """With their input sets; the first is exported."""
+    operators: CustomOperators
+    with_custom: bool
+    folder: Path
+    found: Outcome
+    step: str = "export"
+    program: Any = None
+    draws: list[str] = field(default_factory=list)
+    """What draws random numbers in the program."""
+
+    @property
+    def module(self) -> Any:
+        return self.captured.module
+
+
+@dataclass
+class Attempts:
+    """Exports modules, in one way."""
+
+    exporter: str
+    run: bool
+    dynamic: bool
+    tolerance: tuple[float | None, float | None, set[str]]
+    surroundings: Surroundings
+    functions: Mapping[Any, ShapeFunction]
+    rewrites: bool = False
+    """Whether tests and loops on tensors are rewritten."""
+
+    def attempt(self, captured: Captured, instead: Sequence[Captured] = ()) -> Outcome:
+        """Export a module.
+
+        Args:
+            captured: it, and its calls.
+            instead: modules inside of it that are custom operators meanwhile.
+        """
+        found = Outcome()
+        job: _Job | None = None
+        try:
+            operators = CustomOperators(instead, self.functions, self.exporter == "torchscript")
+            calls = self._calls(captured, found)
+            with (
+                tempfile.TemporaryDirectory() as folder,
+                operators,
+                self._as_forward(captured, calls[0][1]),
+                buffers_kept(captured.module),
+                silent(everything=self.exporter == "torchscript"),
+                torch.no_grad(),
+                self.surroundings.tracing(self.exporter == "onnx"),
+            ):
+                job = _Job(captured, calls, operators, bool(instead), Path(folder), found)
+                try:
+                    getattr(self, f"_{self.exporter}")(job)
+                finally:
+                    shown, job.program = job.program, None
+        except Exception as error:
+            step = "export" if job is None else job.step
+            program = None if job is None else shown
+            reason = reason_of(error, program, step == "export")
+            unjudged = any(isinstance(each, NoOperatorError) for each in chain(error))
+            return Outcome(Status.FAIL, step, reason, notes=found.notes, unjudged=unjudged)
+        found.judge()
+        if found.status == Status.DISC:
+            if job.draws:
+                found.notes.append(f"random numbers are drawn by {', '.join(job.draws)}")
+        elif found.sets and found.is_empty:
+            found.notes.append("nothing of what it gives was compared")
+        return found
+
+    def dynamic_shapes(self, captured: Captured) -> dict[str, Any] | None:
+        """Return what torch.export takes for a module."""
+        if not self.dynamic:
+            return None
+        calls = [stored.call for _, stored in self._calls(captured, Outcome())]
+        method = getattr(captured.module, captured.method)
+        return guessed_shapes(with_plain_signature(method, calls[0]), calls)
+
+    def _calls(self, captured: Captured, found: Outcome) -> list[tuple[int, StoredCall]]:
+        """Those that have one structure, the one with the fewest sizes of 0 and 1 first."""
+        calls = sorted(captured.calls.items())
+        calls.sort(key=lambda each: sum(s < 2 for f in each[1].inputs.forms for s in f[0]))
+        kinds = calls[0][1].inputs.is_tensor
+        alike = [each for each in calls if each[1].inputs.is_tensor == kinds]
+        if len(alike) < len(calls):
+            found.notes.append(
+                "input sets in which it is called with other structures are left out"
+            )
+        if max(captured.counts.values()) > 1:
+            found.notes.append("it is called several times; this is the first call")
+        return alike if self.dynamic else alike[:1]
+
+    @staticmethod
+    def _as_forward(captured: Captured, stored: StoredCall) -> Any:
+        method = getattr(captured.module, captured.method)
+        forward = with_plain_signature(method, stored.call)
+        if captured.method == "forward" and forward == method:
+            return contextlib.nullcontext()
+        return replaced(captured.module, "forward", forward)
+
+    def _exported(self, job: _Job) -> Any:
+        shapes = None
+        if self.dynamic:
+            calls = [stored.call for _, stored in job.calls]
+            shapes = guessed_shapes(job.module.forward, calls)
+        args, kwargs = job.calls[0][1].call
+        job.program = self._traced(job, args, kwargs, shapes)
+        job.draws = drawing_of_program(job.program)
+        return job.program
+
+    def _traced(self, job: _Job, args: Any, kwargs: Any, shapes: Any) -> Any:
+        """Trace a module as the exporter does it, and say where strict=True matters."""
+        if self.rewrites:
+            return self._rewritten(job, shapes)
+        if not self.surroundings.strict_too:
+            return torch.export.export(
+                job.module, args, kwargs, dynamic_shapes=shapes, strict=False
+            )
+        program, note, refusal, _ = trace(job.module, args, kwargs, shapes)
+        if refusal is not None and self.exporter == "export":
+            job.found.notes.append("this is torch's default, strict=False; strict=True traces it")
+            raise refusal
+        if refusal is not None:
+            job.found.notes.append(
+                "torch.export.export traces it with strict=True only, to which torch.onnx.export "
+                "falls back"
+            )
+        elif note:
+            job.found.notes.append(note)
+        return program
+
+    def _rewritten(self, job: _Job, shapes: Any) -> Any:
+        rewriter = Rewriter(job.module, [stored.call for _, stored in job.calls])
+        rewriter.check()
+        args, kwargs = job.calls[0][1].call
+        traced, rewriting = rewriter.exported(
+            lambda: trace(job.module, args, kwargs, shapes, fall_back=False)
+        )
+        job.found.notes += [", ".join(rewriting.places), *rewriting.notes]
+        return traced.program
+
+    def _export(self, job: _Job) -> None:
+        program = self._exported(job)
+        if self.run:
+            job.step = "run"
+            self._run_program(job, program)
+
+    def _onnx(self, job: _Job) -> None:
+        program = self._exported(job)
+        job.step = "convert"
+        self.surroundings.exported(program)
+        table = {**self.surroundings.conversions(), **job.operators.nodes}
+        graph = converted(program, custom_translation_table=table or None)
+        if not self.run:
+            return
+        if job.with_custom:  # ONNX Runtime has no such operator
+            job.step = "run"
+            self._run_program(job, program)
+            return
+        self.surroundings.converted(graph)
+        job.step = "load"
+        path = job.folder / "model.onnx"
+        if graph.model.graph.initializers:
+            save(graph, path, fsync=False, verify=False, progress=False)
+        else:
+            graph.save(path)
+        session = Session(path, ["CPUExecutionProvider"], job.captured.name or "the model")
+        job.step = "run"
+        signature = program.graph_signature
+        user = [each for each in signature.input_specs if each.kind.name == "USER_INPUT"]
+        names = [each.arg.name for each in user]
+        given = [each for each in signature.output_specs if each.kind.name == "USER_OUTPUT"]
+        constant = [type(each.arg).__name__ == "ConstantArgument" for each in given]
+        for number, stored in job.calls:
+            leaves = dict(zip(names, stored.inputs.leaves(), strict=True))
+            feed = {n: _array(leaf) for n, leaf in leaves.items() if _has_value(leaf)}
+            results = iter(self._outputs(session, feed, number))
+            got = [None if is_constant else next(results, None) for is_constant in constant]
+            self._compare(job, stored, got)
+
+    def _outputs(self, session: Session, feed: dict[str, Array], number: int) -> list[Any]:
+        what = f"input set {number}"
+        got = session.run(session.feed(feed, what), what)
+        return [got[name] for name in session.output_names]
+
+    def _run_program(self, job: _Job, program: Any) -> None:
+        for _, stored in job.calls:
+            module = program.module()
+            leaves = stored.inputs.leaves()
+            args, kwargs = pytree.tree_unflatten(leaves, program.call_spec.in_spec)
+            with buffers_kept(job.module), buffers_kept(module):
+                got = [_array(each) for each in pytree.tree_leaves(module(*args, **kwargs))]
+            self._compare(job, stored, got)
+
+    def _compare(self, job: _Job, stored: StoredCall, got: Sequence[Any]) -> None:
+        """Compare all tensors and numbers of a result with those that were recorded."""
+        want = stored.result.leaves()
+        if len(got) != len(want):
+            raise RunError(f"the exported module gives {len(got)} values, the module {len(want)}")
+        compared = []
+        for number, (one, other) in enumerate(zip(got, want, strict=True)):
+            if one is None or not _has_value(other):
+                continue
+            title = "output" if len(want) == 1 else f"output {number}"
+            compared.append(compare(title, one, _array(other), *self.tolerance))
+        job.found.sets.append(compared)
+
+    def _torchscript(self, job: _Job) -> None:
+        stored = job.calls[0][1]
+        flat = _Flat(job.module, stored).eval()  # else the exporter leaves all in training mode
+        names = [f"input_{i}" for i in range(len(stored.inputs.forms))]
+        results = [f"output_{i}" for i in range(len(stored.result.forms))]
+        path = job.folder / "model.onnx"
+        try:
+            torch.onnx.export(
+                flat,
+                tuple(each for each in stored.inputs.leaves() if isinstance(each, torch.Tensor)),
+                str(path),
+                input_names=names,
+                output_names=results,
+                dynamic_axes=self._axes(job, names) or None,
+                custom_opsets=job.operators.opsets or None,
+                dynamo=False,
+            )
+        except Exception as error:
+            frames = traceback.extract_tb(error.__traceback__)
+            if any(each.name.startswith("_run_symbolic") for each in frames):
+                job.step = "convert"
+            raise
+        if not self.run:
+            return
+        if job.with_custom:
+            job.found.notes.append("with custom operators it is converted, and cannot be run")
+            return
+        job.step = "load"
+        session = Session(path, ["CPUExecutionProvider"], job.captured.name or "the model")
+        job.step = "run"
+        for number, each in job.calls:
+            leaves = [leaf for leaf in each.inputs.leaves() if isinstance(leaf, torch.Tensor)]
+            feed = dict(zip(names, map(_array, leaves), strict=True))
+            outputs = iter(self._outputs(session, feed, number))
+            got = [next(outputs, None) if tensor else None for tensor in each.result.is_tensor]
+            self._compare(job, each, got)
+
+    def _axes(self, job: _Job, names: Sequence[str]) -> dict[str, list[int]]:
+        """Dimensions that vary, by the name of the input."""
+        found = {}
+        for place, name in enumerate(names):
+            shapes = [stored.inputs.forms[place][0] for _, stored in job.calls]
+            vary = [
+                dim for dim, sizes in enumerate(zip(*shapes, strict=True)) if len(set(sizes)) > 1
+            ]
+            if vary:
+                found[name] = vary
+        return found
+
+
+def _has_value(leaf: Any) -> bool:
+    return isinstance(leaf, (torch.Tensor, bool, int, float))
+
+
+def _array(leaf: Any) -> Any:
+    """An array of a tensor or number; anything else is None."""
+    if isinstance(leaf, torch.Tensor):
+        return from_torch(leaf)
+    return np.asarray(leaf) if _has_value(leaf) else None
+
+
+class _Flat(torch.nn.Module):  # type: ignore[misc]
+    """A module that takes and gives tensors only, as torch.jit.trace wants it."""
+
+    def __init__(self, module: Any, stored: StoredCall) -> None:
+        super().__init__()
+        self.module = module
+        self._stored = stored.inputs
+
+    def forward(self, *tensors: Any) -> Any:
+        rest, stored = iter(tensors), self._stored
+        leaves = [
+            next(rest) if is_tensor else other
+            for is_tensor, other in zip(stored.is_tensor, stored.others, strict=True)
+        ]
+        args, kwargs = pytree.tree_unflatten(leaves, stored.spec)
+        results = pytree.tree_leaves(self.module(*args, **kwargs))
+        return tuple(each for each in results if isinstance(each, torch.Tensor))

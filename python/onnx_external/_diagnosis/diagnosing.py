@@ -1,0 +1,173 @@
+"""oe.diagnose."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Collection, Sequence
+from pathlib import Path
+from typing import Any, get_args
+
+from .._validation.comparing import agree
+from .._validation.folders import graph_of, is_transformers, model_in
+from .._validation.giving import calls_of
+from .._validation.inputs import Given
+from .._validation.mistaken import refuse_mistaken
+from .._validation.randomness import drawing_nodes
+from .._validation.references import ModuleReference
+from .._validation.running import Session, provider_names
+from .._validation.values import Value
+from ..errors import Error, InvalidArgumentError
+from ..options import FloatType, StrPath
+from ..progress import Progress, told
+from ..verify import inspect
+from .judging import Judge
+from .naming import check_choice, check_names, one_or_several
+from .pieces import Boundary, Piece, load
+from .recording import Call, record
+from .reports import Diagnosis
+from .surroundings import register_caches
+from .walking import Strategy, Walk
+
+__all__ = ["diagnose"]
+
+
+_REFERENCES = "a module of torch, or a folder of transformers"
+
+
+def _reference(
+    model: str, against: Any, inputs: Any, task: str | None, dtype: str | None
+) -> tuple[ModuleReference, list[Call], list[str]]:
+    if is_transformers(against):
+        reference, sets, notes = graph_of(model, against, inputs, task, dtype)
+        return reference, [each.load().call for each in sets], list(notes)
+    import torch
+
+    if not isinstance(against, torch.nn.Module):
+        if isinstance(against, (str, os.PathLike)):
+            refuse_mistaken(against, model, "oe.diagnose", _REFERENCES)
+        raise InvalidArgumentError(
+            f"against: expected {_REFERENCES}, not {against!r}; nothing else has modules whose "
+            "values can be recorded"
+        )
+    return ModuleReference(against), calls_of(inputs), []
+
+
+def _loaded(model: str, providers: list[Any]) -> tuple[Session, Piece]:
+    """The whole model, loaded, and as the piece of the outermost module."""
+    try:
+        size = inspect(model).bytes
+    except Error:  # ONNX Runtime says what is wrong with it
+        size = 0
+    piece = Piece(model, [], [], size)
+    whole = load(piece, providers, model, "")
+    piece.inputs = [form.name for form in whole.inputs]
+    piece.outputs = whole.output_names
+    return whole, piece
+
+
+def _fitting(
+    reference: ModuleReference, whole: Session, calls: Sequence[Call], notes: list[str]
+) -> tuple[list[Call], list[dict[str, Value]]]:
+    """The calls that the model can take, and its inputs in each."""
+    names = [form.name for form in whole.inputs]
+    taken: list[Call] = []
+    feeds: list[dict[str, Value]] = []
+    for number, call in enumerate(calls):
+        feed = reference.feed(call, names)
+        misfits = whole.misfits(feed)
+        if misfits and feeds:
+            notes.append(f"input set {number} is left out: {'; '.join(misfits)}")
+            continue
+        feeds.append(whole.feed(feed, f"input set {number}"))
+        taken.append(call)
+    return taken, feeds
+
+
+def diagnose(
+    model: StrPath,
+    against: Any,
+    inputs: Any = None,
+    *,
+    strategy: Strategy = "always",
+    opaque: str | type | Collection[Any] = (),
+    follow: bool = False,
+    atol: float | None = None,
+    rtol: float | None = None,
+    providers: str | Sequence[Any] | None = None,
+    task: str | None = None,
+    dtype: FloatType | None = None,
+    progress: Progress = None,
+) -> Diagnosis:
+    """Find the modules whose part of a model computes something else than they do.
+
+    Each module is cut out of the model and run on what it took in the reference, so that an error
+    in one does not go on to the next. A module that goes wrong is judged again around the wrong
+    ones inside of it, so that one is not blamed for another.
+
+    Args:
+        model: the path of the model, or of the folder that has it alone.
+        against: the module of torch that it was exported from, in eval mode, or the folder of
+            transformers, of which the model is the graph of its name ("model.onnx").
+        inputs: for a module, as it takes them: a tensor, a tuple of arguments, a dict of keywords,
+            a tuple and a dict, or a list of such. For a folder as for oe.transformers.export().
+        strategy: "always" judges all modules; "failing" looks into a module only if it goes wrong;
+            "local" judges each by its own operations, around all modules inside of it.
+        opaque: names or classes of modules that are judged and not looked into.
+        follow: run each module also on what the model computes before it, which shows where
+            differences pile up.
+        atol: as for oe.validate().
+        rtol: likewise.
+        providers: likewise.
+        task: of a folder, as for oe.transformers.export().
+        dtype: likewise.
+        progress: a callable (name of a module, its number, how many there are), called before each
+            is judged, whose exceptions stop the work; True for lines on stderr, or False for none.
+            None: a line if stderr is a terminal.
+
+    Returns:
+        A diagnosis: `ok`, `sentence` (the first module that goes wrong), `wrong` (all of them),
+        `tree()` (a line for each module), `html()` (a page).
+
+    Raises:
+        RunError: ONNX Runtime cannot load the model, or the reference does not run.
+        Error: everything else that keeps the model from being compared.
+    """
+    check_choice("strategy", strategy, get_args(Strategy))
+    opaque = one_or_several(opaque)
+    found, chosen = model_in(model, "oe.diagnose({}, ...)"), provider_names(providers)
+    path = os.path.abspath(found)
+    whole, root = _loaded(path, chosen)
+    reference, calls, notes = _reference(found, against, inputs, task, dtype)
+    register_caches(reference.module)  # so that the values in them are recorded
+    check_names(reference.module, opaque=opaque)
+    taken, feeds = _fitting(reference, whole, calls, notes)
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        recorded = record(reference.module, taken, folder)
+        boundary = Boundary(path, feeds, chosen, folder)
+        types = {each for one in recorded for each in one.float_types}
+        tolerance = (atol, rtol, types)
+        judge = Judge(path, whole, root, boundary, len(feeds), tolerance, follow)
+        with told(progress, counted=True) as callback:
+            modules = Walk(judge, recorded, strategy, opaque, callback).run()
+    report = Diagnosis(path, modules, notes)
+    results = sum(recorded[0].plain(0, "output"))
+    if modules[0].sets and len(modules[0].sets[0]) < results:
+        notes.append(
+            f"Of {results} results of the model itself {len(modules[0].sets[0])} were compared: "
+            "near to the others there is no output of the graph."
+        )
+    draws = drawing_nodes(path)
+    if report.wrong and not draws and not _is_repeated(reference, taken[0]):
+        draws = [f"{reference.name}, by two runs that differ"]
+    if draws:
+        notes.append(f"Random numbers are drawn, and may be what differs: {', '.join(draws)}.")
+    return report
+
+
+def _is_repeated(reference: ModuleReference, call: Call) -> bool:
+    """Whether the reference agrees with itself."""
+    given = Given({}, call=call)
+    runs = [reference.outputs(given, "input set 0") for _ in range(2)]
+    return agree(*runs)

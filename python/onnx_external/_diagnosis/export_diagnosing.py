@@ -1,0 +1,338 @@
+"""oe.diagnose_export."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+import torch
+
+from .._patching.classes import known_classes
+from .._validation.folders import example_graphs, is_transformers
+from .._validation.giving import calls_of
+from .._validation.references import ModuleReference
+from ..errors import InvalidArgumentError, NotFoundError
+from ..options import FloatType
+from ..progress import Progress, ProgressCallback, told
+from ..torch.programs import check_initialized
+from .attempts import EXPORTERS, Attempts
+from .capturing import Captured, capture
+from .custom_operators import ShapeFunction, why_not
+from .dynamic_dimensions import named_dimensions
+from .export_reports import MENDS, ExportDiagnosis, ExportedModule
+from .naming import check_choice, check_names, is_named, one_or_several
+from .outcomes import Outcome
+from .recording import Call
+from .reports import WRONG, Status, is_inside
+from .surroundings import Surroundings, TransformersSurroundings, conversions_kept, register_caches
+from .walking import Strategy
+
+__all__ = ["diagnose_export"]
+
+
+def _is_opaque(captured: Captured, opaque: Collection[Any]) -> bool:
+    return is_named(captured.name, captured.module, opaque)
+
+
+@dataclass
+class _Tree:
+    """The modules of a model while they are judged."""
+
+    captured: list[Captured]
+    attempts: Attempts
+    strategy: Strategy
+    opaque: Collection[Any]
+    progress: ProgressCallback | None
+    found: dict[str, ExportedModule] = field(default_factory=dict)
+    shapes: dict[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for each in self.captured:
+            reason = "" if each.called else "it was not called"
+            reason = reason if each.method else "it is not traced"
+            status = Status.NONE if each.called else Status.NOINPUT
+            self.found[each.name] = ExportedModule(
+                each.name,
+                each.cls,
+                status,
+                reason=reason,
+                order=each.order,
+                inputs=each.forms("input"),
+                outputs=each.forms("output"),
+            )
+
+    def children(self, of: Captured) -> list[Captured]:
+        """The nearest modules inside of a module that were called."""
+        prefix = f"{of.name}." if of.name else ""
+        nearest: list[Captured] = []
+        for each in self.captured:  # a module stands before those inside of it
+            if each is of or not each.name.startswith(prefix) or not each.called:
+                continue
+            if not any(each.name.startswith(f"{other.name}.") for other in nearest):
+                nearest.append(each)
+        return nearest
+
+    def opaque_in(self, of: Captured) -> Iterator[Captured]:
+        """The opaque modules inside of a module, without those inside of each other."""
+        for each in self.children(of):
+            if _is_opaque(each, self.opaque):
+                yield each
+            else:
+                yield from self.opaque_in(each)
+
+    def attempt(self, captured: Captured, instead: Sequence[Captured]) -> Outcome:
+        """Try a module, and write down how it ended."""
+        if self.progress is not None:
+            called = [each.name for each in self.captured if each.called]
+            self.progress(captured.name, called.index(captured.name) + 1, len(called))
+        outcome = self.attempts.attempt(captured, instead)
+        found = self.found[captured.name]
+        custom = found.status & Status.CUSTOM
+        judged = instead and not outcome.unjudged
+        found.status = outcome.status | custom | (Status.CHILDC if judged else Status.NONE)
+        found.step, found.reason, found.sets = outcome.step, outcome.reason, outcome.sets
+        found.instead, found.notes = [each.name for each in instead], outcome.notes
+        for each in instead if not outcome.unjudged else ():
+            self.found[each.name].status |= Status.CUSTOM
+        if captured.name not in self.shapes:
+            self.shapes[captured.name] = self.attempts.dynamic_shapes(captured)
+            found.dynamic = named_dimensions(self.shapes[captured.name])
+        return outcome
+
+    def judge(self, captured: Captured) -> list[Captured]:
+        """Try a module, and those inside of it if that is needed.
+
+        Returns the modules that have to be replaced, so that what is around this one exports.
+        """
+        opaque = list(self.opaque_in(captured))
+        outcome = self.attempt(captured, opaque)
+        fails = bool(outcome.status & WRONG)
+        if not fails and self.strategy != "always":
+            return opaque
+        inside = (each for each in self.children(captured) if not _is_opaque(each, self.opaque))
+        wrong = [each for child in inside for each in self.judge(child)]
+        instead = list({each.name: each for each in (*wrong, *opaque)}.values())
+        if not fails:
+            return opaque
+        if len(instead) > len(opaque):
+            outcome = self.attempt(captured, instead)
+        return [captured] if outcome.status & WRONG else instead
+
+    def judge_locally(self) -> None:
+        """Try every module with those inside of it replaced, as far as they can be."""
+        left_out: list[str] = []
+        for each in self.captured:
+            if any(is_inside(each.name, name) for name in left_out) or not each.called:
+                continue
+            if _is_opaque(each, self.opaque):
+                left_out.append(each.name)
+                continue
+            inside = self.children(each)
+            why = {child.name: why_not(child, self.attempts.functions) for child in inside}
+            self.attempt(each, [child for child in inside if not why[child.name]])
+            self.found[each.name].notes += filter(None, why.values())
+
+    def try_rewriting(self, wrong: Sequence[Captured]) -> None:
+        """Say of modules that fail by themselves whether rewriting mends them."""
+        attempts = replace(self.attempts, rewrites=True)
+        for each in wrong:
+            found = self.found[each.name]
+            instead = [one for one in self.captured if one.name in found.instead]
+            outcome = attempts.attempt(each, instead)
+            if outcome.status == Status.OK:
+                found.rewriting = f"{MENDS}: {outcome.notes[0]}" if outcome.notes else MENDS
+            elif found.reason != outcome.reason:
+                found.rewriting = f"rewriting does not mend it: {outcome.step}: {outcome.reason}"
+
+    def judged(self) -> list[ExportedModule]:
+        """Judge all modules, and return them."""
+        if self.strategy == "local":
+            self.judge_locally()
+        else:
+            self.judge(self.captured[0])
+        for each in self.found.values():
+            if each.status == Status.NONE:
+                each.reason = "it was not tried, since what is around it exports"
+            elif each.status == Status.CUSTOM:
+                each.reason = "it is opaque"
+        return list(self.found.values())
+
+
+@dataclass
+class _Model:
+    """What is diagnosed: a module, and what it is called with."""
+
+    title: str
+    module: Any
+    calls: list[Call]
+    surroundings: Surroundings = field(default_factory=Surroundings)
+
+
+def _of_module(module: Any, inputs: Any) -> _Model:
+    if not isinstance(module, torch.nn.Module):
+        raise InvalidArgumentError(
+            f"module: expected a module of torch or a folder of transformers, not {module!r}"
+        )
+    check_initialized(module)
+    ModuleReference(module)  # which refuses one in training mode
+    register_caches(module)
+    return _Model(type(module).__name__, module, calls_of(inputs))
+
+
+def _of_folder(
+    folder: Any, inputs: Any, task: str | None, dtype: str | None, dynamic: bool, notes: list[str]
+) -> Iterator[_Model]:
+    """The graphs that oe.transformers.export would make."""
+    from .._validation.transformers_reference import loaded
+
+    if inputs is not None and not isinstance(inputs, Mapping):
+        raise InvalidArgumentError(
+            "inputs: for a model of transformers these are a dict of tensors, as "
+            "oe.transformers.export() takes them"
+        )
+    model = loaded(Path(folder), task, dtype)
+    register_caches(model)
+    parts, left_out = example_graphs(model, inputs, dynamic)
+    notes += left_out
+    for name, part in parts["example"].items():
+        module, surroundings = part.module, TransformersSurroundings(part.module)
+        calls = [
+            surroundings.prepared(each[name].given)
+            for title, each in parts.items()
+            if "prompt" not in title  # its cache has no words, and other sizes are those of texts
+        ]
+        yield _Model(f"{os.fspath(folder)} ({name})", module, calls, surroundings)
+
+
+@known_classes((), None)  # those of oe.register_class()
+def diagnose_export(
+    module: Any,
+    inputs: Any = None,
+    *,
+    exporter: Literal["export", "onnx", "torchscript"] = "onnx",
+    strategy: Strategy = "failing",
+    opaque: str | type | Collection[Any] = (),
+    traced_method: Mapping[Any, str] | None = None,
+    shape_functions: Mapping[Any, ShapeFunction] | None = None,
+    dynamic: bool = True,
+    atol: float | None = None,
+    rtol: float | None = None,
+    run: bool = True,
+    rewrite: bool = True,
+    task: str | None = None,
+    dtype: FloatType | None = None,
+    progress: Progress = None,
+) -> ExportDiagnosis:
+    """Find the modules that keep a model from being exported.
+
+    Args:
+        module: a module of torch in eval mode, or a folder of transformers; of its graphs, as
+            oe.transformers.export() makes them, the first that fails is diagnosed.
+        inputs: as for oe.diagnose(). Sizes that differ among two or more sets vary.
+        exporter: "export" (torch.export.export), "onnx" (then torch.onnx.export and ONNX Runtime)
+            or "torchscript" (torch.onnx.export with dynamo=False, and ONNX Runtime).
+        strategy: "failing" looks into a module if it fails, "always" into each, and "local" tries
+            each with those inside of it replaced by custom operators.
+        opaque: names or classes of modules that are custom operators in every attempt.
+        traced_method: by name or class of a module, the method that is exported in the place of
+            forward; if it is empty, the module is not tried by itself.
+        shape_functions: by name or class of a module, the shapes of its outputs if it is a custom
+            operator: f(number of the output, *args, **kwargs) returns one, or None to have it
+            guessed.
+        dynamic: sizes vary; else only the first set is used.
+        atol: as for oe.validate().
+        rtol: likewise.
+        run: run what was exported, and compare.
+        rewrite: try whether what fails by itself exports with its tests and loops on tensors
+            rewritten, as oe.torch.export() does it; not with "torchscript".
+        task: of a folder, as for oe.transformers.export().
+        dtype: likewise.
+        progress: a callable (name of a module, its number, how many there are), called before each
+            is tried, whose exceptions stop the work; True for lines on stderr, or False for none.
+            None: a line if stderr is a terminal.
+
+    Returns:
+        A diagnosis: `ok`, `sentence` (the first module that does not export), `wrong` (all of
+        them), `tree()` (a line for each module, with the reasons), `html()` (a page).
+
+    Raises:
+        RunError: the module itself does not run.
+        Error: everything else that keeps the model from being diagnosed.
+    """
+    check_choice("exporter", exporter, EXPORTERS)
+    check_choice("strategy", strategy, get_args(Strategy))
+    opaque = one_or_several(opaque)
+    notes: list[str] = []
+    models: Iterator[_Model]
+    if is_transformers(module):
+        models = _of_folder(module, inputs, task, dtype, dynamic, notes)
+    elif isinstance(module, (str, os.PathLike)):
+        raise NotFoundError(f"{os.fspath(module)}: is no folder with a config.json of transformers")
+    elif task is not None or dtype is not None:
+        raise InvalidArgumentError("task, dtype: these are for a folder of transformers")
+    else:
+        models = iter([_of_module(module, inputs)])
+    report = None
+    with told(progress, counted=True) as callback:
+        for model in models:
+            check_names(
+                model.module,
+                opaque=opaque,
+                traced_method=traced_method or {},
+                shape_functions=shape_functions or {},
+            )
+            attempts = Attempts(
+                exporter,
+                run,
+                dynamic,
+                (atol, rtol, set()),
+                model.surroundings,
+                shape_functions or {},
+            )
+            if report is not None:
+                notes.append(f"{report.model} exports")
+            report = _diagnosed(
+                model, attempts, strategy, opaque, traced_method or {}, callback, rewrite
+            )
+            if not report.ok:
+                break
+    assert report is not None
+    report.notes += notes
+    return report
+
+
+def _diagnosed(
+    model: _Model,
+    attempts: Attempts,
+    strategy: Strategy,
+    opaque: Collection[Any],
+    traced: Mapping[Any, str],
+    progress: ProgressCallback | None,
+    rewrite: bool,
+) -> ExportDiagnosis:
+    with tempfile.TemporaryDirectory() as folder:
+        with model.surroundings.recording():
+            captured = capture(model.module, model.calls, Path(folder), traced)
+        if not captured[0].called or _is_opaque(captured[0], opaque):
+            raise InvalidArgumentError(
+                "opaque, traced_method: the model itself is neither opaque nor left out"
+            )
+        for each in captured:
+            attempts.tolerance[2].update(each.float_types)
+        tree = _Tree(captured, attempts, strategy, opaque, progress)
+        with conversions_kept():
+            report = ExportDiagnosis(
+                model.title,
+                list(tree.judged()),
+                exporter=attempts.exporter,
+                strategy=strategy,
+                shapes=tree.shapes,
+            )
+            if rewrite and attempts.exporter != "torchscript":
+                names = [each.name for each in report.wrong]
+                tree.try_rewriting([each for each in captured if each.name in names])
+    return report

@@ -1,0 +1,210 @@
+"""Whether a module's piece of the model gives what the module gave."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import Any
+
+from .._validation.comparing import Comparison, compare
+from .._validation.running import Session
+from ..errors import Error
+from .outcomes import Outcome
+from .pieces import (
+    Boundary,
+    Piece,
+    Tolerance,
+    Wanted,
+    compare_outputs,
+    cut_piece,
+    is_equal,
+    load,
+    stand_ins,
+)
+from .recording import MOST_CALLS, Recorded
+from .reports import ModuleDiagnosis, Status
+
+__all__ = ["Judge"]
+
+
+class Judge:
+    """Cuts pieces out of one model, and runs them on what was recorded.
+
+    Args:
+        model: its path.
+        whole: it, loaded.
+        root: it as the piece of the outermost module.
+        boundary: values inside of it.
+        count: how many input sets there are.
+        tolerance: of all comparisons.
+        follow: run each piece on what the model computes before it, too.
+    """
+
+    def __init__(
+        self,
+        model: str,
+        whole: Session,
+        root: Piece,
+        boundary: Boundary,
+        count: int,
+        tolerance: Tolerance,
+        follow: bool,
+    ) -> None:
+        self._model, self._whole, self._root, self._boundary = model, whole, root, boundary
+        self._count, self._tolerance, self._follow = count, tolerance, follow
+        self._pieces: dict[str, Piece | Error | None] = {"": root}
+        self.model_is_right = False
+        """Whether its values before a module can be trusted."""
+
+    def piece(self, name: str) -> Piece | Error | None:
+        """A module's piece, why it cannot be cut, or None if the model has none of its nodes."""
+        if name not in self._pieces:
+            try:
+                self._pieces[name] = cut_piece(self._model, name)
+            except Error as error:
+                self._pieces[name] = error
+        return self._pieces[name]
+
+    def fetch(self, modules: Sequence[Recorded]) -> None:
+        """Compute what the pieces of modules need, in as few runs of the model as possible."""
+        called = sorted((each for each in modules if each.order >= 0), key=lambda each: each.order)
+        pieces = [self.piece(each.name) for each in called]
+        self._boundary.fetch(
+            [name for each in pieces if isinstance(each, Piece) for name in each.inputs]
+        )
+
+    def whole(self, recorded: Recorded) -> ModuleDiagnosis:
+        """Judge a module with all that is inside of it."""
+        found = self._judged(recorded, [])
+        return ModuleDiagnosis(
+            recorded.name,
+            recorded.cls,
+            found.status,
+            found.step,
+            found.reason,
+            recorded.order,
+            recorded.forms("input"),
+            recorded.forms("output"),
+            found.sets,
+            followed=found.followed,
+        )
+
+    def around(self, recorded: Recorded, replaced: Sequence[Recorded]) -> Outcome:
+        """Judge the operations of a module around some modules inside of it.
+
+        What these gave in the reference is given to the piece, and what they took there is expected
+        of it.
+        """
+        return self._judged(recorded, replaced)
+
+    def _judged(self, recorded: Recorded, replaced: Sequence[Recorded]) -> Outcome:
+        if recorded.order < 0:
+            return Outcome(Status.NOINPUT, reason="it was not called")
+        if max(recorded.counts.values()) > MOST_CALLS:
+            return Outcome(
+                Status.NOINPUT, reason=f"it was called more than {MOST_CALLS} times in one run"
+            )
+        found, step = Outcome(Status.OK), "cut"
+        try:
+            piece = self._cut(recorded.name, replaced)
+            if piece is None:
+                reason = "no node of the model was made for it"
+                return Outcome(Status.NOINPUT, reason=reason)
+            step = "load"
+            session = self._load(recorded.name, piece)
+            step = "inputs"
+            for number in range(self._count):
+                self._boundary.values(piece.inputs, number)
+            step = "run"
+            for number in range(self._count):
+                self._run(recorded, replaced, piece, session, number, found)
+        except Error as error:
+            reason = str(error).partition("\n")[0]
+            if step == "inputs":
+                return Outcome(Status.NOINPUT, reason=reason)
+            return Outcome(Status.FAIL, step, reason)
+        if not found.compared:
+            reason = "no operation of its own" if replaced else "the model has none of its outputs"
+            return Outcome(Status.NOINPUT, reason=reason)
+        if found.is_empty:
+            reason = "nothing to compare: no elements, or only NaN on both sides"
+            return Outcome(Status.NOINPUT, reason=reason, sets=found.sets)
+        found.judge()
+        return found
+
+    def _cut(self, name: str, replaced: Sequence[Recorded]) -> Piece | None:
+        if replaced:
+            return cut_piece(self._model, name, [each.name for each in replaced])
+        piece = self.piece(name)
+        if isinstance(piece, Error):
+            raise piece
+        return piece
+
+    def _load(self, name: str, piece: Piece) -> Session:
+        if piece is self._root:
+            return self._whole
+        return load(piece, self._providers, name, os.path.dirname(self._model))
+
+    @property
+    def _providers(self) -> list[Any]:
+        return self._whole.given_providers
+
+    def _run(
+        self,
+        recorded: Recorded,
+        replaced: Sequence[Recorded],
+        piece: Piece,
+        session: Session,
+        number: int,
+        found: Outcome,
+    ) -> None:
+        own, what = self._boundary.values(piece.inputs, number), f"input set {number}"
+        given = {**own, **self._stand_ins(recorded, own, number, "input")}
+        for each, inner in self._pieces_of(replaced):
+            made = {name: own[name] for name in inner.outputs if name in own}
+            given |= self._stand_ins(each, made, number, "output")
+        wanted = self._wanted(recorded, replaced, number)
+        ends = self._whole.output_names if recorded.name else []
+        got = session.run(session.feed(given, what), what)
+        taken = recorded.values(number, "input")
+        compared = compare_outputs(got, wanted, taken, ends, self._tolerance)
+        for each, inner in self._pieces_of(replaced):
+            compared += self._compare_inputs(each, inner, number, got)
+        found.sets.append(compared)
+        if self._follow and not replaced:
+            got = session.run(session.feed(own, what), what)
+            found.followed.append(compare_outputs(got, wanted, taken, ends, self._tolerance))
+
+    def _wanted(
+        self, recorded: Recorded, replaced: Sequence[Recorded], number: int
+    ) -> list[Wanted]:
+        """What a module gave, except for what replaced modules gave it."""
+        inside = [array for each in replaced for array in each.values(number, "output")]
+        values = zip(
+            recorded.values(number, "output"), recorded.plain(number, "output"), strict=True
+        )
+        return [
+            Wanted(array, is_plain, place == 0)
+            for place, (array, is_plain) in enumerate(values)
+            if not any(is_equal(array, other) for other in inside)
+        ]
+
+    def _stand_ins(
+        self, recorded: Recorded, own: dict[str, Any], number: int, side: str
+    ) -> dict[str, Any]:
+        right = own if self.model_is_right else self._boundary.given
+        candidates, plain = recorded.values(number, side), recorded.plain(number, side)
+        return stand_ins(own, candidates, plain, right)
+
+    def _pieces_of(self, modules: Sequence[Recorded]) -> list[tuple[Recorded, Piece]]:
+        pieces = [(each, self.piece(each.name)) for each in modules]
+        return [(each, piece) for each, piece in pieces if isinstance(piece, Piece)]
+
+    def _compare_inputs(
+        self, replaced: Recorded, inner: Piece, number: int, got: dict[str, Any]
+    ) -> list[Comparison]:
+        """Compare what a replaced module takes, as far as the piece around it computes that."""
+        names = [name for name in inner.inputs if name in got]
+        own = self._boundary.values(names, number)
+        wanted = self._stand_ins(replaced, own, number, "input")
+        return [compare(name, got[name], want, *self._tolerance) for name, want in wanted.items()]

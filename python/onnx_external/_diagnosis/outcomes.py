@@ -1,0 +1,43 @@
+"""How one attempt at a module ended: a piece of the model that ran, or an export."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from .._validation.comparing import Comparison
+from .reports import Status
+
+__all__ = ["Outcome"]
+
+
+@dataclass
+class Outcome:
+    """The status of a module, and what was compared."""
+
+    status: Status = Status.OK
+    step: str = ""
+    """The one that failed, of FAIL."""
+    reason: str = ""
+    """Of FAIL and NOINPUT."""
+    sets: list[list[Comparison]] = field(default_factory=list)
+    """By input set."""
+    followed: list[list[Comparison]] = field(default_factory=list)
+    """Likewise, where it takes what the model computes before it."""
+    notes: list[str] = field(default_factory=list)
+    unjudged: bool = False
+    """A module inside of it could not be a custom operator."""
+
+    @property
+    def compared(self) -> list[Comparison]:
+        """The comparisons of all sets."""
+        return [each for compared in self.sets for each in compared]
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing says anything: there are no elements, or only NaN on both sides."""
+        return all(each.is_empty for each in self.compared)
+
+    def judge(self) -> None:
+        """Make it DISC if anything that was compared does not agree."""
+        if not all(each.ok or each.is_empty for each in self.compared):
+            self.status = Status.DISC

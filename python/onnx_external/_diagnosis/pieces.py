@@ -1,0 +1,299 @@
+"""Pieces of the model, one for each module, and what they run on."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Container, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from .._validation.comparing import Comparison, compare
+from .._validation.running import Session
+from .._validation.values import Array, Value, kind_of
+from ..cut import cut_bytes
+from ..errors import NotFoundError, RunError
+from .spill import Spilled, can_spill, spill
+
+__all__ = [
+    "Boundary",
+    "Piece",
+    "Wanted",
+    "compare_outputs",
+    "cut_piece",
+    "is_equal",
+    "load",
+    "stand_ins",
+]
+
+_LARGE = 128 << 20
+"""Bytes of weights from which a piece is loaded without copies of them."""
+
+Tolerance = tuple[float | None, float | None, Collection[str]]
+"""atol, rtol, and the types of other values, as compare() takes them."""
+
+
+@dataclass
+class Piece:
+    """The model of one module, or of a part of it."""
+
+    data: Any
+    """Its bytes, or the path of the whole model."""
+    inputs: list[str]
+    outputs: list[str]
+    weight_bytes: int
+
+
+def cut_piece(model: str, name: str, without: Sequence[str] = ()) -> Piece | None:
+    """Cut a module out of a model; None if no node of the model was made for it."""
+    try:
+        data, report = cut_bytes(model, module=name, without=list(without))
+    except NotFoundError:
+        return None
+    return Piece(data, report.inputs, report.outputs, report.weight_bytes)
+
+
+def load(piece: Piece, providers: list[Any], name: str, folder: str) -> Session:
+    """Load a piece: a large one with its weights mapped, and as the model states it."""
+    where = folder if isinstance(piece.data, bytes) else None
+    return Session(piece.data, providers, name, where, lean=piece.weight_bytes >= _LARGE)
+
+
+class Boundary:
+    """Values inside of the model, as the model computes them, on the disk."""
+
+    _AT_ONCE = 64
+    """Values that one run of the model gives, and memory holds."""
+
+    def __init__(
+        self,
+        model: str,
+        feeds: Sequence[Mapping[str, Value]],
+        providers: list[Any],
+        folder: Path,
+    ) -> None:
+        self._model, self._providers, self._folder = model, providers, folder
+        self._known: list[dict[str, Value | Spilled]] = [dict(feed) for feed in feeds]
+        self._feeds, self._count = feeds, 0
+        self._lost: set[str] = set()
+        """Values that cannot be computed."""
+
+    @property
+    def given(self) -> Container[str]:
+        """The names of the model's inputs."""
+        return self._feeds[0]
+
+    def fetch(self, names: Iterable[str]) -> None:
+        """Compute values of the model that are not known yet, in all input sets.
+
+        If the model does not run to its end, these are the values before the node that fails.
+
+        Args:
+            names: from the first that is computed to the last, more or less.
+        """
+        done = self._lost.union(self._known[0])
+        inside = [each for each in dict.fromkeys(names) if each not in done]
+        for start in range(0, len(inside), self._AT_ONCE):
+            if not self._try(inside[start : start + self._AT_ONCE]):
+                self._lost.update(inside[start + self._AT_ONCE :])
+                break
+
+    def values(self, names: Sequence[str], number: int) -> dict[str, Value]:
+        """Return values of one input set by name; arrays are mapped.
+
+        Raises:
+            RunError: the model does not run up to one of them.
+        """
+        self.fetch(names)
+        lost = [name for name in names if name in self._lost]
+        if lost:
+            raise RunError(f"the model does not run up to {lost[0]}, which the module takes")
+        known = self._known[number]
+        found = {name: known[name] for name in names}
+        return {n: each.read() if isinstance(each, Spilled) else each for n, each in found.items()}
+
+    def _try(self, names: list[str]) -> bool:
+        """Compute all of them, or those in front of one that cannot be computed."""
+        try:
+            self._compute(names)
+        except RunError:
+            if len(names) == 1:
+                self._lost.update(names)
+                return False
+            half = len(names) // 2
+            if self._try(names[:half]):
+                return self._try(names[half:])
+            self._lost.update(names[half:])
+            return False
+        return True
+
+    def _compute(self, names: list[str]) -> None:
+        data, report = cut_bytes(self._model, outputs=names)
+        piece = Piece(data, report.inputs, report.outputs, report.weight_bytes)
+        session = load(piece, self._providers, self._model, os.path.dirname(self._model))
+        for known, feed in zip(self._known, self._feeds, strict=True):
+            got = session.run(session.feed(feed, "its inputs"), "its inputs")
+            for name in names:
+                value = got.pop(name)
+                if can_spill(value):
+                    self._count += 1
+                    value = spill(value, self._folder / f"boundary.{self._count}")
+                known[name] = value
+
+
+def _distance(one: Array, other: Array) -> float:
+    """The difference as a part of the other's size; infinite if shapes or kinds differ.
+
+    Where both are equally infinite, or have the same extreme, a mask filled it in: it is left out.
+    """
+    if one.shape != other.shape or kind_of(one) != kind_of(other):
+        return float("inf")
+    if not one.size:
+        return 0.0
+    with np.errstate(all="ignore"):
+        wide = np.complex128 if kind_of(one) == "complex" else np.float64
+        left, right = (each.astype(wide).reshape(-1) for each in (one, other))
+        sizes = np.abs(right)
+        filled = (left == right) & (sizes >= sizes.max() / 2) & (sizes > 0)
+        if filled.any() and not filled.all():
+            left, right, sizes = left[~filled], right[~filled], sizes[~filled]
+        elif filled.all():
+            return 0.0
+        difference = float(np.sqrt(np.mean(np.abs(left - right) ** 2)))
+        size = float(np.sqrt(np.mean(sizes**2)))
+    if not np.isfinite(difference):
+        return _FAR
+    return min(difference / max(size, 1e-12), _FAR)
+
+
+_FAR = 1e30
+"""Of values that can be compared, and are NaN or infinite."""
+_REORDERED = 1e-3
+"""Likewise, of values that are sorted before: of two random ones these are near, too."""
+_SAME = 0.5
+"""A value of the model stands for a recorded one if it is not farther from it than this."""
+
+
+def stand_ins(
+    own: Mapping[str, Value],
+    candidates: Sequence[Array],
+    plain: Sequence[bool],
+    right: Container[str],
+) -> dict[str, Array]:
+    """Return the recorded value that a value of the model stands for; not all stand for one.
+
+    It is the nearest one. If the model goes wrong, its value may be far from all that was recorded;
+    then the most similar one of its shape is taken that nothing else stands for.
+
+    Args:
+        own: values of the model by name.
+        candidates: what was recorded.
+        plain: which of these something that is far from all candidates may stand for.
+        right: names of values that are right, so that they stand for what is near, or nothing.
+    """
+    found, taken, lost = {}, set(), []
+    for name, value in own.items():
+        if not can_spill(value):
+            continue
+        far = [_distance(value, each) for each in candidates]
+        place = _place_of(value, candidates, far)
+        if place is not None:
+            found[name] = candidates[place]
+            taken.add(place)
+        elif kind_of(value) == "float" and name not in right:
+            lost += [
+                (name, place) for place, each in enumerate(far) if each <= _FAR and plain[place]
+            ]
+    ranked = sorted(lost, key=lambda pair: -_similarity(own[pair[0]], candidates[pair[1]]))
+    for name, place in ranked:
+        if name not in found and place not in taken:
+            found[name] = candidates[place]
+            taken.add(place)
+    return found
+
+
+def _place_of(value: Array, candidates: Sequence[Array], far: Sequence[float]) -> int | None:
+    """Which candidate is near to a value, or has its elements in another order.
+
+    Rows that are grouped by something, such as the expert that takes them, may be in any order
+    within a group.
+    """
+    nearest = min(far, default=float("inf"))
+    if nearest <= _SAME:
+        return far.index(nearest)
+    for place, each in enumerate(candidates):
+        if far[place] <= _FAR and kind_of(value) == "float":
+            ordered = [np.sort(one.astype(np.float64), axis=None) for one in (value, each)]
+            if _distance(ordered[0], ordered[1]) <= _REORDERED:
+                return place
+    return None
+
+
+def _similarity(one: Array, other: Array) -> float:
+    """The cosine of the angle between two arrays of one shape."""
+    with np.errstate(all="ignore"):
+        left, right = (each.astype(np.float64).reshape(-1) for each in (one, other))
+        size = float(np.linalg.norm(left) * np.linalg.norm(right))
+        cosine = float(np.dot(left, right)) / size if size else 0.0
+    return cosine if np.isfinite(cosine) else -1.0
+
+
+class Wanted(NamedTuple):
+    """A value that a module gave."""
+
+    array: Array
+    is_plain: bool
+    """As Recorded.plain() says."""
+    is_first: bool
+    """Whether it is the first that the module gave."""
+
+
+def compare_outputs(
+    got: Mapping[str, Value],
+    wanted: Sequence[Wanted],
+    handed_on: Sequence[Array],
+    ends: Container[str],
+    tolerance: Tolerance,
+) -> list[Comparison]:
+    """Compare what a piece gives with what was recorded.
+
+    Each recorded value is compared with the nearest one of its shape that the piece gives. If that
+    is far, it may be wrong, or the model may not have the value: other nodes took its place, nobody
+    uses it, the module hands on what it was given, or a cache has it of another module. The first
+    result is wrong then; another one is, if a single value is left that it could be.
+
+    Args:
+        got: what the piece gives.
+        wanted: what was recorded.
+        handed_on: what the module was given.
+        ends: outputs of the whole model that only the first result could be.
+        tolerance: of the comparison.
+    """
+    arrays = {name: each for name, each in got.items() if can_spill(each)}
+    found: dict[int, Comparison] = {}
+    lost, claimed = [], set()
+    for number, want in enumerate(wanted):
+        far = {name: _distance(each, want.array) for name, each in arrays.items()}
+        nearest = min(far, key=lambda name: far[name], default=None)
+        if nearest is not None and far[nearest] <= _SAME:
+            claimed.add(nearest)
+            found[number] = compare(nearest, arrays[nearest], want.array, *tolerance)
+        elif want.is_plain and not any(is_equal(want.array, each) for each in handed_on):
+            lost.append((number, want, far))
+    for number, want, far in lost:
+        left = [name for name in far if far[name] <= _FAR and name not in claimed]
+        if not want.is_first:
+            left = [name for name in left if name not in ends]
+        if left and (want.is_first or len(left) == 1):
+            nearest = min(left, key=lambda name: far[name])
+            found[number] = compare(nearest, arrays[nearest], want.array, *tolerance)
+    return [found[number] for number in sorted(found)]
+
+
+def is_equal(one: Array, other: Array) -> bool:
+    """Return whether two arrays have the same type, shape and elements."""
+    return (
+        one.shape == other.shape and one.dtype == other.dtype and bool(np.array_equal(one, other))
+    )

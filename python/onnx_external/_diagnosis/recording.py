@@ -1,0 +1,195 @@
+"""What every module of a model takes and gives, recorded on the disk while the model runs."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from .._validation.references import leaves, named_arguments
+from .._validation.running import first_line
+from .._validation.values import Array, from_torch
+from ..errors import ReadWriteError, RunError
+from .reports import ValueForm
+from .spill import Spilled, can_spill, spill
+
+__all__ = ["MOST_CALLS", "Call", "ModuleRecord", "Recorded", "Recorder", "record"]
+
+Call = tuple[tuple[Any, ...], dict[str, Any]]
+"""What a module is called with."""
+
+MOST_CALLS = 64
+"""Calls of one module in one run whose values are recorded."""
+
+_Place = tuple[int, str]
+"""An input set, and "input" or "output"."""
+
+
+@dataclass
+class ModuleRecord:
+    """One module, when it was called, and the types and shapes of what it took and gave."""
+
+    name: str
+    module: Any
+    order: int = -1
+    """When it first returned, among all modules; -1: it was never called."""
+    counts: dict[int, int] = field(default_factory=dict)
+    """Its calls, by input set."""
+    float_types: set[str] = field(default_factory=set)
+    """Of all values that were looked at."""
+    _forms: dict[_Place, dict[str, tuple[str, list[int]]]] = field(default_factory=dict)
+    """Of the first call: type and shape by path."""
+
+    @property
+    def cls(self) -> str:
+        """The name of its class."""
+        return type(self.module).__name__
+
+    def forms(self, side: str) -> list[ValueForm]:
+        """Return what the module takes or gives in its first call, with the shape in each set."""
+        found: dict[str, ValueForm] = {}
+        for (_, where), forms in sorted(self._forms.items()):
+            if where == side:
+                for path, (dtype, shape) in forms.items():
+                    found.setdefault(path, ValueForm(path, dtype, [])).shapes.append(shape)
+        return list(found.values())
+
+    def note(self, number: int, side: str, value: Any, is_first: bool = True) -> None:
+        """Write down the types of the tensors of a value and, of the first call, their shapes."""
+        for path, tensor in leaves(value):
+            dtype = str(tensor.dtype).removeprefix("torch.")
+            if tensor.is_floating_point():
+                self.float_types.add(dtype)
+            if is_first:
+                forms = self._forms.setdefault((number, side), {})
+                forms[path or "output"] = (dtype, list(tensor.shape))
+
+
+class Recorder:
+    """Runs a model on input sets, while something writes down what its modules take and give."""
+
+    def __init__(self, folder: Path) -> None:
+        """Args: the folder for the values."""
+        self.folder, self.number, self._order = folder, 0, 0
+
+    def returned(self, found: ModuleRecord) -> None:
+        """Note that a module has returned."""
+        if found.order < 0:
+            found.order = self._order
+        self._order += 1
+
+    def run(self, title: str, run: Callable[..., object], calls: Sequence[Call]) -> None:
+        """Run the model on each input set.
+
+        Args:
+            title: what errors call it.
+            run: it, or a method of it.
+            calls: arguments and keywords of each run.
+
+        Raises:
+            ReadWriteError: values cannot be written.
+            RunError: the model does not run.
+        """
+        import torch
+
+        with torch.no_grad():
+            for self.number, (args, kwargs) in enumerate(calls):
+                try:
+                    run(*copy.deepcopy(args), **copy.deepcopy(kwargs))
+                except ReadWriteError:
+                    raise
+                except Exception as error:
+                    raise RunError(
+                        f"{title} cannot run input set {self.number}: "
+                        f"{type(error).__name__}: {first_line(error)}"
+                    ) from error
+
+
+@dataclass
+class Recorded(ModuleRecord):
+    """One module, and where its values are."""
+
+    number: int = 0
+    """Its place in the tree."""
+    _files: dict[_Place, list[Spilled]] = field(default_factory=dict)
+    _plain: dict[_Place, list[bool]] = field(default_factory=dict)
+    """Whether each of them is an argument or a result, and not inside of an object."""
+
+    def values(self, number: int, side: str) -> list[Array]:
+        """Return the arrays of one set, of all calls, mapped."""
+        return [each.read() for each in self._files.get((number, side), [])]
+
+    def plain(self, number: int, side: str) -> list[bool]:
+        """Return which of these values are no part of an object such as a cache.
+
+        A cache has values of other modules, too, and may be changed while the module runs.
+        """
+        return self._plain.get((number, side), [])
+
+    def write(self, folder: Path, number: int, side: str, value: Any) -> None:
+        """Write the tensors of a value of the call that is running."""
+        call = self.counts.get(number, 0)
+        if call >= MOST_CALLS:
+            return
+        self.note(number, side, value, is_first=call == 0)
+        files = self._files.setdefault((number, side), [])
+        plain = {id(tensor) for _, tensor in leaves(value, objects=False)}
+        for _, tensor in leaves(value):
+            array = from_torch(tensor)
+            if can_spill(array):
+                where = folder / f"{self.number}.{number}.{side}.{len(files)}"
+                files.append(spill(array, where))
+                self._plain.setdefault((number, side), []).append(id(tensor) in plain)
+
+
+class _Hooks(Recorder):
+    """Records calls by hooks, so that what other hooks do is part of a module, as in a graph."""
+
+    def before(self, recorded: Recorded) -> Any:
+        def hook(module: Any, args: Any, kwargs: Any) -> None:
+            named = named_arguments(module.forward, args, kwargs)
+            recorded.write(self.folder, self.number, "input", named)
+
+        return hook
+
+    def after(self, recorded: Recorded) -> Any:
+        def hook(_: Any, args: Any, kwargs: Any, result: Any) -> None:
+            recorded.write(self.folder, self.number, "output", result)
+            recorded.counts[self.number] = recorded.counts.get(self.number, 0) + 1
+            self.returned(recorded)
+
+        return hook
+
+    @contextmanager
+    def on(self, modules: Sequence[Recorded]) -> Iterator[None]:
+        handles = []
+        try:
+            for each in modules:
+                before, after = self.before(each), self.after(each)
+                handles.append(each.module.register_forward_pre_hook(before, with_kwargs=True))
+                handles.append(each.module.register_forward_hook(after, with_kwargs=True))
+            yield
+        finally:
+            for handle in handles:
+                handle.remove()
+
+
+def record(module: Any, calls: Sequence[Call], folder: Path) -> list[Recorded]:
+    """Run a module, and write down what each of its modules takes and gives.
+
+    Args:
+        module: the reference.
+        calls: arguments and keywords of each run.
+        folder: for the values; memory holds those of one call of one module.
+    """
+    modules = [
+        Recorded(name, each, number=number)
+        for number, (name, each) in enumerate(module.named_modules())
+    ]
+    hooks = _Hooks(folder)
+    with hooks.on(modules):
+        hooks.run(type(module).__name__, module, calls)
+    return modules

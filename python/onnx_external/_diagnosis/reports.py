@@ -1,0 +1,291 @@
+"""What a diagnosis found."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from .._validation.comparing import Comparison
+from .._validation.reports import finite
+from ..pages import Paged
+from ..tables import table
+
+__all__ = [
+    "WRONG",
+    "Diagnosis",
+    "ModuleDiagnosis",
+    "Status",
+    "ValueForm",
+    "first_form",
+    "is_inside",
+    "largest_difference",
+    "name_in_tree",
+    "title_of",
+]
+
+
+class Status(enum.Flag):
+    """What is known about a module."""
+
+    NONE = 0
+    OK = enum.auto()
+    """Its piece gives what the module gave."""
+    DISC = enum.auto()
+    """Its piece gives something else."""
+    FAIL = enum.auto()
+    """Its piece cannot be cut, loaded or run."""
+    NOINPUT = enum.auto()
+    """There was nothing to run or compare."""
+    CHILDC = enum.auto()
+    """The rest holds with modules inside of it replaced: by what they gave in the reference, or by
+    custom operators."""
+    CUSTOM = enum.auto()
+    """It was replaced, so that the modules around it could be judged."""
+
+    def __str__(self) -> str:
+        """Return the names, e.g. "DISC CHILDC"."""
+        return " ".join(each.name or "" for each in self)
+
+
+WRONG = Status.DISC | Status.FAIL
+
+
+@dataclass
+class ValueForm:
+    """Type and shapes of a value that a module takes or gives."""
+
+    name: str
+    """Of the argument, with the path of a tensor inside of it."""
+    dtype: str
+    shapes: list[list[int]]
+    """One for each input set, of the module's first call."""
+
+    @property
+    def dynamic(self) -> list[int]:
+        """The dimensions that differ between input sets: guessed to be dynamic."""
+        ranks = {len(shape) for shape in self.shapes}
+        if len(ranks) != 1:
+            return []
+        sizes = zip(*self.shapes, strict=True)
+        return [place for place, each in enumerate(sizes) if len(set(each)) > 1]
+
+    def __str__(self) -> str:
+        """Return e.g. "float32[2|3,8|13,64]": sizes of dynamic dimensions by input set."""
+        shape = [str(size) for size in self.shapes[0]]
+        for place in self.dynamic:
+            shape[place] = "|".join(str(each[place]) for each in self.shapes)
+        return f"{self.dtype}[{','.join(shape)}]"
+
+
+@dataclass
+class ModuleDiagnosis:
+    """One module."""
+
+    name: str
+    """Empty for the model itself."""
+    cls: str
+    """The name of its class."""
+    status: Status
+    """What became of it; several flags of `Status` may be set."""
+    step: str = ""
+    """The step that failed, of FAIL."""
+    reason: str = ""
+    """Of FAIL and NOINPUT."""
+    order: int = -1
+    """When it first returned, among all modules."""
+    inputs: list[ValueForm] = field(default_factory=list)
+    """What it was called with in the first set."""
+    outputs: list[ValueForm] = field(default_factory=list)
+    """What it returned in the first set."""
+    sets: list[list[Comparison]] = field(default_factory=list)
+    """Its outputs, by input set."""
+    replaced: list[list[Comparison]] = field(default_factory=list)
+    """Likewise, where wrong modules inside of it give what they gave in the reference."""
+    followed: list[list[Comparison]] = field(default_factory=list)
+    """Likewise, where it takes what the model computes before it."""
+
+    @property
+    def worst(self) -> Comparison | None:
+        """The output with the largest share of elements that do not agree."""
+        return _worst(self.sets or self.replaced)
+
+
+def _worst(sets: list[list[Comparison]]) -> Comparison | None:
+    every = [each for compared in sets for each in compared]
+    return max(every, key=lambda each: (each.share, each.max_abs or 0.0), default=None)
+
+
+@dataclass
+class Diagnosis(Paged):
+    """The tree of modules of one model."""
+
+    model: str
+    """The path of the graph, or what was exported."""
+    modules: list[ModuleDiagnosis]
+    """A module stands before those inside of it."""
+    notes: list[str] = field(default_factory=list)
+    """What was left out, and why."""
+
+    @property
+    def wrong(self) -> list[ModuleDiagnosis]:
+        """The modules that go wrong by themselves, in the order in which they return.
+
+        One that is wrong only as long as modules inside of it are is not among them.
+        """
+        wrong = [each for each in self.modules if each.status & WRONG]
+        names = [each.name for each in wrong]
+        own = [
+            each
+            for each in wrong
+            if each.status & Status.CHILDC or not any(is_inside(one, each.name) for one in names)
+        ]
+        return sorted(own, key=lambda each: each.order)
+
+    @property
+    def first(self) -> ModuleDiagnosis | None:
+        """The first module that goes wrong."""
+        return next(iter(self.wrong), None)
+
+    @property
+    def ok(self) -> bool:
+        """Whether something was compared, the model's own outputs too, and nothing is wrong."""
+        compared = any(each.status & Status.OK for each in self.modules)
+        return self.first is None and compared and self._uncompared is None
+
+    @property
+    def _uncompared(self) -> ModuleDiagnosis | None:
+        """The model itself, if its outputs were not compared."""
+        for each in self.modules[:1]:
+            if each.status & Status.NOINPUT and not each.status & Status.CHILDC:
+                return each
+        return None
+
+    def __bool__(self) -> bool:
+        """Return whether nothing is wrong."""
+        return self.ok
+
+    @property
+    def sentence(self) -> str:
+        """The first module that goes wrong, in one sentence."""
+        first = self.first
+        if first is None:
+            compared = sum(bool(each.status & Status.OK) for each in self.modules)
+            told = f"No module of {compared} that were compared goes wrong"
+            root = self._uncompared
+            if root is not None:
+                told += f", but nothing that the model itself gives was compared: {root.reason}"
+            elif not compared:
+                told = "Nothing was compared"
+            return f"{told}."
+        worst = first.worst
+        how = first.reason and f"{first.step}: {first.reason}"
+        if not how and worst is not None:
+            how = worst.difference
+        return f"The first module that goes wrong is {title_of(first)}: {how}."
+
+    @property
+    def remarks(self) -> list[str]:
+        """What is to be said before the sentence: the other modules that are wrong, and notes."""
+        others = [title_of(each) for each in self.wrong[1:]]
+        if len(others) > _SHOWN:
+            others[_SHOWN:] = [f"{len(others) - _SHOWN} more"]
+        return [*([f"Also wrong: {', '.join(others)}."] if others else []), *self.notes]
+
+    def __str__(self) -> str:
+        """Return the tree, and the sentence below it; `repr()` has all of it."""
+        return f"{self.tree()}\n{self.sentence}"
+
+    def tree(self, columns: int | None = None) -> str:
+        """Return a heading and a line for each module. `oe.Status` says what the words mean.
+
+        Args:
+            columns: of a terminal: longer cells are shortened in the middle. None: none is.
+        """
+        follows = any(each.followed for each in self.modules)
+        called = [each.name for each in self.modules if each.order >= 0]
+        rows = [["module", "status", "difference", *(["followed"] if follows else []), "", ""]]
+        for each in self.modules:
+            holds = any(is_inside(name, each.name) for name in called)
+            rows.append(_row(each, holds, follows))
+        return "\n".join(table(rows, columns))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain dicts and lists; numbers that are not finite are strings."""
+        modules = [_document(each) for each in self.modules]
+        first = None if self.first is None else self.first.name
+        found: dict[str, Any] = finite(
+            {
+                "ok": self.ok,
+                "model": self.model,
+                "first": first,
+                "wrong": [each.name for each in self.wrong],
+                "sentence": self.sentence,
+                "notes": self.notes,
+                "modules": modules,
+            }
+        )
+        return found
+
+
+_SHOWN = 5
+"""Other wrong modules that are named."""
+
+
+def is_inside(name: str, outer: str) -> bool:
+    """Return whether a module is inside of another one; all are inside of the model, ""."""
+    return name != outer and name.startswith(f"{outer}." if outer else "")
+
+
+def _document(module: ModuleDiagnosis) -> dict[str, Any]:
+    worst = module.worst
+    found = {**asdict(module), "status": str(module.status)}
+    for figure in ("times", "max_abs", "problem"):
+        found[figure] = None if worst is None else getattr(worst, figure)
+    for side in ("inputs", "outputs"):
+        forms: list[ValueForm] = getattr(module, side)
+        found[side] = [{**asdict(each), "dynamic": each.dynamic} for each in forms]
+    return found
+
+
+def title_of(module: ModuleDiagnosis) -> str:
+    """Return what sentences call a module."""
+    return f"{module.name} ({module.cls})" if module.name else f"the model itself ({module.cls})"
+
+
+def name_in_tree(module: ModuleDiagnosis) -> str:
+    """Return the last part of its name and its class, indented by its depth."""
+    depth = module.name.count(".") + 1 if module.name else 0
+    return f"{'  ' * depth}{module.name.rpartition('.')[2] or '(model)'} {module.cls}"
+
+
+def largest_difference(sets: list[list[Comparison]]) -> str:
+    """Return that of the worst output, "shape" where shapes differ, "-" where nothing is known."""
+    worst = _worst(sets)
+    if worst is None or (worst.max_abs is None and not worst.problem):
+        return "-"
+    return "shape" if worst.max_abs is None else f"{worst.max_abs:.3g}"
+
+
+def first_form(forms: Sequence[ValueForm]) -> str:
+    """Return the first of what a module takes or gives, and how many more there are."""
+    more = f" +{len(forms) - 1}" if len(forms) > 1 else ""
+    return f"{forms[0]}{more}" if forms else "-"
+
+
+def _row(module: ModuleDiagnosis, holds: bool, follows: bool) -> list[str]:
+    """One line; of a container, which is not called because what it holds is, only the name."""
+    if holds and module.order < 0 and module.status == Status.NOINPUT:
+        return [name_in_tree(module), *[""] * (5 if follows else 4)]
+    told = module.reason
+    if not told and module.inputs + module.outputs:
+        told = f"{first_form(module.inputs)} -> {first_form(module.outputs)}"
+    return [
+        name_in_tree(module),
+        str(module.status),
+        largest_difference(module.sets or module.replaced),
+        *([largest_difference(module.followed)] if follows else []),
+        f"{module.step}:" if module.step else "",
+        told,
+    ]

@@ -1,0 +1,52 @@
+"""Arrays on the disk: what was recorded, and what the model computes inside."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from .._validation.values import Array, Value, kind_of
+from ..errors import ReadWriteError
+
+__all__ = ["Spilled", "can_spill", "spill"]
+
+
+@dataclass(frozen=True)
+class Spilled:
+    """An array in a file of its own."""
+
+    path: Path
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...]
+
+    def read(self) -> Array:
+        """Return the array, mapped."""
+        if 0 in self.shape:
+            return np.empty(self.shape, self.dtype)
+        # Mapped as bytes, since numpy maps no bfloat16.
+        mapped: Array = np.memmap(self.path, np.uint8, "r").view(self.dtype)
+        return mapped.reshape(self.shape)
+
+
+def can_spill(value: Value) -> bool:
+    """Return whether a value is an array of numbers."""
+    return isinstance(value, np.ndarray) and kind_of(value) != "string"
+
+
+def spill(array: Array, path: Path) -> Spilled:
+    """Write an array of numbers.
+
+    Raises:
+        ReadWriteError: it cannot be written; TMPDIR names another place for temporary files.
+    """
+    try:
+        np.ascontiguousarray(array).view(np.uint8).tofile(path)
+    except OSError as error:
+        raise ReadWriteError(
+            f"{path.parent}: values of modules cannot be written: {error.strerror or error}; "
+            "TMPDIR names another place for them"
+        ) from error
+    return Spilled(path, array.dtype, array.shape)

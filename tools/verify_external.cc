@@ -198,8 +198,8 @@ int run(int argc, char** argv) {
                                              ? arguments.models.front()
                                              : arguments.models.front().parent_path();
   if (!arguments.options.page.empty()) {
-    const std::string page =
-        html_page(verified.string(), verify_document(arguments.models, *reports));
+    const std::string page = verify_page(
+        verified.string(), verify_document(arguments.models, *reports), arguments.models);
     if (const Status status = write_page(arguments.options.page, page, overwrite); !status) {
       return command.fail(status.error());
     }

@@ -264,7 +264,13 @@ std::string inspect_files(nb::object files, nb::object progress, const nb::dict&
   return inspect_document(inspection);
 }
 
-std::string page_of(const std::string& title, const std::string& document) {
+std::string page_of(const std::string& title, const std::string& document,
+                    const nb::object& verified) {
+  if (!verified.is_none()) {
+    if (const auto models = find_models(path_of(verified))) {
+      return verify_page(title, document, *models);
+    }
+  }
   return html_page(title, document);
 }
 
@@ -288,7 +294,8 @@ void bind_jobs(nb::module_& module) {
              nb::arg("progress").none(), nb::arg("options"));
   module.def("verify", &verify, nb::arg("model"), nb::arg("against").none(),
              nb::arg("progress").none(), nb::arg("options"));
-  module.def("page", &page_of, nb::arg("title"), nb::arg("document"));
+  module.def("page", &page_of, nb::arg("title"), nb::arg("document"),
+             nb::arg("verified") = nb::none());
   module.def("check_page", &check_page_of, nb::arg("path"), nb::arg("overwrite"));
   module.def("write_page", &write_page_of, nb::arg("path"), nb::arg("page"), nb::arg("overwrite"));
   module.def("inspect", &inspect_files, nb::arg("files"), nb::arg("progress").none(),

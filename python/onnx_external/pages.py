@@ -13,6 +13,9 @@ __all__ = ["Paged"]
 class Paged:
     """A report that can be looked at in a browser."""
 
+    _verified: str | None = None
+    """The model, or its folder, whose tensors stand on the page of a verification."""
+
     def to_dict(self) -> dict[str, Any]:
         """Return plain dicts and lists."""
         raise NotImplementedError
@@ -27,6 +30,9 @@ class Paged:
             title: what stands above it; None: the model's path, or else the kind of report.
         """
         found = self.to_dict()
-        known = title or found.get("model") or found.get("folder") or type(self).__name__
-        told = str(known).encode("utf-8", "replace").decode()  # a path may be no text
-        return _core.page(told, json.dumps(found, allow_nan=False))
+        known = title or found.get("model") or found.get("folder") or self._verified
+        told = str(known or type(self).__name__).encode("utf-8", "replace").decode()  # no text?
+        document = json.dumps(found, allow_nan=False)
+        if self._verified is None:
+            return _core.page(told, document)
+        return _core.page(told, document, self._verified)

@@ -55,7 +55,9 @@ def verify(
     options |= {"max_expand": max_expand, "cold": cold, "threads": threads}
     sources = given_sources("against", against)
     with shown(progress) as callback, checkpoint_is("against"):
-        return reports.verify_report(_core.verify(model, sources, callback, options))
+        report = reports.verify_report(_core.verify(model, sources, callback, options))
+    report._verified = os.fspath(model)
+    return report
 
 
 def inspect(

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+import onnx_external as oe
 from onnx_external._commands import diagnose as command
 from onnx_external._commands import validate as validate_command
 from onnx_external._diagnosis import diagnosing
@@ -122,3 +123,17 @@ def test_validate_writes_a_page_of_its_outputs(
     data = data_of(path.read_text(encoding="utf-8"))
     assert data["title"] == "out/model.onnx"
     assert data["report"]["graphs"][0]["outputs"][0]["times"] == pytest.approx(500)
+
+
+def test_the_page_of_a_verification_has_the_tensors_of_the_model(
+    tiny: Path, tmp_path: Path
+) -> None:
+    saved = oe.save(tiny / "graph.onnx", tmp_path, tiny / "checkpoint.pt")
+    for given in (tmp_path, saved.model):  # the folder means the model
+        report = oe.verify(given)
+        data = data_of(report.html())
+        contents = data["report"].pop("contents")
+        assert data["title"] == str(given) and data["report"] == report.to_dict()
+        assert {each["name"] for each in contents} == {each.slot for each in saved.tensors}
+    Path(saved.model).unlink()
+    assert "contents" not in data_of(report.html("gone"))["report"]

@@ -10,6 +10,8 @@
 #include "base/file.h"
 #include "base/output_file.h"
 #include "base/remedy.h"
+#include "inspect/inspect.h"
+#include "reports/documents.h"
 #include "reports/json_text.h"
 #include "reports/page_template.h"
 
@@ -185,6 +187,22 @@ std::string html_page(std::string_view title, std::string_view document, std::si
   page += embedded(title, document, most);
   page += kPageTemplate.substr(place + kPlace.find('<'));
   return page;
+}
+
+std::string verify_page(std::string_view title, std::string_view document,
+                        std::span<const std::filesystem::path> models) {
+  Document report = Document::parse(document, nullptr, false);
+  const bool alone = models.size() == 1;
+  if (!alone && report["models"].size() != models.size()) {
+    return html_page(title, document);
+  }
+  for (std::size_t i = 0; i < models.size(); ++i) {
+    if (const auto found = inspect({&models[i], 1})) {
+      Document& of_model = alone ? report : report["models"][i];
+      of_model["contents"] = std::move(Document::parse(inspect_document(*found))["tensors"]);
+    }
+  }
+  return html_page(title, compact(report));
 }
 
 Status check_page(const std::filesystem::path& path, Overwrite overwrite) {

@@ -6,6 +6,7 @@
 
 #include <cstddef>
 #include <filesystem>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -22,6 +23,12 @@ inline constexpr std::size_t kMaxPageReport = std::size_t{16} << 20;
 // the page says how much it leaves out. Memory: some times the document.
 [[nodiscard]] std::string html_page(std::string_view title, std::string_view document,
                                     std::size_t most = kMaxPageReport);
+
+// The page of a verification, on which the tensors of the models stand as well, as they are now:
+// its report has them as `contents`. `document` is what verify_document() gives of these models.
+// One that cannot be listed has no contents.
+[[nodiscard]] std::string verify_page(std::string_view title, std::string_view document,
+                                      std::span<const std::filesystem::path> models);
 
 // Checks before long work that `path` can be written: its folder exists, and what has that name is
 // an older page and may be replaced. kAlreadyExists, kNotFound.

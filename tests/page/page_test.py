@@ -145,6 +145,24 @@ def check_diagnosis(browser: Browser, page: Path) -> None:
     assert not any("layer.6" in each for each in names_in(browser, "#tree summary"))
 
 
+def verification() -> dict:
+    """Three tensors, of which two lie in one place, and one has two findings."""
+    found = [{"code": code, "tensor": "a.weight", "file": "d", "message": f"told by {code}"} for code in ("one", "two")]
+    names = [("a.weight", 0), ("b.weight", 64), ("b.tied", 64)]
+    contents = [{"name": n, "dtype": "float32", "shape": [16], "nbytes": 64, "file": "d", "offset": at} for n, at in names]
+    return {"ok": False, "findings": found, "tensors": 3, "contents": contents}
+
+
+def check_verification(browser: Browser, page: Path) -> None:
+    browser.open(page)
+    value = browser.value
+    assert names_in(browser, "#map .fail") == ["a.weight\n64 B"] and len(names_in(browser, "#map .tie")) == 2
+    value("document.querySelector('#map .fail').focus()")
+    assert "[16], 64 B, one, told by one" in value("document.getElementById('about').textContent")
+    assert "3 tensors" in names_in(browser, "#tree summary")[0]
+    assert names_in(browser, "h2")[2:] == ["findings: 2", "contents: 3"]
+
+
 def check_looks(browser: Browser, page: Path, folder: Path) -> None:
     """Light, dark and printed; the pictures stay in the folder."""
     browser.open(page)
@@ -183,11 +201,13 @@ def main() -> int:
     experts = {f"model.layers.{n // 400}.experts.{n % 400}.weight": [16, 16] for n in range(20_000)}
     large = page_of(tool, checkpoint(work / "large.safetensors", experts))
     modules = page_with(diagnosis(250), plain, work / "modules.html")
+    verified = page_with(verification(), plain, work / "verified.html")
     browser = Browser(work / "profile")
     try:
         for check, page in (
             (check_inspection, plain),
             (check_diagnosis, modules),
+            (check_verification, verified),
             (check_large, large),
             (check_hostile_names, hostile),
         ):
@@ -195,7 +215,7 @@ def main() -> int:
             refused = [each for each in browser.complaints() if "Security Policy" not in str(each)]
             assert not refused, refused
             assert check is check_hostile_names or not browser.complaints(), browser.complaints()
-        for page in (plain, modules, hostile):
+        for page in (plain, modules, verified, hostile):
             check_looks(browser, page, work)
     finally:
         browser.close()

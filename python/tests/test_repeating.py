@@ -568,6 +568,15 @@ class TwoLists(Model):
         return self.last(x)
 
 
+class Crossed(TwoLists):
+    """The list that is defined later runs first, so its numbers are those of the other's begin."""
+
+    def forward(self, x: torch.Tensor) -> Any:
+        for layer in (*self.more, *self.layers):
+            x = layer(x)
+        return self.last(x)
+
+
 class LastTakesLess(Model):
     """What the last layer makes is not all needed, so it takes less of the one before."""
 
@@ -593,7 +602,7 @@ class Ordering(Model):
             return self.inner(x)[order].relu()[back]
 
 
-KINDS = [Model, Summing, SharesWork, TwoLists, LastTakesLess]
+KINDS = [Model, Summing, SharesWork, TwoLists, Crossed, LastTakesLess]
 
 
 def _drop_text_of_torch(node: Any) -> None:
@@ -663,6 +672,49 @@ def test_a_graph_that_cannot_be_repeated_is_traced_in_full(tmp_path: Path) -> No
     assert note.startswith("traced in full, not repeated: layers.5 ")
     graph = onnx.load(tmp_path / "model.onnx").graph
     assert len([node for node in graph.node if node.op_type == "Mul"]) == 1
+
+
+def test_a_repeated_graph_that_no_runtime_loads_is_traced_in_full(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from onnx_external._repeating import stamping
+
+    plain = stamping.stamp
+
+    def stamp(model: Any, *args: Any) -> None:
+        plain(model, *args)
+        for node in model.graph:
+            node.name = "one name"
+
+    monkeypatch.setattr(stamping, "stamp", stamp)
+    report = oe.torch.export(Model().eval(), (torch.rand(3, 4),), tmp_path / "model.onnx")
+    assert report.checked
+    assert report.notes == ["traced in full, since the graph with repeated layers was wrong"]
+
+
+def test_a_repeated_graph_of_a_folder_that_no_runtime_loads_is_traced_in_full(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    checking = pytest.importorskip("onnx_external.transformers.checking")
+    from onnx_external.transformers.rewritten import Ways
+
+    ways: Any = Ways(None, None)  # type: ignore[arg-type]
+    monkeypatch.setattr(Ways, "_first", lambda self, name, part: "a full trace")
+    ways.repeating.done.add("model")
+    error = checking.UnloadablePartError("model", "", "it does not load")
+    assert ways.again("model", None, error) == "a full trace"
+    assert ways.repeating.notes == ["model: traced in full, since the repeated graph was wrong"]
+    with pytest.raises(oe.ExportError, match="it does not load"):
+        ways.again("model", None, error)
+
+
+def test_two_parts_of_one_name_are_no_graph(tmp_path: Path, monkeypatch: Any) -> None:
+    from onnx_external._repeating.naming import Names
+
+    monkeypatch.setattr(Names, "fresh", lambda self, name, layer, wanted: "one name")
+    report = oe.torch.export(Model().eval(), (torch.rand(3, 4),), tmp_path / "model.onnx")
+    (note,) = report.notes
+    assert note.endswith("not repeated: in the graph one name is the name of several")
 
 
 def test_a_repeated_graph_is_the_same_bytes_each_time(tmp_path: Path) -> None:

@@ -114,18 +114,18 @@ class Numbers:
         }
         return self._moved(name, moves, -1)
 
-    def is_late(self, name: str) -> bool:
-        """Whether a name has a larger number than the layers that are repeated."""
+    def passed(self, name: str) -> list[int]:
+        """Return the stacks whose repeated layers have smaller numbers than a name."""
         base, count = _apart(name)
-        return any(count > last[base] for last in self._last.values() if base in last)
+        return [number for number, last in self._last.items() if count > last.get(base, count)]
 
     def _moved(
         self, name: str, moves: Mapping[int, tuple[Sequence[int], Sequence[int]]], own: int
     ) -> str | None:
         base, count = _apart(name)
-        earlier = [number for number in self._last if number < own]
         if own >= 0:
-            for number in earlier:
+            order = list(dict.fromkeys(segment.stack for segment in self.layers.nodes))
+            for number in order[: order.index(own)]:
                 stack = self.stacks[number]
                 kept = [stack.kinds[each] for each in stack.kept]
                 moves = {**moves, number: (stack.kinds, kept)}
@@ -140,4 +140,6 @@ class Numbers:
         whole = round(moved)
         if abs(moved - whole) > _NEAR or whole < 0:
             return None
+        if whole == count:
+            return name  # which may end in "_0"
         return f"{base}_{whole}" if whole else base

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -85,6 +86,17 @@ class _Stamping:
         if told is not None:
             self.graph.metadata_props[_SIGNATURE] = told_signature(told, self.names, self.numbers)
         self._check_order()
+        self._check_names()
+
+    def _check_names(self) -> None:
+        """No two values have one name, and no two nodes; no runtime takes that."""
+        values = [*self.graph.inputs, *self.graph.initializers.values()]
+        values += [value for node in self.graph for value in node.outputs if value.name]
+        names = Counter(value.name for value in values)
+        names += Counter(f"node {node.name}" for node in self.graph if node.name)
+        for name, count in names.most_common(1):
+            if count > 1:
+                raise Unprovable(f"in the graph {name} is the name of several")
 
     def _check_order(self) -> None:
         """What a node takes must have been made before it."""
@@ -106,25 +118,28 @@ class _Stamping:
         passed: list[int] = []
         for value in self.graph.initializers.values():
             name = value.name or ""
-            self.names.take(name)
-            if value.const_value is not None and "." not in name and self.numbers.is_late(name):
-                self._call(name, self.numbers.afterwards(name, list(ends)))
+            plain = value.const_value is not None and "." not in name
+            self._call(
+                name, self.numbers.afterwards(name, self.numbers.passed(name)) if plain else None
+            )
         for node in self.graph:
-            for name in (node.name, *(value.name for value in node.outputs)):
+            for name in filter(None, (node.name, *(value.name for value in node.outputs))):
                 own = self.layers.place(node)
-                moved = self.numbers.afterwards(name or "", passed)
+                moved = self.numbers.afterwards(name, passed)
                 if own is not None:
                     layer = self.stacks[own[0].stack].kept[own[0].layer]
-                    moved = self.numbers.of_layer(name or "", own[0], layer)
-                self._call(name or "", moved)
+                    moved = self.numbers.of_layer(name, own[0], layer)
+                self._call(name, moved)
             passed += [number for number, end in ends.items() if end is node]
 
     def _call(self, name: str, wanted: str | None) -> None:
-        if wanted is not None and wanted != name:
-            while self.names.is_taken(wanted):
-                wanted += "_"
+        """Call what is there as wanted, unless something that was called before has that name."""
+        wanted = name if wanted is None else wanted
+        while self.names.is_taken(wanted):
+            wanted += "_"
+        if wanted != name:
             self.called[name] = wanted
-        self.names.take(self.called.get(name, name))
+        self.names.take(wanted)
 
     def _check(self, number: int, stack: Stack) -> None:
         """At least two layers of each kind that is repeated must be alike."""

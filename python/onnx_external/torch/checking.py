@@ -26,6 +26,7 @@ __all__ = [
     "LARGEST",
     "Checked",
     "Checking",
+    "UnloadableGraphError",
     "WrongGraphError",
     "broken_text",
     "difference",
@@ -44,6 +45,10 @@ class WrongGraphError(ExportError):
         super().__init__(message)
         self.guards = list(guards)
         """What holds in the graph, and not for the inputs."""
+
+
+class UnloadableGraphError(ExportError):
+    """ONNX Runtime cannot load a graph."""
 
 
 @dataclass
@@ -135,7 +140,7 @@ class Checking:
                 session = Session(path, ["CPUExecutionProvider"], "the graph")
             except RunError as error:
                 if "NOT_IMPLEMENTED" not in str(error):
-                    raise ExportError(f"{error}; {_DIAGNOSE}") from error
+                    raise UnloadableGraphError(f"{error}; {_DIAGNOSE}") from error
                 found.notes.append(f"not checked: {error}")
                 return found
             self._judge(session, found)

@@ -27,7 +27,14 @@ from ..reports import SavedModel, SaveReport
 from ..save import save
 from ..sources import Weights
 from ..transposing import refuse_linked, with_pairs
-from .checking import Checked, Checking, WrongGraphError, refuse_broken, why_not
+from .checking import (
+    Checked,
+    Checking,
+    UnloadableGraphError,
+    WrongGraphError,
+    refuse_broken,
+    why_not,
+)
 from .guards import Call
 from .input_sets import calls_of, shapes_of
 from .plain_saving import save_alone
@@ -526,7 +533,7 @@ def export(
         def judge(attempt: _Attempt) -> None:
             try:
                 judge_once(attempt)
-            except WrongGraphError:
+            except (WrongGraphError, UnloadableGraphError):
                 if attempt.found.repetition is None:
                     raise
                 attempt.take(made_of(attempt.tracer, optimize, False))

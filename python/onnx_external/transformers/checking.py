@@ -22,7 +22,7 @@ from ..torch.guards import Guard, Sizes
 from .decoders import prepared
 from .saving import Graph, Saving
 
-__all__ = ["LARGEST", "Checked", "Judging", "WrongPartError", "judge"]
+__all__ = ["LARGEST", "Checked", "Judging", "UnloadablePartError", "WrongPartError", "judge"]
 
 LARGEST = 512 << 20
 """Bytes of weights up to which graphs are checked if nobody asks for it."""
@@ -97,7 +97,7 @@ class Judging:
                 session = Session(paths[name], ["CPUExecutionProvider"], f"{name}.onnx")
             except RunError as error:
                 if "NOT_IMPLEMENTED" not in str(error):
-                    raise ExportError(str(error)) from error
+                    raise UnloadablePartError(name, "", str(error)) from error
                 reasons.append(str(error))
                 continue
             draws = drawing_nodes(session.source)
@@ -115,12 +115,16 @@ class Judging:
 class WrongPartError(WrongGraphError):
     """A graph of a model gives something else than transformers' model."""
 
-    def __init__(self, name: str, inputs: str, message: str, guards: Sequence[Guard]) -> None:
+    def __init__(self, name: str, inputs: str, message: str, guards: Sequence[Guard] = ()) -> None:
         super().__init__(message, guards)
         self.name = name
         """Of the graph."""
         self.inputs = inputs
         """The input set for which it is wrong."""
+
+
+class UnloadablePartError(WrongPartError):
+    """ONNX Runtime cannot load a graph of a model."""
 
 
 def judge(

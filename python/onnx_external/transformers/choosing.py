@@ -55,7 +55,7 @@ class Choice:
                 self._split(f"it holds for {broken_text(broken)} only")
 
     def again(self, error: WrongPartError) -> None:
-        """Trace a graph that is wrong in another way.
+        """Trace a graph that is wrong, or that no runtime loads, in another way.
 
         Raises:
             ExportError: there is none.

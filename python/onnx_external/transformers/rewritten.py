@@ -23,7 +23,7 @@ from ..torch.checking import WrongGraphError
 from ..torch.rewritten import MOST_GRAPHS, Rewrite, check_options, learn, not_helped, refusal_in
 from ..torch.tracing import as_torch_onnx
 from ..torch.untouched import ZeroProducts
-from .checking import Checked, judge
+from .checking import Checked, UnloadablePartError, judge
 from .decoders import Graphs
 from .exporter import silently
 from .repeated import Repeating
@@ -121,6 +121,8 @@ class Ways:
         if name in self.repeating.done:
             self.repeating.refuse(name)
             return self._first(name, part)
+        if isinstance(error, UnloadablePartError):
+            raise error
         if self.rewrite is False:
             assert error is not None
             raise error

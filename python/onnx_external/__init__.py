@@ -30,7 +30,6 @@ from .errors import (
     RunError,
 )
 from .options import Layout, Mapping
-from .plans import Plan, plan
 from .reports import (
     CutReport,
     Finding,
@@ -43,7 +42,6 @@ from .reports import (
 )
 from .save import save, save_model_with_external_data
 from .verify import inspect, verify
-from .writer import Writer
 
 if TYPE_CHECKING:
     from . import torch as torch
@@ -53,6 +51,8 @@ if TYPE_CHECKING:
     from ._diagnosis.export_reports import ExportDiagnosis
     from ._validation import Validation, validate
     from .generating import generate
+    from .plans import Plan, plan
+    from .writer import Writer
 
 # Names that are imported when they are first asked for, and where they are: what few programs use
 # does not make `import onnx_external` longer.
@@ -64,6 +64,9 @@ _LATER = {
     "diagnose": "_diagnosis",
     "diagnose_export": "_diagnosis.export_diagnosing",
     "generate": "generating",
+    "Plan": "plans",
+    "plan": "plans",
+    "Writer": "writer",
     "Validation": "_validation",
     "validate": "_validation",
 }

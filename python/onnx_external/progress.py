@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import logging  # noqa: F401  # a fork must take its lock behind ours: see _importing
 import os
-import shutil
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -120,6 +119,8 @@ class StepLines:
         else:
             text = f"{step} ... {100 * done // total} %" if total and self._live else f"{step} ..."
         if self._live:
+            import shutil  # which imports all kinds of compression
+
             columns = shutil.get_terminal_size().columns
             print(f"\r\033[K{text[: columns - 1]}", end="", file=sys.stderr, flush=True)
         elif text != self._step:

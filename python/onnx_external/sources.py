@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import sys
 from collections.abc import Iterable, Mapping
 from typing import Any, BinaryIO
@@ -58,6 +57,8 @@ def _of_stream(what: str, stream: Any) -> _core.Checkpoint:
     """Open what a stream has from its position on, as a file in memory."""
     with os.fdopen(os.memfd_create("checkpoint"), "wb") as memory:
         try:
+            import shutil  # which imports all kinds of compression
+
             shutil.copyfileobj(stream, memory)
         except TypeError as error:
             raise TypeError(f"{what}: expected a stream of bytes, not of text") from error

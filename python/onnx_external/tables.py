@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import sys
 from collections.abc import Sequence
 
@@ -14,6 +13,8 @@ _LEAST = 12
 
 def terminal_columns() -> int | None:
     """Return how wide a terminal is that stdout is written to; None if it is none."""
+    import shutil  # which imports all kinds of compression
+
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
 
 

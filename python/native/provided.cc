@@ -59,8 +59,8 @@ struct Making {
 thread_local std::shared_ptr<const Making> making;
 
 template <typename Predicate>
-bool any_making(const std::shared_ptr<const Making>& innermost, const Predicate& is_wanted) {
-  for (const Making* at = innermost.get(); at != nullptr; at = at->outer.get()) {
+bool any_making(const std::shared_ptr<const Making>& from, const Predicate& is_wanted) {
+  for (const Making* at = from.get(); at != nullptr; at = at->outer.get()) {
     if (is_wanted(*at)) {
       return true;
     }

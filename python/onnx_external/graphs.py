@@ -181,12 +181,10 @@ class _Loose:
                 return None
             raise
 
-    def place(self, tensor: object, loose: Loose, bits: int) -> int:
+    def place(self, tensor: object, loose: Loose) -> int:
         """The number of a tensor. An object that several initializers have gets one."""
         number, _ = self._places.setdefault(id(tensor), (len(self.all), tensor))
         if number == len(self.all):
-            if bits < 8:  # the graph states the type
-                loose = loose._replace(dtype="uint8", shape=(bytes_of(loose),))
             self.all.append(loose)
         return number
 
@@ -279,15 +277,14 @@ class _IrModel:
             return _View(value, const_value=None)
         if isinstance(tensor, self._ir.ExternalTensor) and self._has_usual_place(tensor):
             return value
-        bits = onnx_type(tensor.dtype)[1]
-        if not bits:  # strings, and types that the library does not know
+        if not onnx_type(tensor.dtype)[1]:  # strings, and types that the library does not know
             return value
         loose = self._tensors.describe(value.name, tensor)
         if loose is None:
             return _View(value, const_value=None)
         if self._tensors.stays(loose) and not isinstance(loose.place, FileRange):
             return value
-        number = self._tensors.place(tensor, loose, bits)
+        number = self._tensors.place(tensor, loose)
         return _View(value, const_value=self._placeholder(value.name, tensor, number))
 
     def _has_usual_place(self, tensor: Any) -> bool:
@@ -380,8 +377,7 @@ def _copy_tensor(tensor: Any, out: Any, tensors: _Loose) -> None:
     if tensor.name in tensors.dropped:
         _copy_form(tensor, out)
         return
-    bits = onnx_type(tensor.data_type)[1]
-    if not bits or not tensor.HasField("raw_data"):
+    if not onnx_type(tensor.data_type)[1] or not tensor.HasField("raw_data"):
         out.MergeFrom(tensor)
         return
     # A message may have its data and say where to put it: onnx.save() then writes it there.
@@ -394,7 +390,7 @@ def _copy_tensor(tensor: Any, out: Any, tensors: _Loose) -> None:
     out.data_location = 1  # EXTERNAL
     if tensors.compares:  # a message makes a copy of its data whenever it is asked
         loose = _in_memory(loose)
-    number = tensors.place(tensor, loose, bits)
+    number = tensors.place(tensor, loose)
     for key, value in ("location", _core.loose_location), ("offset", str(number)):
         out.external_data.add(key=key, value=value)
 

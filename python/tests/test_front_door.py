@@ -15,6 +15,7 @@ import pytest
 import onnx_external as oe
 from onnx_external import __main__ as front
 from onnx_external._commands.command_line import Parser, did_you_mean, man_page
+from onnx_external._commands.command_line import run as run_command
 from onnx_external._commands.diagnose import parser as diagnose
 from onnx_external._commands.export import parser as export
 from onnx_external._commands.generate import parser as generate
@@ -193,3 +194,15 @@ def test_a_step_is_a_line_where_stderr_is_no_terminal(capsys: pytest.CaptureFixt
 def test_the_options_of_a_parser_are_its_own() -> None:
     parser = Parser("new", "does nothing")
     assert parser.in_options("overwrite=True") == "overwrite=True"
+
+
+def test_ctrl_c_ends_with_130_and_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    def work(_: Any) -> int:
+        raise KeyboardInterrupt
+
+    parser = Parser("validate", "x")
+    parser.add_argument("--json", action="store_true")
+    assert run_command(parser, ["--json"], work) == 130
+    printed = capsys.readouterr()
+    assert "cancelled; nothing half-written stays" in printed.err
+    assert json.loads(printed.out)["error"]["code"] == "cancelled"

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 import onnx_external as oe
+from onnx_external.generating import Decoder
 
 torch = pytest.importorskip("torch", minversion="2.11")
 transformers = pytest.importorskip("transformers", minversion="5.20")
@@ -111,6 +112,13 @@ def test_what_cannot_generate_says_what_is_missing(exported: Exported, tmp_path:
         oe.generate(exported.out, [])
     with pytest.raises(oe.InvalidArgumentError, match="makes no token of ''"):
         oe.generate(exported.out, "")
+
+
+def test_a_text_ends_where_it_ends_though_others_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    decoder = Decoder.__new__(Decoder)
+    decoder.ends = {9}
+    monkeypatch.setattr(decoder, "_steps", lambda *_: iter([[1, 9], [2, 3], [9, 4], [5, 6]]))
+    assert decoder.generate([[0], [0]], 4) == [[1, 2], []]
 
 
 def test_ids_of_tokens_need_no_tokenizer(exported: Exported, tmp_path: Path) -> None:

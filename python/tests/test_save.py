@@ -124,6 +124,9 @@ def test_a_dry_run_writes_nothing(tiny: Path, tmp_path: Path) -> None:
     )
     assert plan.dry_run and not plan.verified and len(plan.tensors) == 17
     assert files_of(tmp_path) == []
+    assert plan.save(tmp_path / "elsewhere/m.onnx").model == str(tmp_path / "elsewhere/m.onnx")
+    assert not (tmp_path / "out").exists()
+    assert plan.save().model == str(tmp_path / "out/model.onnx")
 
 
 def test_the_old_function_replaces_and_keeps_its_places(tiny: Path, tmp_path: Path) -> None:

@@ -208,3 +208,28 @@ def test_the_state_of_a_module_is_as_before(tmp_path: Path) -> None:
     export(module, EVEN, tmp_path / "model.onnx", dynamic_shapes=SHAPES, fsync=False)
     assert torch.equal(torch.random.get_rng_state(), before)
     assert module.calls.item() == 0
+
+
+def test_sets_have_the_order_of_the_example() -> None:
+    from onnx_external.torch.input_sets import calls_of
+
+    def forward(x: Any, a: Any, b: Any) -> Any:
+        return x + a - b
+
+    module = torch.nn.Module()
+    module.forward = forward
+    x, a, b = (torch.ones(2) * n for n in range(3))
+    given = [((x,), {"b": b, "a": a}), (x, a, b), {"b": b, "a": a, "x": x}]
+    for args, kwargs in calls_of(module, (x,), {"a": a, "b": b}, given):
+        assert len(args) == 1 and list(kwargs) == ["a", "b"]
+        assert kwargs["a"] is a and kwargs["b"] is b
+
+
+def test_numbers_of_a_module_are_expected_where_the_graph_has_an_output_for_each() -> None:
+    from onnx_external.torch.checking import _as_given
+
+    value, number = np.ones(3, np.float32), np.array(2.0)
+    wanted, got = {"y": value, "n": number}, {"a": value, "b": np.array(2.0, np.float32)}
+    assert _as_given(["a"], {"a": value}, wanted, {"n"}) == {"y": value}
+    assert _as_given(["a", "b"], got, wanted, {"n"})["n"].dtype == np.float32
+    assert _as_given(["a", "b"], got, wanted, ())["n"].dtype == np.float64

@@ -18,10 +18,11 @@ import onnx_external as oe
 
 torch = pytest.importorskip("torch", minversion="2.11")
 transformers = pytest.importorskip("transformers", minversion="5.20")
+sympy = pytest.importorskip("sympy")
 pytest.importorskip("onnxscript")
 runtime = pytest.importorskip("onnxruntime")
 
-from onnx_external.transformers.naming import input_name, output_name  # noqa: E402
+from onnx_external.transformers.naming import _simplified, input_name, output_name  # noqa: E402
 
 SIZES = dict(
     vocab_size=96,
@@ -574,3 +575,12 @@ def test_dimensions_that_the_trace_fixes_are_numbers(tmp_path: Path) -> None:
     graph = oe.torch.skeleton(Loop(), (torch.ones(2, 5),), dynamic_shapes=(vary,))
     dims = onnx.load_from_string(graph.SerializeToString()).graph.input[0].type.tensor_type.shape
     assert dims.dim[0].dim_param and not dims.dim[1].dim_param and dims.dim[1].dim_value == 5
+
+
+def test_one_size_has_one_name_in_whatever_order_torch_writes_it() -> None:
+    symbols = {name: sympy.Symbol(name, integer=True) for name in ("past", "sequence", "total")}
+    assert _simplified("width*batch*height", {}) == "batch*height*width"
+    for text in ("past + sequence", "sequence + past"):
+        assert _simplified(text, symbols) == "total"
+    assert _simplified("past + 1", symbols) == "past + 1"
+    assert _simplified("s44 +", symbols) == "s44 +"

@@ -196,6 +196,28 @@ def test_so_are_ties_and_the_map_of_several_graphs(tmp_path: Path) -> None:
         np.testing.assert_allclose(run(tmp_path / "both" / name), expected(), rtol=1e-5)
 
 
+def test_a_slot_that_stays_as_it_is_in_another_graph_keeps_its_pair(tmp_path: Path) -> None:
+    node = helper.make_node("Identity", ["a.weight"], ["z"])
+    half = np.zeros((WIDTH, WIDTH), np.float16)
+    made = helper.make_graph(
+        [node],
+        "g",
+        [],
+        [helper.make_tensor_value_info("z", 10, [WIDTH, WIDTH])],
+        [numpy_helper.from_array(half, "a.weight")],
+    )
+    opset = [helper.make_opsetid("", 18)]
+    other = ir.from_proto(helper.make_model(made, opset_imports=opset, ir_version=10))
+    keys = {"p": WEIGHTS["a.weight"].astype(np.float64)}
+    how = oe.Mapping(map={"a.weight": {"key": "p", "recipe": ["cast"]}})
+    graphs = {"one.onnx": graph({"a.weight": half.astype(np.float32)}), "two.onnx": other}
+    report = oe.save(graphs, tmp_path, keys, mapping=how, fsync=False)
+    slots = [[tensor.slot for tensor in model.tensors] for model in report.models]
+    assert slots == [["a.weight.transposed"], ["a.weight"]]
+    stored = onnx.load(tmp_path / "two.onnx").graph.initializer[0]
+    np.testing.assert_array_equal(numpy_helper.to_array(stored), keys["p"].astype(np.float16))
+
+
 def test_data_that_no_key_replaces_is_left_alone(tmp_path: Path) -> None:
     path = tmp_path / "model.onnx"
     only = {"a.weight": WEIGHTS["a.weight"]}

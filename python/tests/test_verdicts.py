@@ -62,6 +62,20 @@ def test_what_both_sides_mask_is_counted_and_what_one_masks_is_found() -> None:
     assert compare("y", ordinary, ordinary).masked == 0
 
 
+def test_each_of_the_largest_differences_has_its_own_place() -> None:
+    want = np.array([[1000, 2, 3], [4, 5, 6]], np.float32)
+    got = want + np.array([[8, 0, 0], [0, 1, 0]], np.float32)
+    found = compare("y", got, want)
+    assert (found.max_abs, found.max_abs_at, found.actual, found.expected) == (
+        8,
+        [0, 0],
+        1008,
+        1000,
+    )
+    assert found.max_rel is not None and round(found.max_rel, 6) == 0.2
+    assert found.max_rel_at == [1, 1] and found.first_at == [0, 0]
+
+
 def test_a_mask_may_be_the_lowest_number_of_each_type() -> None:
     want = np.array([[1, 2, 3, LOWEST]], np.float32)
     narrow = np.array([[1, 2, 3, HALF]], np.float16)
@@ -151,6 +165,10 @@ def test_a_model_of_which_nothing_was_compared_is_not_ok(tmp_path: Path) -> None
     assert not report.ok and "nothing was compared of y" in report.sentence
     document = report.to_dict()
     assert document["ok"] is False and document["sentence"] == report.sentence
+    infinite = np.full((2, 3), np.inf, np.float32)
+    report = oe.validate(twice(), {"y": infinite}, np.zeros((2, 3), np.float32))
+    output = json.loads(json.dumps(report.to_dict(), allow_nan=False))["graphs"][0]["outputs"][0]
+    assert (output["expected"], output["times"], output["beyond"]) == ("inf", "inf", 6)
     report = oe.validate(twice(), twice(), dims={"rows": [0, 2]})
     assert report.ok and report.sentence.endswith("in some sets 1 had nothing to compare")
     report = oe.validate(twice(), twice(), [])

@@ -77,7 +77,7 @@ def inspect(
     """List what is in a checkpoint or a model. Nothing is executed.
 
     Args:
-        paths: a model, or a checkpoint; several files are one checkpoint.
+        paths: a model or a checkpoint, or the folder of one; several files are one checkpoint.
         key: the dict of names to tensors in a nested checkpoint, e.g. "state_dict".
         variant: of a folder, the files of this variant: "fp16" takes model.fp16.safetensors.
         overlay: of a tensor that several paths have, take the last one's.

@@ -41,6 +41,14 @@ def test_a_folder_stands_for_the_only_model_in_it(folder: Path) -> None:
     assert recorded and oe.validate(two / "a.onnx", one).graphs[0].against == "recorded outputs"
 
 
+def test_a_folder_without_a_checkpoint_is_inspected_as_its_model(folder: Path) -> None:
+    assert oe.inspect(folder / "one").to_dict() == oe.inspect(folder / "one/model.onnx").to_dict()
+    with pytest.raises(oe.Error, match=r"several models: 'a\.onnx', 'b\.onnx'; name one"):
+        oe.inspect(folder / "two")
+    with pytest.raises(oe.NotFoundError, match="no checkpoint file in this folder"):
+        oe.inspect(folder)
+
+
 def test_of_a_folder_with_several_models_one_is_to_be_given(folder: Path) -> None:
     two = folder / "two"
     for call in ("validate", "diagnose"):

@@ -27,6 +27,7 @@
 #include "onnx/graph_list.h"
 #include "onnx/inline_data.h"
 #include "onnx_external/dtype.h"
+#include "onnx_external/verify.h"
 #include "tensor/strided_gather.h"
 #include "verify/external_entry.h"
 #include "verify/model_file.h"
@@ -454,13 +455,22 @@ Result<bool> looks_like_model(const std::filesystem::path& path) {
 Result<Inspection> inspect(std::span<const std::filesystem::path> paths,
                            const InspectOptions& options) {
   std::error_code ignored;
-  if (paths.size() == 1 && !std::filesystem::is_directory(paths.front(), ignored)) {
+  const bool is_folder = paths.size() == 1 && std::filesystem::is_directory(paths.front(), ignored);
+  if (paths.size() == 1 && !is_folder) {
     TRY_ASSIGN(auto is_model, looks_like_model(paths.front()));
     if (is_model) {
       return inspect_model(paths.front(), options);
     }
   }
-  return inspect_checkpoint(paths, options);
+  auto inspection = inspect_checkpoint(paths, options);
+  if (inspection || !is_folder || inspection.error().code != ErrorCode::kNotFound) {
+    return inspection;
+  }
+  const auto model = find_model(paths.front());  // a folder without a checkpoint may have one
+  if (model) {
+    return inspect_model(*model, options);
+  }
+  return model.error().code == ErrorCode::kAmbiguous ? fail(model.error()) : inspection;
 }
 
 }  // namespace onnx_external

@@ -94,6 +94,7 @@ struct InspectOptions {
 };
 
 // Opens the checkpoint made of `paths`, or the model if a single path is one; the content decides.
+// A folder without a checkpoint stands for its model, as for find_model.
 // Errors as for open_checkpoint and Model::load; with digests also reading errors and kCancelled.
 [[nodiscard]] Result<Inspection> inspect(std::span<const std::filesystem::path> paths,
                                          const InspectOptions& options = {});

@@ -17,13 +17,14 @@ from .references import ModuleReference, RecordedReference, Reference
 from .running import Session
 from .values import Value, from_torch, to_torch
 
-__all__ = ["call_of", "calls_of", "chosen_sets", "is_no_input", "with_tensors"]
+__all__ = ["call_of", "calls_of", "chosen_sets", "is_no_input", "is_path", "with_tensors"]
 
 Call = tuple[tuple[Any, ...], dict[str, Any]]
 """What a module is called with."""
 
 
-def _is_path(value: Any) -> bool:
+def is_path(value: Any) -> bool:
+    """Return whether a value is a path."""
     return isinstance(value, (str, os.PathLike))
 
 
@@ -62,7 +63,7 @@ def _from_files(paths: Sequence[Any], session: Session) -> list[InputSet]:
 def is_no_input(given: Any) -> bool:
     """Return whether this is a path, or a module: an argument in the place of another one."""
     torch = sys.modules.get("torch")
-    return _is_path(given) or (torch is not None and isinstance(given, torch.nn.Module))
+    return is_path(given) or (torch is not None and isinstance(given, torch.nn.Module))
 
 
 def calls_of(inputs: Any) -> list[Call]:
@@ -171,7 +172,7 @@ def chosen_sets(
         inputs: what the caller gave.
         making: how sets are made.
     """
-    recorded = _is_path(against) and isinstance(reference, RecordedReference)
+    recorded = is_path(against) and isinstance(reference, RecordedReference)
     if making.is_asked and (inputs is not None or recorded):
         raise InvalidArgumentError(
             "dims, ranges and sets are for inputs that are made; those that are given or recorded "
@@ -179,7 +180,7 @@ def chosen_sets(
         )
     if inputs is not None:
         several = inputs if isinstance(inputs, list) else [inputs]
-        if several and all(map(_is_path, several)):
+        if several and all(map(is_path, several)):
             return _from_files(several, session)
         _refuse_nothing(against, reference)
         return _from_caller(inputs, against, session, reference)
@@ -189,7 +190,7 @@ def chosen_sets(
         if isinstance(reference, ModuleReference) and reference.example() is not None:
             call = reference.example()
             return [InputSet("example", lambda: Given({}, call=call))]
-        if _is_path(source) and is_recorded(Path(source).parent):
+        if is_path(source) and is_recorded(Path(source).parent):
             return _from_files([Path(source).parent], session)
     _refuse_nothing(against, reference)
     if isinstance(reference, RecordedReference):

@@ -18,7 +18,7 @@ from ..options import FloatType, LayoutName, StrPath
 from ..progress import Progress, told
 from .comparing import agree, compare, flattened
 from .folders import Folder, has_models, is_transformers, model_in, opened
-from .giving import chosen_sets
+from .giving import chosen_sets, is_path
 from .inputs import Given, InputSet, Making
 from .mistaken import refuse_mistaken
 from .randomness import drawing_nodes
@@ -46,13 +46,9 @@ class _Settings:
     meter: Meter = field(default_factory=Meter)
 
 
-def _is_path(value: Any) -> bool:
-    return isinstance(value, (str, os.PathLike))
-
-
 def _model_of(model: Any, call: str = "oe.validate({}, ...)") -> tuple[Any, str]:
     """A path or bytes, as ONNX Runtime takes them, and what to call it."""
-    if _is_path(model):
+    if is_path(model):
         path = model_in(model, call)
         return path, path
     if isinstance(model, bytes):
@@ -97,14 +93,14 @@ def _reference(against: Any, model: Any, settings: _Settings) -> Reference:
     against = getattr(against, "exported_program", against)
     if _is_torch(against):
         return ModuleReference(against)
-    if _is_path(against):
+    if is_path(against):
         path = Path(against)
         if path.suffix == ".pt2":
             return ModuleReference(_program_of(path), str(path))
         if is_recorded(path) or (path.is_dir() and not has_models(path)) or path.suffix == ".npz":
             return RecordedReference()
         if path.suffix != ".onnx":
-            known = model if _is_path(model) else None
+            known = model if is_path(model) else None
             refuse_mistaken(path, known, "oe.validate", _REFERENCES)
     elif isinstance(against, type):
         raise TypeError(
@@ -112,7 +108,7 @@ def _reference(against: Any, model: Any, settings: _Settings) -> Reference:
             f"oe.validate(model, {against.__name__}().eval())"
         )
     source, name = _model_of(against, "oe.validate(..., {})")
-    name = name if _is_path(against) else "the other model"
+    name = name if is_path(against) else "the other model"
     with settings.meter.step("load reference"):
         return OnnxReference(Session(source, settings.providers, name))
 
@@ -240,7 +236,7 @@ def _one_model(
     session, added = _session(source, name, settings)
     reference = _reference(against, model, settings)
     sets = chosen_sets(session, source, reference, against, inputs, making)
-    stem = Path(name).stem if _is_path(model) else "model"
+    stem = Path(name).stem if is_path(model) else "model"
     found = _compared(session, reference, sets, settings, stem)
     found.load_memory = added
     return found

@@ -577,6 +577,21 @@ class Crossed(TwoLists):
         return self.last(x)
 
 
+class Alternating(Model):
+    """Every other layer makes more of all names."""
+
+    class layer(Layer):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            if hasattr(self, "more"):
+                x = self.inner(x).relu()
+            return super().forward(x)
+
+    def __init__(self) -> None:
+        super().__init__()
+        for layer in self.layers[::2]:
+            layer.more = True
+
+
 class LastTakesLess(Model):
     """What the last layer makes is not all needed, so it takes less of the one before."""
 
@@ -631,6 +646,18 @@ def test_the_repeated_graph_is_that_of_a_full_trace(kind: type[Model], tmp_path:
     assert {each.name: each for each in one.value_info} == {
         each.name: each for each in other.value_info
     }
+
+
+def test_names_of_layers_that_alternate_are_those_of_a_full_trace(tmp_path: Path) -> None:
+    model, x = Alternating().eval(), torch.rand(3, 4)
+    found = []
+    for repeat in (True, False):
+        path = tmp_path / str(repeat) / "model.onnx"
+        report = oe.torch.export(model, (x,), path, repeat=repeat)
+        assert not report.notes
+        nodes = onnx.load(path).graph.node
+        found.append([node.name for node in nodes if node.op_type == "Gemm"])
+    assert found[0] == found[1]
 
 
 def test_users_are_counted_of_nodes_whose_module_is_not_known() -> None:

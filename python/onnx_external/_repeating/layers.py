@@ -13,7 +13,7 @@ from .kinds import Stack
 from .naming import Names, place_in
 from .recording import Segment, Unprovable
 
-__all__ = ["Layers", "Port", "Use"]
+__all__ = ["Layers", "Port", "Use", "segment_of"]
 
 _SCOPES = "pkg.torch.onnx.name_scopes"
 
@@ -59,7 +59,7 @@ class Layers:
         last: Segment | None = None
         self._users = self._find_users()
         for node in self.graph:
-            segment = _segment(node, self.stacks) or self._around(node)
+            segment = segment_of(node, self.stacks) or self._around(node)
             if segment is None:
                 continue
             if last is not None and segment.stack == last.stack and segment.layer < last.layer:
@@ -94,7 +94,7 @@ class Layers:
         for node in reversed(self.graph):
             mine = found[id(node)] = set()
             for user in {user for value in node.outputs for user, _ in value.uses()}:
-                own = _segment(user, self.stacks)
+                own = segment_of(user, self.stacks)
                 mine |= {own} if own or _has_module(user) else found.get(id(user), {None})
         return found
 
@@ -235,7 +235,8 @@ class Layers:
         self._same[self._root(one)] = self._root(other)
 
 
-def _segment(node: onnx_ir.Node, stacks: Sequence[Stack]) -> Segment | None:
+def segment_of(node: onnx_ir.Node, stacks: Sequence[Stack]) -> Segment | None:
+    """Return the layer of the shallow model that a node says it is of."""
     for scope in _scopes(node):
         found = place_in(scope, stacks)
         if found is not None:

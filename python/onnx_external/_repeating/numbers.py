@@ -7,26 +7,68 @@ by how many a layer makes. Where that cannot be told, a name says its layer inst
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
 from .kinds import Stack
-from .layers import Layers
+from .layers import Layers, segment_of
 from .recording import Segment
 
-__all__ = ["Numbers"]
+if TYPE_CHECKING:
+    import onnx_ir
+
+__all__ = ["Numbers", "Starts", "starts_of"]
 
 _NUMBERED = re.compile(r"^(.*?)(?:_(\d+))?$")
 _NEAR = 1e-6
+
+
+Starts: TypeAlias = Mapping[Segment, Mapping[str, int]]
+"""Of layers: the smallest number of each name."""
+
+
+def starts_of(model: onnx_ir.Model, stacks: Sequence[Stack]) -> Starts:
+    """Return where the numbers of layers start, in a graph from which nothing was taken out.
+
+    Args:
+        model: the graph of a shallow model.
+        stacks: the lists of layers.
+    """
+    found: dict[Segment, dict[str, int]] = {}
+    for node in model.graph:
+        segment = segment_of(node, stacks)
+        if segment is None:
+            continue
+        mine = found.setdefault(segment, {})
+        for name in (node.name, *(value.name for value in node.outputs)):
+            base, count = _apart(name or "")
+            mine[base] = min(count, mine.get(base, count))
+    return found
 
 
 def _apart(name: str) -> tuple[str, int]:
     found = _NUMBERED.match(name)
     assert found is not None
     return found[1], int(found[2] or 0)
+
+
+def _solved(equations: Sequence[tuple[list[float], int]], count: int) -> dict[int, float]:
+    """The unknowns that a system of equations determines, by their places; none if it has none."""
+    matrix = np.array([row for row, _ in equations])
+    wanted = np.array([float(value) for _, value in equations])
+    solved = np.linalg.lstsq(matrix, wanted, rcond=None)[0]
+    if np.abs(matrix @ solved - wanted).max() >= _NEAR:
+        return {}
+    rank = np.linalg.matrix_rank(matrix)
+    units = np.eye(count)
+    return {
+        place: float(solved[place])
+        for place in range(count)
+        if np.linalg.matrix_rank(np.vstack([matrix, units[place]])) == rank
+    }
 
 
 @dataclass
@@ -37,6 +79,8 @@ class Numbers:
     layers: Layers
     places: Mapping[Any, Segment | None] = field(default_factory=dict)
     """The layers of the nodes of torch's program, whose names count where the graph has none."""
+    starts: Starts = field(default_factory=dict)
+    """Of the graph as it was converted."""
     _steps: dict[tuple[int, int], dict[str, float]] = field(default_factory=dict)
     """Of a stack and a kind of its layers: how many of each name one of them makes."""
     _last: dict[int, dict[str, int]] = field(default_factory=dict)
@@ -67,17 +111,27 @@ class Numbers:
             for name in self._names(Segment(number, template)):
                 base, count = _apart(name)
                 last[base] = max(last.get(base, 0), count)
-        steps = [self._steps.setdefault((number, kind), {}) for kind in kinds]
         for base in {base for each in found for base in each}:
             known = [
                 (row, each[base]) for row, each in zip(rows, found, strict=True) if base in each
             ]
-            matrix = np.array([row for row, _ in known])
-            wanted = np.array([float(value) for _, value in known])
-            solved = np.linalg.lstsq(matrix, wanted, rcond=None)[0]
-            if np.abs(matrix @ solved - wanted).max() < _NEAR:
-                for step, value in zip(steps, solved, strict=True):
-                    step[base] = float(value)
+            solved = _solved(known, len(kinds))
+            if len(solved) < len(kinds):  # the kinds alternate
+                more = _solved([*known, *self._counts(number, stack, kinds, base)], len(kinds))
+                solved = more | solved
+            for kind, value in solved.items():
+                self._steps.setdefault((number, kinds[kind]), {})[base] = value
+
+    def _counts(
+        self, number: int, stack: Stack, kinds: Sequence[int], base: str
+    ) -> Iterator[tuple[list[float], int]]:
+        """How many of a name layers of each kind make, by where the next one starts."""
+        for layer, kind in enumerate(stack.kinds):
+            place = stack.stand_in(layer)
+            after = self.starts.get(Segment(number, place + 1), {})
+            mine = self.starts.get(Segment(number, place), {})
+            if layer not in stack.kept and base in mine and base in after:
+                yield [float(each == kind) for each in kinds], after[base] - mine[base]
 
     def _names(self, segment: Segment) -> list[str]:
         nodes = self.layers.nodes[segment]

@@ -13,7 +13,7 @@ import onnx_ir
 from .kinds import Stack
 from .layers import Layers
 from .naming import Names, deep_name, place_in
-from .numbers import Numbers
+from .numbers import Numbers, Starts
 from .recording import Segment, Unprovable
 from .signature import told_signature
 from .users import Following, Mentions, Places, counted, more_users, places_of
@@ -26,7 +26,11 @@ _SIGNATURE = "pkg.torch.export.ExportedProgram.graph_signature"
 
 
 def stamp(
-    model: onnx_ir.Model, stacks: Sequence[Stack], names: Names, exported: Any = None
+    model: onnx_ir.Model,
+    stacks: Sequence[Stack],
+    names: Names,
+    exported: Any = None,
+    starts: Starts | None = None,
 ) -> None:
     """Repeat layers.
 
@@ -35,6 +39,7 @@ def stamp(
         stacks: the lists of layers.
         names: what its inputs and outputs are called.
         exported: the program that the graph was converted of, which knows who uses what.
+        starts: where the numbers of its layers started before it was optimized.
 
     Raises:
         Unprovable: the layers of the graph are not alike, though what was traced is.
@@ -45,7 +50,7 @@ def stamp(
         if _FX_NODE in node.metadata_props:
             text = node.metadata_props[_FX_NODE]
             node.metadata_props[_FX_NODE] = counted(text, lambda name: more.get(name, 0))
-    _Stamping(model.graph, stacks, names, places).run()
+    _Stamping(model.graph, stacks, names, places, starts or {}).run()
 
 
 @dataclass
@@ -54,6 +59,7 @@ class _Stamping:
     stacks: Sequence[Stack]
     names: Names
     places: Places
+    starts: Starts
     copies: dict[Segment, dict[tuple[int, int], onnx_ir.Value]] = field(default_factory=dict)
     """Of each layer of the deep model: its values, by the place of the node and of its output."""
     renamed: dict[Segment, dict[str, str]] = field(default_factory=dict)
@@ -64,7 +70,7 @@ class _Stamping:
         self.given = {value.name or "" for value in self.graph.outputs}
         handed_on = self._take_handed_on()
         self.layers = Layers(self.graph, self.stacks, self.names)
-        self.numbers = Numbers(self.stacks, self.layers, self.places)
+        self.numbers = Numbers(self.stacks, self.layers, self.places, self.starts)
         self._call_what_stays()
         self.mentions = Mentions(self.stacks, self.numbers)
         self.following = Following(self.places, self.stacks)

@@ -158,9 +158,11 @@ def skeleton_of(
             return isinstance(tensor, torch.Tensor) and has_no_data(tensor)
 
         def change(model: onnx_ir.Model) -> onnx_ir.Model:
+            repetition = found.repetition
+            starts = repetition.starts(model) if repetition is not None else {}
             model = optimizer(model) if optimizer is not None else model
-            if found.repetition is not None:
-                found.repetition.repeat(model, found.program.exported_program)
+            if repetition is not None:
+                repetition.repeat(model, found.program.exported_program, starts)
             return model
 
         made = make_skeleton(found.program.model, empty, extra or {}, keep, change)

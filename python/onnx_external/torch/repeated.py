@@ -23,6 +23,8 @@ from .untouched import has_no_data
 if TYPE_CHECKING:
     import onnx_ir
 
+    from .._repeating.numbers import Starts
+
 __all__ = ["NotRepeatedError", "Repetition", "repetition"]
 
 
@@ -46,12 +48,19 @@ class Repetition:
         with shallow(self.module, self.stacks):
             yield
 
-    def repeat(self, model: onnx_ir.Model, exported: Any) -> None:
+    def starts(self, model: onnx_ir.Model) -> Starts:
+        """Return where the numbers of layers start, before the graph is optimized."""
+        from .._repeating.numbers import starts_of  # which needs onnx_ir
+
+        return starts_of(model, self.stacks)
+
+    def repeat(self, model: onnx_ir.Model, exported: Any, starts: Starts) -> None:
         """Make of the graph that of all layers.
 
         Args:
             model: the graph of few layers.
             exported: the program that it was converted of.
+            starts: where the numbers of layers started.
 
         Raises:
             ExportError: the graph does not show its layers as the module does.
@@ -65,7 +74,7 @@ class Repetition:
             if (len(inputs), len(outputs)) != counts:
                 raise Unprovable("the graph has not the inputs and outputs of the module")
             names = Names(self.stacks, self.proof, inputs, outputs, inputs, outputs, True)
-            stamp(model, self.stacks, names, exported)
+            stamp(model, self.stacks, names, exported, starts)
         except Exception as error:  # the graph is dropped then, whatever it is
             raise NotRepeatedError(f"traced in full, not repeated: {error}") from error
 

@@ -91,13 +91,16 @@ class Repeating:
             with tracing.meter.step(f"trace {name}"):
                 made_by = tracing.converted(name, few, tracing.loaded.model)
             names = Names(stacks, proof, deep.inputs, deep.outputs, small.inputs, small.outputs)
+            from .._repeating.numbers import starts_of  # which needs onnx_ir
+
+            starts = starts_of(made_by.graph, stacks)
             failed: list[Exception] = []
 
             def repeat(model: Any) -> Any:
                 from .._repeating.stamping import stamp  # which needs onnx_ir
 
                 try:
-                    stamp(model, stacks, names, made_by.program)
+                    stamp(model, stacks, names, made_by.program, starts)
                 except Exception as error:  # the graph is dropped then, whatever it is
                     failed.append(error)
                 return model

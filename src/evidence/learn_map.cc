@@ -141,13 +141,15 @@ class Learner {
         std::binary_search(keys.begin(), keys.end(), named->second)) {
       return Choice{named->second, true};
     }
-    if (place.folded_from.size() == 1) {  // the exporter says of which value it is another form
+    const bool telling = is_telling(tensor, content);
+    // The exporter says of which value it is another form. It may be a function of it that leaves
+    // one number as it is, such as tanh of 0.
+    if (telling && place.folded_from.size() == 1) {
       const auto source = task_.key_of_refined.find(canonical_name(place.folded_from.front()));
       if (source != task_.key_of_refined.end() && has(keys, source->second)) {
         return Choice{source->second, false};
       }
     }
-    const bool telling = is_telling(tensor, content);
     if (telling && keys.size() == 1) {
       return Choice{keys.front(), false};
     }

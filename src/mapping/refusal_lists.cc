@@ -69,6 +69,18 @@ std::vector<std::uint64_t> consumers_after(const MappingTask& task) {
 
 }  // namespace
 
+namespace {
+
+// Whether the slot stands for two weights of a BatchNorm, and the checkpoint has one of them only.
+bool lacks_other_weight(const MappingTask& task, const Leftovers& leftovers, std::uint32_t slot) {
+  return task.graph.slots[slot].scale_and_statistic &&
+         std::none_of(leftovers.tied.begin(), leftovers.tied.end(), [&](const TiedKey& tied) {
+           return tied.matched_key == task.fills[slot]->key;
+         });
+}
+
+}  // namespace
+
 std::vector<ErrorItem> merged_slots(const MappingTask& task, const Leftovers& leftovers) {
   std::map<std::pair<DType, Shape>, std::uint32_t> left;
   for (const auto* keys : {&leftovers.unused_module_keys, &leftovers.unused}) {
@@ -77,16 +89,19 @@ std::vector<ErrorItem> merged_slots(const MappingTask& task, const Leftovers& le
     }
   }
   std::vector<ErrorItem> items;
-  const auto consumers = left.empty() ? std::vector<std::uint64_t>() : consumers_after(task);
+  const std::vector<std::uint64_t> consumers = consumers_after(task);
   for (std::uint32_t i = 0; i < consumers.size(); ++i) {
     const Slot& slot = task.graph.slots[i];
     if (!task.fills[i] || consumers[i] < 2) {
       continue;
     }
     const MappingKey& used = task.keys.keys[task.fills[i]->key];
-    if (const auto same = left.find(std::pair(used.dtype, used.shape)); same != left.end()) {
+    const auto same = left.find(std::pair(used.dtype, used.shape));
+    if (same != left.end() || lacks_other_weight(task, leftovers, i)) {
       ErrorItem item = item_of(slot, std::to_string(consumers[i]) + " nodes use it");
-      item.candidates.push_back(task.keys.keys[same->second].name);
+      if (same != left.end()) {
+        item.candidates.push_back(task.keys.keys[same->second].name);
+      }
       items.push_back(std::move(item));
     }
   }

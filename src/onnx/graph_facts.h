@@ -57,6 +57,9 @@ struct Slot {
   bool read_as_buffer = false;
   // The optimizer multiplied a BatchNorm into the value but left its name unchanged.
   bool batch_norm_fused = false;
+  // A BatchNormalization reads it as a scale or bias and as a mean or variance: the exporter merged
+  // equal weights.
+  bool scale_and_statistic = false;
   bool graph_output = false;         // it is an output of the main graph
   std::uint32_t consumer_count = 0;  // node inputs (in any graph) and graph outputs that use it
   std::uint32_t matmul_second_count = 0;  // of these, second inputs of a MatMul

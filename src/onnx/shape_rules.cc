@@ -200,6 +200,9 @@ void gather_shapes(NodeTypes& node) {
   const std::optional<SymbolicShape> data = node.shape(node.in(0));
   const std::optional<SymbolicShape> indices = node.shape(node.in(1));
   const std::optional<SymbolicShape> out = node.shape(node.out(0));
+  if (!data && out && !out->empty() && is_made_for(node.node(), "aten.embedding.default")) {
+    node.types().refine_shape(node.in(0), {std::nullopt, out->back()});  // torch accepts no other
+  }
   if (!indices || (!data && !out) || (!data && out->size() < indices->size())) {
     return;
   }

@@ -321,6 +321,10 @@ class Collector {
     ++slot.consumer_count;
     const std::string& op = node.op_type();
     slot.matmul_second_count += op == "MatMul" && input == 1 ? 1 : 0;
+    slot.scale_and_statistic =
+        slot.scale_and_statistic ||
+        (op == "BatchNormalization" && input > 2 &&
+         (node.input(input) == node.input(1) || node.input(input) == node.input(2)));
     slot.is_gathered = slot.is_gathered || (op == "Gather" && input == 0);
     slot.is_multiplied = slot.is_multiplied || op == "MatMul" || op == "Gemm" || op == "Transpose";
     if (slot.consumer_op.empty()) {

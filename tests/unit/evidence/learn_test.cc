@@ -435,6 +435,19 @@ TEST_F(Learn, WhatWasComputedFromAKeyThatChangesIsRefusedEvenIfTheKeyHasASlot) {
   EXPECT_THAT(learn(with_computed("['arange', 'w', 'val_3']"), old, old), IsOk());
 }
 
+// tanh of 0 is 0, but the value is not the key.
+TEST_F(Learn, WhatWasComputedFromAKeyOfOneRepeatedNumberIsNotTheKey) {
+  GraphBuilder b;
+  b.input("x", kFloat, {1, 3}).initializer("tanh", kFloat, {3}, f32({0, 0, 0}));
+  b.initializer("w", kFloat, {3, 4}, f32(kW)).node("MatMul", {"x", "w"}, {"s"});
+  b.node("Mul", {"s", "tanh"}, {"y"});
+  mark_folded(b.model(), "tanh", "['gate']");
+  const std::vector<TestTensor> old = {tensor("w", {3, 4}, kW), tensor("gate", {3}, {0, 0, 0})};
+  EXPECT_THAT(learn(b.model(), old, {tensor("w", {3, 4}, kV), tensor("gate", {3}, {1, 2, 3})}),
+              FailsWith(ErrorCode::kAmbiguous, "'tanh'"));
+  EXPECT_THAT(learn(b.model(), old, old), IsOk());
+}
+
 TEST_F(Learn, WhatWasComputedFromNoKeyIsAConstant) {
   const std::vector<TestTensor> old = {tensor("w", {3, 4}, kW), tensor("gone", {2, 4}, kV)};
   const std::vector<TestTensor> fresh = {tensor("w", {3, 4}, kV), tensor("gone", {2, 4}, kW)};
@@ -473,16 +486,16 @@ TEST_F(Learn, AKeyThatTheNewCheckpointLacksIsTheOneThatTheOldTiesToIt) {
 }
 
 TEST_F(Learn, OneOfEqualKeysIsTheOneThatTheExporterNames) {
-  const std::vector<TestTensor> old = {tensor("a.bias", {2, 4}, std::vector<float>(8, 0)),
-                                       tensor("b.bias", {2, 4}, std::vector<float>(8, 0)),
+  const std::vector<TestTensor> old = {tensor("a.bias", {2, 4}, numbers(8, 3)),
+                                       tensor("b.bias", {2, 4}, numbers(8, 3)),
                                        tensor("fc.weight", {3, 4}, kW)};
   const std::vector<TestTensor> fresh = {tensor("a.bias", {2, 4}, numbers(8, 1)),
                                          tensor("b.bias", {2, 4}, numbers(8, 2)),
                                          tensor("fc.weight", {3, 4}, kV)};
   GraphBuilder b;
   b.input("x", kFloat, {1, 4}).initializer("fc.weight", kFloat, {3, 4}, f32(kW));
-  b.initializer("a.bias", kFloat, {2, 4}, f32(std::vector<float>(8, 0)));
-  b.initializer("val_7", kFloat, {2, 4}, f32(std::vector<float>(8, 0)));
+  b.initializer("a.bias", kFloat, {2, 4}, f32(numbers(8, 3)));
+  b.initializer("val_7", kFloat, {2, 4}, f32(numbers(8, 3)));
   b.node("Use", {"x", "fc.weight", "a.bias", "val_7"}, {"y"});
   EXPECT_THAT(learn(b.model(), old, fresh), FailsWith(ErrorCode::kAmbiguous, "'val_7'"));
   mark_folded(b.model(), "val_7", "['b.bias']");

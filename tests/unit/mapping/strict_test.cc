@@ -339,6 +339,21 @@ TEST(StrictMapping, AFusedBatchNormIsRefusedWhateverIsAllowed) {
   EXPECT_THAT(c.map(), FailsWith(ErrorCode::kMismatch, "BatchNorm multiplied into it"));
 }
 
+// A weight of ones was merged with a variance of ones, which the checkpoint lacks.
+TEST(StrictMapping, AWeightThatIsAlsoTheVarianceIsRefusedUnlessTheCheckpointTiesThem) {
+  MappingCase c;
+  Slot& slot = c.slot("weight", SlotKind::kInitializer, SymbolicShape{2, 2});
+  slot.scale_and_statistic = true;
+  slot.consumer_count = 2;
+  c.key("weight");
+  EXPECT_THAT(c.map(), FailsWith(ErrorCode::kAmbiguous, "may stand for two weights"));
+  c.key("running_var");
+  EXPECT_THAT(c.map(), FailsWith(ErrorCode::kNotFound, "may stand for two weights"));
+  MappingEvidence evidence;
+  evidence.same_bytes = [](std::uint32_t, std::uint32_t) { return Result<bool>(true); };
+  EXPECT_THAT(map_tensors(c.graph, c.keys, c.options, evidence), IsOk());
+}
+
 TEST(StrictMapping, LocalBuffersAndConstantsAreNeverFilledByName) {
   MappingCase c;
   c.slot("w", SlotKind::kInitializer, SymbolicShape{2, 2}).origin = SlotOrigin::kParameter;

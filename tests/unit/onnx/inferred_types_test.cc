@@ -312,6 +312,14 @@ TEST(InferredTypes, TheSlopesOfTorchHaveOneDimension) {
   EXPECT_EQ(c.infer("w").broadcast_limit, dims({std::nullopt}));
 }
 
+TEST(InferredTypes, AnEmbeddingOfTorchHasTwoDimensions) {
+  GraphCase c;
+  c.add("Gather", {"w", "ids"}, "y").value("y", {1, 4, 6});
+  EXPECT_EQ(c.infer("w").shape, std::nullopt);  // nothing states the shape of ids
+  c.mark("fx_node", "%e : call_function[target=torch.ops.aten.embedding.default](args)");
+  EXPECT_EQ(c.infer("w").shape, dims({std::nullopt, 6}));
+}
+
 TEST(InferredTypes, WhatContradictsTheStatedIsNotLearned) {
   GraphCase c;
   c.add("Transpose", {"w"}, "y").attribute("perm", {1, 0});

@@ -26,6 +26,16 @@ const Slot* find(const Model& model, const std::string& name) {
   return found == slots.end() ? nullptr : &*found;
 }
 
+TEST(Slots, AWeightThatABatchNormalizationReadsAsVarianceTooIsMarked) {
+  GraphBuilder b;
+  constexpr std::int32_t kFloat = onnx::TensorProto::FLOAT;
+  b.input("x", kFloat, {1, 2}).input("w", kFloat, {2}).input("b", kFloat, {2});
+  b.input("m", kFloat, {2}).node("BatchNormalization", {"x", "w", "b", "m", "w"}, {"y"});
+  const Model model = model_of(b);
+  EXPECT_TRUE(find(model, "w")->scale_and_statistic);
+  EXPECT_FALSE(find(model, "b")->scale_and_statistic);
+}
+
 TEST(Slots, FindsTheFourFormsInTheirOrder) {
   GraphBuilder b;
   b.input("x", kFloat, {kSymbolic, 4}).input("w", kFloat, {4, 4});

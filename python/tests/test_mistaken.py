@@ -93,6 +93,12 @@ def test_weights_are_no_reference_and_the_error_has_lines_that_run(
 
 def test_other_values_are_no_reference(folder: Path) -> None:
     model = folder / "one/model.onnx"
+    done = commands.run("validate", folder / "one")
+    assert f"onnx-external validate {model} --against other.onnx, " in done.stderr
+    with pytest.raises(oe.InvalidArgumentError, match=r"oe\.validate\(model, module\.eval\(\), x"):
+        oe.validate(model.read_bytes())
+    with pytest.raises(oe.InvalidArgumentError, match=r"model\.onnx', module\.eval\(\), x\)"):
+        oe.diagnose(model, 5)
     with pytest.raises(TypeError, match=r"Path is a class.*oe\.validate\(model, Path\(\)\.eval"):
         oe.validate(model, Path)
     with pytest.raises(oe.InvalidArgumentError, match=r"expected \(out\.x\).*state dict: oe\.val"):

@@ -48,7 +48,8 @@ def _reference(
             refuse_mistaken(against, model, "oe.diagnose", _REFERENCES)
         raise InvalidArgumentError(
             f"against: expected {_REFERENCES}, not {against!r}; nothing else has modules whose "
-            "values can be recorded"
+            "values can be recorded; in a program: "
+            f"oe.diagnose({os.fspath(model)!r}, module.eval(), x)"
         )
     return ModuleReference(against), calls_of(inputs), []
 

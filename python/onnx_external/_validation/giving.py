@@ -146,11 +146,13 @@ def _from_caller(
     return [InputSet(f"given_{number}", load(given)) for number, given in enumerate(made)]
 
 
-def _refuse_nothing(against: Any, reference: Reference) -> None:
+def _refuse_nothing(source: Any, against: Any, reference: Reference) -> None:
     if against is None and isinstance(reference, RecordedReference):
+        shown = repr(os.fspath(source)) if is_path(source) else "model"
         raise InvalidArgumentError(
-            "there is nothing to compare with: give against= (a module of torch, another model, "
-            "recorded outputs); there is no test_data_set_0 beside the model"
+            "there is nothing to compare with: there is no test_data_set_0 beside the model; give "
+            f"another model, oe.validate({shown}, 'other.onnx'), recorded outputs, or in a program "
+            f"the module that it was exported from, oe.validate({shown}, module.eval(), x)"
         )
 
 
@@ -182,7 +184,7 @@ def chosen_sets(
         several = inputs if isinstance(inputs, list) else [inputs]
         if several and all(map(is_path, several)):
             return _from_files(several, session)
-        _refuse_nothing(against, reference)
+        _refuse_nothing(source, against, reference)
         return _from_caller(inputs, against, session, reference)
     if recorded:
         return _from_files([against], session)
@@ -192,7 +194,7 @@ def chosen_sets(
             return [InputSet("example", lambda: Given({}, call=call))]
         if is_path(source) and is_recorded(Path(source).parent):
             return _from_files([Path(source).parent], session)
-    _refuse_nothing(against, reference)
+    _refuse_nothing(source, against, reference)
     if isinstance(reference, RecordedReference):
         raise InvalidArgumentError(
             f"against: a dict has the outputs that are expected ({', '.join(session.output_names)})"

@@ -2,7 +2,7 @@
 # Everything that docs/reliability.md records, in full; hours on 2 cores. What needs root (mounting
 # disks) is skipped without it, and the page says so.
 #
-# usage: sh tests/campaign.sh [faults] [limits] [mutants] [strict] [zoo] [diagnose] [noise] [rewriting] [repeat] [generation] [constructs] [benchmarks] [sums] [fuzz] [sanitizers]      (default: all)
+# usage: sh tests/campaign.sh [faults] [limits] [mutants] [strict] [zoo] [diagnose] [noise] [rewriting] [repeat] [generation] [constructs] [imports] [benchmarks] [sums] [fuzz] [sanitizers]      (default: all)
 # FUZZ_SECONDS: for each target (default 600). STRICT_SEED: draws other cases (default 2; the tests take 1).
 # SUMS_SEED: draws other hostile files (default 5). REWRITING_SEED: draws other modules (default 1).
 # fuzz and sanitizers need clang-14.
@@ -104,6 +104,15 @@ constructs() {
     tests/constructs/campaign.py --page docs/constructs.md
 }
 
+# Every order of imports beside ours, about a minute and a half of CPU; the tests try ten of the 120.
+imports() {
+  wheels=build/check/tests/python/wheels work=build/check/tests/imports
+  sh packaging/wheel.sh $wheels
+  rm -rf $work/saved && mkdir -p $work/saved
+  sh tests/zoo/run.sh $wheels $work python3 tests/strict/modern_env.py build/check/tests/strict/modern \
+    python/tests/import_orders.py fixtures/tiny $work/saved torch onnx onnxruntime onnx_ir onnx_external
+}
+
 sums() {
   python3 tests/sums/sums_test.py --bin-dir build/check/tools --cases 2250 --max-size 1000000 --seed "${SUMS_SEED:-5}"
 }
@@ -127,9 +136,9 @@ sanitizers() {
 
 sh cmake/install-deps.sh test
 sh cmake/build.sh build/check -DONNX_EXTERNAL_WERROR=ON
-for step in ${*:-faults limits mutants strict zoo diagnose noise rewriting repeat generation constructs benchmarks sums fuzz sanitizers}; do
+for step in ${*:-faults limits mutants strict zoo diagnose noise rewriting repeat generation constructs imports benchmarks sums fuzz sanitizers}; do
   case $step in
-    faults | limits | mutants | strict | zoo | diagnose | noise | rewriting | repeat | generation | constructs | benchmarks | sums | fuzz | sanitizers) "$step" ;;
-    *) echo "campaign.sh: error: '$step' is not one of faults, limits, mutants, strict, zoo, diagnose, noise, rewriting, repeat, generation, constructs, benchmarks, sums, fuzz, sanitizers" >&2; exit 2 ;;
+    faults | limits | mutants | strict | zoo | diagnose | noise | rewriting | repeat | generation | constructs | imports | benchmarks | sums | fuzz | sanitizers) "$step" ;;
+    *) echo "campaign.sh: error: '$step' is not one of faults, limits, mutants, strict, zoo, diagnose, noise, rewriting, repeat, generation, constructs, imports, benchmarks, sums, fuzz, sanitizers" >&2; exit 2 ;;
   esac
 done

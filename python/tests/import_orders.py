@@ -1,11 +1,12 @@
-"""Imports modules in every order, each order in one process, and saves a model in between.
+"""Imports modules in many orders, each order in one process, and saves a model in between.
 
-usage: import_orders.py TINY WORK_DIR MODULE...      prints how many orders there were
+usage: import_orders.py TINY WORK_DIR [--around] MODULE...      prints how many orders there were
+  --around  the last module at every place among the others, in their order and in reverse
 
-The processes form a tree: each forks a child for every module that it has not imported yet, and the
-child imports that. A leaf has imported all of them in the order of its branch, as a program would
-have; only what orders begin with in common is done once. Every process ends as Python programs do,
-so that what the libraries destroy is destroyed, too.
+By default it is every order. The processes form a tree: each forks a child for every module that it
+has not imported yet, and the child imports that. A leaf has imported all of them in the order of
+its branch, as a program would have; only what orders begin with in common is done once. Every
+process ends as Python programs do, so that what the libraries destroy is destroyed, too.
 """
 
 import importlib
@@ -107,9 +108,19 @@ def grow(done: Names, left: Names, tiny: Path, work: Path) -> int:
     return orders
 
 
+def around(others: Names, name: str, tiny: Path, work: Path) -> int:
+    """The number of orders with a module at every place, all of which have been gone through."""
+    places = range(len(others) + 1)
+    orders = [(*o[:place], name, *o[place:]) for o in (others, others[::-1]) for place in places]
+    return sum(branch_off((), order, (), tiny, work) for order in orders)
+
+
 def main() -> None:
     tiny, work, modules = Path(sys.argv[1]), Path(sys.argv[2]), tuple(sys.argv[3:])
-    print(grow((), modules, tiny, work))
+    if modules[0] == "--around":
+        print(around(modules[1:-1], modules[-1], tiny, work))
+    else:
+        print(grow((), modules, tiny, work))
 
 
 if __name__ == "__main__":

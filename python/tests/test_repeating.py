@@ -403,6 +403,31 @@ def at_most(size: int, limit: float = 6.5) -> bool:
     return limit >= size and MOST >= size
 
 
+LIMITS = {"rows": [6.5], "columns": (9.5,)}
+
+
+class ListTestedOnce(Model):
+    """The size is asked for by all layers, and compared with a float in a list by one."""
+
+    class layer(Layer):
+        def __init__(self, index: int) -> None:
+            super().__init__(index)
+            self.limits = [6.5]
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            rows = x.shape[0]
+            return super().forward(x) * (2 if self.index == ODD and self.limits[0] < rows else 1)
+
+
+class TableTestedOnce(Model):
+    """The float is in a list of the file."""
+
+    class layer(Layer):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            rows = x.shape[0]
+            return super().forward(x) * (2 if self.index == ODD and LIMITS["rows"][0] < rows else 1)
+
+
 class RootTestedOnce(Model):
     """All layers ask for the size; one tests a plain number that is made of it."""
 
@@ -480,7 +505,8 @@ class CallsPartOfAnother(Model):
 DECEIVERS = [
     TimesTwoOnce, ByOwnIndex, ByNumber, ByHiddenAttribute, ByCounter, SkipsLayers, TwoBack,
     SharesCache, Sliced, Reversed, Shuffled, ShuffledBefore, RunsOneTwice, Tied, ExitsEarly,
-    ReturnsOne, SizeTestedOnce, HalfTestedOnce, FloatTestedOnce, RootTestedOnce, MadePlainOnce,
+    ReturnsOne, SizeTestedOnce, HalfTestedOnce, FloatTestedOnce, ListTestedOnce, TableTestedOnce,
+    RootTestedOnce, MadePlainOnce,
     AttributeTestedOnce, AskedByAnother, Hooked, OtherForward, UsesDropout,
     CallsPartOfAnother,
 ]  # fmt: skip
@@ -499,6 +525,13 @@ def test_a_layer_that_is_not_like_the_others_is_seen(deceiver: type[Model]) -> N
         # Rightly repeated: only if the odd layer is one that is traced.
         (stack,) = find_stacks(model, lambda tensor: True)
         assert ODD in stack.kept
+
+
+def test_floats_in_lists_are_as_before_when_a_model_was_recorded() -> None:
+    model = ListTestedOnce()
+    with pytest.raises(Unprovable):
+        proof_of(model)
+    assert type(model.layers[0].limits[0]) is float and type(LIMITS["rows"][0]) is float
 
 
 def test_layers_with_other_tables_are_of_other_kinds() -> None:

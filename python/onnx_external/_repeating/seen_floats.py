@@ -25,7 +25,7 @@ def floats_seen(module: nn.Module, wrap: Wrap) -> Iterator[None]:
     """Within it floats of a module tell: its attributes and configs, and the code of its classes.
 
     That code is all of the files which the classes are defined in: constants, the defaults of
-    functions, and what classes and files define.
+    functions, and what classes and files define. Floats in lists, tuples and dicts tell, too.
 
     Args:
         module: the module, with all that are in it.
@@ -34,11 +34,11 @@ def floats_seen(module: nn.Module, wrap: Wrap) -> Iterator[None]:
     undo: list[tuple[Callable[..., None], Any, str, Any]] = []
     try:
         for settings in _settings(module):
-            for name, value in list(settings.items()):
-                if type(value) is float:
-                    undo.append((dict.__setitem__, settings, name, value))
-                    settings[name] = wrap(value)
+            _tell_inside(settings, wrap, undo, set())
         for owner, name, value in list(_code(module)):
+            if isinstance(value, (list, dict)) and not name.startswith("__"):
+                _tell_inside(value, wrap, undo, set())
+                continue
             told = _told(value, wrap)
             if told is not value:
                 undo.append((setattr, owner, name, value))
@@ -46,7 +46,24 @@ def floats_seen(module: nn.Module, wrap: Wrap) -> Iterator[None]:
         yield
     finally:
         for put, owner, name, value in reversed(undo):
-            put(owner, name, value)
+            with contextlib.suppress(IndexError):  # the code has made a list shorter
+                put(owner, name, value)
+
+
+def _tell_inside(holder: Any, wrap: Wrap, undo: list[Any], seen: set[int]) -> None:
+    """Let the floats in a list or a dict tell, and those in what these have."""
+    if id(holder) in seen:
+        return
+    seen.add(id(holder))
+    items = enumerate(holder) if type(holder) is list else holder.items()
+    for key, value in list(items):
+        if type(value) in (list, dict):
+            _tell_inside(value, wrap, undo, seen)
+        elif type(value) in (float, tuple):
+            told = _told(value, wrap)
+            if told is not value:
+                undo.append((type(holder).__setitem__, holder, key, value))
+                holder[key] = told
 
 
 def _settings(module: nn.Module) -> Iterator[dict[str, Any]]:
@@ -75,7 +92,7 @@ def _code(module: nn.Module) -> Iterator[tuple[Any, str, Any]]:
     functions: dict[int, FunctionType] = {}
     for scope in {id(each): each for each in scopes}.values():
         for name, value in list(vars(scope).items()):
-            if type(value) is float:
+            if type(value) in (float, tuple, list, dict):
                 yield scope, name, value
             functions.update((id(each), each) for each in _functions(value))
     for function in functions.values():

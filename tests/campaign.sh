@@ -104,7 +104,7 @@ constructs() {
     tests/constructs/campaign.py --page docs/constructs.md
 }
 
-# Every order of imports beside ours, about a minute and a half of CPU; the tests try ten of the 120.
+# Every order of imports beside ours, 210 s of CPU; the tests try ten of the 120.
 imports() {
   wheels=build/check/tests/python/wheels work=build/check/tests/imports
   sh packaging/wheel.sh $wheels

@@ -47,6 +47,16 @@ def test_the_length_of_a_recurrent_layer_s_sequence_varies(layer: Any, tmp_path:
     assert_right(path, module, (torch.randn(3, 9, 3),), (torch.randn(1, 1, 3),))
 
 
+def test_a_recurrent_layer_varies_that_torch_has_traced_before(tmp_path: Path) -> None:
+    module, given = Recurrent(torch.nn.LSTM).eval(), (torch.randn(2, 5, 3),)
+    with torch.no_grad():
+        torch.export.export(module, given)  # the operator now knows its kernels
+        path = tmp_path / "model.onnx"
+        oe.torch.export(module, given, path, dynamic_shapes=SHAPES, fsync=False)
+    assert_right(path, module, (torch.randn(3, 9, 3),))
+    assert not torch.ops.aten.lstm.input._dispatch_cache
+
+
 def test_an_example_of_one_row_leaves_the_rows_variable(tmp_path: Path) -> None:
     module = torch.nn.Linear(3, 4).eval()
     path = tmp_path / "model.onnx"

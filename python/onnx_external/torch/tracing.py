@@ -130,7 +130,11 @@ def loops_of_recurrent_layers() -> Iterator[None]:
         for name in ("lstm", "gru"):
             register = getattr(_patches, f"register_{name}_while_loop_decomposition", None)
             if register is not None:
+                operator = getattr(torch.ops.aten, name).input
+                stack.callback(operator._dispatch_cache.clear)
                 stack.enter_context(register())
+                # An operator that was traced before knows its kernels, and asks for no others.
+                operator._dispatch_cache.clear()
         yield
 
 

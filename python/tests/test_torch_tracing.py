@@ -188,3 +188,28 @@ def test_torch_keeps_no_results_while_sizes_vary() -> None:
     trace(Asking(), (torch.ones(3),), None, ({0: torch.export.Dim.AUTO},))
     trace(Asking(), (torch.ones(3),), None, None)
     assert set(kept[:1]) == {False} and kept[-1] == before == config.fake_tensor_cache_enabled
+
+
+def test_results_of_halves_are_as_exact_as_halves() -> None:
+    from onnx_external.torch.checking import difference, half_types
+
+    class Half(torch.nn.Module):
+        def forward(self, x: Any) -> Any:
+            return (x.half() * 3).float()
+
+    x = torch.full((2, 3), 1.00048)  # 1 as a half
+    assert half_types(torch.export.export(Half(), (x,))) == ["float16"]
+    assert half_types(torch.export.export(Sum(), (x, x))) == []
+    got, wanted = {"y": x.numpy() * 3}, {"y": Half()(x).numpy()}
+    assert "differs" in difference(["y"], got, wanted)
+    assert not difference(["y"], got, wanted, ["float16"])
+
+
+def test_lists_of_two_lengths_are_refused_in_words(tmp_path: Path) -> None:
+    class Total(torch.nn.Module):
+        def forward(self, parts: Any) -> Any:
+            return sum(parts)
+
+    sets = [([torch.ones(3)] * count,) for count in (2, 4)]
+    with pytest.raises(oe.InvalidArgumentError, match="has 4 values in its lists"):
+        oe.torch.export(Total(), sets[0], tmp_path / "model.onnx", input_sets=sets[1:])

@@ -115,6 +115,8 @@ class Checking:
     """The example, and all further sets."""
     draws: Sequence[str] = ()
     """What draws random numbers in the program."""
+    types: Collection[str] = ()
+    """Floats of 16 bits that the program computes: its results are no more exact than these."""
     makes_sets: bool = True
     """Inputs of other sizes are made, if there is an example only."""
     _reference: Any = None
@@ -216,7 +218,7 @@ class Checking:
             return str(error)
         numbers = getattr(self._reference, "numbers", ())
         expected = _as_given(session.output_names, got, wanted, numbers)
-        return difference(session.output_names, got, expected)
+        return difference(session.output_names, got, expected, self.types)
 
     def _refused(self, name: str, call: Call, problem: str) -> ExportError:
         broken = self.sizes.broken(call)
@@ -248,18 +250,35 @@ def _as_given(
     return found
 
 
-def difference(names: Sequence[str], got: Mapping[str, Any], wanted: Mapping[str, Any]) -> str:
+def half_types(program: Any) -> list[str]:
+    """Return the floats of 16 bits that operators of an ExportedProgram compute."""
+    found: dict[str, None] = {}
+    for module in program.graph_module.modules():
+        for node in getattr(getattr(module, "graph", None), "nodes", ()):
+            kind = getattr(node.meta.get("val"), "dtype", None)
+            if node.op == "call_function" and kind in (torch.float16, torch.bfloat16):
+                found[str(kind).removeprefix("torch.")] = None
+    return list(found)
+
+
+def difference(
+    names: Sequence[str],
+    got: Mapping[str, Any],
+    wanted: Mapping[str, Any],
+    types: Collection[str] = (),
+) -> str:
     """Return how what a graph gives differs from what is wanted; empty if it does not.
 
     Args:
         names: the graph's outputs, in order.
         got: what it gave, by name.
         wanted: what a module gave, by its own names.
+        types: of floats from which it was computed.
     """
     for title, one, other in paired(names, wanted):
         pair = None if one is None else got.get(one), wanted.get(other or "")
         for output, left, right in flattened(title, *pair):
-            compared = compare(output, left, right)
+            compared = compare(output, left, right, others=types)
             if not compared.ok and not compared.is_empty:
                 return _difference(compared)
     return ""

@@ -32,6 +32,7 @@ from .checking import (
     Checking,
     UnloadableGraphError,
     WrongGraphError,
+    half_types,
     refuse_broken,
     why_not,
 )
@@ -351,8 +352,10 @@ def _checked(
             raise ExportError(f"check=True: the graph cannot be checked: {reason}")
         return Checked(0, [f"not checked: {reason}"] if reason and check is None else [])
     draws = [] if found.traced is None else drawing_of_program(found.traced)
+    types = [] if found.traced is None else half_types(found.traced)
     with meter.step("check"):
-        return Checking(runs, found.sizes, calls, draws, isinstance(runs, nn.Module)).run(saving)
+        checking = Checking(runs, found.sizes, calls, draws, types, isinstance(runs, nn.Module))
+        return checking.run(saving)
 
 
 @dataclass

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from torch import nn
+from torch.utils import _pytree as pytree
 
 from .._validation.giving import call_of, is_no_input, with_tensors
 from ..errors import InvalidArgumentError
@@ -97,7 +98,15 @@ def _alike(target: Any, example: Call, call: Call) -> Call:
             f"input_sets: a set has {_told(args, kwargs)}, the example {_told(*example)}; all sets "
             "must have the same inputs"
         )
-    return args, {name: kwargs[name] for name in example[1]}
+    kwargs = {name: kwargs[name] for name in example[1]}
+    count, wanted = (len(pytree.tree_leaves(each)) for each in ((args, kwargs), example))
+    if count != wanted:
+        raise InvalidArgumentError(
+            f"input_sets: a set has {count} values in its lists and dicts, the example {wanted}; a "
+            "graph has one number of inputs: stack the tensors of a list into one whose first size "
+            "varies, or export a model for each length"
+        )
+    return args, kwargs
 
 
 def _told(args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:

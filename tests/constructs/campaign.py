@@ -1,6 +1,8 @@
 """Which exporters take which constructs: runs each row of rows.py through each, and writes the page.
 
-usage: campaign.py [--page FILE] [--rows NUMBER] [--only NAME]
+usage: campaign.py [--page FILE] [--json FILE] [--only NAME[,NAME...]]
+
+--json keeps the cells of each row as soon as they are known; those that the file has are not run again.
 
 A cell is "right" if the export gives what eager gives on all input sets (graphs on ONNX Runtime),
 "WRONG" if it gives something else without an error, and else the first line of the reason.
@@ -10,6 +12,7 @@ import argparse
 import contextlib
 import copy
 import inspect
+import json
 import os
 import re
 import sys
@@ -25,7 +28,6 @@ from torch.utils import _pytree as pytree
 
 import onnx_external as oe
 
-SOURCE = "tests/constructs/rows.py"
 HEAD = """# Which constructs export
 
     sh tests/campaign.sh constructs
@@ -45,43 +47,74 @@ With {versions}.
 
 def dims_of(sets):
     """For each leaf of the inputs, the dimensions that differ among the sets; None for no tensor."""
-    for values in zip(*map(pytree.tree_leaves, sets), strict=True):
+    leaves = [pytree.tree_leaves(each) for each in sets]
+    if len({*map(len, leaves)}) > 1:  # lists of other lengths: torch cannot be told of them
+        leaves = leaves[:1]
+    for values in zip(*leaves, strict=True):
         if isinstance(values[0], torch.Tensor):
             sizes = zip(*(value.shape for value in values), strict=True)
-            yield {i: torch.export.Dim.DYNAMIC for i, found in enumerate(sizes) if len({*found}) > 1}
+            yield {
+                i: torch.export.Dim.DYNAMIC for i, found in enumerate(sizes) if len({*found}) > 1
+            }
         else:
             yield None
 
 
-def shapes_of(module, sets):
-    """The dynamic shapes for torch: sizes that differ among the sets vary."""
-    shapes = pytree.tree_unflatten(dims_of(sets), pytree.tree_structure(sets[0]))
-    has_star = any(each.kind == each.VAR_POSITIONAL for each in inspect.signature(module.forward).parameters.values())
-    return (shapes,) if has_star else shapes
+class Calls:
+    """The calls of a row: arguments and keywords of each, copied for each use, because some change them."""
+
+    def __init__(self, cls):
+        self.atol = getattr(cls, "atol", 1e-5)
+        self._sets = [*zip(cls.sets, getattr(cls, "keywords", [{}] * len(cls.sets)), strict=True)]
+
+    def __iter__(self):
+        return iter(copy.deepcopy(self._sets))
+
+    def shapes(self, module):
+        """The dynamic shapes for torch: sizes that differ among the sets vary."""
+        shapes, keywords = pytree.tree_unflatten(
+            dims_of(self._sets), pytree.tree_structure(self._sets[0])
+        )
+        signature = inspect.signature(module.forward)
+        if keywords:
+            return signature.bind(*shapes, **keywords).arguments
+        has_star = any(each.kind == each.VAR_POSITIONAL for each in signature.parameters.values())
+        return (shapes,) if has_star else shapes
+
+    def example(self):
+        """The first call for torch.onnx.export, which takes a dict at its end for keywords."""
+        args, keywords = copy.deepcopy(self._sets[0])
+        return (*args, keywords) if keywords or isinstance(args[-1], dict) else args
 
 
-def example(sets):
-    """The first set for torch.onnx.export, which takes a dict at its end for keywords."""
-    first = copy.deepcopy(sets[0])
-    return (*first, {}) if isinstance(first[-1], dict) else first
-
-
-def same(found, expected):
+def same(found, expected, atol=1e-5):
     found, expected = pytree.tree_leaves(found), pytree.tree_leaves(expected)
     return len(found) == len(expected) and all(
-        a.shape == b.shape and torch.allclose(a, b, atol=1e-5) if isinstance(b, torch.Tensor) else a == b
+        a.shape == b.shape and torch.allclose(a, b, atol=atol)
+        if isinstance(b, torch.Tensor)
+        else a == b
         for a, b in zip(found, expected, strict=True)
     )
 
 
-def judged_by_torch(module, sets, strict):
+def judged_by_torch(module, calls, strict):
+    args, keywords = next(iter(calls))
+    shapes = calls.shapes(module)
     program = torch.export.export(
-        module, copy.deepcopy(sets[0]), dynamic_shapes=shapes_of(module, sets), strict=strict
+        module, args, keywords, dynamic_shapes=shapes, strict=strict
     ).module()
-    return all(same(program(*copy.deepcopy(each)), module(*copy.deepcopy(each))) for each in sets)
+    found = [program(*args, **keywords) for args, keywords in calls]
+    return all(same(*pair, calls.atol) for pair in zip(found, results(module, calls), strict=True))
 
 
-TYPES = {"tensor(int64)": "int64", "tensor(float)": "float32", "tensor(double)": "float64", "tensor(bool)": "bool"}
+def results(module, calls):
+    return [module(*args, **keywords) for args, keywords in calls]
+
+
+TYPES = {
+    "tensor(int64)": "int64", "tensor(int32)": "int32", "tensor(uint8)": "uint8", "tensor(float)": "float32",
+    "tensor(double)": "float64", "tensor(float16)": "float16", "tensor(bool)": "bool",
+}  # fmt: skip
 
 
 def feeds_of(session, inputs):
@@ -90,48 +123,51 @@ def feeds_of(session, inputs):
     values = [value for value in pytree.tree_leaves(inputs) if value is not None]
     if len(values) != len(takes):
         values = [value for value in values if isinstance(value, torch.Tensor)]
-    if isinstance(inputs[-1], torch.Tensor) and len(values) == len(takes) + 1:  # the last has no effect
+    if len(values) == len(takes) + 1:  # the last has no effect
         values.pop()
     if len(values) != len(takes):
         raise ValueError(f"the graph takes {[each.name for each in takes]}")
     return {
-        each.name: numpy.asarray(value, dtype=TYPES[each.type]) for each, value in zip(takes, values, strict=True)
+        each.name: numpy.asarray(value, dtype=TYPES[each.type])
+        for each, value in zip(takes, values, strict=True)
     }
 
 
-def judged_by_runtime(path, module, sets):
+def judged_by_runtime(path, module, calls):
     session = onnxruntime.InferenceSession(path)
-    for each in sets:
+    for each, result in zip(calls, results(module, calls), strict=True):
         found = session.run(None, feeds_of(session, each))
         expected = [
-            torch.as_tensor(value)
-            for value in pytree.tree_leaves(module(*copy.deepcopy(each)))
-            if value is not None
+            torch.as_tensor(value) for value in pytree.tree_leaves(result) if value is not None
         ]
-        if not same([torch.from_numpy(value) for value in found], expected):
+        if not same([torch.from_numpy(value) for value in found], expected, calls.atol):
             return False
     return True
 
 
-def by_torch_onnx(module, sets, path):
-    torch.onnx.export(
-        module, example(sets), dynamic_shapes=shapes_of(module, sets), dynamo=True, verbose=False
-    ).save(path)
-    return judged_by_runtime(path, module, sets)
+def by_torch_onnx(module, calls, path):
+    shapes = calls.shapes(module)
+    torch.onnx.export(module, calls.example(), dynamic_shapes=shapes, dynamo=True, verbose=False).save(path)
+    return judged_by_runtime(path, module, calls)
 
 
-def by_torchscript(module, sets, path):
-    dims = [found for found in dims_of(sets) if found is not None]
+def by_torchscript(module, calls, path):
+    dims = [found for found in dims_of([*calls]) if found is not None]
     names = [f"x{i}" for i in range(len(dims))]
     axes = {name: [*found] for name, found in zip(names, dims, strict=True) if found}
-    torch.onnx.export(module, example(sets), path, dynamo=False, input_names=names, dynamic_axes=axes)
-    return judged_by_runtime(path, module, sets)
+    torch.onnx.export(
+        module, calls.example(), path, dynamo=False, input_names=names, dynamic_axes=axes
+    )
+    return judged_by_runtime(path, module, calls)
 
 
-def by_ours(module, sets, path):
-    first, *others = copy.deepcopy(sets)
-    oe.torch.export(module, first, path, input_sets=others, fsync=False, progress=False)
-    return judged_by_runtime(path, module, sets)
+def by_ours(module, calls, path):
+    (args, keywords), *others = calls
+    sets = [call if keywords else call[0] for call in others]
+    oe.torch.export(
+        module, args, path, keywords or None, input_sets=sets, fsync=False, progress=False
+    )
+    return judged_by_runtime(path, module, calls)
 
 
 def reason(error):
@@ -140,6 +176,7 @@ def reason(error):
         text = found[0]
     text = next((line for line in text.splitlines() if line.strip()), "")
     text = re.sub(r"(/[\w.-]+)+/", "", text.split(" For more information")[0])
+    text = re.sub(r" (at )?0x[0-9a-f]+", "", text)
     return f"{type(error).__name__}: {text[:110]}".replace("|", "\\|").replace("`", "'")
 
 
@@ -152,46 +189,67 @@ def cell(judge, *args):
         return reason(error)
 
 
-def cells(cls):
-    sets, module = cls.sets, cls().eval()
+def cells(cls, judges=(0, 1, 2, 3, 4)):
+    calls, module = Calls(cls), cls().train(getattr(cls, "in_training", False))
     with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings(), torch.no_grad():
         warnings.simplefilter("ignore")
-        yield cell(judged_by_torch, module, sets, True)
-        yield cell(judged_by_torch, module, sets, False)
-        for number, judge in enumerate((by_torch_onnx, by_torchscript, by_ours)):
-            yield cell(judge, module, sets, f"{folder}/{number}.onnx")
+        ways = [
+            lambda: cell(judged_by_torch, module, calls, True),
+            lambda: cell(judged_by_torch, module, calls, False),
+            *(
+                lambda judge=judge: cell(judge, module, calls, f"{folder}/{judge.__name__}.onnx")
+                for judge in (by_torch_onnx, by_torchscript, by_ours)
+            ),
+        ]
+        return [ways[number]() for number in judges]
 
 
-def page_of(rows):
+def page_of(rows, known, keep):
+    """The page; `known`: cells by the names of rows; keep() is called when there are more."""
     versions = f"torch {torch.__version__.split('+')[0]}, onnxruntime {onnxruntime.__version__}"
     page, group = HEAD.format(versions=versions), ""
     for cls in rows:
         if cls.group != group:
             group = cls.group
             page += f"| **{group}** | | | | | | |\n"
-        found = [*cells(cls)]
+        if cls.__name__ not in known:
+            known[cls.__name__] = cells(cls)
+            keep()
+        found = known[cls.__name__]
+        source = Path(inspect.getsourcefile(cls)).name
         line = inspect.getsourcelines(cls)[1]
         way = cls.way if any(each != "right" for each in found) else ""
         text = inspect.getdoc(cls)
-        page += f"| [{text}](../{SOURCE}#L{line}) | {' | '.join(found)} | {way} |\n"
+        page += (
+            f"| [{text}](../tests/constructs/{source}#L{line}) | {' | '.join(found)} | {way} |\n"
+        )
         print(cls.__name__, *found, sep=" | ", file=sys.stderr, flush=True)
-    return page
+    ways = [*zip(*(known[cls.__name__] for cls in rows), strict=True)]
+    counts = (f"{way.count('right')} right, {way.count('**WRONG**')} wrong" for way in ways)
+    return page + f"| **{len(rows)} rows** | {' | '.join(counts)} | |\n"
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--page", type=Path)
-    parser.add_argument("--rows", type=int, default=len(ROWS))
-    parser.add_argument("--only")
+    parser.add_argument("--json", type=Path)
+    parser.add_argument("--only", type=lambda names: names.split(","))
     arguments = parser.parse_args()
-    torch.manual_seed(0)
-    rows = [cls for cls in ROWS[: arguments.rows] if arguments.only in (None, cls.__name__)]
-    page = page_of(rows)
+    known = (
+        json.loads(arguments.json.read_text()) if arguments.json and arguments.json.exists() else {}
+    )
+
+    def keep():
+        if arguments.json:
+            arguments.json.write_text(json.dumps(known, indent=1))
+
+    rows = [cls for cls in ROWS if arguments.only is None or cls.__name__ in arguments.only]
+    page = page_of(rows, known, keep)
     if arguments.page:
         arguments.page.write_text(page)
     else:
         print(page)
-    wrong = [line for line in page.splitlines() if line.startswith("| [") and "WRONG" in line.split(" | ")[5]]
+    wrong = [cls.__name__ for cls in rows if known[cls.__name__][4] == "**WRONG**"]
     sys.exit(f"wrong by ours: {wrong}" if wrong else 0)
 
 

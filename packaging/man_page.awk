@@ -1,5 +1,5 @@
 # Turns a command's --help into its man page, so that the two cannot say different things.
-# usage: COMMAND --help | awk -v version=0.1.0 -v others="..." -f man_page.awk
+# usage: COMMAND --help | awk -v version=0.2.0 -v others="..." -f man_page.awk
 
 # As troff takes it: backslashes, dashes as they are typed, lines that begin like a request.
 function plain(text) {

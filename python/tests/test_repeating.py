@@ -706,8 +706,9 @@ def test_users_are_counted_of_nodes_whose_module_is_not_known() -> None:
     assert more_users(places_of(exported, stacks), stacks) == plain
 
 
+@pytest.mark.parametrize("vary", [False, True])
 def test_layers_with_nodes_whose_module_is_not_known_are_repeated(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    vary: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plain = torch.export.export
 
@@ -720,7 +721,8 @@ def test_layers_with_nodes_whose_module_is_not_known_are_repeated(
 
     monkeypatch.setattr(torch.export, "export", export)
     model, x = Ordering().eval(), torch.rand(3, 4)
-    report = oe.torch.export(model, (x,), tmp_path / "model.onnx")
+    rows = ({0: torch.export.Dim.AUTO},) if vary else None  # then the layers share a Range
+    report = oe.torch.export(model, (x,), tmp_path / "model.onnx", dynamic_shapes=rows)
     assert report.checked and not report.notes
     graph = onnx.load(tmp_path / "model.onnx").graph
     assert len([node for node in graph.node if node.op_type == "ScatterND"]) == DEPTH

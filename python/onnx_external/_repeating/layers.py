@@ -75,15 +75,17 @@ class Layers:
             self._connect(segment)
 
     def _around(self, node: onnx_ir.Node) -> Segment | None:
-        """The layer that all around a node is in which says nothing of its own."""
+        """The layer that all around a node is in which says nothing of its own.
+
+        It may take what an earlier layer has made for all of them.
+        """
         if _has_module(node):
             return None
         makers = [value.producer() for value in node.inputs if value is not None]
-        found: set[Segment | None] = {
-            self._places[id(maker)][0] for maker in makers if id(maker) in self._places
-        }
-        found |= (users := self._users[id(node)])
-        return found.pop() if users and len(found) == 1 else None
+        found = {self._places[id(maker)][0] for maker in makers if id(maker) in self._places}
+        users = self._users[id(node)]
+        own = next(iter(users)) if len(users) == 1 else None
+        return own if not found or own in found else None
 
     def _find_users(self) -> dict[int, set[Segment | None]]:
         """For each node, by its id, the layers of what takes what it makes; None for no layer.

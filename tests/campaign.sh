@@ -2,9 +2,10 @@
 # Everything that docs/reliability.md records, in full; hours on 2 cores. What needs root (mounting
 # disks) is skipped without it, and the page says so.
 #
-# usage: sh tests/campaign.sh [faults] [limits] [mutants] [strict] [zoo] [diagnose] [noise] [rewriting] [repeat] [generation] [constructs] [imports] [benchmarks] [sums] [fuzz] [sanitizers]      (default: all)
+# usage: sh tests/campaign.sh [faults] [limits] [mutants] [strict] [zoo] [diagnose] [noise] [rewriting] [repeat] [generation] [constructs] [imports] [wheels] [benchmarks] [sums] [fuzz] [sanitizers]      (default: all)
 # FUZZ_SECONDS: for each target (default 600). STRICT_SEED: draws other cases (default 2; the tests take 1).
 # SUMS_SEED: draws other hostile files (default 5). REWRITING_SEED: draws other modules (default 1).
+# PYTHONS: the interpreters that wheels are made for (default python3).
 # fuzz and sanitizers need clang-14.
 set -eu
 cd "$(dirname "$0")/.."
@@ -113,6 +114,15 @@ imports() {
     python/tests/import_orders.py fixtures/tiny $work/saved torch onnx onnxruntime onnx_ir onnx_external
 }
 
+# A wheel for each interpreter, tried in a root that has nothing else.
+wheels() {
+  for python in ${PYTHONS:-python3}; do
+    folder=build/check/tests/python/wheels-$("$python" -c 'import sys; print("%d.%d" % sys.version_info[:2])')
+    sh packaging/wheel.sh "$folder" "$python"
+    python3 tests/python/bare_root.py "$folder" fixtures "$folder/bare" "$folder/build/env/bin/python"
+  done
+}
+
 sums() {
   python3 tests/sums/sums_test.py --bin-dir build/check/tools --cases 2250 --max-size 1000000 --seed "${SUMS_SEED:-5}"
 }
@@ -136,9 +146,9 @@ sanitizers() {
 
 sh cmake/install-deps.sh test
 sh cmake/build.sh build/check -DONNX_EXTERNAL_WERROR=ON
-for step in ${*:-faults limits mutants strict zoo diagnose noise rewriting repeat generation constructs imports benchmarks sums fuzz sanitizers}; do
+for step in ${*:-faults limits mutants strict zoo diagnose noise rewriting repeat generation constructs imports wheels benchmarks sums fuzz sanitizers}; do
   case $step in
-    faults | limits | mutants | strict | zoo | diagnose | noise | rewriting | repeat | generation | constructs | imports | benchmarks | sums | fuzz | sanitizers) "$step" ;;
-    *) echo "campaign.sh: error: '$step' is not one of faults, limits, mutants, strict, zoo, diagnose, noise, rewriting, repeat, generation, constructs, imports, benchmarks, sums, fuzz, sanitizers" >&2; exit 2 ;;
+    faults | limits | mutants | strict | zoo | diagnose | noise | rewriting | repeat | generation | constructs | imports | wheels | benchmarks | sums | fuzz | sanitizers) "$step" ;;
+    *) echo "campaign.sh: error: '$step' is not one of faults, limits, mutants, strict, zoo, diagnose, noise, rewriting, repeat, generation, constructs, imports, wheels, benchmarks, sums, fuzz, sanitizers" >&2; exit 2 ;;
   esac
 done

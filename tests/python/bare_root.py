@@ -20,7 +20,7 @@ WHEELS, FIXTURES, WORK = (Path(argument).resolve() for argument in sys.argv[1:4]
 (WHEEL,) = WHEELS.glob("*.whl")
 PYTHON = sys.argv[4]
 ROOT = WORK / "root"
-NUMPY = "numpy==2.4.6"
+NUMPY = ("numpy==2.4.6; python_version >= '3.11'", "numpy==2.2.6; python_version < '3.11'")
 
 ABOUT_PYTHON = """
 import json, os, sys, sysconfig, pip
@@ -110,7 +110,7 @@ def expect_success(what: str, *command: str, **environment: str) -> str:
 def get_wheels(folder: Path) -> set[Path]:
     """Puts our wheel and numpy's into the folder; returns the system's libraries of numpy's."""
     download = [PYTHON, "-m", "pip", "--quiet", "--disable-pip-version-check", "download"]
-    download += ["--no-deps", "--only-binary", ":all:", "--dest", str(folder), NUMPY]
+    download += ["--no-deps", "--only-binary", ":all:", "--dest", str(folder), *NUMPY]
     subprocess.run(download, check=True)
     (numpy,) = folder.glob("numpy-*.whl")
     shutil.copy(WHEEL, folder)

@@ -114,9 +114,10 @@ def _tokenizer(folder: Path) -> Any:
     path = folder / "tokenizer.json"
     if not path.is_file():
         raise NotFoundError(
-            f"{path}: not found; generate needs the tokenizer beside the graphs: AutoTokenizer."
-            "from_pretrained(MODEL).save_pretrained(FOLDER) of transformers writes it; ids of "
-            f"tokens need none: oe.generate({os.fspath(folder)!r}, [1, 2, 3])"
+            f"{path}: not found; generate needs the tokenizer beside the graphs: copy it from the "
+            "folder of the model, or of the export that these graphs were made of; "
+            "AutoTokenizer.from_pretrained(MODEL).save_pretrained(FOLDER) of transformers writes "
+            f"it; ids of tokens need none: oe.generate({os.fspath(folder)!r}, [1, 2, 3])"
         )
     try:
         made = Tokenizer.from_file(str(path))

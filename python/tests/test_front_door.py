@@ -54,6 +54,7 @@ def test_help_and_version_are_results_and_nothing_at_all_is_a_wrong_command_line
     ("words", "near"),
     [
         (["exprt"], "'exprt'; did you mean export?"),
+        (["save-external", "x"], "here it is onnx-external save;"),
         (["--hlep"], "'--hlep'; did you mean --help?"),
         (["export", "--layot", "link"], "'--layot'; did you mean --layout?"),
         (["validate", "m.onnx", "--agianst=x"], "'--agianst'; did you mean --against?"),

@@ -99,7 +99,20 @@ def test_a_module_with_tests_and_loops_is_exported_in_one_call(tmp_path: Path) -
     assert "rt.while_" in diff
     assert any("no round" in each for each in report.rewriting.unreached)
     assert report.to_dict()["rewriting"]["changes"][0]["diff"] == diff
+    assert "rewritten functions: 1; ways that no input set takes: " in str(report)
     assert oe.verify(tmp_path / "model.onnx").ok
+
+
+def test_a_class_whose_source_is_not_there_is_named(tmp_path: Path) -> None:
+    text = "def forward(self, x):\n    return x + 1 if x.sum() > 0 else x - 1"
+    made: dict[str, Any] = {}
+    exec(text, made)
+    module = type("Typed", (torch.nn.Module,), made)()
+    with pytest.raises(oe.ExportError) as caught:
+        oe.torch.export(module, (torch.ones(2),), tmp_path / "model.onnx")
+    told = str(caught.value)
+    assert "forward: its source is not there; put the class into a file" in told
+    assert told.count("Could not guard") == 1
 
 
 def test_tests_on_sizes_that_differ_among_the_sets_are_rewritten(tmp_path: Path) -> None:

@@ -109,8 +109,12 @@ class ExportReport(Stepwise):
     def __str__(self) -> str:
         """Return what was exported in a line; `repr()` has all of it."""
         told = f"{self.save}; input sets on which it was compared: {self.checked}"
-        changed = len(self.rewriting.changes)
-        return f"{told}; rewritten functions: {changed}" if changed else told
+        if self.rewriting.changes:
+            told += f"; rewritten functions: {len(self.rewriting.changes)}"
+        if self.rewriting.unreached:
+            count = len(self.rewriting.unreached)
+            told += f"; ways that no input set takes: {count} (report.rewriting.unreached)"
+        return told
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain dicts and lists."""

@@ -11,6 +11,7 @@ from torch import nn
 from torch.utils import _pytree as pytree
 
 from .._rewriting.applying import one_thread
+from .._rewriting.finding.functions import Missing
 from .._rewriting.refusals import RewriteError, chain
 from .._rewriting.rewriter import Rewriter, Rewriting
 from ..errors import Error, ExportError, InvalidArgumentError
@@ -119,7 +120,7 @@ class Ways:
                 pass
         if isinstance(refused, (RewriteError, WrongGraphError)):
             raise refused from plain
-        raise not_helped(plain, refused)
+        raise plain if refused is plain else not_helped(plain, refused)
 
     def _plain(self, capture: Callable[[Tracer], _T], judge: Callable[[_T], None]) -> _T:
         try:
@@ -151,7 +152,7 @@ class Ways:
         if plain is not None:
             learned = learn(rewriter, plain)
             if not rewriter.observed.chosen and not learned:
-                raise plain
+                raise _without_source(plain, rewriter.observed.missing)
         rewriter.check()
         for _ in range(MOST_GRAPHS):
             rewritings: list[Rewriting] = []
@@ -187,6 +188,8 @@ class Ways:
             ) from error
 
 
+MOST_NAMED = 3
+"""Functions that one message names."""
 MOST_GRAPHS = 10
 """Graphs that are made until one is right: each that is wrong names tests on sizes."""
 
@@ -228,6 +231,17 @@ def _place(guard: Guard) -> tuple[str, int] | None:
 def not_helped(plain: ExportError, refused: ExportError) -> ExportError:
     """Return the error of the plain way, which says that rewriting does not help, and why."""
     plain.args = (f"{plain.args[0]}; rewriting tests and loops does not help: {refused}",)
+    return plain
+
+
+def _without_source(plain: ExportError, missing: Sequence[Missing]) -> ExportError:
+    """Return the error of the plain way, which names functions that could not be looked into."""
+    if missing:
+        told = ", ".join(map(str, missing[:MOST_NAMED]))
+        plain.args = (
+            f"{plain.args[0]}; not rewritten, as functions are read from files: {told}; put the "
+            "class into a file",
+        )
     return plain
 
 

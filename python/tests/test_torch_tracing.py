@@ -213,3 +213,27 @@ def test_lists_of_two_lengths_are_refused_in_words(tmp_path: Path) -> None:
     sets = [([torch.ones(3)] * count,) for count in (2, 4)]
     with pytest.raises(oe.InvalidArgumentError, match="has 4 values in its lists"):
         oe.torch.export(Total(), sets[0], tmp_path / "model.onnx", input_sets=sets[1:])
+
+
+def test_what_is_none_in_one_set_only_is_refused_in_words(tmp_path: Path) -> None:
+    class Masked(torch.nn.Module):
+        def forward(self, x: Any, mask: Any = None) -> Any:
+            return x if mask is None else x * mask
+
+    x = torch.ones(3)
+    with pytest.raises(oe.InvalidArgumentError, match="None in the example is a value in a set"):
+        oe.torch.export(Masked(), (x, x), tmp_path / "model.onnx", input_sets=[(x, None)])
+
+
+def test_the_error_says_what_helps_against_its_reason(tmp_path: Path) -> None:
+    class Product(torch.nn.Module):
+        def forward(self, x: Any) -> Any:
+            return x.cumprod(0)
+
+    class Own:
+        pass
+
+    for given, way in ((torch.ones(3), "custom_translation_table"), (Own(), "register_class")):
+        with pytest.raises(oe.ExportError, match=way) as caught:
+            oe.torch.export(Product(), (given,), tmp_path / "model.onnx")
+        assert str(caught.value).count("cannot") == 1

@@ -109,6 +109,7 @@ class ExportReport(Stepwise):
     def __str__(self) -> str:
         """Return what was exported in a line; `repr()` has all of it."""
         told = f"{self.save}; input sets on which it was compared: {self.checked}"
+        told += "".join(f"; {note}" for note in self.notes if note.startswith("not checked"))
         if self.rewriting.changes:
             told += f"; rewritten functions: {len(self.rewriting.changes)}"
         if self.rewriting.unreached:

@@ -99,10 +99,16 @@ def _alike(target: Any, example: Call, call: Call) -> Call:
             "must have the same inputs"
         )
     kwargs = {name: kwargs[name] for name in example[1]}
-    count, wanted = (len(pytree.tree_leaves(each)) for each in ((args, kwargs), example))
-    if count != wanted:
+    given, wanted = (pytree.tree_leaves(each) for each in ((args, kwargs), example))
+    if any((one is None) != (other is None) for one, other in zip(given, wanted, strict=False)):
         raise InvalidArgumentError(
-            f"input_sets: a set has {count} values in its lists and dicts, the example {wanted}; a "
+            "input_sets: what is None in the example is a value in a set, or the other way round; "
+            "a graph has one number of inputs: export a model for each case"
+        )
+    if len(given) != len(wanted):
+        raise InvalidArgumentError(
+            f"input_sets: a set has {len(given)} values in its lists and dicts, the example "
+            f"{len(wanted)}; a "
             "graph has one number of inputs: stack the tensors of a list into one whose first size "
             "varies, or export a model for each length"
         )

@@ -66,10 +66,28 @@ def told(what: str, program: torch.export.ExportedProgram | None = None) -> Iter
     except Exception as error:
         from .._diagnosis.exporter_reasons import reason_of  # which is needed only here
 
-        raise ExportError(
-            f"{what}: {reason_of(error, program, program is None, in_full=True)}; "
-            "oe.diagnose_export(module, inputs) finds the modules that keep it from being exported"
-        ) from error
+        reason = reason_of(error, program, program is None, in_full=True)
+        raise ExportError(f"{what}: {reason}; {_way_out(reason)}") from error
+
+
+_WAYS_OUT = (
+    ("Unsupported input type", "oe.register_class(cls) makes a class of yours an input"),
+    ("in output, which is not a known type", "oe.register_class(cls) makes it an output"),
+    (
+        "No ONNX function found for",
+        "onnx_options={'custom_translation_table': {operator: function}} gives it one, as "
+        "examples/custom_operator.py shows",
+    ),
+)
+"""What torch says, and what helps."""
+
+
+def _way_out(reason: str) -> str:
+    """Return what helps against the reason of an error, or finds out more."""
+    for said, way in _WAYS_OUT:
+        if said in reason:
+            return way
+    return "oe.diagnose_export(module, inputs) finds the modules that keep it from being exported"
 
 
 def check_initialized(module: nn.Module) -> None:

@@ -230,7 +230,8 @@ def _place(guard: Guard) -> tuple[str, int] | None:
 
 def not_helped(plain: ExportError, refused: ExportError) -> ExportError:
     """Return the error of the plain way, which says that rewriting does not help, and why."""
-    plain.args = (f"{plain.args[0]}; rewriting tests and loops does not help: {refused}",)
+    if str(refused) != str(plain):
+        plain.args = (f"{plain.args[0]}; rewriting tests and loops does not help: {refused}",)
     return plain
 
 

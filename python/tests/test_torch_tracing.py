@@ -237,3 +237,19 @@ def test_the_error_says_what_helps_against_its_reason(tmp_path: Path) -> None:
         with pytest.raises(oe.ExportError, match=way) as caught:
             oe.torch.export(Product(), (given,), tmp_path / "model.onnx")
         assert str(caught.value).count("cannot") == 1
+
+
+def test_an_argument_called_like_a_buffer_leaves_the_buffer_its_name(tmp_path: Path) -> None:
+    class Shifted(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("shift", torch.tensor([1.0, 2.0, 3.0]))
+
+        def forward(self, x: Any, shift: Any) -> Any:
+            return x * self.shift + shift
+
+    module, given, path = Shifted(), (torch.ones(3), torch.ones(3)), tmp_path / "model.onnx"
+    oe.torch.export(module, given, path, fsync=False)
+    session = runtime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+    assert [each.name for each in session.get_inputs()] == ["x", "input.shift"]
+    assert_right(path, module, (torch.randn(3), torch.randn(3)))

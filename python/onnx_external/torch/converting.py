@@ -148,12 +148,17 @@ def _set_version(model: onnx_ir.Model, domain: str) -> None:
 
 
 def mend(model: onnx_ir.Model) -> None:
-    """Change what ONNX Runtime refuses: the bias of a Conv3d that has none.
+    """Change what is wrong or refused by ONNX Runtime: names of inputs, the bias of a Conv3d.
 
-    torch.onnx makes zeros for it, of two dimensions, which only its optimizer puts right.
+    torch.onnx gives an argument that is called like a weight the name of that weight, which keeps
+    it. For the bias that a Conv3d does not have it makes zeros of two dimensions, which only its
+    optimizer puts right.
     """
     import onnx_ir
 
+    for value in model.graph.inputs:
+        if model.graph.initializers.get(value.name, value) is not value:
+            value.name = f"input.{value.name}"
     for graph in (model.graph, *model.functions.values()):
         for node in onnx_ir.traversal.RecursiveGraphIterator(graph):
             bias = node.inputs[2] if node.op_type == "Conv" and len(node.inputs) > 2 else None

@@ -445,8 +445,10 @@ class Learner {
     // If the exporter records the origin of each value, and none comes from these keys, the graph
     // does not use them (torch's exporters drop an unused parameter). A key of one repeated number
     // is no such key: optimizers remove a multiplication by 1 and an addition of 0 without a trace.
-    for (std::size_t i = 0; states_origins(task_.graph) && i < lost.size(); ++i) {
-      const std::uint32_t key = lost[i];
+    if (!states_origins(task_.graph)) {
+      return {};
+    }
+    for (const std::uint32_t key : lost) {
       TRY_ASSIGN(const bool uniform, fresh_.was_uniform(key));
       if (!uniform) {
         settle({&key, 1});

@@ -89,7 +89,10 @@ std::vector<ErrorItem> merged_slots(const MappingTask& task, const Leftovers& le
     }
   }
   std::vector<ErrorItem> items;
-  const std::vector<std::uint64_t> consumers = consumers_after(task);
+  const bool any_merged = std::any_of(task.graph.slots.begin(), task.graph.slots.end(),
+                                      [](const Slot& slot) { return slot.scale_and_statistic; });
+  const auto consumers =
+      left.empty() && !any_merged ? std::vector<std::uint64_t>() : consumers_after(task);
   for (std::uint32_t i = 0; i < consumers.size(); ++i) {
     const Slot& slot = task.graph.slots[i];
     if (!task.fills[i] || consumers[i] < 2) {

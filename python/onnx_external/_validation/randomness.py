@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-__all__ = ["drawing_nodes", "drawing_of_program"]
+__all__ = ["drawing_nodes", "drawing_of_program", "nodes_of"]
 
 _ALWAYS = (
     "RandomNormal",
@@ -136,16 +136,21 @@ def _plain(tensor: Any) -> Any:
     return array.reshape(-1)[0].item() if array.size == 1 else None
 
 
+def nodes_of(program: Any) -> Iterator[Any]:
+    """Yield the nodes of an ExportedProgram, those of its subgraphs among them."""
+    for module in program.graph_module.modules():
+        yield from getattr(getattr(module, "graph", None), "nodes", ())
+
+
 def drawing_of_program(program: Any) -> list[str]:
     """Return the operators of an ExportedProgram that draw random numbers."""
     import torch
 
     found: dict[str, None] = {}
-    for module in program.graph_module.modules():
-        for node in getattr(getattr(module, "graph", None), "nodes", ()):
-            tags = getattr(node.target, "tags", ())
-            if torch.Tag.nondeterministic_seeded in tags and not _is_off(node):
-                found[f"{node.target} ({node.name})"] = None
+    for node in nodes_of(program):
+        tags = getattr(node.target, "tags", ())
+        if torch.Tag.nondeterministic_seeded in tags and not _is_off(node):
+            found[f"{node.target} ({node.name})"] = None
     return list(found)
 
 

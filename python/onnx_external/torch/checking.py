@@ -15,6 +15,7 @@ from torch import nn
 from .._rewriting.runtime.places import state_kept
 from .._validation.comparing import compare, flattened
 from .._validation.inputs import Given
+from .._validation.randomness import nodes_of
 from .._validation.references import ModuleReference, leaves, paired, training_mode_of
 from .._validation.running import Session
 from ..errors import Error, ExportError, MismatchError, RunError
@@ -253,11 +254,10 @@ def _as_given(
 def half_types(program: Any) -> list[str]:
     """Return the floats of 16 bits that operators of an ExportedProgram compute."""
     found: dict[str, None] = {}
-    for module in program.graph_module.modules():
-        for node in getattr(getattr(module, "graph", None), "nodes", ()):
-            kind = getattr(node.meta.get("val"), "dtype", None)
-            if node.op == "call_function" and kind in (torch.float16, torch.bfloat16):
-                found[str(kind).removeprefix("torch.")] = None
+    for node in nodes_of(program):
+        kind = getattr(node.meta.get("val"), "dtype", None)
+        if node.op == "call_function" and kind in (torch.float16, torch.bfloat16):
+            found[str(kind).removeprefix("torch.")] = None
     return list(found)
 
 

@@ -13,6 +13,7 @@ from .._patching.swapping import exchanged
 from .._rewriting.runtime.assuming import assuming, branches_assume_tests
 from .._rewriting.runtime.chosen import decided_by_definitions
 from .._rewriting.runtime.results import results_need_no_guards
+from .._validation.randomness import nodes_of
 from .tracing import loops_of_recurrent_layers
 
 if TYPE_CHECKING:
@@ -48,11 +49,9 @@ def _divides_negative_sizes(program: torch.export.ExportedProgram) -> bool:
 
     torch.onnx converts `//` to Div, which rounds towards zero, and Python rounds down.
     """
-    graphs = (each.graph for each in program.graph_module.modules() if hasattr(each, "graph"))
     return any(
         node.target is operator.floordiv and any(map(_may_be_negative, node.args))
-        for graph in graphs
-        for node in graph.nodes
+        for node in nodes_of(program)
     )
 
 

@@ -57,7 +57,7 @@ struct Arguments {
   std::vector<GraphToSave> graphs;
   MpiTeam* team = nullptr;
 
-  [[nodiscard]] bool leads() const { return team == nullptr || team->rank() == 0; }
+  [[nodiscard]] bool leads() const { return team == nullptr || team->team.rank == 0; }
   [[nodiscard]] bool is_dry_run() const { return options.save.mode == RunMode::kDryRun; }
   [[nodiscard]] bool verifies() const { return options.save.verification == Verification::kOn; }
   [[nodiscard]] bool syncs() const { return options.save.write.sync == Sync::kFiles; }
@@ -282,7 +282,7 @@ Result<SaveReport> carry_out(const Command& command, Arguments& arguments) {
   TRY_ASSIGN(arguments.options.save.mapping, mapping_options(arguments.options));
   ProgressBar bar(arguments.leads() ? show_progress(arguments.options) : ShowProgress::kNo,
                   phases_of(arguments));
-  arguments.options.save.write.team = arguments.team;
+  arguments.options.save.write.team = arguments.team == nullptr ? nullptr : &arguments.team->team;
   arguments.options.save.write.progress = bar.callback();
   auto report =
       arguments.options.files.empty()
@@ -368,12 +368,12 @@ int run(int argc, char** argv) {
       return command.misuse(wrong);
     }
   }
-  const auto team = MpiTeam::join();
+  const auto team = join_team();
   arguments.team = team.get();
   if (team) {
     end_by_exit_code();
     int& threads = arguments.options.save.write.threads;
-    threads = threads == 0 ? team->threads() : threads;
+    threads = threads == 0 ? team->threads : threads;
   }
   arguments.options.verbose = arguments.options.verbose && arguments.leads();
   return answer(command, arguments, save(command, arguments), team.get());

@@ -4,26 +4,20 @@
 // write.
 #pragma once
 
+#include <functional>
 #include <string>
 #include <vector>
 
 namespace onnx_external {
 
-// How the processes of a team communicate. The caller implements it (save-external uses MPI). If a
-// process dies or fails in from_all(), the caller must end the other processes, as mpirun does.
-class Team {
- public:
-  Team() = default;
-  Team(const Team&) = delete;
-  Team& operator=(const Team&) = delete;
-  virtual ~Team() = default;
-
-  [[nodiscard]] virtual int rank() const = 0;  // 0 leads
-  [[nodiscard]] virtual int size() const = 0;  // at least 1
-
-  // Gathers the `text` of every process and returns all texts, ordered by rank, in every process.
-  // All processes call it equally often, each from one thread.
-  [[nodiscard]] virtual std::vector<std::string> from_all(std::string text) = 0;
+// This process as one of a team, and how the processes communicate (save-external uses MPI).
+struct Team {
+  int rank = 0;  // 0 leads
+  int size = 1;  // at least 1
+  // Gathers the text of every process and returns all texts, ordered by rank, in every process. All
+  // processes call it equally often, each from one thread. If a process dies or fails in it, the
+  // caller must end the other processes, as mpirun does.
+  std::function<std::vector<std::string>(std::string text)> from_all;
 };
 
 }  // namespace onnx_external

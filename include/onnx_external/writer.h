@@ -52,7 +52,7 @@ struct WriteOptions {
   ProgressFn progress;
   // Processes that write the plan together (team.h); null = this process alone. Killed saves of a
   // team are not resumed.
-  Team* team = nullptr;
+  const Team* team = nullptr;
 };
 
 // What a conversion to a smaller float type did to one tensor.

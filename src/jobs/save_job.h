@@ -39,7 +39,7 @@ struct SaveJob {
 
 // Whether this process verifies and publishes: the first of its team.
 [[nodiscard]] inline bool leads(const WriteOptions& options) {
-  return options.team == nullptr || options.team->rank() == 0;
+  return options.team == nullptr || options.team->rank == 0;
 }
 
 // The graph of a model alone, for messages.

@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <cstring>
 
 #include "base/try.h"
@@ -21,70 +20,65 @@ Result<std::string> unpacked(const std::string& text) {
                       : fail(static_cast<ErrorCode>(text[0] - 1), text.substr(1));
 }
 
-// Each process has a run of ranges, with about the same number of bytes.
-std::vector<int> owners_of(const SavePlan& plan, const Team& team) {
-  std::uint64_t all = 0;
+// The ranges that other processes copy: each has a run of ranges, of about the same size.
+WrittenRanges ranges_of_others(const SavePlan& plan, const Team& team) {
+  const std::uint64_t share = plan.bytes / static_cast<std::uint64_t>(team.size) + 1;  // rounded up
+  WrittenRanges others;
+  std::uint64_t begin = 0;
   for (const DataRange& range : plan.ranges) {
-    all += range.bytes;
+    const auto owner = static_cast<int>((begin + range.bytes / 2) / share);
+    others.push_back(owner == team.rank ? std::nullopt : std::optional(0U));
+    begin += range.bytes;
   }
-  const auto last = static_cast<std::uint64_t>(team.size() - 1);
-  const std::uint64_t share = all / (last + 1) + 1;  // rounded up: the last process has less
-  std::vector<int> owners;
-  std::uint64_t middle = 0;
-  for (const DataRange& range : plan.ranges) {
-    owners.push_back(static_cast<int>(std::min((middle + range.bytes / 2) / share, last)));
-    middle += range.bytes;
-  }
-  return owners;
+  return others;
 }
 
-// The CRC-32 of each range, then whether it has infinities.
-std::string text_of(const CopiedFiles& copied) {
-  const std::span<const std::uint32_t> crcs = copied.crcs;
-  std::string text(reinterpret_cast<const char*>(crcs.data()), crcs.size_bytes());
-  for (const bool infinite : copied.infinite) {
-    text += infinite ? '1' : '0';
+// What a process sends of each range that it copied.
+struct RangeResult {
+  std::uint32_t crc;
+  std::uint32_t infinite;
+};
+
+std::string text_of(const CopiedFiles& copied, const WrittenRanges& others) {
+  std::string text;
+  for (std::size_t i = 0; i < others.size(); ++i) {
+    const RangeResult range{copied.crcs[i], copied.infinite[i] ? 1U : 0U};
+    text.append(reinterpret_cast<const char*>(&range), others[i] ? 0 : sizeof(range));
   }
   return text;
 }
 
-// Combines the results that all processes sent, each range from its owner.
-Result<CopiedFiles> joined(const std::vector<std::string>& texts, const std::vector<int>& owners) {
+// Combines the results that all processes sent: in the order of processes, ranges are in order.
+Result<CopiedFiles> joined(const std::vector<std::string>& texts) {
+  CopiedFiles all;
   for (std::size_t rank = 0; rank < texts.size(); ++rank) {
     TRY_IN(fmt::format("process {} of the team", rank), unpacked(texts[rank]));
-  }
-  CopiedFiles all;
-  all.crcs.resize(owners.size());
-  for (std::size_t i = 0; i < owners.size(); ++i) {
-    const std::string& text = texts[static_cast<std::size_t>(owners[i])];
-    std::memcpy(&all.crcs[i], &text[1 + i * sizeof(std::uint32_t)], sizeof(std::uint32_t));
-    all.infinite.push_back(text[1 + owners.size() * sizeof(std::uint32_t) + i] == '1');
+    for (std::size_t at = 1; at < texts[rank].size(); at += sizeof(RangeResult)) {
+      RangeResult range{};
+      std::memcpy(&range, &texts[rank][at], sizeof(range));
+      all.crcs.push_back(range.crc);
+      all.infinite.push_back(range.infinite != 0);
+    }
   }
   return all;
 }
 
 }  // namespace
 
-Result<std::string> from_leader(Team& team, const Result<std::string>& mine) {
+Result<std::string> from_leader(const Team& team, const Result<std::string>& mine) {
   return unpacked(team.from_all(packed(mine)).front());
 }
 
-Result<CopiedFiles> copy_share(Team& team, const CopyJob& job, ProgressMeter& meter) {
-  const std::vector<int> owner = owners_of(job.plan, team);
-  WrittenRanges others;
-  for (const int rank : owner) {
-    others.push_back(rank == team.rank() ? std::nullopt : std::optional(0U));
-  }
+Result<CopiedFiles> copy_share(const Team& team, const CopyJob& job, ProgressMeter& meter) {
+  const WrittenRanges others = ranges_of_others(job.plan, team);
   WriteOptions options = job.options;
   options.checksum = Checksum::kNone;
   const auto mine =
       copy_files({job.plan, job.models, job.checkpoint, job.data, options, others, nullptr}, meter);
-  TRY_ASSIGN(
-      auto all,
-      joined(team.from_all(packed(mine ? Result<std::string>(text_of(*mine)) : fail(mine.error()))),
-             owner));
+  const auto sent = mine ? Result<std::string>(text_of(*mine, others)) : fail(mine.error());
+  TRY_ASSIGN(auto all, joined(team.from_all(packed(sent))));
   all.sha1s.resize(job.plan.files.size());
-  if (team.rank() == 0 && job.options.checksum != Checksum::kNone) {
+  if (team.rank == 0 && job.options.checksum != Checksum::kNone) {
     const WrittenRanges done(all.crcs.begin(), all.crcs.end());
     TRY_ASSIGN(auto summed, copy_files({job.plan, job.models, job.checkpoint, job.data, job.options,
                                         done, nullptr},
@@ -94,8 +88,8 @@ Result<CopiedFiles> copy_share(Team& team, const CopyJob& job, ProgressMeter& me
   return all;
 }
 
-Error give_up(Team& team, const Error& error) {
-  return joined(team.from_all(packed(fail(error))), {}).error();
+Error give_up(const Team& team, const Error& error) {
+  return joined(team.from_all(packed(fail(error)))).error();
 }
 
 }  // namespace onnx_external

@@ -267,17 +267,17 @@ Result<StagedSave> stage(const SavePlan& given_plan, const SourceModels& models,
   std::vector<ModelBuilder> builders = builders_for(given_plan, models, checkpoint);
   TRY_ASSIGN(auto data, plan_data(given_plan, builders, options));
   const SavePlan& plan = data.own ? *data.own : given_plan;
-  Team* const team = options.team;
-  if (team != nullptr && team->rank() != 0) {
+  const Team* const team = options.team;
+  if (team != nullptr && team->rank != 0) {
     return follow(plan, models, checkpoint, out_dir, options);
   }
   ProgressMeter meter(options.progress);
   auto output = prepare_output(plan, out_dir, options, meter);
   if (team != nullptr) {
+    const auto staging =
+        output ? output->transaction.staging_path().filename() : std::filesystem::path();
     TRY(from_leader(
-        *team, output ? Result<std::string>(plan.job +
-                                            output->transaction.staging_path().filename().string())
-                      : fail(output.error())));
+        *team, output ? Result<std::string>(plan.job + staging.string()) : fail(output.error())));
   }
   if (!output) {
     return fail(std::move(output).error());

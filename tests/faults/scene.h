@@ -56,7 +56,7 @@ struct SceneSave {
   Form form = {};
   Overwrite overwrite = Overwrite::kAllow;
   int threads = 1;
-  Team* team = nullptr;
+  const Team* team = nullptr;
 };
 
 // A fault for the time of one save.

@@ -52,27 +52,20 @@ bool receive_text(int fd, std::string& text) {
 }
 
 // A process of a team, which sends its texts to a parent that gives all of them to all.
-class ForkedTeam final : public Team {
- public:
-  ForkedTeam(int rank, int to_parent) : rank_(rank), to_parent_(to_parent) {}
-  [[nodiscard]] int rank() const override { return rank_; }
-  [[nodiscard]] int size() const override { return kSize; }
-  [[nodiscard]] std::vector<std::string> from_all(std::string text) override {
+Team forked_team(int rank, int to_parent) {
+  const auto from_all = [to_parent](const std::string& text) {
     std::vector<std::string> texts(kSize);
-    bool works = send_text(to_parent_, text);
+    bool works = send_text(to_parent, text);
     for (std::string& one : texts) {
-      works = works && receive_text(to_parent_, one);
+      works = works && receive_text(to_parent, one);
     }
     if (!works) {
       ::_exit(kLeftAlone);  // as mpirun ends what is left of a job
     }
     return texts;
-  }
-
- private:
-  int rank_;
-  int to_parent_;
-};
+  };
+  return {rank, kSize, from_all};
+}
 
 struct Member {
   pid_t process = -1;
@@ -137,7 +130,7 @@ TeamEnd save_together(const Scene& scene, const SceneSave& request, const TeamFa
       for (const Member& other : members) {
         ::close(other.fd);  // else nobody sees that one has ended
       }
-      ForkedTeam team(rank, pair[1]);
+      const Team team = forked_team(rank, pair[1]);
       SceneSave own = request;
       own.team = &team;
       std::size_t calls = 0;

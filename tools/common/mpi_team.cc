@@ -5,7 +5,6 @@
 #include <chrono>
 #include <csignal>
 #include <cstdlib>
-#include <limits>
 #include <string_view>
 #include <thread>
 #include <utility>
@@ -20,20 +19,12 @@ namespace onnx_external {
 namespace {
 
 bool is_one_of_several() {
-  for (const char* name : {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE"}) {
-    const char* const size = std::getenv(name);
-    if (size != nullptr && std::string_view(size) != "1") {
-      return true;
-    }
-  }
-  return false;
+  const char* const open_mpi = std::getenv("OMPI_COMM_WORLD_SIZE");
+  const char* const size = open_mpi != nullptr ? open_mpi : std::getenv("PMI_SIZE");
+  return size != nullptr && std::string_view(size) != "1";
 }
 
-}  // namespace
-
 #ifdef ONNX_EXTERNAL_MPI
-
-namespace {
 
 // A process that waits in MPI takes a CPU from those that work, so it asks now and then. Errors of
 // MPI end the job, which is its default.
@@ -47,88 +38,74 @@ void wait_for_all() {
 
 // mpirun binds each process to CPUs of its own. Gives the leader those of all on its machine.
 int use_cpus(int rank) {
-  cpu_set_t own;
-  CPU_ZERO(&own);
+  cpu_set_t own{};
   (void)::sched_getaffinity(0, sizeof(own), &own);
   cpu_set_t all = own;
   MPI_Comm machine = MPI_COMM_NULL;
   MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, rank, MPI_INFO_NULL, &machine);
   MPI_Allreduce(&own, &all, sizeof(all), MPI_BYTE, MPI_BOR, machine);
   MPI_Comm_free(&machine);
-  if (rank == 0) {
-    (void)::sched_setaffinity(0, sizeof(all), &all);
-  }
-  return CPU_COUNT(rank == 0 ? &all : &own);
-}
-
-}  // namespace
-
-std::unique_ptr<MpiTeam> MpiTeam::join() {
-  if (!is_one_of_several()) {
-    return nullptr;
-  }
-  // If a process dies, mpirun ends the others by SIGTERM. While they wait for a message they could
-  // not check a flag.
-  (void)std::signal(SIGTERM, SIG_DFL);
-  int provided = 0;
-  MPI_Init_thread(nullptr, nullptr, MPI_THREAD_FUNNELED, &provided);
-  std::unique_ptr<MpiTeam> team(new MpiTeam);
-  MPI_Comm_rank(MPI_COMM_WORLD, &team->rank_);
-  MPI_Comm_size(MPI_COMM_WORLD, &team->size_);
-  team->threads_ = use_cpus(team->rank_);
-  return team;
+  const cpu_set_t& mine = rank == 0 ? all : own;
+  (void)::sched_setaffinity(0, sizeof(mine), &mine);
+  return CPU_COUNT(&mine);
 }
 
 // The processes send one after the other, because the texts are small: MPI counts in int, which
-// suffices for the few bytes per tensor.
-std::vector<std::string> MpiTeam::from_all(std::string text) {
+// suffices for the 8 bytes per tensor.
+std::vector<std::string> gather(MpiTeam& joined, std::string text) {
   wait_for_all();
-  std::vector<std::string> texts(static_cast<std::size_t>(size_));
-  texts[static_cast<std::size_t>(rank_)] = std::move(text);
-  for (int speaker = 0; speaker < size_; ++speaker) {
-    std::string& said = texts[static_cast<std::size_t>(speaker)];
-    unsigned long long bytes = said.size();
-    MPI_Bcast(&bytes, 1, MPI_UNSIGNED_LONG_LONG, speaker, MPI_COMM_WORLD);
-    if (bytes > static_cast<unsigned long long>(std::numeric_limits<int>::max())) {
-      MPI_Abort(MPI_COMM_WORLD, kFailed);
-    }
-    said.resize(static_cast<std::size_t>(bytes));
-    MPI_Bcast(said.data(), static_cast<int>(bytes), MPI_CHAR, speaker, MPI_COMM_WORLD);
+  std::vector<std::string> texts(static_cast<std::size_t>(joined.team.size));
+  texts[static_cast<std::size_t>(joined.team.rank)] = std::move(text);
+  for (int rank = 0; rank < joined.team.size; ++rank) {
+    std::string& sent = texts[static_cast<std::size_t>(rank)];
+    auto bytes = static_cast<int>(sent.size());
+    MPI_Bcast(&bytes, 1, MPI_INT, rank, MPI_COMM_WORLD);
+    sent.resize(static_cast<std::size_t>(bytes));
+    MPI_Bcast(sent.data(), bytes, MPI_CHAR, rank, MPI_COMM_WORLD);
   }
-  has_met_ = true;
+  joined.has_met = true;
   return texts;
 }
 
-bool MpiTeam::end(bool succeeded) {
-  if (succeeded || has_met_) {
+bool leave(const MpiTeam& joined, bool succeeded) {
+  if (succeeded || joined.has_met) {
     wait_for_all();  // the leader has cleaned up
     MPI_Finalize();
-    return rank_ == 0;
+    return joined.team.rank == 0;
   }
   std::atexit([] { MPI_Abort(MPI_COMM_WORLD, kFailed); });
   return true;
 }
 
-#else
-
-std::unique_ptr<MpiTeam> MpiTeam::join() {
-  if (is_one_of_several()) {
-    write_stderr(
-        "save-external: error: started by mpirun, but built without MPI; use save-external-mpi, of "
-        "a build with ONNX_EXTERNAL_MPI=ON\n");
-    std::exit(kFailed);
-  }
-  return nullptr;
-}
-
-std::vector<std::string> MpiTeam::from_all(std::string text) {
-  return {std::move(text)};
-}
-
-bool MpiTeam::end(bool /*succeeded*/) {
-  return true;
-}
-
 #endif
+
+}  // namespace
+
+std::unique_ptr<MpiTeam> join_team() {
+  if (!is_one_of_several()) {
+    return nullptr;
+  }
+#ifdef ONNX_EXTERNAL_MPI
+  // If a process dies, mpirun ends the others by SIGTERM. While they wait for a message they could
+  // not check a flag.
+  (void)std::signal(SIGTERM, SIG_DFL);
+  int provided = 0;
+  MPI_Init_thread(nullptr, nullptr, MPI_THREAD_FUNNELED, &provided);
+  auto joined = std::make_unique<MpiTeam>();
+  MPI_Comm_rank(MPI_COMM_WORLD, &joined->team.rank);
+  MPI_Comm_size(MPI_COMM_WORLD, &joined->team.size);
+  joined->threads = use_cpus(joined->team.rank);
+  joined->team.from_all = [self = joined.get()](std::string text) {
+    return gather(*self, std::move(text));
+  };
+  joined->end = [self = joined.get()](bool succeeded) { return leave(*self, succeeded); };
+  return joined;
+#else
+  write_stderr(
+      "save-external: error: started by mpirun, but built without MPI; use save-external-mpi, of a "
+      "build with ONNX_EXTERNAL_MPI=ON\n");
+  std::exit(kFailed);
+#endif
+}
 
 }  // namespace onnx_external

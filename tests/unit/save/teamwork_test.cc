@@ -24,23 +24,16 @@ struct Board {
   std::barrier<> meeting;
 };
 
-class ThreadTeam final : public Team {
- public:
-  ThreadTeam(Board& board, int rank) : board_(board), rank_(rank) {}
-  [[nodiscard]] int rank() const override { return rank_; }
-  [[nodiscard]] int size() const override { return static_cast<int>(board_.texts.size()); }
-  [[nodiscard]] std::vector<std::string> from_all(std::string text) override {
-    board_.texts[static_cast<std::size_t>(rank_)] = std::move(text);
-    board_.meeting.arrive_and_wait();
-    std::vector<std::string> all = board_.texts;
-    board_.meeting.arrive_and_wait();
+Team thread_team(Board& board, int rank) {
+  const auto from_all = [&board, rank](std::string text) {
+    board.texts[static_cast<std::size_t>(rank)] = std::move(text);
+    board.meeting.arrive_and_wait();
+    std::vector<std::string> all = board.texts;
+    board.meeting.arrive_and_wait();
     return all;
-  }
-
- private:
-  Board& board_;
-  int rank_;
-};
+  };
+  return {rank, static_cast<int>(board.texts.size()), from_all};
+}
 
 class TeamOfThree : public testing::Test {
  protected:
@@ -56,7 +49,7 @@ class TeamOfThree : public testing::Test {
     std::vector<std::thread> members;
     for (int rank = 0; rank < kSize; ++rank) {
       members.emplace_back([&, rank] {
-        ThreadTeam team(board, rank);
+        const Team team = thread_team(board, rank);
         WriteOptions own = options;
         own.team = &team;
         Model model = model_for(mixed_tensors(1));

@@ -36,6 +36,7 @@ from .checking import (
     refuse_broken,
     why_not,
 )
+from .dimension_names import name_sizes
 from .guards import Call
 from .input_sets import calls_of, shapes_of
 from .plain_saving import save_alone
@@ -172,6 +173,8 @@ def skeleton_of(
             return model
 
         made = make_skeleton(found.program.model, empty, extra or {}, keep, change)
+        if found.sizes_named is not None:
+            name_sizes(made.model, found.sizes_named)
     made.ties = {name: found.ties[name] for name in made.slots if name in found.ties}
     made.guards = [str(each) for each in found.sizes.guards]
     return made
@@ -210,7 +213,7 @@ def skeleton(
         args: what the module is called with: a tensor, a tuple of positional inputs, or a dict of
             inputs by name. Arrays of numpy become tensors.
         kwargs: inputs by name, beside positional ones.
-        dynamic_shapes: as torch.export.export takes them.
+        dynamic_shapes: as for export().
         optimize: run torch's optimizer on the skeleton. Names and shapes of weights stay.
         extra: values for buffers and constants that have none, by name.
         keep: parameters and persistent buffers whose values are the module's and stay in the graph.
@@ -448,8 +451,9 @@ def export(
         input_sets: further inputs, which take other branches or have other sizes: each a tuple of
             arguments, a dict of keywords, or a pair of both. Without `dynamic_shapes`, the sizes
             vary that differ among the sets.
-        dynamic_shapes: as torch.export.export takes them. None: all sizes are those of `args`,
-            unless `input_sets` has others.
+        dynamic_shapes: as torch.export.export takes them; a dimension may also be a string, which
+            lets it vary under that name. None: all sizes are those of `args`, unless `input_sets`
+            has others.
         layout: as for oe.save(): "single", "per-tensor", "shards", "inline" or "link".
         dtype: as for oe.save(): the float type to which the weights are converted.
         overwrite: replace a model that is there.

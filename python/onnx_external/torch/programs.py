@@ -13,6 +13,7 @@ from torch import nn
 from ..errors import ExportError, InvalidArgumentError
 from ..meter import Meter
 from .converting import converted
+from .dimension_names import names_of_dims, without_names
 from .guards import Sizes, sizes_of
 from .repeated import NotRepeatedError, Repetition, repetition
 from .skeleton import quiet
@@ -42,6 +43,8 @@ class Captured:
     """What a caller should know of how it was traced; usually nothing."""
     repetition: Repetition | None = None
     """How the graph, which is that of a few layers then, becomes that of all."""
+    sizes_named: dict[str, str] | None = None
+    """What `dynamic_shapes` calls torch's symbols; None: the graph has its names already."""
 
 
 def first_line(error: BaseException) -> str:
@@ -167,7 +170,7 @@ def captured(
         target: the module, or what was made of it.
         args: its positional inputs.
         kwargs: its inputs by name.
-        dynamic_shapes: as torch.export.export takes them.
+        dynamic_shapes: as torch.export.export takes them, or with names of sizes.
         onnx_options: of torch.onnx.export.
         meter: measures the steps.
         tracer: traces a module.
@@ -179,6 +182,7 @@ def captured(
         return
     ties: dict[str, list[str]] = {}
     note, tests, repeated = "", frozenset[tuple[str, int]](), None
+    names: dict[str, str] = {}
     lent: Untouched | None = None
     try:
         if not isinstance(target, torch.export.ExportedProgram):
@@ -193,13 +197,14 @@ def captured(
                     repeated, note = _repetition(target, args, kwargs)
             few = repeated.shallow() if repeated is not None else contextlib.nullcontext()
             with meter.step("trace"), few:
-                made = _traced(target, tuple(args), kwargs, dynamic_shapes, tracer)
+                made = _traced(target, tuple(args), kwargs, without_names(dynamic_shapes), tracer)
+            names = names_of_dims(made.program, target, args, kwargs, dynamic_shapes)
             target, tests = made.program, made.tests
             note = "; ".join(filter(None, (note, made.note)))
         sizes = sizes_of(target, tests)  # before the conversion, which adds to them
         with meter.step("convert"), told("torch.onnx cannot convert the program", target):
             program = converted(target, **onnx_options)
-        yield Captured(program, ties, sizes, target, note, repeated)
+        yield Captured(program, ties, sizes, target, note, repeated, names)
     finally:
         if lent is not None:
             lent.take_back()

@@ -7,12 +7,15 @@ program of its own checks that. A graph of ONNX does not: it would take any size
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import torch
+
+from ..torch.dimension_names import SYMBOL, change_dimensions
 
 if TYPE_CHECKING:
     import onnx_ir
@@ -71,12 +74,25 @@ def _bound(exported: torch.export.ExportedProgram) -> dict[str, int]:
 
 
 def fix_bound_dimensions(model: onnx_ir.Model, exported: torch.export.ExportedProgram) -> None:
-    """Give inputs numbers where a size other than the example's would break the graph."""
-    import onnx_ir
+    """Put numbers where a size other than the example's would break the graph.
 
-    bound = _bound(exported)
-    for value in model.graph.inputs if bound else ():
-        if value.shape is not None:
-            value.shape = onnx_ir.Shape(
-                bound.get(str(getattr(dim, "value", dim)), dim) for dim in value.shape
-            )
+    They are in the inputs, and in what is computed of them.
+    """
+    bound = {symbol: str(size) for symbol, size in _bound(exported).items()}
+    if bound:
+        change_dimensions(model, lambda text: _evaluated(SYMBOL.sub(_by(bound), text)))
+
+
+def _by(sizes: Mapping[str, str]) -> Callable[[re.Match[str]], str]:
+    return lambda match: sizes.get(match[0], match[0])
+
+
+def _evaluated(text: str) -> str:
+    """The number that an expression of torch is, if it is one; else the text."""
+    if SYMBOL.search(text):
+        return text
+    try:
+        value = eval(text, {"__builtins__": {}, "Max": max, "Min": min}, {})
+    except Exception:  # whatever torch writes, it is a name
+        return text
+    return str(value) if isinstance(value, int) else text

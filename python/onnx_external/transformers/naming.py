@@ -8,10 +8,13 @@ torch names dimensions by its symbols (`s44`). Runtimes that generate text expec
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import sympy  # type: ignore[import-untyped]
+
+from ..torch.dimension_names import SYMBOL, give_names, name_of_place, text_of
 
 if TYPE_CHECKING:
     import onnx_ir
@@ -27,13 +30,11 @@ __all__ = [
 
 _CACHE = re.compile(
     r"(?:cache|past_key_values|cache_params)\."
-    r"(?:(self|cross)_attention_cache\.)?layers\.(\d+)\.(\w+)"
+    r"(?:(self|cross)_attention_cache\.)?layers\.(\d+)\.(\w+(?:\.\d+)?)"
 )
 _SIDES = {"self": "decoder.", "cross": "encoder.", None: ""}
 _PARTS = {"keys": "key", "values": "value"}
 _TYPES = {"float": "float32", "double": "float64"}
-_SYMBOL = re.compile(r"\b[a-z]+\d+\b")
-"""What torch calls a size that varies: "s44", "u0"."""
 
 
 def input_name(path: str) -> str:
@@ -59,6 +60,7 @@ def _named(path: str, cache: str, prefix: str) -> str:
     if found is None:
         return path
     side, layer, part = found.groups()
+    part = part.removesuffix(".0")  # the first of a list, which has most often no other
     return f"{cache}.{layer}.{_SIDES[side]}{_PARTS.get(part, part)}"
 
 
@@ -93,7 +95,7 @@ def forms(values: Iterable[onnx_ir.Value]) -> dict[str, str]:
     found = {}
     for value in values:
         dtype = "?" if value.dtype is None else value.dtype.name.lower()
-        dims = [_text(dim) or str(dim) for dim in value.shape or ()]
+        dims = [text_of(dim) or str(dim) for dim in value.shape or ()]
         found[value.name or ""] = f"{_TYPES.get(dtype, dtype)}[{', '.join(dims)}]"
     return found
 
@@ -111,30 +113,10 @@ def name_dimensions(
         example: the shapes that the graph was traced with, by the name of the input.
         is_encoder: its text is not that of the decoder beside it.
     """
-    names = dict(_names(model, example, _Roles(model, is_encoder)))
-    if not names:
-        return
-    renamed = _renaming(names)
-    import onnx_ir
-
-    for value in _values(model):
-        if value.shape is not None and any(not isinstance(dim, int) for dim in value.shape):
-            value.shape = onnx_ir.Shape(renamed(dim) for dim in value.shape)
-
-
-def _values(model: onnx_ir.Model) -> Iterator[onnx_ir.Value]:
-    import onnx_ir
-
-    yield from model.graph.inputs
-    yield from model.graph.outputs
-    for graph in (model.graph, *model.functions.values()):
-        for node in onnx_ir.traversal.RecursiveGraphIterator(graph):
-            yield from node.outputs
-
-
-def _text(dim: Any) -> str | None:
-    value = getattr(dim, "value", dim)
-    return None if value is None or isinstance(value, int) else str(value)
+    roles = _Roles(model, is_encoder)
+    names = dict(_names(model, example, roles))
+    symbols = {name: sympy.Symbol(name, integer=True) for name in {*names.values(), "total"}}
+    give_names(model, names, partial(_simplified, symbols=symbols, words=roles.words))
 
 
 def _names(
@@ -144,17 +126,18 @@ def _names(
     given: dict[str, str] = {}
     sizes: dict[str, int] = {}
     taken: set[str] = set()
-    values = [*model.graph.inputs, *model.graph.outputs]
-    for value in values:
+    # Whatever belongs to a text tells first how many rows there are.
+    values = sorted(model.graph.inputs, key=lambda value: value.name in _MEDIA)
+    for value in [*values, *model.graph.outputs]:
         shape = example.get(value.name or "", ())
         for place, dim in enumerate(value.shape or ()):
-            symbol = _text(dim)
-            if symbol is None or symbol in given or not _SYMBOL.fullmatch(symbol):
+            symbol = text_of(dim)
+            if symbol is None or symbol in given or not SYMBOL.fullmatch(symbol):
                 continue
             name = roles.of(value.name or "", place, len(value.shape or ()))
             size = shape[place] if place < len(shape) else None
             if name is None or (name in taken and (size is None or sizes.get(name) != size)):
-                name = _other(value.name or "", place)
+                name = name_of_place(value.name or "", place)
             given[symbol] = name
             taken.add(name)
             if size is not None:
@@ -162,33 +145,16 @@ def _names(
             yield symbol, name
 
 
-def _other(name: str, place: int) -> str:
-    """A name for a size of which nothing is known."""
-    return f"{re.sub(r'[^A-Za-z0-9]+', '_', name)}_dim_{place}"
+def _simplified(text: str, symbols: Mapping[str, Any], words: int | None = None) -> str:
+    """The same with `total` for `past + sequence`.
 
-
-def _renaming(names: Mapping[str, str]) -> Callable[[Any], Any]:
-    """A function that gives a dimension its name; expressions are simplified."""
-    symbols = {name: sympy.Symbol(name, integer=True) for name in {*names.values(), "total"}}
-    found: dict[str, str] = {}
-
-    def renamed(dim: Any) -> Any:
-        text = _text(dim)
-        if text is None:
-            return dim
-        if text not in found:
-            found[text] = _simplified(
-                _SYMBOL.sub(lambda match: names.get(match[0], match[0]), text), symbols
-            )
-        return found[text]
-
-    return renamed
-
-
-def _simplified(text: str, symbols: Mapping[str, Any]) -> str:
-    """The same with `total` for `past + sequence`, and the factors of a product in one order."""
-    if re.fullmatch(r"\w+(\*\w+)+", text):  # torch's order is that of its symbols' numbers
-        text = "*".join(sorted(text.split("*")))
+    Args:
+        text: what a dimension says.
+        symbols: by name.
+        words: how many the graph takes, if that does not vary.
+    """
+    if words is not None and text == f"past + {words}":
+        return "total"
     if text in symbols or not {"past", "sequence"} <= symbols.keys() or "past" not in text:
         return text
     try:
@@ -208,14 +174,21 @@ class _Roles:
         self._has_encoder = any(
             name.startswith("encoder_outputs") or ".encoder." in name for name in names
         )
+        self._has_text = any(name in _WORDS for name in names)
         self._text = "encoder_sequence" if is_encoder else "sequence"
+        self.words = next(iter(_numbers_of_words(model)), None)
+        """How many words the graph takes, if that does not vary."""
 
     def of(self, name: str, place: int, rank: int) -> str | None:
         """Return the name of a dimension; None if it is not known."""
         if name.startswith(("past_key_values.", "present.")):
             return self._of_cache(name, place, rank)
+        if ".state." in f".{name}" and place == 2:  # of RWKV, for all layers in one tensor
+            return "layers"
         if place == 0:
-            return None if name.endswith("grid_thw") or _is_patches(name, rank) else "batch"
+            if name in _PIECES and rank == 2:
+                return _PIECES[name]
+            return _ROWS.get(name, "batch") if self._has_text else "batch"
         if name.startswith(("encoder_outputs", "encoder_last_hidden_state")):
             return "encoder_sequence" if place == 1 else None
         if name in _MEDIA:
@@ -236,6 +209,8 @@ class _Roles:
     def _of_cache(self, name: str, place: int, rank: int) -> str | None:
         if place == 0:
             return "batch"
+        if name.endswith(".conv_states") and place == 2:
+            return "conv_kernel"
         if not name.endswith((".key", ".value")) or place != rank - 2:
             return None
         if ".encoder." in name:
@@ -243,7 +218,16 @@ class _Roles:
         return "past" if name.startswith("past") else "total" if self._decodes else "sequence"
 
 
+_WORDS = ("input_ids", "decoder_input_ids", "inputs_embeds")
 _TEXTS = ("inputs_embeds", "decoder_inputs_embeds", "bbox", "logits", "last_hidden_state")
+_PIECES = {
+    "pixel_values": "patches",  # of all images in one row
+    "image_grid_thw": "images",
+    "pixel_values_videos": "video_patches",
+    "video_grid_thw": "videos",
+}
+_ROWS = {"pixel_values": "images", "input_features": "sounds", "input_values": "sounds"}
+"""Beside texts, of which there may be another number."""
 _MEDIA: dict[str, dict[int, tuple[str, ...]]] = {
     "pixel_values": {
         4: ("batch", "channels", "height", "width"),
@@ -254,6 +238,8 @@ _MEDIA: dict[str, dict[int, tuple[str, ...]]] = {
 }
 
 
-def _is_patches(name: str, rank: int) -> bool:
-    """Whether it has the patches of all images in one row."""
-    return name.startswith("pixel_values") and rank == 2
+def _numbers_of_words(model: onnx_ir.Model) -> Iterator[int]:
+    for value in model.graph.inputs:
+        if value.name in _WORDS and value.shape is not None and len(value.shape) > 1:
+            if isinstance(value.shape[1], int):
+                yield value.shape[1]

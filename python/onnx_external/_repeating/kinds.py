@@ -10,6 +10,7 @@ import hashlib
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, TypeAlias
 
 import torch
@@ -37,7 +38,7 @@ class Stack:
     indices: frozenset[Place]
     """The attributes in which a layer has its own index."""
 
-    @property
+    @cached_property
     def kept(self) -> tuple[int, ...]:
         """The layers that a shallow model has."""
         found = {len(self.kinds) - 1}
@@ -47,9 +48,13 @@ class Stack:
 
     def stand_in(self, layer: int) -> int:
         """Return the place in `kept` of the layer that stands for one: itself, if it is kept."""
-        if layer in self.kept:
-            return self.kept.index(layer)
-        return self.kept.index(self._places(self.kinds[layer])[_ORDINARY - 1])
+        return self._stand_ins[layer]
+
+    @cached_property
+    def _stand_ins(self) -> tuple[int, ...]:
+        last = {kind: self._places(kind)[:_ORDINARY][-1] for kind in set(self.kinds)}
+        kept = {layer: place for place, layer in enumerate(self.kept)}
+        return tuple(kept.get(layer, kept[last[kind]]) for layer, kind in enumerate(self.kinds))
 
     def _places(self, kind: int) -> list[int]:
         return [place for place, each in enumerate(self.kinds) if each == kind]

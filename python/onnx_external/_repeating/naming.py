@@ -38,6 +38,8 @@ def deep_name(name: str, stacks: Sequence[Stack]) -> str:
 def _of_layer(text: str, list_name: str, place: int, layer: int, dot: str) -> str:
     """The text with the name of a layer wherever it has that of another, followed by no digit."""
     start = list_name.replace(".", dot) + dot
+    if start not in text:
+        return text
     return re.sub(rf"(?<![A-Za-z0-9.]){re.escape(start)}{place}(?!\d)", f"{start}{layer}", text)
 
 
@@ -157,6 +159,6 @@ class Names:
     @staticmethod
     def told(text: str, renamed: Mapping[str, str]) -> str:
         """Return a text in which values are called as in the deep model."""
-        if not renamed:
+        if renamed.keys().isdisjoint(_TOKEN.findall(text)):
             return text
         return _TOKEN.sub(lambda match: renamed.get(match[0], match[0]), text)

@@ -400,11 +400,12 @@ class _Stamping:
         """Call what nodes are and give as in the deep model; add their values to `renamed`."""
         copied = {id(value) for values in self.copies.values() for value in values.values()}
         kept = {id(v) for nodes in self.layers.nodes.values() for n in nodes for v in n.outputs}
+        made = copied - kept
         for value in self.graph.initializers.values():
             if (value.name or "") in self.called:
                 renamed[value] = self.called[value.name or ""]
         for node in self.graph:
-            if any(id(value) in copied - kept for value in node.outputs):
+            if any(id(value) in made for value in node.outputs):
                 continue
             own = self.layers.place(node)
             layer = self.stacks[own[0].stack].kept[own[0].layer] if own else 0

@@ -115,6 +115,7 @@ class Following:
     _nodes: dict[str, tuple[Segment, int]] = field(default_factory=dict)
     """By their names: the layer, and the place in it."""
     _rows: dict[Segment, list[Any]] = field(default_factory=dict)
+    _alike: dict[tuple[Segment, Segment], bool] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """Sort the nodes."""
@@ -135,10 +136,18 @@ class Following:
         after = Segment(segment.stack, self.stacks[segment.stack].stand_in(layer + 1))
         before = after._replace(layer=after.layer - 1)
         mine, its = self._rows[segment], self._rows.get(before, [])
-        if before == segment or [e.target for e in mine] != [e.target for e in its]:
+        if before == segment or not self._is_alike(segment, before):
             return 0
         there = segment._replace(layer=segment.layer + 1)
         return self._users(its[place], after) - self._users(mine[place], there)
+
+    def _is_alike(self, one: Segment, other: Segment) -> bool:
+        """Whether two layers have the same operators."""
+        if (one, other) not in self._alike:
+            rows = (self._rows.get(each, []) for each in (one, other))
+            mine, its = ([node.target for node in row] for row in rows)
+            self._alike[one, other] = mine == its
+        return self._alike[one, other]
 
     def _users(self, node: Any, segment: Segment) -> int:
         return sum(self.places[user] == segment for user in node.users)

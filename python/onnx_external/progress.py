@@ -5,10 +5,12 @@ Work that has steps, not bytes, is told in lines.
 
 from __future__ import annotations
 
+import contextlib
 import logging  # noqa: F401  # a fork must take its lock behind ours: see _importing
 import os
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -104,13 +106,21 @@ def shown(progress: Progress) -> Iterator[ProgressCallback | None]:
 
 
 class StepLines:
-    """Says on stderr which step is under way: in one line of a terminal, else in a line each."""
+    """Says on stderr which step is under way: in one line of a terminal, else in a line each.
+
+    Of a step that takes long, such as a trace, it says meanwhile for how many seconds it has run.
+    """
 
     def __init__(self, counted: bool = False) -> None:
         """Args: whether steps come with their number and how many there are, not with bytes."""
         self._counted = counted
+        self._out = sys.stderr  # a trace has another one, so that torch's prints are not seen
         self._live = sys.stderr.isatty()
-        self._step = ""
+        self._every = 1.0 if self._live else 30.0
+        self._step, self._since = "", 0.0
+        self._lock = threading.Lock()
+        self._stop = threading.Event()
+        self._clock: threading.Thread | None = None
 
     def __call__(self, step: str, done: int, total: int) -> None:
         """Say it; of a step that was said before, only on a terminal how far it is."""
@@ -118,19 +128,41 @@ class StepLines:
             text = f"{done}/{total} {step or 'the model itself'}"
         else:
             text = f"{step} ... {100 * done // total} %" if total and self._live else f"{step} ..."
+        with self._lock:
+            if text != self._step:
+                self._since = time.monotonic()
+            if self._live or text != self._step:
+                self._say(text)
+            self._step = text
+        if self._clock is None:
+            self._stop.clear()
+            self._clock = threading.Thread(target=self._watch, daemon=True)
+            self._clock.start()
+
+    def _say(self, text: str) -> None:
         if self._live:
             import shutil  # which imports all kinds of compression
 
             columns = shutil.get_terminal_size().columns
-            print(f"\r\033[K{text[: columns - 1]}", end="", file=sys.stderr, flush=True)
-        elif text != self._step:
-            print(text, file=sys.stderr, flush=True)
-        self._step = text
+            print(f"\r\033[K{text[: columns - 1]}", end="", file=self._out, flush=True)
+        else:
+            print(text, file=self._out, flush=True)
+
+    def _watch(self) -> None:
+        while not self._stop.wait(self._every):
+            with self._lock, contextlib.suppress(OSError, ValueError):  # nobody may listen
+                seconds = time.monotonic() - self._since
+                if seconds >= self._every:
+                    self._say(f"{self._step} {seconds:.0f} s")
 
     def close(self) -> None:
         """Take the line away."""
+        if self._clock is not None:
+            self._stop.set()
+            self._clock.join()
+            self._clock = None
         if self._live and self._step:
-            print("\r\033[K", end="", file=sys.stderr, flush=True)
+            print("\r\033[K", end="", file=self._out, flush=True)
         self._step = ""
 
 

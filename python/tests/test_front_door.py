@@ -6,6 +6,8 @@ import os
 import re
 import subprocess
 import sys
+import threading
+import time
 from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import Any
@@ -189,7 +191,25 @@ def test_a_step_is_a_line_where_stderr_is_no_terminal(capsys: pytest.CaptureFixt
     lines = StepLines(counted=True)
     lines("layers.0", 1, 2)
     lines("", 2, 2)
+    lines.close()
     assert capsys.readouterr().err == "1/2 layers.0\n2/2 the model itself\n"
+
+
+def test_a_step_that_takes_long_says_so_though_stderr_is_another_one_meanwhile(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    from onnx_external.progress import StepLines
+
+    lines: Any = StepLines()
+    lines._every = 0.05
+    before = threading.active_count()
+    with redirect_stderr(io.StringIO()):
+        lines("trace model", 0, 0)
+        time.sleep(0.3)
+    lines.close()
+    assert threading.active_count() == before
+    first, second, *_ = capsys.readouterr().err.splitlines()
+    assert first == "trace model ..." and re.fullmatch(r"trace model \.\.\. \d+ s", second)
 
 
 def test_the_options_of_a_parser_are_its_own() -> None:

@@ -176,6 +176,32 @@ def test_an_operator_that_onnx_lacks_fails_when_it_is_converted() -> None:
     assert oe.diagnose_export(Model(Decomposes()).eval(), sets(), exporter="export").ok
 
 
+def test_an_operator_with_a_translation_of_ones_own_converts() -> None:
+    def first_singular_value(x: Any, full_matrices: Any = False, compute_uv: Any = False) -> Any:
+        from onnxscript import opset18 as op
+
+        return op.ReduceSum(x), op.ReduceSum(x), op.ReduceSum(x)
+
+    table = {torch.ops.aten._linalg_svd.default: first_singular_value}
+    options = {"custom_translation_table": table, "opset_version": 20, "input_names": ["a"]}
+    model = Model(Decomposes()).eval()
+    report = oe.diagnose_export(model, sets(), onnx_options=options, run=False)
+    assert report.ok, report.sentence
+    with pytest.raises(oe.InvalidArgumentError, match='exporter="onnx"'):
+        oe.diagnose_export(model, sets(), onnx_options=options, exporter="export")
+
+
+def test_input_sets_with_another_text_are_left_out() -> None:
+    class Scaled(nn.Module):  # type: ignore[misc,name-defined]
+        def forward(self, x: Any, mode: str) -> Any:
+            return x * 2 if mode == "twice" else x
+
+    x = torch.ones(3, 2)
+    report = oe.diagnose_export(Scaled().eval(), [(x, "twice"), (x[:2], "once")], exporter="export")
+    assert report.ok
+    assert "or texts are left out" in found(report, "").notes[0]
+
+
 def test_a_size_that_became_a_number_is_found() -> None:
     report = oe.diagnose_export(Model(Counts()).eval(), sets(), exporter="export")
     assert (report.first.name, report.first.step) == ("layers.1.inner", "export")

@@ -226,10 +226,10 @@ def test_sets_have_the_order_of_the_example() -> None:
 
 
 def test_numbers_of_a_module_are_expected_where_the_graph_has_an_output_for_each() -> None:
-    from onnx_external.torch.checking import _as_given
+    from onnx_external._validation.references import as_given
 
     value, number = np.ones(3, np.float32), np.array(2.0)
     wanted, got = {"y": value, "n": number}, {"a": value, "b": np.array(2.0, np.float32)}
-    assert _as_given(["a"], {"a": value}, wanted, {"n"}) == {"y": value}
-    assert _as_given(["a", "b"], got, wanted, {"n"})["n"].dtype == np.float32
-    assert _as_given(["a", "b"], got, wanted, ())["n"].dtype == np.float64
+    assert as_given(["a"], {"a": value}, wanted, {"n"}) == {"y": value}
+    assert as_given(["a", "b"], got, wanted, {"n"})["n"].dtype == np.float32
+    assert as_given(["a", "b"], got, wanted, ())["n"].dtype == np.float64

@@ -1,5 +1,7 @@
 """How modules are traced and converted: as torch.onnx does it, with what it gets wrong mended."""
 
+import dataclasses
+import re
 from pathlib import Path
 from typing import Any
 
@@ -237,6 +239,65 @@ def test_the_error_says_what_helps_against_its_reason(tmp_path: Path) -> None:
         with pytest.raises(oe.ExportError, match=way) as caught:
             oe.torch.export(Product(), (given,), tmp_path / "model.onnx")
         assert str(caught.value).count("cannot") == 1
+
+
+@dataclasses.dataclass
+class Counted:
+    values: Any
+    count: Any
+
+
+def test_numbers_beside_tensors_are_outputs(tmp_path: Path) -> None:
+    class Counts(torch.nn.Module):
+        def forward(self, x: Any) -> Any:
+            return 2**40 + 1, Counted(x * 2, 0.1), {"some": True, "none": None, "rows": len(x)}
+
+    path, module, x = tmp_path / "model.onnx", Counts().eval(), torch.ones(2, 3)
+    oe.register_class(Counted, ["values", "count"])
+    try:
+        report = oe.torch.export(module, x, path, input_sets=[torch.ones(5, 3)], fsync=False)
+        assert report.checked == 2
+        assert oe.validate(path, module, x).ok
+    finally:
+        oe.unregister_class(Counted)
+    many, _, tenth, some, rows = runtime.InferenceSession(str(path)).run(None, {"x": x.numpy()})
+    assert (many, tenth, some, rows) == (2**40 + 1, np.float32(0.1), True, 2)
+    assert (many.dtype, tenth.dtype, some.dtype) == ("int64", "float32", "bool")
+
+
+def test_a_number_that_differs_from_call_to_call_is_refused(tmp_path: Path) -> None:
+    class Calls(torch.nn.Module):
+        calls = 0
+
+        def forward(self, x: Any) -> Any:
+            self.calls += 1
+            return x * 2, self.calls
+
+    with pytest.raises(oe.ExportError, match="expected 2, got 1"):
+        oe.torch.export(Calls().eval(), torch.ones(2), tmp_path / "model.onnx")
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("given", ["twice", 1e300])
+def test_what_no_output_can_be_is_refused_by_its_value(given: Any, tmp_path: Path) -> None:
+    class Gives(torch.nn.Module):
+        def forward(self, x: Any) -> Any:
+            return x * 2, given
+
+    with pytest.raises(oe.ExportError, match=f"gives {re.escape(repr(given))}"):
+        oe.torch.export(Gives().eval(), torch.ones(2), tmp_path / "model.onnx")
+
+
+def test_a_text_that_differs_between_the_sets_is_refused(tmp_path: Path) -> None:
+    class Scaled(torch.nn.Module):
+        def forward(self, x: Any, mode: str) -> Any:
+            return x * 2 if mode == "twice" else x
+
+    x, path = torch.ones(2), tmp_path / "model.onnx"
+    named = {"x": x, "mode": "twice"}
+    for args, other in (((x, "twice"), (x, "once")), (named, named | {"mode": "once"})):
+        with pytest.raises(oe.InvalidArgumentError, match="a text is no input of a graph"):
+            oe.torch.export(Scaled().eval(), args, path, input_sets=[other])
 
 
 def test_an_argument_called_like_a_buffer_leaves_the_buffer_its_name(tmp_path: Path) -> None:

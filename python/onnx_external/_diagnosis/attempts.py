@@ -67,6 +67,8 @@ class Attempts:
     tolerance: tuple[float | None, float | None, set[str]]
     surroundings: Surroundings
     functions: Mapping[Any, ShapeFunction]
+    onnx_options: Mapping[str, Any] = field(default_factory=dict)
+    """Of torch.onnx.export; names of inputs and outputs are those of the model, not of a module."""
     rewrites: bool = False
     """Whether tests and loops on tensors are rewritten."""
 
@@ -122,11 +124,10 @@ class Attempts:
         """Those that have one structure, the one with the fewest sizes of 0 and 1 first."""
         calls = sorted(captured.calls.items())
         calls.sort(key=lambda each: sum(s < 2 for f in each[1].inputs.forms for s in f[0]))
-        kinds = calls[0][1].inputs.is_tensor
-        alike = [each for each in calls if each[1].inputs.is_tensor == kinds]
+        alike = [each for each in calls if _kind(each[1]) == _kind(calls[0][1])]
         if len(alike) < len(calls):
             found.notes.append(
-                "input sets in which it is called with other structures are left out"
+                "input sets in which it is called with other structures or texts are left out"
             )
         if max(captured.counts.values()) > 1:
             found.notes.append("it is called several times; this is the first call")
@@ -191,8 +192,7 @@ class Attempts:
         program = self._exported(job)
         job.step = "convert"
         self.surroundings.exported(program)
-        table = {**self.surroundings.conversions(), **job.operators.nodes}
-        graph = converted(program, custom_translation_table=table or None)
+        graph = converted(program, **self._options(job))
         if not self.run:
             return
         if job.with_custom:  # ONNX Runtime has no such operator
@@ -212,13 +212,24 @@ class Attempts:
         user = [each for each in signature.input_specs if each.kind.name == "USER_INPUT"]
         names = [each.arg.name for each in user]
         given = [each for each in signature.output_specs if each.kind.name == "USER_OUTPUT"]
-        constant = [type(each.arg).__name__ == "ConstantArgument" for each in given]
+        is_none = [getattr(each.arg, "value", each) is None for each in given]
         for number, stored in job.calls:
             leaves = dict(zip(names, stored.inputs.leaves(), strict=True))
             feed = {n: _array(leaf) for n, leaf in leaves.items() if _has_value(leaf)}
             results = iter(self._outputs(session, feed, number))
-            got = [None if is_constant else next(results, None) for is_constant in constant]
+            got = [None if none else next(results, None) for none in is_none]
             self._compare(job, stored, got)
+
+    def _options(self, job: _Job) -> dict[str, Any]:
+        given = dict(self.onnx_options)
+        for names in ("input_names", "output_names"):
+            given.pop(names, None)
+        table = {
+            **self.surroundings.conversions(),
+            **(given.pop("custom_translation_table", None) or {}),
+            **job.operators.nodes,
+        }
+        return given | {"custom_translation_table": table or None}
 
     def _outputs(self, session: Session, feed: dict[str, Array], number: int) -> list[Any]:
         what = f"input set {number}"
@@ -295,6 +306,12 @@ class Attempts:
             if vary:
                 found[name] = vary
         return found
+
+
+def _kind(stored: StoredCall) -> tuple[Any, list[str]]:
+    """What a graph is for: which values are tensors, and the texts among the others."""
+    given = stored.inputs
+    return given.is_tensor, [each for each in given.others if isinstance(each, str)]
 
 
 def _has_value(leaf: Any) -> bool:

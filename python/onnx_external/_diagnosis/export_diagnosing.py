@@ -223,6 +223,7 @@ def diagnose_export(
     rtol: float | None = None,
     run: bool = True,
     rewrite: bool = True,
+    onnx_options: Mapping[str, Any] | None = None,
     task: str | None = None,
     dtype: FloatType | None = None,
     progress: Progress = None,
@@ -249,6 +250,7 @@ def diagnose_export(
         run: run what was exported, and compare.
         rewrite: try whether what fails by itself exports with its tests and loops on tensors
             rewritten, as oe.torch.export() does it; not with "torchscript".
+        onnx_options: as for oe.torch.export(), with the exporter "onnx".
         task: of a folder, as for oe.transformers.export().
         dtype: likewise.
         progress: a callable (name of a module, its number, how many there are), called before each
@@ -265,6 +267,8 @@ def diagnose_export(
     """
     check_choice("exporter", exporter, EXPORTERS)
     check_choice("strategy", strategy, get_args(Strategy))
+    if onnx_options and exporter != "onnx":
+        raise InvalidArgumentError('onnx_options: these are for exporter="onnx"')
     opaque = one_or_several(opaque)
     notes: list[str] = []
     models: Iterator[_Model]
@@ -292,6 +296,7 @@ def diagnose_export(
                 (atol, rtol, set()),
                 model.surroundings,
                 shape_functions or {},
+                onnx_options or {},
             )
             if report is not None:
                 notes.append(f"{report.model} exports")

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import copy
 import inspect
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
 
+from ..classes import registered_attributes
 from ..errors import Error, InvalidArgumentError, MismatchError, RunError
 from .inputs import Given
 from .randomness import drawing_nodes, drawing_of_program
@@ -20,6 +21,7 @@ __all__ = [
     "OnnxReference",
     "RecordedReference",
     "Reference",
+    "as_given",
     "leaves",
     "named_arguments",
     "paired",
@@ -101,6 +103,33 @@ def paired(
     return [(name, name, other) for name, other in zip(names, expected, strict=True)]
 
 
+def as_given(
+    names: Sequence[str],
+    got: Mapping[str, Any],
+    wanted: Mapping[str, Any],
+    numbers: Collection[str],
+) -> dict[str, Any]:
+    """What a module gave, with its numbers if the graph has an output for each of them.
+
+    A number has the type of the graph's output if that is of the same kind: the graph computes in
+    float32 what Python computes in float64.
+
+    Args:
+        names: the graph's outputs, in order.
+        got: what it gave, by name.
+        wanted: what the module gave, by its own names.
+        numbers: the names of those that are numbers of Python.
+    """
+    if len(names) != len(wanted):
+        return {name: value for name, value in wanted.items() if name not in numbers}
+    found = dict(wanted)
+    for output, name in zip(names, wanted, strict=True):
+        one, other = got.get(output), wanted[name]
+        if name in numbers and one is not None and one.dtype.kind == other.dtype.kind:
+            found[name] = other.astype(one.dtype)
+    return found
+
+
 def leaves(
     value: Any, path: str = "", objects: bool = True, numbers: bool = False
 ) -> Iterator[tuple[str, Any]]:
@@ -123,9 +152,19 @@ def leaves(
     elif isinstance(value, (bool, int, float)):
         if numbers:
             yield path, value
+    elif (known := _registered(value)) is not None and objects:
+        yield from leaves(known, path, objects, numbers)
     elif value is not None and objects:  # a class, such as a cache, that is registered for tracing
-        flat = [each for each in pytree.tree_leaves(value) if isinstance(each, torch.Tensor)]
-        yield from leaves(flat, path)
+        kinds = (torch.Tensor, bool, int, float) if numbers else torch.Tensor
+        flat = [each for each in pytree.tree_leaves(value) if isinstance(each, kinds)]
+        yield from leaves(flat, path, numbers=numbers)
+
+
+def _registered(value: Any) -> dict[str, Any] | None:
+    """The attributes of an object whose class oe.register_class() was told; else None."""
+    cls = type(value)
+    attributes = registered_attributes().get(f"{cls.__module__}.{cls.__qualname__}")
+    return None if attributes is None else {name: getattr(value, name) for name in attributes}
 
 
 def training_mode_of(module: Any, name: str) -> str:
@@ -161,6 +200,8 @@ class ModuleReference:
     def __init__(self, module: Any, name: str = "") -> None:
         import torch
 
+        self.numbers: set[str] = set()
+        """The names of what it gave as numbers of Python; in a graph, some are outputs."""
         self.program = module if isinstance(module, torch.export.ExportedProgram) else None
         self.module = module.module() if self.program is not None else module
         self.name = name or (
@@ -190,8 +231,18 @@ class ModuleReference:
         return [] if self.program is None else drawing_of_program(self.program)
 
     def named(self, result: Any) -> Iterator[tuple[str, Any]]:
-        """Yield the tensors of a result with the names by which outputs are paired."""
-        return leaves(result)
+        """Yield the tensors of a result with the names by which outputs are paired.
+
+        Its numbers are tensors of the types of Python.
+        """
+        import torch
+
+        for name, value in leaves(result, numbers=True):
+            if not isinstance(value, torch.Tensor):
+                self.numbers.add(name)
+                kind = torch.float64 if isinstance(value, float) else None
+                value = torch.tensor(value, dtype=kind)
+            yield name, value
 
     def feed(self, call: tuple[Any, Any], names: Sequence[str]) -> dict[str, Array]:
         """Return the model's inputs of what the module is called with: by name, else by place."""

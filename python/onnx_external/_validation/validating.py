@@ -23,7 +23,14 @@ from .inputs import Given, InputSet, Making
 from .mistaken import refuse_mistaken
 from .randomness import drawing_nodes
 from .recorded import check_free, is_recorded, write_set
-from .references import ModuleReference, OnnxReference, RecordedReference, Reference, paired
+from .references import (
+    ModuleReference,
+    OnnxReference,
+    RecordedReference,
+    Reference,
+    as_given,
+    paired,
+)
 from .reports import ComparedOutput, GraphValidation, ValidatedInput, Validation, latency_of
 from .running import Session, provider_names
 from .values import Value, type_name
@@ -155,6 +162,8 @@ def _run_set(
         found.run_memory = _added(settings.meter, before)
     with settings.meter.step(f"reference of {found.name} on {name}"):
         want = reference.outputs(given, name)
+    if isinstance(reference, ModuleReference):
+        want = as_given(session.output_names, got, want, reference.numbers)
     pairs = paired(session.output_names, want)
     for title, one, other in pairs:
         both = (

@@ -16,7 +16,7 @@ from .._rewriting.runtime.places import state_kept
 from .._validation.comparing import compare, flattened
 from .._validation.inputs import Given
 from .._validation.randomness import nodes_of
-from .._validation.references import ModuleReference, leaves, paired, training_mode_of
+from .._validation.references import ModuleReference, as_given, paired, training_mode_of
 from .._validation.running import Session
 from ..errors import Error, ExportError, MismatchError, RunError
 from .guards import Call, Guard, Sizes
@@ -84,21 +84,11 @@ def why_not(module: Any, asked: bool | None) -> str:
 
 
 class _InItsMode(ModuleReference):
-    """A module as it is exported, which may be in training mode, and may give numbers of Python."""
+    """A module as it is exported, which may be in training mode."""
 
     def __init__(self, module: nn.Module) -> None:
         self.program, self.module, self.name = None, module, type(module).__name__
-        self.numbers: set[str] = set()
-        """The names of what it gave as numbers; in a graph, some are outputs."""
-
-    def named(self, result: Any) -> Iterator[tuple[str, Any]]:
-        """Yield the tensors of a result, and its numbers as tensors of the types of Python."""
-        for name, value in leaves(result, numbers=True):
-            if not isinstance(value, torch.Tensor):
-                self.numbers.add(name)
-                kind = torch.float64 if isinstance(value, float) else None
-                value = torch.tensor(value, dtype=kind)
-            yield name, value
+        self.numbers = set()
 
 
 def _reference(module: Any) -> ModuleReference:
@@ -217,8 +207,7 @@ class Checking:
             got = session.run(feed, name)
         except RunError as error:
             return str(error)
-        numbers = getattr(self._reference, "numbers", ())
-        expected = _as_given(session.output_names, got, wanted, numbers)
+        expected = as_given(session.output_names, got, wanted, self._reference.numbers)
         return difference(session.output_names, got, expected, self.types)
 
     def _refused(self, name: str, call: Call, problem: str) -> ExportError:
@@ -228,27 +217,6 @@ class Checking:
             fault = training_mode_of(self.module, self._reference.name)
             cause = f"{fault}. If that is meant, {cause}" if fault else cause
         return WrongGraphError(f"the graph is wrong for {name}: {problem}; {cause}", broken)
-
-
-def _as_given(
-    names: Sequence[str],
-    got: Mapping[str, Any],
-    wanted: Mapping[str, Any],
-    numbers: Collection[str],
-) -> dict[str, Any]:
-    """What a module gave, with its numbers if the graph has an output for each of them.
-
-    A number has the type of the graph's output if that is of the same kind: the graph computes in
-    float32 what Python computes in float64.
-    """
-    if len(names) != len(wanted):
-        return {name: value for name, value in wanted.items() if name not in numbers}
-    found = dict(wanted)
-    for output, name in zip(names, wanted, strict=True):
-        one, other = got.get(output), wanted[name]
-        if name in numbers and one is not None and one.dtype.kind == other.dtype.kind:
-            found[name] = other.astype(one.dtype)
-    return found
 
 
 def half_types(program: Any) -> list[str]:

@@ -112,7 +112,27 @@ def _alike(target: Any, example: Call, call: Call) -> Call:
             "graph has one number of inputs: stack the tensors of a list into one whose first size "
             "varies, or export a model for each length"
         )
+    _refuse_other_text(example, (args, kwargs))
     return args, kwargs
+
+
+def _refuse_other_text(example: Call, call: Call) -> None:
+    """Refuse a set in which a text is another one: it is no input of the graph."""
+    leaves = (pytree.tree_flatten_with_path(each)[0] for each in (example, call))
+    for (path, text), (_, other) in zip(*leaves, strict=True):
+        if text != other if isinstance(text, str) else isinstance(other, str):
+            raise InvalidArgumentError(
+                f"input_sets: {_place(path)} is {other!r} in a set, and {text!r} in the example; a "
+                "text is no input of a graph, which does what the example's text says: export a "
+                "model for each"
+            )
+
+
+def _place(path: Sequence[Any]) -> str:
+    """The name of a leaf in a pair of positional inputs and inputs by name, as in `x.mode`."""
+    where, first, *rest = path
+    name = str(first.key) if where.idx else f"positional input {first.idx}"
+    return f"{name}{pytree.keystr(tuple(rest))}"
 
 
 def _told(args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:

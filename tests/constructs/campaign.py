@@ -40,7 +40,7 @@ first line of the reason. The text of a row leads to its source.
 
 With {versions}.
 
-| construct | torch.export, strict | torch.export | torch.onnx.export | TorchScript | `oe.torch.export` | way out |
+| construct | `oe.torch.export` | way out | torch.export, strict | torch.export | torch.onnx.export | TorchScript |
 |---|---|---|---|---|---|---|
 """
 
@@ -221,12 +221,13 @@ def page_of(rows, known, keep):
         way = cls.way if any(each != "right" for each in found) else ""
         text = inspect.getdoc(cls)
         page += (
-            f"| [{text}](../tests/constructs/{source}#L{line}) | {' | '.join(found)} | {way} |\n"
+            f"| [{text}](../tests/constructs/{source}#L{line}) | {found[-1]} | {way} | "
+            f"{' | '.join(found[:-1])} |\n"
         )
         print(cls.__name__, *found, sep=" | ", file=sys.stderr, flush=True)
     ways = [*zip(*(known[cls.__name__] for cls in rows), strict=True)]
-    counts = (f"{way.count('right')} right, {way.count('**WRONG**')} wrong" for way in ways)
-    return page + f"| **{len(rows)} rows** | {' | '.join(counts)} | |\n"
+    *others, ours = (f"{way.count('right')} right, {way.count('**WRONG**')} wrong" for way in ways)
+    return page + f"| **{len(rows)} rows** | {ours} | | {' | '.join(others)} |\n"
 
 
 def main():

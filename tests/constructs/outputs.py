@@ -118,3 +118,13 @@ class AsManyAsRows(torch.nn.Module):
 
     def forward(self, x):
         return x.unbind()
+
+
+@row("outputs", "`oe.torch.export` makes it an output")
+class ANumberOut(torch.nn.Module):
+    """a number beside a tensor (`return y, 3`)"""
+
+    sets = [(rand(2, 3),), (rand(4, 3),)]
+
+    def forward(self, x):
+        return x + 1, 3

@@ -28,6 +28,7 @@ __all__ = [
 ]
 
 ADAPTER = "adapter_config.json"
+_WEIGHTS = ("model*.safetensors", "pytorch_model*.bin")
 _MOST_BYTES = 1 << 24
 """Of a config.json; the largest that are known, with 21,000 labels, have 2 MB."""
 _WAY_OUT = (
@@ -61,8 +62,11 @@ def document_of(folder: Path, name: str = "config.json") -> dict[str, Any]:
 
 
 def is_adapter(folder: Path) -> bool:
-    """Return whether a folder has an adapter of peft, and no model."""
-    return (folder / ADAPTER).is_file() and not (folder / "config.json").is_file()
+    """Return whether a folder has an adapter of peft, and no model; a config.json is none."""
+    if not (folder / ADAPTER).is_file():
+        return False
+    weights = (each for name in _WEIGHTS for each in folder.glob(name))
+    return not (folder / "config.json").is_file() or next(weights, None) is None
 
 
 def base_of(folder: Path, given: Path | None) -> Path:

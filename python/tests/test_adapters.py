@@ -1,6 +1,7 @@
 """Adapters of peft, merged into their base before it is exported."""
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -118,6 +119,15 @@ def test_it_is_what_peft_merges(
     assert changed >= 2
 
 
+def test_a_square_conv1d_is_one_though_peft_speaks_of_a_linear_beside_it(tmp_path: Path) -> None:
+    model = cases.save("gpt2", tmp_path / "gpt2")
+    wanted = tuned(model, ["attn.c_proj"], tmp_path / "adapter", fan_in_fan_out=True).state_dict()
+    path = tmp_path / "adapter/adapter_config.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "fan_in_fan_out": False}))
+    found = weights(tmp_path / "adapter", tmp_path / "gpt2", tmp_path / "out")
+    assert all(torch.allclose(value, wanted[key], atol=1e-5) for key, value in found.items())
+
+
 def test_the_command_writes_a_model_that_computes_what_peft_does(
     base: Path, tmp_path: Path
 ) -> None:
@@ -147,6 +157,15 @@ def test_the_command_writes_a_model_that_computes_what_peft_does(
 @pytest.mark.parametrize("named", ["llama", "../llama", "acme/llama"])
 def test_a_base_is_found_beside_the_adapter(named: str, base: Path, tmp_path: Path) -> None:
     assert weights(adapter(tmp_path / "adapter", named), None, tmp_path / "out")
+
+
+def test_a_config_beside_an_adapter_is_no_model(base: Path, tmp_path: Path) -> None:
+    folder = adapter(tmp_path / "adapter", base)
+    (folder / "config.json").write_text('{"model_type": "llama", "hidden_size": 7}')
+    assert weights(folder, None, tmp_path / "out")
+    shutil.copy(base / "model.safetensors", folder)
+    with pytest.raises(oe.InvalidArgumentError, match=r"take adapter_config\.json away"):
+        oe.transformers.export(folder, tmp_path / "out")
 
 
 @pytest.mark.parametrize(

@@ -12,11 +12,15 @@ HEAD = """# The zoo with repeated layers
 Architectures of [the zoo](zoo.md), each with more layers (of each stage) than two, are exported
 from a folder twice: with [repeated layers](python-export.md#deep-models), and with a full trace.
 The two graphs must have the same inputs, outputs, weights, nodes, forms and metadata, and the
-repeated one must be right on ONNX Runtime. "Static" is for the sizes of the example only.
+repeated one must be right on ONNX Runtime.
 
     sh tests/campaign.sh repeat             all of them, eight layers deep, and this page anew
 
+Models that are traced in full have no list of layers that are alike, or what they do between or
+beside their layers is not shown by fewer of them.
 """
+STATIC, VARY = "For the sizes of the example", "With sizes that vary"
+TITLES = "| architecture | outcome | layers | repeated | traced in full | why, or what is wrong |"
 
 
 @dataclass(frozen=True)
@@ -36,29 +40,47 @@ class Verdict:
         return f"{self.name}  {self.kind}  {', '.join(self.repeated)}  {self.why}"
 
 
-def _row(found: Verdict, how: str) -> str:
+def _row(found: Verdict, depth: int) -> str:
     why = found.why.replace("traced in full, not repeated: ", "").replace("|", "/")
     verdict = "repeated, equal" if found.kind == REPEATED else found.kind
     graphs = ", ".join(found.repeated) or "none", ", ".join(found.whole) or "none"
-    return f"| {' | '.join((found.name, verdict, how, *graphs, why[:300] or 'none'))} |"
+    return f"| {' | '.join((found.name, verdict, str(depth), *graphs, why[:300] or 'none'))} |"
 
 
-def write(page: Path, found: list, how: str) -> None:
+def _tables(page: Path) -> dict[str, dict[str, str]]:
+    """The rows of the page, by heading and architecture."""
+    found: dict[str, dict[str, str]] = {STATIC: {}, VARY: {}}
+    heading = ""
+    for line in page.read_text().splitlines() if page.exists() else []:
+        if line.startswith("## "):
+            heading = line.removeprefix("## ")
+        elif line.startswith("| ") and line != TITLES and heading in found:
+            found[heading][line.split("|")[1].strip()] = line
+    return found
+
+
+def _counts(rows: dict[str, str]) -> str:
+    kinds = [row.split("|")[2].strip() for row in rows.values()]
+    equal = sum(kind.startswith(REPEATED) for kind in kinds)
+    return (
+        f"{len(rows)} of {len(ARCHITECTURES)} were compared: {equal} are repeated and equal, "
+        f"{kinds.count(IN_FULL)} traced in full, {kinds.count(WRONG)} wrong."
+    )
+
+
+def write(page: Path, found: list[Verdict], depth: int, static: bool) -> None:
     """Put rows into the page; those of other architectures stay.
 
     Args:
         page: the page.
         found: verdicts.
-        how: how many layers the models had, and whether sizes varied.
+        depth: how many layers the models had.
+        static: whether they are for the sizes of the example.
     """
-    lines = page.read_text().splitlines() if page.exists() else []
-    rows = {line.split("|")[1].strip(): line for line in lines if line.startswith("| ")}
-    rows.pop("architecture", None)
-    rows |= {each.name: _row(each, how) for each in found}
-    kinds = [row.split("|")[2].strip() for row in rows.values()]
-    equal = sum(kind.startswith(REPEATED) for kind in kinds)
-    counts = f"{len(rows)} of {len(ARCHITECTURES)} were compared: {equal} are repeated and equal, "
-    counts += f"{kinds.count(IN_FULL)} traced in full, {kinds.count(WRONG)} wrong.\n\n"
-    titles = "| architecture | outcome | models | repeated | traced in full | why, or what is wrong |"
-    table = [titles, "|---|---|---|---|---|---|", *(rows[name] for name in sorted(rows))]
-    page.write_text(HEAD + counts + "\n".join(table) + "\n")
+    tables = _tables(page)
+    tables[STATIC if static else VARY].update({each.name: _row(each, depth) for each in found})
+    lines = [HEAD.rstrip("\n")]
+    for heading, rows in tables.items():
+        lines += ["", f"## {heading}", "", _counts(rows), "", TITLES, "|---|---|---|---|---|---|"]
+        lines += [rows[name] for name in sorted(rows)]
+    page.write_text("\n".join(lines) + "\n")

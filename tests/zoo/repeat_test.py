@@ -123,7 +123,6 @@ def main() -> int:
     names = given.only.split(",") if given.only else list(ARCHITECTURES)
     work = given.work_dir / "repeat"
     run = partial(trial, work=work, depth=given.depth, dynamic=not given.static)
-    how = f"{given.depth} layers, {'static' if given.static else 'sizes vary'}"
     found: list[Verdict] = []
     import_all(work / "first")
     # A process for each, which leaves nothing behind.
@@ -132,7 +131,7 @@ def main() -> int:
             found.append(verdict)
             print(f"{verdict.line()}  ({seconds:.0f} s of CPU)", flush=True)
             if given.page:
-                repeat_page.write(given.page, [verdict], how)
+                repeat_page.write(given.page, [verdict], given.depth, given.static)
     counts = {kind: sum(each.kind == kind for each in found) for kind in (REPEATED, IN_FULL, WRONG)}
     print(", ".join(f"{count} {kind}" for kind, count in counts.items()))
     return 1 if counts[WRONG] or counts[REPEATED] < given.at_least else 0

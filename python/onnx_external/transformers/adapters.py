@@ -56,7 +56,12 @@ _TYPES = {
     torch.uint8: "U8",
     torch.bool: "BOOL",
 }
+_WITH_CONV1D = ("gpt2", "openai-gpt", "imagegpt", "decision_transformer")
+"""The `model_type` of those whose layers are Conv1D, and other modules Linear."""
+_CONV1D = ("c_attn", "q_attn", "c_proj", "c_fc")
 _FILE = "model.safetensors"
+_OF_THE_BASE = ("config.json", "generation_config.json")
+"""A training may have left them beside the adapter."""
 
 
 @dataclass(frozen=True)
@@ -68,7 +73,8 @@ class _Pair:
     second: str
     """The key of B."""
     scale: float
-    is_embedding: bool
+    is_transposed: bool
+    """The weight has its inputs first, as an Embedding and a Conv1D have."""
 
 
 class Source(NamedTuple):
@@ -150,16 +156,17 @@ def _copy(base: Path, folder: Path, made: Path) -> None:
     for source in (base, folder):
         for path in source.iterdir():
             small = path.suffix in (".json", ".model", ".txt", ".jinja")
-            if small and path.is_file() and not path.name.endswith(".index.json"):
-                if path.name != ADAPTER:
-                    shutil.copyfile(path, made / path.name)
+            own = path.name == ADAPTER or (source == folder and path.name in _OF_THE_BASE)
+            if small and path.is_file() and not own and not path.name.endswith(".index.json"):
+                shutil.copyfile(path, made / path.name)
 
 
 def _write(
     base: Checkpoint, adapter: Checkpoint, settings: Mapping[str, Any], folder: Path, path: Path
 ) -> int:
     """Write the merged checkpoint, and return how many of its weights are other ones."""
-    pairs, replaced = _targets(base, adapter, settings, folder)
+    kind = document_of(path.parent).get("model_type")
+    pairs, replaced = _targets(base, adapter, settings, folder, kind)
     header: dict[str, Any] = {}
     place = 0
     for name, tensor in base.items():
@@ -177,7 +184,7 @@ def _write(
             if name in replaced:
                 value = _instead(value, adapter[replaced[name]], name, folder)
             if name in pairs:
-                value = _sum(value, adapter, pairs[name], name, settings, folder)
+                value = _sum(value, adapter, pairs[name], name, folder)
             _append(out, value)
     return len(pairs) + len(replaced)
 
@@ -203,7 +210,6 @@ def _sum(
     adapter: Checkpoint,
     pair: _Pair,
     name: str,
-    settings: Mapping[str, Any],
     folder: Path,
 ) -> torch.Tensor:
     """`W + scale * B @ A` in float32, rounded to the type of W."""
@@ -214,7 +220,7 @@ def _sum(
             "are no two matrices of a Linear; merge it by peft"
         )
     delta = (second @ first) * pair.scale
-    if pair.is_embedding or settings.get("fan_in_fan_out"):
+    if pair.is_transposed:
         delta = delta.T
     if delta.shape != weight.shape:
         raise MappingError(
@@ -224,8 +230,18 @@ def _sum(
     return (weight.float() + delta).to(weight.dtype)
 
 
+def _is_conv1d(module: str, settings: Mapping[str, Any], kind: Any) -> bool:
+    """Whether a module is a Conv1D of transformers, a Linear whose weight is transposed.
+
+    peft's fan_in_fan_out says so of all modules, and is that of the last where they differ.
+    """
+    if kind in _WITH_CONV1D:
+        return module.rpartition(".")[2] in _CONV1D
+    return bool(settings.get("fan_in_fan_out"))
+
+
 def _targets(
-    base: Checkpoint, adapter: Checkpoint, settings: Mapping[str, Any], folder: Path
+    base: Checkpoint, adapter: Checkpoint, settings: Mapping[str, Any], folder: Path, kind: Any
 ) -> tuple[dict[str, _Pair], dict[str, str]]:
     """What is added to which weight of the base, and which are replaced, by its keys."""
     sides: dict[tuple[str, bool], dict[str, str]] = {}
@@ -248,7 +264,8 @@ def _targets(
         rank = adapter[keys["A"]].shape[0]
         scale = _scale(module, rank, settings, folder)
         name = _key_of(base, f"{module}.weight", folder)
-        pairs[name] = _Pair(keys["A"], keys["B"], scale, is_embedding)
+        turned = is_embedding or _is_conv1d(module, settings, kind)
+        pairs[name] = _Pair(keys["A"], keys["B"], scale, turned)
     return pairs, replaced
 
 

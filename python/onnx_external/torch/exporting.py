@@ -270,19 +270,21 @@ def _names(weights: Weights) -> set[str]:
 
 def _weights_of(target: Target, made: Skeleton) -> dict[str, torch.Tensor] | None:
     """The weights of the target that the graph needs. None if it has none with values."""
-    program = target.exported_program if isinstance(target, torch.onnx.ONNXProgram) else target
-    if isinstance(program, nn.Module):
-        state = program.state_dict()
-    elif isinstance(program, torch.export.ExportedProgram):
-        state = program.state_dict
-    else:  # a function: what it makes has no values
-        return None
-    needed = set(made.slots).union(*made.ties.values())
+    needed = made.named()
     return {
         name: tensor.detach()
-        for name, tensor in state.items()
+        for name, tensor in _state_of(target).items()
         if name in needed and isinstance(tensor, torch.Tensor) and not has_no_data(tensor)
     } or None
+
+
+def _state_of(target: Target) -> abc.Mapping[str, Any]:
+    """The state dict of a target. Nothing of a function: what it makes has no values."""
+    program = target.exported_program if isinstance(target, torch.onnx.ONNXProgram) else target
+    if isinstance(program, nn.Module):
+        state: abc.Mapping[str, Any] = program.state_dict()
+        return state
+    return program.state_dict if isinstance(program, torch.export.ExportedProgram) else {}
 
 
 def sources_of(
@@ -383,14 +385,15 @@ class _Attempt:
         vars(self).update(vars(other))
 
     def take_weights(self, target: Target, keep: Collection[str]) -> None:
-        """Take the weights of a module, and say which are kept or tied."""
+        """Take the weights of a module, and say which are kept, without use, or tied."""
         own = self.weights is None
         if self.weights is None or isinstance(self.weights, nn.Module):
             self.weights = _weights_of(target if own else self.weights, self.made)
         mapping: Mapping = self.options["mapping"]
-        if keep and not own:
+        if not own:
             given = mapping.ignore or []
-            ignored = [f"^{re.escape(name)}$" for name in keep]
+            spare = {*keep, *(_state_of(target).keys() - self.made.named())}
+            ignored = [f"^{re.escape(name)}$" for name in sorted(spare)]
             mapping = replace(
                 mapping, ignore=[*([given] if isinstance(given, str) else given), *ignored]
             )

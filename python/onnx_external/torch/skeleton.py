@@ -80,6 +80,10 @@ class Skeleton:
     guards: list[str] = field(default_factory=list)
     """What the trace assumed about sizes: for others, the graph may be wrong."""
 
+    def named(self) -> set[str]:
+        """The names of state dicts that slots have: their own, and others for the same tensor."""
+        return set(self.slots).union(*self.ties.values())
+
     def SerializeToString(self) -> bytes:
         """Return the ModelProto's bytes, as a protobuf message does."""
         import onnx_ir
@@ -228,11 +232,10 @@ def make_skeleton(
     if folded:
         _refuse_folded(folded)
     _give(initializers, extra)
+    _remove_unused(model)
     empty = []
-    for name, value in list(initializers.items()):
-        if not value.uses() and not value.is_graph_output():
-            del initializers[name]
-        elif _is_slot(value) and name not in extra and name not in keep:
+    for name, value in initializers.items():
+        if _is_slot(value) and name not in extra and name not in keep:
             value.const_value = None
         elif value.const_value is None or holds_no_data(getattr(value.const_value, "raw", None)):
             empty.append(name)
@@ -242,8 +245,21 @@ def make_skeleton(
     if optimize is not None:
         with quiet():
             model = optimize(model)
+        _remove_unused(model)  # code without effect used them
     _fix_dimensions(model)
     return _described(model, dict.fromkeys(init | _of_module(model), "init"))
+
+
+def _remove_unused(model: onnx_ir.Model) -> None:
+    """Remove initializers that neither a node has, in branches and loops too, nor the outputs."""
+    import onnx_ir
+
+    nodes = onnx_ir.traversal.RecursiveGraphIterator(model.graph)  # uses() knows removed ones, too
+    used = {id(value) for node in nodes for value in node.inputs}
+    initializers = model.graph.initializers
+    for name, value in list(initializers.items()):
+        if id(value) not in used and not value.is_graph_output():
+            del initializers[name]
 
 
 def _of_module(model: onnx_ir.Model) -> set[str]:

@@ -202,7 +202,11 @@ class Checking:
     def _problem(self, session: Any, call: Call, wanted: dict[str, Any], name: str) -> str:
         """Return how the graph differs from the module; empty if it does not."""
         names = [form.name for form in session.inputs]
-        feed = session.feed(dict(self._reference.feed(call, names)), name)
+        given = dict(self._reference.feed(call, names))
+        misfits = session.misfits(given)
+        if misfits:
+            return "; ".join(f"input {each}" for each in misfits)
+        feed = session.feed(given, name)
         try:
             got = session.run(feed, name)
         except RunError as error:

@@ -15,12 +15,13 @@ from .._rewriting.runtime.chosen import decided_by_definitions
 from .._rewriting.runtime.results import results_need_no_guards
 from .._validation.randomness import nodes_of
 from .constant_outputs import numbers_as_tensors
+from .mending import mend
 from .tracing import loops_of_recurrent_layers
 
 if TYPE_CHECKING:
     import onnx_ir
 
-__all__ = ["converted", "mend", "one_subgraph_version"]
+__all__ = ["converted", "one_subgraph_version"]
 
 
 def converted(program: torch.export.ExportedProgram, **options: Any) -> torch.onnx.ONNXProgram:
@@ -146,55 +147,3 @@ def _set_version(model: onnx_ir.Model, domain: str) -> None:
     for each in (model, *model.functions.values()):
         if domain in each.opset_imports:
             each.opset_imports[domain] = 1
-
-
-def mend(model: onnx_ir.Model) -> None:
-    """Change what is wrong or refused by ONNX Runtime: names of inputs, the bias of a Conv3d.
-
-    torch.onnx gives an argument that is called like a weight the name of that weight, which keeps
-    it. For the bias that a Conv3d does not have it makes zeros of two dimensions, which only its
-    optimizer puts right.
-    """
-    import onnx_ir
-
-    for value in model.graph.inputs:
-        if model.graph.initializers.get(value.name, value) is not value:
-            value.name = f"input.{value.name}"
-    for graph in (model.graph, *model.functions.values()):
-        for node in onnx_ir.traversal.RecursiveGraphIterator(graph):
-            bias = node.inputs[2] if node.op_type == "Conv" and len(node.inputs) > 2 else None
-            if bias is not None and _is_expanded_zero(bias):
-                node.replace_input_with(2, None)
-                _remove_unused(bias.producer())
-
-
-def _is_expanded_zero(value: onnx_ir.Value) -> bool:
-    node = value.producer()
-    if node is None or node.op_type != "Expand":
-        return False
-    filled = node.inputs[0]
-    inner = filled.producer() if filled is not None else None
-    if inner is not None and inner.op_type in ("CastLike", "Cast"):
-        filled = inner.inputs[0]
-    constant = _constant(filled)
-    return constant is not None and constant.size == 1 and not constant.numpy().any()
-
-
-def _constant(value: onnx_ir.Value | None) -> Any:
-    node = value.producer() if value is not None else None
-    if node is not None and node.op_type == "Constant" and "value" in node.attributes:
-        return node.attributes["value"].value
-    return value.const_value if value is not None else None
-
-
-def _remove_unused(node: onnx_ir.Node | None) -> None:
-    """Remove a node that nobody uses any longer, and those that were there for it alone."""
-    if node is None or any(value.uses() or value.is_graph_output() for value in node.outputs):
-        return
-    before = [value.producer() for value in node.inputs if value is not None]
-    graph = node.graph
-    assert graph is not None
-    graph.remove(node, safe=True)
-    for each in dict.fromkeys(before):
-        if each is None or each.graph is not None:
-            _remove_unused(each)

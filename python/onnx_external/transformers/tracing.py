@@ -10,9 +10,10 @@ import torch
 
 from ..errors import ExportError
 from ..meter import Meter
-from ..torch.converting import mend, one_subgraph_version
+from ..torch.converting import one_subgraph_version
 from ..torch.exporting import optimized
 from ..torch.guards import Sizes
+from ..torch.mending import mend
 from ..torch.skeleton import Skeleton, make_skeleton
 from ..torch.tracing import without_cache_of_results
 from ..torch.untouched import ZeroProducts, has_no_data

@@ -1,0 +1,160 @@
+"""What is changed in a graph of torch.onnx before it is optimized, since it would be wrong.
+
+Or refused: by ONNX Runtime, which also crashes on some graphs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import onnx_ir
+
+__all__ = ["mend"]
+
+
+def mend(model: onnx_ir.Model) -> None:
+    """Change what is wrong, or refused by ONNX Runtime, or makes it crash."""
+    _rename_inputs(model)
+    _remove_zero_biases(model)
+    _forget_sizes_of_branches(model)
+    _vary_nested_tests(model)
+
+
+def _rename_inputs(model: onnx_ir.Model) -> None:
+    """Rename inputs with the name of a weight: torch.onnx gives an argument that name, too."""
+    for value in model.graph.inputs:
+        if model.graph.initializers.get(value.name, value) is not value:
+            value.name = f"input.{value.name}"
+
+
+def _remove_zero_biases(model: onnx_ir.Model) -> None:
+    """Remove the bias that torch.onnx makes for a Conv3d without one: zeros of two dimensions.
+
+    Only its optimizer puts that right.
+    """
+    import onnx_ir
+
+    for graph in (model.graph, *model.functions.values()):
+        for node in onnx_ir.traversal.RecursiveGraphIterator(graph):
+            bias = node.inputs[2] if node.op_type == "Conv" and len(node.inputs) > 2 else None
+            if bias is not None and _is_expanded_zero(bias):
+                node.replace_input_with(2, None)
+                _remove_unused(bias.producer())
+
+
+def _is_expanded_zero(value: onnx_ir.Value) -> bool:
+    node = value.producer()
+    if node is None or node.op_type != "Expand":
+        return False
+    filled = node.inputs[0]
+    inner = filled.producer() if filled is not None else None
+    if inner is not None and inner.op_type in ("CastLike", "Cast"):
+        filled = inner.inputs[0]
+    constant = _constant(filled)
+    return constant is not None and constant.size == 1 and not constant.numpy().any()
+
+
+def _constant(value: onnx_ir.Value | None) -> Any:
+    node = value.producer() if value is not None else None
+    if node is not None and node.op_type == "Constant" and "value" in node.attributes:
+        return node.attributes["value"].value
+    return value.const_value if value is not None else None
+
+
+def _remove_unused(node: onnx_ir.Node | None) -> None:
+    """Remove a node that nobody uses any longer, and those that were there for it alone."""
+    if node is None or any(value.uses() or value.is_graph_output() for value in node.outputs):
+        return
+    before = [value.producer() for value in node.inputs if value is not None]
+    graph = node.graph
+    assert graph is not None
+    graph.remove(node, safe=True)
+    for each in dict.fromkeys(before):
+        if each is None or each.graph is not None:
+            _remove_unused(each)
+
+
+def _forget_sizes_of_branches(model: onnx_ir.Model) -> None:
+    """Give what a branch hands on the sizes that the value has outside of the branch.
+
+    In a branch for `n == 2`, torch knows 2 for n. The optimizer takes the shape of the result of
+    an Identity for that of its input, and so for all branches.
+    """
+    import onnx_ir
+
+    for node in onnx_ir.traversal.RecursiveGraphIterator(model.graph):
+        if node.op_type == "Identity" and node.graph is not model.graph:
+            before, after = node.inputs[0], node.outputs[0]
+            if before is not None and before.shape is not None:
+                after.shape = onnx_ir.Shape(before.shape)
+
+
+def _vary_nested_tests(model: onnx_ir.Model) -> None:
+    """Let tests on weights alone depend on an input if they stand in a branch of such a test.
+
+    ONNX Runtime (1.31 and 1.32) decides tests on constants when it loads a graph, and may crash if
+    the branch that it takes has another such test.
+    """
+    if model.graph.inputs:
+        _NestedTests(model.graph.inputs).visit(model.graph, False)
+
+
+class _NestedTests:
+    """A walk through a graph, its branches and the bodies of its loops."""
+
+    def __init__(self, inputs: Sequence[onnx_ir.Value]) -> None:
+        self.input = inputs[0]
+        self.varying = {id(value) for value in inputs}
+        """Of the values that depend on inputs, or on where a loop is."""
+
+    def visit(self, graph: onnx_ir.Graph, is_decided: bool) -> bool:
+        """Return whether something in a graph depends on inputs.
+
+        Args:
+            graph: of the model, a branch, or the body of a loop.
+            is_decided: whether it is in a branch of a test that depends on no input.
+        """
+        varying = [self._visit_node(node, is_decided) for node in list(graph)]
+        return any(varying)
+
+    def _visit_node(self, node: onnx_ir.Node, is_decided: bool) -> bool:
+        is_constant = node.op_type == "If" and id(node.inputs[0]) not in self.varying
+        if is_constant and is_decided:
+            self._make_vary(node)
+        is_varying = any(id(value) in self.varying for value in node.inputs)
+        for inner in _graphs_of(node):
+            self.varying.update(map(id, inner.inputs))
+            inside = self.visit(inner, is_decided or is_constant)
+            is_varying = is_varying or inside or bool(inner.inputs)
+        if is_varying:
+            self.varying.update(map(id, node.outputs))
+        return is_varying
+
+    def _make_vary(self, node: onnx_ir.Node) -> None:
+        """Add to a test that an input has as many elements as it has."""
+        import onnx_ir
+
+        name = f"{node.outputs[0].name}.test"
+        size = onnx_ir.node("Size", [self.input])
+        same = onnx_ir.node("Equal", [size.outputs[0], size.outputs[0]])
+        both = onnx_ir.node("And", [node.inputs[0], same.outputs[0]])
+        for each in (size, same, both):
+            each.outputs[0].name = f"{name}.{each.op_type}"
+        graph = node.graph
+        assert graph is not None
+        graph.insert_before(node, [size, same, both])
+        node.replace_input_with(0, both.outputs[0])
+
+
+def _graphs_of(node: onnx_ir.Node) -> list[onnx_ir.Graph]:
+    import onnx_ir
+
+    found: list[onnx_ir.Graph] = []
+    for attribute in node.attributes.values():
+        if attribute.type == onnx_ir.AttributeType.GRAPH:
+            found.append(attribute.as_graph())
+        elif attribute.type == onnx_ir.AttributeType.GRAPHS:
+            found.extend(attribute.as_graphs())
+    return found

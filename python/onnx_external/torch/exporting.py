@@ -450,7 +450,8 @@ def export(
         path: the model's file ("out/model.onnx"), or the folder of a "model.onnx".
         kwargs: inputs by name, beside positional ones.
         weights: the checkpoint, as for oe.save(), or a module that has them. None: the target's
-            own; what it has none for (on meta) must be given, or is refused.
+            own; what it has none for (on meta) must be given, or is refused. Weights of the target
+            that the graph does not use may be there, other keys not.
         input_sets: further inputs, which take other branches or have other sizes: each a tuple of
             arguments, a dict of keywords, or a pair of both. Without `dynamic_shapes`, the sizes
             vary that differ among the sets.

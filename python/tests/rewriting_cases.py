@@ -954,7 +954,7 @@ def caught(x: int) -> Any:
 
 def guarded(x: int) -> Any:
     match x:
-        case 1 if x > 0:
+        case int() if x > 0:
             return 1
     return 2
 
@@ -1005,6 +1005,30 @@ def looked_up_by_a_text(x: int) -> Any:
     table = {f"n{each}": each * 2 for each in range(-3, 7)}
     name = "n"
     return table[f"n{x}"] + table[f"{name}{x}"], table[f"n{x!r}"], table[f"n{x:d}"]
+
+
+@case
+def matched(x: int) -> Any:
+    log.append(x)
+    match x + 1:
+        case 0 | 1:
+            return "few"
+        case 2 if log[-1] > 0:
+            y: Any = 2
+        case n if n > 5:
+            y = n
+        case None:
+            y = None
+        case 4 as four:
+            match four - x:
+                case 1:
+                    y = four
+                case _:
+                    y = 0
+        case other:
+            log.append(other)
+            y = -other
+    return y, x
 
 
 WITHOUT_ABSORBING = {generators}

@@ -22,7 +22,7 @@ def all_keys(function: Any, guards: bool = False) -> list[str]:
     """The keys of everything in a function that decides something."""
     found = source(function)
     keys: dict[str, None] = {}
-    for each in ast.walk(found.node):
+    for each in ast.walk(found.tree()):
         if keyed(each):
             keys[key_of(found.path, each)] = None
         if guards and isinstance(each, ast.match_case) and each.guard is not None:

@@ -15,6 +15,7 @@ from rewriting_functions import all_keys, changed, rewritten, source
 
 from onnx_external._rewriting.passes import rewrite
 from onnx_external._rewriting.passes.keys import key_of, keyed
+from onnx_external._rewriting.passes.matches import as_tests
 from onnx_external._rewriting.refusals import RewriteError
 
 
@@ -80,6 +81,46 @@ def after(text: str, absorbed: bool = False) -> str:
     made = rewrite(tree, keys, keys if absorbed else (), path="")
     text = ast.unparse(ast.fix_missing_locations(made.tree))
     return re.sub(r"(, )?':\d+:\d+'", "", text).replace("__oe_rt__", "rt")
+
+
+def test_plain_cases_are_tests() -> None:
+    text = """
+    def f(x, mode):
+        match x.shape[0]:
+            case 1 | 2 if mode:
+                y = x
+            case n if n > 5:
+                y = x * n
+            case _:
+                y = -x
+        match mode:
+            case "a":
+                y = 2 * y
+            case Pair(a, b):
+                y = a
+        return y
+    """
+    tree = ast.parse(textwrap.dedent(text))
+    as_tests(tree)
+    expected = """
+    def f(x, mode):
+        __oe_match_3_4__ = x.shape[0]
+        if (__oe_match_3_4__ == 1 or __oe_match_3_4__ == 2) and mode:
+            y = x
+        else:
+            n = __oe_match_3_4__
+            if n > 5:
+                y = x * n
+            else:
+                y = -x
+        match mode:
+            case "a":
+                y = 2 * y
+            case Pair(a, b):
+                y = a
+        return y
+    """
+    assert ast.unparse(tree) == ast.unparse(ast.parse(textwrap.dedent(expected)))
 
 
 PASSES = {

@@ -120,3 +120,15 @@ def test_a_key_that_the_module_does_not_have_is_refused(tmp_path: Path) -> None:
     weights = {**module.state_dict(), "more": torch.ones(3)}
     with pytest.raises(oe.MappingError, match="'more'"):
         oe.torch.export(module, (torch.ones(2, 3),), tmp_path / "model.onnx", weights=weights)
+
+
+class Any_(torch.nn.Module):
+    def forward(self, x: Any) -> Any:
+        return torch.stack([x.any(), (x > 0).any(0).any(), x.bool().any(dim=(0, 1)), x.all()])
+
+
+def test_there_is_nothing_in_no_rows(tmp_path: Path) -> None:
+    path, sets = tmp_path / "model.onnx", [torch.rand(3, 2), torch.rand(0, 2), torch.zeros(1, 2)]
+    oe.torch.export(Any_(), (sets[0],), path, dynamic_shapes=DYNAMIC, check=False, fsync=False)
+    for x in sets:
+        np.testing.assert_array_equal(run(str(path), x=x.numpy()), Any_()(x).numpy())

@@ -135,7 +135,7 @@ class AnAssertion(torch.nn.Module):
         return x.sqrt()
 
 
-@row("tests", "write it as `if` and `elif`, with an input set for each way")
+@row("tests")
 class AMatch(torch.nn.Module):
     """`match` on a size"""
 

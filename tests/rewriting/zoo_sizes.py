@@ -243,3 +243,26 @@ class D22_Flatten(nn.Module):
         if b * t > 4:
             y = y * 2
         return y.view(b, t, d)
+
+
+@entry("match with several sizes, a guard and a name", rows(4, 1, 2, 3, 6, 7), ROWS)
+class D23_Match(nn.Module):
+    def forward(self, x):
+        match x.shape[0]:
+            case 1:
+                return x * 2
+            case 2 | 3:
+                y = x + 1
+            case n if n > 5:
+                y = x - n
+            case _:
+                y = -x
+        return y.abs()
+
+
+@entry("nothing in no rows", rows(3, 0, 1), ROWS)
+class D24_AnyOfNone(nn.Module):
+    def forward(self, x):
+        if (x > 0).any():
+            return x.amax(1)
+        return x.sum(1)

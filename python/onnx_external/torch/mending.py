@@ -18,6 +18,7 @@ def mend(model: onnx_ir.Model) -> None:
     """Change what is wrong, or refused by ONNX Runtime, or makes it crash."""
     _rename_inputs(model)
     _remove_zero_biases(model)
+    _find_nothing_in_nothing(model)
     _forget_sizes_of_branches(model)
     _vary_nested_tests(model)
 
@@ -74,6 +75,28 @@ def _remove_unused(node: onnx_ir.Node | None) -> None:
     for each in dict.fromkeys(before):
         if each is None or each.graph is not None:
             _remove_unused(each)
+
+
+def _find_nothing_in_nothing(model: onnx_ir.Model) -> None:
+    """Let any() of no elements be False: torch.onnx takes the largest of them, the least int64.
+
+    The sum of zeros and ones is right for none, too.
+    """
+    import onnx_ir
+
+    for graph in (model.graph, *model.functions.values()):
+        for node in onnx_ir.traversal.RecursiveGraphIterator(graph):
+            cast = node.inputs[0].producer() if node.op_type == "ReduceMax" else None
+            if cast is not None and cast.op_type == "Cast" and _is_bool(cast.inputs[0]):
+                node.op_type = "ReduceSum"
+
+
+def _is_bool(value: onnx_ir.Value | None) -> bool:
+    if value is None or value.dtype is not None:
+        return value is not None and value.dtype.name == "BOOL"
+    cast = value.producer()  # what torch.onnx adds has no type yet
+    to = cast.attributes.get("to") if cast is not None and cast.op_type == "Cast" else None
+    return to is not None and to.as_int() == 9  # TensorProto.BOOL
 
 
 def _forget_sizes_of_branches(model: onnx_ir.Model) -> None:

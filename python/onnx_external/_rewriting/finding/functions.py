@@ -19,6 +19,7 @@ import torch
 
 import onnx_external
 from onnx_external._rewriting.passes.building import copy_of
+from onnx_external._rewriting.passes.matches import as_tests
 
 __all__ = [
     "Function",
@@ -97,8 +98,10 @@ class Function:
         return {*self.function.__globals__, *self.code.co_freevars}
 
     def tree(self) -> FunctionNode:
-        """Return a copy of the definition."""
-        return copy_of(self.node)
+        """Return a copy of the definition, with plain cases of `match` as tests."""
+        tree = copy_of(self.node)
+        as_tests(tree)
+        return tree
 
 
 @dataclass(frozen=True)

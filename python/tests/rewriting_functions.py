@@ -9,6 +9,7 @@ from onnx_external._rewriting.applying import applied, compiled
 from onnx_external._rewriting.finding.functions import Function, source_of
 from onnx_external._rewriting.passes import Rewritten, rewrite
 from onnx_external._rewriting.passes.keys import condition_key, key_of, keyed
+from onnx_external._rewriting.passes.matches import as_tests
 from onnx_external._rewriting.runtime import Runtime
 
 
@@ -22,7 +23,9 @@ def all_keys(function: Any, guards: bool = False) -> list[str]:
     """The keys of everything in a function that decides something."""
     found = source(function)
     keys: dict[str, None] = {}
-    for each in ast.walk(found.tree()):
+    tree = found.tree()
+    as_tests(tree)
+    for each in ast.walk(tree):
         if keyed(each):
             keys[key_of(found.path, each)] = None
         if guards and isinstance(each, ast.match_case) and each.guard is not None:

@@ -19,7 +19,6 @@ import torch
 
 import onnx_external
 from onnx_external._rewriting.passes.building import copy_of
-from onnx_external._rewriting.passes.matches import as_tests
 
 __all__ = [
     "Function",
@@ -98,10 +97,8 @@ class Function:
         return {*self.function.__globals__, *self.code.co_freevars}
 
     def tree(self) -> FunctionNode:
-        """Return a copy of the definition, with plain cases of `match` as tests."""
-        tree = copy_of(self.node)
-        as_tests(tree)
-        return tree
+        """Return a copy of the definition."""
+        return copy_of(self.node)
 
 
 @dataclass(frozen=True)

@@ -18,6 +18,7 @@ import torch
 from onnx_external._rewriting.applying import RUNTIME, applied, compiled
 from onnx_external._rewriting.finding.functions import Function, Missing, called, source_of
 from onnx_external._rewriting.passes.keys import condition_key, key_of, keyed
+from onnx_external._rewriting.passes.matches import as_tests
 from onnx_external._rewriting.refusals import RewriteError
 from onnx_external._rewriting.runtime.compiling import answered_as_in_eager
 from onnx_external._rewriting.runtime.places import state_kept
@@ -144,6 +145,7 @@ def observe(module: Callable[..., Any], input_sets: Sequence[InputSet]) -> Obser
 def _prepare(source: Function, found: Observation, codes: dict[FunctionType, CodeType]) -> None:
     instrument = _Instrument(source, found.seen)
     tree = source.tree()
+    as_tests(tree)
     try:
         if isinstance(tree, ast.Lambda):
             tree.body = instrument.visit(tree.body)

@@ -1,10 +1,10 @@
 """From a function's tree to a tree in which chosen tests and loops are calls of the runtime.
 
-The passes, in order: `calls` (those that are done for both outcomes of a test in what they call),
-`ternaries` (`a if test else b` that takes in what follows), `walrus` (names bound in expressions),
-`returns` (ways out of a block), then from the outside in `tests`, `loops`, `assertions`, and in
-their expressions `booleans` and `comprehensions`. `names` tells what is stored and read, `keys` how
-a test is named.
+The passes, in order: `matches` (cases become tests), `calls` (those that are done for both outcomes
+of a test in what they call), `ternaries` (`a if test else b` that takes in what follows), `walrus`
+(names bound in expressions), `returns` (ways out of a block), then from the outside in `tests`,
+`loops`, `assertions`, and in their expressions `booleans` and `comprehensions`. `names` tells what
+is stored and read, `keys` how a test is named.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 from onnx_external._rewriting.passes.choice import Choice
+from onnx_external._rewriting.passes.matches import as_tests
 from onnx_external._rewriting.passes.names import all_names
 from onnx_external._rewriting.passes.rewriter import Rewriter
 
@@ -53,6 +54,7 @@ def rewrite(
         RewriteError: If what is chosen cannot be rewritten; the message says why.
     """
     choice = Choice(path, chosen, absorbed, shadowed, all_names(tree))
+    as_tests(tree, lambda made: any(map(choice.has, made)))
     if not choice.anything(tree):
         return Rewritten(tree, 0, ())
     if isinstance(tree, ast.Lambda):

@@ -7,28 +7,41 @@ pattern (of a class, a sequence, a mapping) stays as it is.
 from __future__ import annotations
 
 import ast
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from onnx_external._rewriting.passes.building import at, name
 
 __all__ = ["as_tests"]
 
 
-def as_tests(tree: ast.AST) -> None:
-    """Exchange every `match` with plain patterns in a function, and in the functions in it."""
-    _Matches().visit(tree)
+def as_tests(
+    tree: ast.AST, is_wanted: Callable[[Sequence[ast.If]], bool] = lambda made: True
+) -> None:
+    """Exchange each `match` with plain patterns in a function, and in the functions in it.
+
+    Args:
+        tree: The definition; its nodes are changed.
+        is_wanted: Told the tests that a `match` would become; if it returns False, it stays.
+    """
+    _Matches(is_wanted).visit(tree)
 
 
 class _Matches(ast.NodeTransformer):
+    def __init__(self, is_wanted: Callable[[Sequence[ast.If]], bool]) -> None:
+        self.is_wanted = is_wanted
+
     def visit_Match(self, node: ast.Match) -> ast.stmt | list[ast.stmt]:
         self.generic_visit(node)
         if not all(map(_is_plain_case, node.cases)):
             return node
+        tests: list[ast.If] = []
         if isinstance(node.subject, ast.Name) and node.subject.id not in _bound(node):
-            return _chain(node.subject.id, node.cases)
-        word = f"__oe_match_{node.lineno}_{node.col_offset}__"
-        kept = at(ast.Assign([ast.Name(word, ast.Store())], node.subject), node)
-        return [kept, *_chain(word, node.cases)]
+            made = _chain(node.subject.id, node.cases, tests)
+        else:
+            word = f"__oe_match_{node.lineno}_{node.col_offset}__"
+            kept = at(ast.Assign([ast.Name(word, ast.Store())], node.subject), node)
+            made = [kept, *_chain(word, node.cases, tests)]
+        return made if self.is_wanted(tests) else node
 
 
 def _bound(node: ast.Match) -> set[str]:
@@ -54,20 +67,25 @@ def _is_plain(pattern: ast.pattern) -> bool:
     return isinstance(pattern, ast.MatchValue | ast.MatchSingleton)
 
 
-def _chain(word: str, cases: Sequence[ast.match_case]) -> list[ast.stmt]:
+def _chain(word: str, cases: Sequence[ast.match_case], tests: list[ast.If]) -> list[ast.stmt]:
     """The tests of some cases, each in the `else` of the one before it."""
     if not cases:
         return []
-    case, others = cases[0], _chain(word, cases[1:])
+    case, others = cases[0], _chain(word, cases[1:], tests)
     pattern, test, body = case.pattern, case.guard, case.body
+    front: list[ast.stmt] = []
     if isinstance(pattern, ast.MatchAs):
-        binding = _binding(word, pattern)
-        if pattern.pattern is None:
-            return [*binding, at(ast.If(test, body, others), pattern)] if test else binding + body
-        pattern, body = pattern.pattern, binding + body
-    fits = _fits(word, pattern)
-    both = at(ast.BoolOp(ast.And(), [fits, test]), pattern) if test else fits
-    return [at(ast.If(both, body, others), pattern)]
+        front = _binding(word, pattern)
+        if pattern.pattern is None and test is None:
+            return front + body
+        if pattern.pattern is not None:
+            pattern, body, front = pattern.pattern, front + body, []
+    if not isinstance(pattern, ast.MatchAs):
+        fits = _fits(word, pattern)
+        test = at(ast.BoolOp(ast.And(), [fits, test]), pattern) if test else fits
+    assert test is not None
+    tests.append(at(ast.If(test, body, others), pattern))
+    return [*front, tests[-1]]
 
 
 def _binding(word: str, pattern: ast.MatchAs) -> list[ast.stmt]:

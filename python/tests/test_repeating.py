@@ -610,6 +610,26 @@ class Crossed(TwoLists):
         return self.last(x)
 
 
+class SharesSum(TwoLists):
+    """The second list takes what is computed behind the first, where names are far along."""
+
+    class layer(Layer):
+        def forward(self, x: torch.Tensor, sum_: torch.Tensor) -> torch.Tensor:  # type: ignore[override]
+            return self.inner(x) + sum_
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.more = nn.ModuleList([type(self).layer(index) for index in range(DEPTH)])
+
+    def forward(self, x: torch.Tensor) -> Any:
+        for layer in self.layers:
+            x = layer(x, x)
+        sum_ = x + 1
+        for layer in self.more:
+            x = layer(x, sum_)
+        return self.last(x)
+
+
 class Alternating(Model):
     """Every other layer makes more of all names."""
 
@@ -650,7 +670,7 @@ class Ordering(Model):
             return self.inner(x)[order].relu()[back]
 
 
-KINDS = [Model, Summing, SharesWork, TwoLists, Crossed, LastTakesLess]
+KINDS = [Model, Summing, SharesWork, TwoLists, Crossed, SharesSum, LastTakesLess]
 
 
 def _drop_text_of_torch(node: Any) -> None:

@@ -16,7 +16,7 @@ from .naming import Names, deep_name, place_in
 from .numbers import Numbers, Starts
 from .recording import Segment, Unprovable
 from .signature import told_signature
-from .users import Following, Mentions, Places, counted, more_users, places_of
+from .users import Following, Mentions, Places, counted, mentions, more_users, places_of
 
 __all__ = ["stamp"]
 
@@ -283,8 +283,10 @@ class _Stamping:
         layer: int,
         renamed: Mapping[str, str],
     ) -> onnx_ir.Node:
-        mentioned = self.mentions.renamed(node.metadata_props.get(_FX_NODE, ""), template, layer)
-        renamed = {**mentioned, **renamed}
+        text = node.metadata_props.get(_FX_NODE, "")
+        mentioned = self.mentions.renamed(text, template, layer)
+        stays = {name: self.called[name] for name in mentions(text) if name in self.called}
+        renamed = {**stays, **mentioned, **renamed}
         texts = {
             key: self._text(text, template, layer, renamed)
             for key, text in node.metadata_props.items()

@@ -16,7 +16,15 @@ from .naming import place_in
 from .numbers import Numbers
 from .recording import Segment
 
-__all__ = ["Following", "Mentions", "Places", "counted", "more_users", "places_of"]
+__all__ = [
+    "Following",
+    "Mentions",
+    "Places",
+    "counted",
+    "mentions",
+    "more_users",
+    "places_of",
+]
 
 _MENTION = re.compile(r"%(\w+)")
 _COUNT = re.compile(r"^%(\w+) : \[num_users=(\d+)\]")
@@ -153,6 +161,11 @@ class Following:
         return sum(self.places[user] == segment for user in node.users)
 
 
+def mentions(text: str) -> set[str]:
+    """Return the names of nodes in torch's text of one."""
+    return set(_MENTION.findall(text))
+
+
 @dataclass
 class Mentions:
     """Names in texts that no value of the graph has, such as of what the optimizer took out."""
@@ -180,7 +193,7 @@ class Mentions:
             layer: its layer in the deep one.
         """
         found = {}
-        for name in set(_MENTION.findall(text)) & self._told.keys():
+        for name in mentions(text) & self._told.keys():
             segment, passed = self._told[name]
             new = self.numbers.afterwards(name, passed)
             if segment is not None:

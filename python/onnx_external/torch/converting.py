@@ -16,6 +16,7 @@ from .._rewriting.runtime.results import results_need_no_guards
 from .._validation.randomness import nodes_of
 from .constant_outputs import numbers_as_tensors
 from .mending import mend
+from .pure_subgraphs import trusted_if_pure
 from .tracing import loops_of_recurrent_layers
 
 if TYPE_CHECKING:
@@ -33,6 +34,7 @@ def converted(program: torch.export.ExportedProgram, **options: Any) -> torch.on
         stack.enter_context(decided_by_definitions())
         stack.enter_context(_types_promoted_under_tests())
         stack.enter_context(numbers_as_tensors(program))
+        stack.enter_context(trusted_if_pure(program))
         stack.enter_context(torch.no_grad())  # or branches that use parameters do not convert
         if program.range_constraints:  # else an unrolled layer is fine, and faster
             stack.enter_context(loops_of_recurrent_layers())

@@ -2,7 +2,7 @@
 # Everything that docs/reliability.md records, in full; hours on 2 cores. What needs root (mounting
 # disks) is skipped without it, and the page says so.
 #
-# usage: sh tests/campaign.sh [faults] [limits] [mutants] [strict] [zoo] [diagnose] [noise] [rewriting] [repeat] [generation] [constructs] [imports] [wheels] [benchmarks] [sums] [fuzz] [sanitizers]      (default: all)
+# usage: sh tests/campaign.sh [faults] [limits] [mutants] [strict] [zoo] [diagnose] [noise] [rewriting] [repeat] [generation] [constructs] [imports] [wheels] [arm64] [benchmarks] [sums] [fuzz] [sanitizers]      (default: all)
 # FUZZ_SECONDS: for each target (default 600). STRICT_SEED: draws other cases (default 2; the tests take 1).
 # SUMS_SEED: draws other hostile files (default 5). REWRITING_SEED: draws other modules (default 1).
 # PYTHONS: the interpreters that wheels are made for (default python3).
@@ -117,6 +117,11 @@ imports() {
     python/tests/import_orders.py fixtures/tiny $work/saved torch onnx onnxruntime onnx_ir onnx_external
 }
 
+# The library and the commands for arm64, built here and run by qemu: an hour of CPU without ccache.
+arm64() {
+  sh packaging/cross_arm64.sh build/arm64 test
+}
+
 # A wheel for each interpreter, tried in a root that has nothing else.
 wheels() {
   for python in ${PYTHONS:-python3}; do
@@ -149,9 +154,9 @@ sanitizers() {
 
 sh cmake/install-deps.sh test
 sh cmake/build.sh build/check -DONNX_EXTERNAL_WERROR=ON
-for step in ${*:-faults limits mutants strict zoo diagnose noise rewriting repeat generation constructs imports wheels benchmarks sums fuzz sanitizers}; do
+for step in ${*:-faults limits mutants strict zoo diagnose noise rewriting repeat generation constructs imports wheels arm64 benchmarks sums fuzz sanitizers}; do
   case $step in
-    faults | limits | mutants | strict | zoo | diagnose | noise | rewriting | repeat | generation | constructs | imports | wheels | benchmarks | sums | fuzz | sanitizers) "$step" ;;
-    *) echo "campaign.sh: error: '$step' is not one of faults, limits, mutants, strict, zoo, diagnose, noise, rewriting, repeat, generation, constructs, imports, wheels, benchmarks, sums, fuzz, sanitizers" >&2; exit 2 ;;
+    faults | limits | mutants | strict | zoo | diagnose | noise | rewriting | repeat | generation | constructs | imports | wheels | arm64 | benchmarks | sums | fuzz | sanitizers) "$step" ;;
+    *) echo "campaign.sh: error: '$step' is not one of faults, limits, mutants, strict, zoo, diagnose, noise, rewriting, repeat, generation, constructs, imports, wheels, arm64, benchmarks, sums, fuzz, sanitizers" >&2; exit 2 ;;
   esac
 done

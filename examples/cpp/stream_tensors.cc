@@ -1,9 +1,7 @@
 // An exporter whose tensors come one by one: each is written as it comes, and may go away then. So
-// a model of any size is written in the memory of its largest tensors.
+// a model of any size, here of 8 matrices, is written in the memory of its largest tensors.
 //
 // usage: stream_tensors OUT_DIR
-//
-// This one writes a stack of 8 matrices.
 #include <onnx_external/onnx_external.h>
 
 #include <array>
@@ -50,18 +48,14 @@ onnx::ModelProto make_graph() {
   return model;
 }
 
-// Stands for whatever makes a tensor: a download, a conversion, a training.
-std::vector<float> make_weight(int layer) {
-  return std::vector<float>(kShape[0] * kShape[1], 1.0F / static_cast<float>(layer + 64));
-}
-
 oe::Status write_model(const std::filesystem::path& path) {
   auto writer = oe::Writer::create(path, {.layout = oe::Layout::kSingle});
   if (!writer) {
     return oe::fail(writer.error());
   }
   for (int layer = 0; layer < kLayers; ++layer) {  // add() may be called from several threads, too
-    const std::vector<float> values = make_weight(layer);
+    // Stands for whatever makes a tensor: a download, a conversion, a training.
+    const std::vector<float> values(kShape[0] * kShape[1], 1.0F / static_cast<float>(layer + 64));
     const auto bytes = std::as_bytes(std::span(values));
     if (auto added = writer->add(weight_name(layer), oe::DType::kFloat32, kShape, bytes); !added) {
       return added;  // the writer goes away, and with it all that was written

@@ -30,6 +30,16 @@ tl::unexpected<Error> absolute(std::string_view location) {
   return bad(location, "an absolute path; a location must be relative to the model's folder");
 }
 
+// A link in the place of a folder is no folder (ENOTDIR): the error of openat2 says that it is a
+// link.
+int errno_of_folder(int parent, const char* name, int error_number) {
+  struct stat found {};
+  const bool is_link = error_number == ENOTDIR &&
+                       ::fstatat(parent, name, &found, AT_SYMLINK_NOFOLLOW) == 0 &&
+                       S_ISLNK(found.st_mode);
+  return is_link ? ELOOP : error_number;
+}
+
 // Opens one component after the other without following links. openat2 does this in one call, but
 // kernels before 5.6 lack it and some sandboxes hide it.
 int open_by_steps(int folder, std::string_view location) {
@@ -40,6 +50,9 @@ int open_by_steps(int folder, std::string_view location) {
     const bool last = slash == std::string_view::npos;
     const int kind = last ? O_NONBLOCK : O_DIRECTORY;
     const int fd = ::openat(current.get(), name.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | kind);
+    if (fd < 0) {
+      errno = errno_of_folder(current.get(), name.c_str(), errno);
+    }
     if (fd < 0 || last) {
       return fd;
     }

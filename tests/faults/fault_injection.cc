@@ -294,7 +294,7 @@ int openat(int folder, const char* path, int flags, ...) {
 
 int mkdir(const char* path, mode_t mode) noexcept {
   return apply(judge_uninterruptible(), 0,
-               [&] { return static_cast<int>(::syscall(SYS_mkdir, path, mode)); });
+               [&] { return static_cast<int>(::syscall(SYS_mkdirat, AT_FDCWD, path, mode)); });
 }
 
 int mkdirat(int folder, const char* path, mode_t mode) noexcept {

@@ -82,6 +82,10 @@ def check_installs():
     assert code == 0 and '\r\x1b[K 40 % Unpacking ninja-build' in printed, printed
     code, printed = run(install, WORK, PATH=path, BREAK='ninja-build')
     assert code == 1 and 'E: no room on the disk' in printed, printed
+    code, printed = run(['/bin/sh', str(SOURCE / 'cmake/install-deps.sh'), 'build'], WORK,
+                        PATH=str(WORK / 'no-such-folder'))
+    assert code == 1 and 'has no apt-get' in printed and '\n  libprotobuf-dev\n' in printed, printed
+    assert 'not found' not in printed, printed
 
 
 shutil.rmtree(WORK, ignore_errors=True)

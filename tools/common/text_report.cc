@@ -121,7 +121,7 @@ std::string keys_text(const SaveReport& report, Lists lists) {
 // The lines about names of a graph without a partner, and about its external data.
 std::string graph_text(const SavedModel& report, Lists lists) {
   return names_line("model inputs", report.inputs_left, lists) +
-         names_line("keep the graph's data", kept_names(report), lists) +
+         names_line("taken from the graph, not from the checkpoint", kept_names(report), lists) +
          names_line("without data", report.slots_left, lists) +
          names_line("keep old data, because the checkpoint lacks them", report.left_old, lists) +
          left_out_text(report.remarks);

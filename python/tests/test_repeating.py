@@ -630,6 +630,17 @@ class SharesSum(TwoLists):
         return self.last(x)
 
 
+class Divides(Model):
+    """The layers' constant is theirs all together, and the one behind them has a later number."""
+
+    class layer(Layer):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.inner(x) / 2
+
+    def forward(self, x: torch.Tensor) -> Any:
+        return super().forward(x) / 3
+
+
 class Alternating(Model):
     """Every other layer makes more of all names."""
 
@@ -670,7 +681,7 @@ class Ordering(Model):
             return self.inner(x)[order].relu()[back]
 
 
-KINDS = [Model, Summing, SharesWork, TwoLists, Crossed, SharesSum, LastTakesLess]
+KINDS = [Model, Summing, SharesWork, TwoLists, Crossed, SharesSum, Divides, LastTakesLess]
 
 
 def _drop_text_of_torch(node: Any) -> None:

@@ -71,11 +71,11 @@ class _Stamping:
         handed_on = self._take_handed_on()
         self.layers = Layers(self.graph, self.stacks, self.names)
         self.numbers = Numbers(self.stacks, self.layers, self.places, self.starts)
-        self._call_what_stays()
         self.mentions = Mentions(self.stacks, self.numbers)
         self.following = Following(self.places, self.stacks)
         values = [*self.graph.inputs, *(value for node in self.graph for value in node.outputs)]
         self.mentions.learn(self.places, {value.name or "" for value in values})
+        self._call_what_stays()
         self.weights: dict[tuple[str, int], onnx_ir.Value] = {}
         self.inputs: dict[str, onnx_ir.Value] = {}
         self.outputs: dict[str, onnx_ir.Value] = {}
@@ -125,9 +125,9 @@ class _Stamping:
         for value in self.graph.initializers.values():
             name = value.name or ""
             plain = value.const_value is not None and "." not in name
-            self._call(
-                name, self.numbers.afterwards(name, self.numbers.passed(name)) if plain else None
-            )
+            before = self.mentions.passed(name)
+            before = self.numbers.passed(name) if before is None else before
+            self._call(name, self.numbers.afterwards(name, before) if plain else None)
         for node in self.graph:
             for name in filter(None, (node.name, *(value.name for value in node.outputs))):
                 own = self.layers.place(node)

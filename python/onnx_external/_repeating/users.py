@@ -184,6 +184,11 @@ class Mentions:
             if node.name not in known:
                 self._told[node.name] = segment, tuple(passed)
 
+    def passed(self, name: str) -> Sequence[int] | None:
+        """Return the stacks that have run before a node outside of layers; None if it is none."""
+        segment, passed = self._told.get(name, (None, None))
+        return passed if segment is None else None
+
     def renamed(self, text: str, own: Segment | None, layer: int) -> dict[str, str]:
         """Return what the names in torch's text of a node are in the deep model.
 

@@ -5,6 +5,7 @@
 #
 # usage: wheel.sh OUT_DIR [PYTHON] [pip's --config-settings=...]
 #   PYTHON  the interpreter that the wheel is for (python3 by default)
+#   --config-settings=wheel.py-api=cp312 makes one for Python 3.12 and all newer ones
 #
 # OUT_DIR gets onnx_external-VERSION.tar.gz, the wheel, and build/ (tools, sources, objects).
 set -eu

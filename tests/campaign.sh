@@ -2,10 +2,10 @@
 # Everything that docs/reliability.md records, in full; hours on 2 cores. What needs root (mounting
 # disks) is skipped without it, and the page says so.
 #
-# usage: sh tests/campaign.sh [faults] [limits] [mutants] [strict] [zoo] [diagnose] [noise] [rewriting] [repeat] [generation] [constructs] [imports] [wheels] [arm64] [benchmarks] [sums] [fuzz] [sanitizers]      (default: all)
+# usage: sh tests/campaign.sh [faults] [limits] [mutants] [strict] [zoo] [diagnose] [noise] [rewriting] [repeat] [generation] [constructs] [imports] [wheels] [abi3] [arm64] [benchmarks] [sums] [fuzz] [sanitizers]      (default: all)
 # FUZZ_SECONDS: for each target (default 600). STRICT_SEED: draws other cases (default 2; the tests take 1).
 # SUMS_SEED: draws other hostile files (default 5). REWRITING_SEED: draws other modules (default 1).
-# PYTHONS: the interpreters that wheels are made for (default python3).
+# PYTHONS: the interpreters that wheels are made for (default python3; abi3: python3.12 python3.13).
 # fuzz and sanitizers need clang-14.
 set -eu
 cd "$(dirname "$0")/.."
@@ -122,6 +122,19 @@ arm64() {
   sh packaging/cross_arm64.sh build/arm64 test
 }
 
+# One wheel for all Pythons from 3.12 on: made by the first interpreter, tried with each.
+abi3() {
+  folder=build/check/tests/python/wheels-abi3
+  # shellcheck disable=SC2086  # a list of names
+  set -- ${PYTHONS:-python3.12 python3.13}
+  sh packaging/wheel.sh "$folder" "$1" --config-settings=wheel.py-api=cp312
+  for python in "$@"; do
+    rm -rf "$folder/env"
+    "$python" -m venv "$folder/env"
+    python3 tests/python/bare_root.py "$folder" fixtures "$folder/bare" "$folder/env/bin/python"
+  done
+}
+
 # A wheel for each interpreter, tried in a root that has nothing else.
 wheels() {
   for python in ${PYTHONS:-python3}; do
@@ -154,9 +167,9 @@ sanitizers() {
 
 sh cmake/install-deps.sh test
 sh cmake/build.sh build/check -DONNX_EXTERNAL_WERROR=ON
-for step in ${*:-faults limits mutants strict zoo diagnose noise rewriting repeat generation constructs imports wheels arm64 benchmarks sums fuzz sanitizers}; do
+for step in ${*:-faults limits mutants strict zoo diagnose noise rewriting repeat generation constructs imports wheels abi3 arm64 benchmarks sums fuzz sanitizers}; do
   case $step in
-    faults | limits | mutants | strict | zoo | diagnose | noise | rewriting | repeat | generation | constructs | imports | wheels | arm64 | benchmarks | sums | fuzz | sanitizers) "$step" ;;
-    *) echo "campaign.sh: error: '$step' is not one of faults, limits, mutants, strict, zoo, diagnose, noise, rewriting, repeat, generation, constructs, imports, wheels, arm64, benchmarks, sums, fuzz, sanitizers" >&2; exit 2 ;;
+    faults | limits | mutants | strict | zoo | diagnose | noise | rewriting | repeat | generation | constructs | imports | wheels | abi3 | arm64 | benchmarks | sums | fuzz | sanitizers) "$step" ;;
+    *) echo "campaign.sh: error: '$step' is not one of faults, limits, mutants, strict, zoo, diagnose, noise, rewriting, repeat, generation, constructs, imports, wheels, abi3, arm64, benchmarks, sums, fuzz, sanitizers" >&2; exit 2 ;;
   esac
 done

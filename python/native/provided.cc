@@ -40,7 +40,7 @@ std::string text_of(nb::handle object) {
     PyErr_Clear();
     return "";
   }
-  return {PyBytes_AS_STRING(bytes.ptr()), static_cast<std::size_t>(PyBytes_GET_SIZE(bytes.ptr()))};
+  return {PyBytes_AsString(bytes.ptr()), static_cast<std::size_t>(PyBytes_Size(bytes.ptr()))};
 }
 
 [[noreturn]] void refuse(PyObject* type, const std::string& name, const std::string& what) {

@@ -391,7 +391,10 @@ class _Stamping:
                 self._retell_input(value, name, new)
             renamed[value] = new
         self._retell_nodes(renamed)
-        for value, new in renamed.items():  # one after the other could give two the same name
+        # One after the other could give two the same name, which a graph refuses of initializers.
+        for number, value in enumerate(each for each in renamed if each.is_initializer()):
+            value.name = f"{value.name} {number}"
+        for value, new in renamed.items():
             value.name = new
         for value in self.graph.inputs:
             self.inputs[value.name or ""] = value

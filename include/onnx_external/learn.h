@@ -33,7 +33,7 @@ inline constexpr std::uint64_t kMaxMergedElements = 1024;
 // Pairs the graph's floating-point tensors (and integer tensors of several elements) with the
 // tensors of `old` that have the same values, perhaps transposed or converted to the graph's type.
 // Where several tensors have equal bytes, their names and the module whose node uses the slot
-// decide. Slots in options.map, ties and keep are skipped, and so are keys that match
+// decide. Slots in options.map and options.keep are skipped, and so are keys that match
 // options.ignore or lie outside options.prefix.
 //
 // An ambiguous choice is an error only where it matters: where the candidates differ between `old`
@@ -47,8 +47,7 @@ inline constexpr std::uint64_t kMaxMergedElements = 1024;
                                            const Checkpoint& fresh, const MappingOptions& options,
                                            int threads = 0, const ProgressFn& progress = {});
 
-// Returns `options` with the learned pairs added; entries of options.map and options.ties take
-// precedence.
+// Returns `options` with the learned pairs added; entries of options.map take precedence.
 [[nodiscard]] MappingOptions with_learned(MappingOptions options, const LearnedMap& learned);
 
 }  // namespace onnx_external

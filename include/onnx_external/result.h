@@ -2,7 +2,8 @@
 //
 // Bad input, missing files and full disks are values of type Error inside a Result; broken
 // invariants of our own code trigger assert(). The library never throws for bad input, never prints
-// and never exits. The only exception that may leave it is std::bad_alloc.
+// and never exits. The only exceptions that may leave it are std::bad_alloc and what a function of
+// the caller's throws that is not said to be caught (SaveOptions::before_publish).
 #pragma once
 
 #include <cstddef>
@@ -24,7 +25,8 @@ enum class ErrorCode {
   kUnsupported,      // legal input that this library does not handle
   kMismatch,         // two inputs contradict each other: shapes, element types, bytes
   kAmbiguous,        // two or more answers fit; the message lists them
-  kIo,               // the operating system refused: disk full, permission, read error
+  kIo,               // the operating system refused (disk full, permission, read error), or
+                     // another save is writing into the folder
   kCancelled,        // the progress callback asked to stop
 };
 

@@ -215,7 +215,7 @@ struct ModelToVerify {
 
 // Determines what a saved model's initializers should be, by mapping again. Where the mapping has
 // no answer, the manifest's record is used, provided that `options` choose no pairs (match, prefix,
-// renames, derived, map, ties) and the checkpoint has all tensors that the manifest names. Errors
+// renames, derived, map) and the checkpoint has all tensors that the manifest names. Errors
 // as for Model::load and map_tensors: the mapping must succeed with `options` or, if the record may
 // be used, with the options of the save added.
 [[nodiscard]] Result<std::vector<ExpectedTensor>> expected_tensors(

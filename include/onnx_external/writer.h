@@ -212,12 +212,13 @@ class ExternalDataWriter {
 // The same in fewer words, for a model whose graph is known apart from its weights:
 //
 //   const std::array<std::int64_t, 2> shape{10, 4};
-//   auto writer = Writer::create("out/model.onnx");
+//   auto writer = Writer::create("out/model.onnx");  // an error must be looked at before ->
 //   auto added = writer->add("fc.weight", DType::kFloat32, shape, bytes);
 //   auto status = writer->finish(model);
 //
 // It keeps the initializers that ExternalDataWriter::add() returns, and finish() puts them into the
-// model. Destroying it without finish() removes everything that was written.
+// model. Destroying it without finish() removes everything that was written. Until then the folder
+// is locked: another save into it, of another process or of this one, fails at once with kIo.
 class Writer {
  public:
   // `model`: the file of the model; its folder is created if it is missing. Options as above, but

@@ -46,14 +46,15 @@ void refine_matmul_rank(NodeTypes& node) {
   }
 }
 
-// Of a second operand of unknown rank: it has the rank of the output, or less.
+// Of a second operand of unknown rank: it has the rank of the output, or less, and its rows are the
+// columns of the first one.
 void limit_matmul(NodeTypes& node) {
   const auto& data = node.shape(node.in(0));
   const auto& out = node.shape(node.out(0));
-  if (node.shape(node.in(1)) || rank_of(data) < 2 || rank_of(out) < data->size()) {
+  if (node.shape(node.in(1)) || rank_of(data) < 2 || (out && out->size() < data->size())) {
     return;
   }
-  SymbolicShape broadcast_limit = *out;
+  SymbolicShape broadcast_limit = out ? *out : SymbolicShape(kMaxInferredRank);
   broadcast_limit[broadcast_limit.size() - 2] = dim_from_end(*data, 1);
   node.types().refine_broadcast_limit(node.in(1), broadcast_limit);
 }

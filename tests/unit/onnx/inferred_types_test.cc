@@ -217,6 +217,16 @@ TEST(InferredTypes, AMatrixOfUnknownRankIsBoundByTheData) {
   EXPECT_EQ(flat.infer("w").shape, dims({6, 3}));
 }
 
+TEST(InferredTypes, TheRowsOfAMatrixAreTheColumnsOfTheDataIfTheProductIsUnknown) {
+  GraphCase c;
+  c.add("MatMul", {"x", "w"}, "y").add("Add", {"y", "bias"}, "z");
+  c.value("x", {2, 6}).value("z", {2, 3});
+  const auto limit = c.infer("w").broadcast_limit;
+  ASSERT_TRUE(limit.has_value());
+  EXPECT_EQ((*limit)[limit->size() - 2], 6);
+  EXPECT_EQ(limit->back(), std::nullopt);
+}
+
 // The way torch.onnx.export(dynamo=True, optimize=False) puts the gates of an LSTM in ONNX's order.
 GraphCase lstm_of_slices() {
   GraphCase c;

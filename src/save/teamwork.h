@@ -15,7 +15,8 @@ namespace onnx_external {
 
 // Copies this process's share of the ranges, and returns the results of all processes. If one of
 // them fails or calls give_up(), all return its error. Only the leader gets SHA-1s.
-[[nodiscard]] Result<CopiedFiles> copy_share(const Team& team, const CopyJob& job, ProgressMeter& meter);
+[[nodiscard]] Result<CopiedFiles> copy_share(const Team& team, const CopyJob& job,
+                                             ProgressMeter& meter);
 
 // A process that cannot copy calls this instead of copy_share(), so that the others learn why.
 // Returns the error that all processes return.

@@ -2,7 +2,6 @@
 // treats the others as done.
 #pragma once
 
-
 #include "base/progress_meter.h"
 #include "onnx_external/team.h"
 #include "save/plan_copier.h"

@@ -1,5 +1,5 @@
 # The toolchain of builds for arm64 on another machine: Debian's cross compiler, the libraries that
-# packaging/arm64_sysroot.sh has unpacked into CMAKE_SYSROOT, and qemu for what is run.
+# packaging/cross_arm64.sh has unpacked into CMAKE_SYSROOT, and qemu for what is run.
 set(CMAKE_SYSTEM_NAME Linux)
 set(CMAKE_SYSTEM_PROCESSOR aarch64)
 set(CMAKE_CXX_COMPILER aarch64-linux-gnu-g++)

@@ -19,9 +19,13 @@ namespace onnx_external {
 namespace {
 
 bool is_one_of_several() {
-  const char* const open_mpi = std::getenv("OMPI_COMM_WORLD_SIZE");
-  const char* const size = open_mpi != nullptr ? open_mpi : std::getenv("PMI_SIZE");
-  return size != nullptr && std::string_view(size) != "1";
+  for (const char* name : {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE"}) {
+    const char* const size = std::getenv(name);
+    if (size != nullptr && std::string_view(size) != "1") {
+      return true;
+    }
+  }
+  return false;
 }
 
 #ifdef ONNX_EXTERNAL_MPI
@@ -58,6 +62,9 @@ std::vector<std::string> gather(MpiTeam& joined, std::string text) {
   texts[static_cast<std::size_t>(joined.team.rank)] = std::move(text);
   for (int rank = 0; rank < joined.team.size; ++rank) {
     std::string& sent = texts[static_cast<std::size_t>(rank)];
+    if (!std::in_range<int>(sent.size())) {
+      MPI_Abort(MPI_COMM_WORLD, kFailed);
+    }
     auto bytes = static_cast<int>(sent.size());
     MPI_Bcast(&bytes, 1, MPI_INT, rank, MPI_COMM_WORLD);
     sent.resize(static_cast<std::size_t>(bytes));

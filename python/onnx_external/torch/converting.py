@@ -18,6 +18,7 @@ from .constant_outputs import numbers_as_tensors
 from .mending import mend
 from .pure_subgraphs import trusted_if_pure
 from .tracing import loops_of_recurrent_layers
+from .walking import all_nodes
 
 if TYPE_CHECKING:
     import onnx_ir
@@ -140,12 +141,9 @@ def one_subgraph_version() -> Iterator[None]:
 
 
 def _set_version(model: onnx_ir.Model, domain: str) -> None:
-    import onnx_ir
-
-    for graph in (model.graph, *model.functions.values()):
-        for node in onnx_ir.traversal.RecursiveGraphIterator(graph):
-            if node.domain == domain:
-                node.version = 1
+    for node in all_nodes(model):
+        if node.domain == domain:
+            node.version = 1
     for each in (model, *model.functions.values()):
         if domain in each.opset_imports:
             each.opset_imports[domain] = 1

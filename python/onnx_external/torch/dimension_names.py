@@ -17,6 +17,8 @@ import torch
 from torch.export.dynamic_shapes import Dim
 from torch.utils import _pytree as pytree
 
+from .walking import all_nodes, graphs_of
+
 if TYPE_CHECKING:
     import onnx_ir
 
@@ -179,16 +181,12 @@ def change_dimensions(model: onnx_ir.Model, change: Callable[[str], str]) -> Non
 
 
 def _values(model: onnx_ir.Model) -> Iterator[onnx_ir.Value]:
-    import onnx_ir
-
     yield from model.graph.inputs
     yield from model.graph.outputs
-    for graph in (model.graph, *model.functions.values()):
-        for node in onnx_ir.traversal.RecursiveGraphIterator(graph):
-            yield from node.outputs
-            for attribute in node.attributes.values():
-                if attribute.type == onnx_ir.AttributeType.GRAPH:
-                    yield from attribute.as_graph().inputs
+    for node in all_nodes(model):
+        yield from node.outputs
+        for graph in graphs_of(node):
+            yield from graph.inputs
 
 
 def _tidy(text: str) -> str:

@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from .walking import all_nodes, graphs_of
+
 if TYPE_CHECKING:
     import onnx_ir
 
@@ -35,14 +37,11 @@ def _remove_zero_biases(model: onnx_ir.Model) -> None:
 
     Only its optimizer puts that right.
     """
-    import onnx_ir
-
-    for graph in (model.graph, *model.functions.values()):
-        for node in onnx_ir.traversal.RecursiveGraphIterator(graph):
-            bias = node.inputs[2] if node.op_type == "Conv" and len(node.inputs) > 2 else None
-            if bias is not None and _is_expanded_zero(bias):
-                node.replace_input_with(2, None)
-                _remove_unused(bias.producer())
+    for node in all_nodes(model):
+        bias = node.inputs[2] if node.op_type == "Conv" and len(node.inputs) > 2 else None
+        if bias is not None and _is_expanded_zero(bias):
+            node.replace_input_with(2, None)
+            _remove_unused(bias.producer())
 
 
 def _is_expanded_zero(value: onnx_ir.Value) -> bool:
@@ -82,13 +81,10 @@ def _find_nothing_in_nothing(model: onnx_ir.Model) -> None:
 
     The sum of zeros and ones is right for none, too.
     """
-    import onnx_ir
-
-    for graph in (model.graph, *model.functions.values()):
-        for node in onnx_ir.traversal.RecursiveGraphIterator(graph):
-            cast = node.inputs[0].producer() if node.op_type == "ReduceMax" else None
-            if cast is not None and cast.op_type == "Cast" and _is_bool(cast.inputs[0]):
-                node.op_type = "ReduceSum"
+    for node in all_nodes(model):
+        cast = node.inputs[0].producer() if node.op_type == "ReduceMax" else None
+        if cast is not None and cast.op_type == "Cast" and _is_bool(cast.inputs[0]):
+            node.op_type = "ReduceSum"
 
 
 def _is_bool(value: onnx_ir.Value | None) -> bool:
@@ -147,7 +143,7 @@ class _NestedTests:
         if is_constant and is_decided:
             self._make_vary(node)
         is_varying = any(id(value) in self.varying for value in node.inputs)
-        for inner in _graphs_of(node):
+        for inner in graphs_of(node):
             self.varying.update(map(id, inner.inputs))
             inside = self.visit(inner, is_decided or is_constant)
             is_varying = is_varying or inside or bool(inner.inputs)
@@ -169,15 +165,3 @@ class _NestedTests:
         assert graph is not None
         graph.insert_before(node, [size, same, both])
         node.replace_input_with(0, both.outputs[0])
-
-
-def _graphs_of(node: onnx_ir.Node) -> list[onnx_ir.Graph]:
-    import onnx_ir
-
-    found: list[onnx_ir.Graph] = []
-    for attribute in node.attributes.values():
-        if attribute.type == onnx_ir.AttributeType.GRAPH:
-            found.append(attribute.as_graph())
-        elif attribute.type == onnx_ir.AttributeType.GRAPHS:
-            found.extend(attribute.as_graphs())
-    return found

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from ..errors import ExistsError, InvalidArgumentError
 from ..progress import no_monitor
 from ..transposing import transposable, transposed_model
+from .walking import all_nodes, graphs_of
 
 if TYPE_CHECKING:
     import onnx_ir
@@ -322,16 +323,9 @@ def _described(model: onnx_ir.Model, origins: Mapping[str, str]) -> Skeleton:
 
 def _initializers_of_branches(model: onnx_ir.Model) -> Iterator[onnx_ir.Value]:
     """Those of the graphs inside of nodes: of branches and of the bodies of loops."""
-    import onnx_ir
-
-    for graph in (model.graph, *model.functions.values()):
-        for node in onnx_ir.traversal.RecursiveGraphIterator(graph):
-            for attribute in node.attributes.values():
-                if attribute.type == onnx_ir.AttributeType.GRAPH:
-                    yield from attribute.as_graph().initializers.values()
-                elif attribute.type == onnx_ir.AttributeType.GRAPHS:
-                    for each in attribute.as_graphs():
-                        yield from each.initializers.values()
+    for node in all_nodes(model):
+        for graph in graphs_of(node):
+            yield from graph.initializers.values()
 
 
 def _mark_constant(value: onnx_ir.Value) -> None:

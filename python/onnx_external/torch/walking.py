@@ -1,0 +1,30 @@
+"""All nodes of a graph of ONNX, and the graphs inside of a node."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import onnx_ir
+
+__all__ = ["all_nodes", "graphs_of"]
+
+
+def all_nodes(model: onnx_ir.Model) -> Iterator[onnx_ir.Node]:
+    """Yield the nodes of a model and of its functions, those of branches and loops among them."""
+    import onnx_ir
+
+    for graph in (model.graph, *model.functions.values()):
+        yield from onnx_ir.traversal.RecursiveGraphIterator(graph)
+
+
+def graphs_of(node: onnx_ir.Node) -> Iterator[onnx_ir.Graph]:
+    """Yield the branches, or the bodies of loops, of a node."""
+    import onnx_ir
+
+    for attribute in node.attributes.values():
+        if attribute.type == onnx_ir.AttributeType.GRAPH:
+            yield attribute.as_graph()
+        elif attribute.type == onnx_ir.AttributeType.GRAPHS:
+            yield from attribute.as_graphs()

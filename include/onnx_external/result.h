@@ -25,10 +25,14 @@ enum class ErrorCode {
   kUnsupported,      // legal input that this library does not handle
   kMismatch,         // two inputs contradict each other: shapes, element types, bytes
   kAmbiguous,        // two or more answers fit; the message lists them
-  kIo,               // the operating system refused (disk full, permission, read error), or
-                     // another save is writing into the folder
+  kIo,               // the operating system refused: disk full, permission, read error
+  kBusy,             // another save is writing into the folder; nothing waits for its end
   kCancelled,        // the progress callback asked to stop
 };
+
+// "not-found", "mismatch", ...: the stable name in JSON documents and Python exceptions, which
+// docs/cli.md lists.
+[[nodiscard]] std::string_view error_code_name(ErrorCode code);
 
 // One line of an error's list. Texts are raw: names that come from files are not quoted.
 struct ErrorItem {

@@ -218,7 +218,7 @@ class ExternalDataWriter {
 //
 // It keeps the initializers that ExternalDataWriter::add() returns, and finish() puts them into the
 // model. Destroying it without finish() removes everything that was written. Until then the folder
-// is locked: another save into it, of another process or of this one, fails at once with kIo.
+// is locked: another save into it, of another process or of this one, fails at once with kBusy.
 class Writer {
  public:
   // `model`: the file of the model; its folder is created if it is missing. Options as above, but

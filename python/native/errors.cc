@@ -6,7 +6,6 @@
 
 #include <string>
 
-#include "base/error_code.h"
 #include "native/classes.h"
 
 namespace nb = nanobind;

@@ -183,6 +183,7 @@ _CLASSES: dict[str, type[Error]] = {
     "mismatch": MismatchError,
     "ambiguous": MappingError,
     "io": ReadWriteError,
+    "busy": ReadWriteError,
     "cancelled": Error,
 }
 

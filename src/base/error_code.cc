@@ -1,4 +1,4 @@
-#include "base/error_code.h"
+#include "onnx_external/result.h"
 
 namespace onnx_external {
 
@@ -20,6 +20,8 @@ std::string_view error_code_name(ErrorCode code) {
       return "ambiguous";
     case ErrorCode::kIo:
       return "io";
+    case ErrorCode::kBusy:
+      return "busy";
     case ErrorCode::kCancelled:
       return "cancelled";
   }

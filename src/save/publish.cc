@@ -79,7 +79,7 @@ Status Transaction::open_locked(const std::filesystem::path& out_dir) {
     if (locked == false || (attempt == kAttempts && out->is_removed())) {
       made_folders_.keep();  // the other save is in them
       return fail(
-          ErrorCode::kIo,
+          ErrorCode::kBusy,
           out_dir.string() + ": another save is writing into this folder; wait for its end");
     }
     if (!out->is_removed()) {

@@ -44,7 +44,7 @@ class Transaction {
  public:
   // Makes `out_dir` where it is missing (and removes it again on failure).
   // kAlreadyExists when the data folder or a data file exists, or the model does and may not be
-  // overwritten, or has another model's data; kIo when another save holds the folder, and as
+  // overwritten, or has another model's data; kBusy when another save holds the folder; as
   // check_target_limits().
   [[nodiscard]] static Result<Transaction> begin(const std::filesystem::path& out_dir,
                                                  TransactionOptions options);

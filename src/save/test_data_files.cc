@@ -224,7 +224,7 @@ Status write_test_data(const RecordedInputs& inputs, const std::filesystem::path
   }
   TRY_ASSIGN(const auto out, Directory::open(out_dir));
   if (out.try_lock() == false) {
-    return fail(ErrorCode::kIo,
+    return fail(ErrorCode::kBusy,
                 out_dir.string() + ": another save is writing into this folder; wait for its end");
   }
   return write_sets(inputs, out, options);

@@ -17,7 +17,6 @@
 #include <new>
 #include <nlohmann/json.hpp>
 
-#include "base/error_code.h"
 #include "base/parallel.h"
 #include "common/allocator.h"
 #include "common/output.h"

@@ -5,7 +5,6 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
-#include "base/error_code.h"
 #include "base/remedy.h"
 #include "reports/error_document.h"
 

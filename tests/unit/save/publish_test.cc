@@ -205,7 +205,7 @@ TEST(Transaction, LetsOnlyOneSaverIn) {
   TempDir dir;
   const auto first = begin(dir.path());
   ASSERT_THAT(first, IsOk());
-  EXPECT_THAT(begin(dir.path()), FailsWith(ErrorCode::kIo, "another save"));
+  EXPECT_THAT(begin(dir.path()), FailsWith(ErrorCode::kBusy, "another save"));
   EXPECT_EQ(names_in(dir.path()).size(), 1U);
 }
 

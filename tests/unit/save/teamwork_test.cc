@@ -99,7 +99,7 @@ TEST_F(TeamOfThree, FailsTogetherWhenTheLeaderCannotBegin) {
   ASSERT_THAT(folder, IsOk());
   ASSERT_TRUE(folder->try_lock().value_or(false));
   for (const Status& end : save(out, {}, options())) {
-    EXPECT_THAT(end, FailsWith(ErrorCode::kIo, "another save is writing"));
+    EXPECT_THAT(end, FailsWith(ErrorCode::kBusy, "another save is writing"));
   }
   EXPECT_TRUE(fs::is_empty(out));
 }

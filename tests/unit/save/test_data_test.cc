@@ -350,7 +350,7 @@ TEST_F(TestDataFiles, AreNotWrittenWhileASaveIsAtWorkInTheFolder) {
   record_one(1);
   const auto other = Directory::open(out_).value();
   ASSERT_EQ(other.try_lock(), true);
-  EXPECT_THAT(save(), FailsWith(ErrorCode::kIo, "another save is writing into this folder"));
+  EXPECT_THAT(save(), FailsWith(ErrorCode::kBusy, "another save is writing into this folder"));
   EXPECT_TRUE(fs::is_empty(out_));
 }
 

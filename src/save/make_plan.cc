@@ -176,9 +176,9 @@ class Planner {
       return {};
     }
     return fail(ErrorCode::kMismatch,
-                fmt::format("slot {}: the graph states {}, so its weight cannot become {}; export "
-                            "the graph in that type (from module.half() and inputs of that type, "
-                            "say), or leave dtype out",
+                fmt::format("slot {}: the graph states {}, so its weight cannot become {}; give "
+                            "the graph that type (with torch: export module.half(), with inputs "
+                            "of that type), or leave dtype out",
                             quote(slot->name), onnx_type_name(slot->elem_type),
                             torch_name(*options_.dtype)));
   }

@@ -198,7 +198,8 @@ std::string inspect_text(const Inspection& inspection, Listing listing) {
   out += notes_text(inspection.notes);
   if (inspection.refusal) {
     out += "save-external would refuse it: " +
-           error_text(*inspection.refusal, {.how_to_see_all = kHowToSeeAll});
+           error_text(*inspection.refusal,
+                      {.how_to_see_all = kHowToSeeAll, .spelling = Spelling::kCommand});
   }
   return out + summary_line(inspection);
 }

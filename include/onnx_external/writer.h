@@ -63,7 +63,8 @@ struct Overflow {
 
 // A model (or those of a set) and its data, complete in a staging folder inside the output folder,
 // but not yet visible under their final names. Destroying it without publish() removes everything
-// that was written. One thread at a time.
+// that was written. Until it is destroyed, the folder is locked: another save into it fails at once
+// with kBusy. One thread at a time.
 class StagedSave {
  public:
   StagedSave(StagedSave&&) noexcept;
@@ -118,9 +119,9 @@ class StagedSave {
 // With Layout::kLink only the model and its manifest are written, and only tensors that stay inline
 // are read.
 //
-// kIo; kCorrupt if a source is damaged; kCancelled; kAlreadyExists; kInvalidArgument for a checksum
-// with kLink, which would need whole files, and for a team that is to write tensors that are in no
-// file.
+// kIo; kBusy; kCorrupt if a source is damaged; kCancelled; kAlreadyExists; kInvalidArgument for a
+// checksum with kLink, which would need whole files, and for a team that is to write tensors that
+// are in no file.
 [[nodiscard]] Result<StagedSave> write_plan(const SavePlan& plan, std::span<const Model> models,
                                             const Checkpoint& checkpoint,
                                             const std::filesystem::path& out_dir,
@@ -151,6 +152,9 @@ class StagedSave {
 // kShards each tensor takes the next place when its add() begins, before its bytes are written. So
 // calls from one thread always give the same files, whatever their speed; of calls that run at the
 // same time, the order in which they begin decides.
+//
+// Until it has finished or is destroyed, the folder is locked: another save into it, of another
+// process or of this one, fails at once with kBusy.
 class ExternalDataWriter {
  public:
   struct Options {
@@ -172,8 +176,8 @@ class ExternalDataWriter {
   };
   ~ExternalDataWriter();
 
-  // kInvalidArgument for kInline, kLink and an alignment out of range; as plan_save() for names and
-  // existing files.
+  // kInvalidArgument for kInline, kLink and an alignment out of range; kBusy; as plan_save() for
+  // names and existing files.
   [[nodiscard]] static Result<std::unique_ptr<ExternalDataWriter>> open(
       const std::filesystem::path& out_dir, const Options& options);
 
@@ -193,10 +197,12 @@ class ExternalDataWriter {
   [[nodiscard]] Result<onnx::TensorProto> add(ProvidedTensor tensor);
 
   // Verifies what was written, writes the model and its manifest, then publishes. No add() may run
-  // at the same time or later. kInvalidArgument if a tensor that was added is not an initializer of
-  // `model`, or the model has external data of others; kNotFound, with a list, if the model lacks
-  // weights (names that nothing defines, initializers without data); kMismatch if the disk has
-  // other bytes than were written, and the message names the tensor.
+  // at the same time. kInvalidArgument if a tensor that was added is not an initializer of `model`,
+  // or the model has external data of others; kNotFound, with a list, if the model lacks weights
+  // (names that nothing defines, initializers without data). After these errors finish() may be
+  // called again, with a model that fits. kMismatch if the disk has other bytes than were written,
+  // and the message names the tensor; kIo, kCancelled. After these, all that was written is
+  // removed, and every further call fails with kInvalidArgument, as after success.
   [[nodiscard]] Status finish(const onnx::ModelProto& model);
   // The same with a model that may leave the data of its other tensors in the file that it was
   // loaded from.
@@ -205,8 +211,9 @@ class ExternalDataWriter {
  private:
   struct State;
   explicit ExternalDataWriter(std::unique_ptr<State> state);
+  [[nodiscard]] Status check_is_open() const;
 
-  std::unique_ptr<State> state_;
+  std::unique_ptr<State> state_;  // null once it has finished
 };
 
 // The same in fewer words, for a model whose graph is known apart from its weights:
@@ -217,8 +224,7 @@ class ExternalDataWriter {
 //   auto status = writer->finish(model);
 //
 // It keeps the initializers that ExternalDataWriter::add() returns, and finish() puts them into the
-// model. Destroying it without finish() removes everything that was written. Until then the folder
-// is locked: another save into it, of another process or of this one, fails at once with kBusy.
+// model. Otherwise it is the same: it may be destroyed without finish(), and locks its folder.
 class Writer {
  public:
   // `model`: the file of the model; its folder is created if it is missing. Options as above, but
@@ -236,8 +242,8 @@ class Writer {
 
   // As ExternalDataWriter::finish(), once each tensor that was added is an initializer of the main
   // graph: one of its name, without data, is filled, and those that the graph lacks are appended in
-  // the order of their names. kMismatch, without changing anything, if an initializer of that name
-  // has another type or shape.
+  // the order of their names. kMismatch if an initializer of that name has another type or shape;
+  // then, too, finish() may be called again.
   [[nodiscard]] Status finish(onnx::ModelProto model);
 
  private:

@@ -55,7 +55,7 @@ std::vector<std::string> names_left_open(const Model& model, const Mapping& mapp
   return names;
 }
 
-Status check_complete(const Model& model, const Mapping& mapping) {
+Status check_complete(const Model& model, const Mapping& mapping, std::string_view source) {
   if (mapping.options.partial == Partial::kAllow) {
     return {};
   }
@@ -63,8 +63,10 @@ Status check_complete(const Model& model, const Mapping& mapping) {
   Refusal refusal;
   if (!found.slots.empty()) {
     refusal.add_sentence(
-        "no runtime opens a model that lacks them: give the checkpoint that has them, or a graph "
-        "that holds its weights");
+        "no runtime opens a model that lacks them: " +
+        std::string(source.empty() ? "give the checkpoint that has them, or a graph that holds its "
+                                     "weights"
+                                   : source));
   }
   if (!found.inputs.empty()) {
     std::string names;

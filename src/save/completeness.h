@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "onnx_external/mapping.h"
@@ -15,6 +16,8 @@ namespace onnx_external {
 [[nodiscard]] std::vector<std::string> names_left_open(const Model& model, const Mapping& mapping);
 
 // kNotFound with the list of names_left_open(), unless the mapping was made with Partial::kAllow.
-[[nodiscard]] Status check_complete(const Model& model, const Mapping& mapping);
+// `source`: what has to be done for weights to have data, if it is not a checkpoint that has them.
+[[nodiscard]] Status check_complete(const Model& model, const Mapping& mapping,
+                                    std::string_view source = {});
 
 }  // namespace onnx_external

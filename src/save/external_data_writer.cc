@@ -231,7 +231,7 @@ struct ExternalDataWriter::State {
     }
     Mapping none;
     none.options.partial = options.partial;
-    TRY_IN("the given graph", check_complete(model, none));
+    TRY_IN("the given graph", check_complete(model, none, "add() each of them"));
     for (const ExternalTensor& external : model.external_tensors()) {
       const auto entry = added.find(external.name);
       const bool is_ours = entry != added.end() && entry->second.place &&
@@ -358,26 +358,35 @@ Result<onnx::TensorProto> ExternalDataWriter::add(std::string_view name, DType d
 }
 
 Result<onnx::TensorProto> ExternalDataWriter::add(ProvidedTensor tensor) {
+  TRY(check_is_open());
   TRY_ASSIGN(auto planned, plan_alone(std::move(tensor)));
   return state_->add(std::move(planned));
 }
 
+Status ExternalDataWriter::check_is_open() const {
+  return state_ ? Status()
+                : fail(ErrorCode::kInvalidArgument,
+                       "the writer has finished; open another one for another model");
+}
+
 Status ExternalDataWriter::finish(const onnx::ModelProto& model) {
+  TRY(check_is_open());
   TRY_ASSIGN(const auto checked, Model::from_proto(model, state_->transaction.staging_path()));
   return finish(checked);
 }
 
 Status ExternalDataWriter::finish(const Model& model) {
-  State& state = *state_;
-  TRY(state.check_model(model));
-  TRY(state.meter.finish());
-  TRY(state.files.finish(thread_count(state.options.threads), state.meter));
+  TRY(check_is_open());
+  TRY(state_->check_model(model));
+  const auto state = std::move(state_);  // unlocks the folder whatever comes
+  TRY(state->meter.finish());
+  TRY(state->files.finish(thread_count(state->options.threads), state->meter));
   WrittenRanges written;
-  SavePlan plan = state.plan_of(model, written);
-  if (state.options.verification == Verification::kOn) {
-    TRY(state.verify(plan, written));
+  SavePlan plan = state->plan_of(model, written);
+  if (state->options.verification == Verification::kOn) {
+    TRY(state->verify(plan, written));
   }
-  return state.publish(std::move(plan), model, written);
+  return state->publish(std::move(plan), model, written);
 }
 
 }  // namespace onnx_external

@@ -1,6 +1,8 @@
 #include <algorithm>
 #include <map>
 #include <mutex>
+#include <set>
+#include <string_view>
 #include <utility>
 
 #include "base/text.h"
@@ -25,24 +27,29 @@ struct Writer::State {
     return {};
   }
 
-  // Gives the initializers of `graph` that were added their data. Those that are left in `added`
-  // stand in no initializer of the graph.
-  Status fill(onnx::GraphProto& graph) {
+  // Gives the initializers of `graph` that were added their data, and appends those that it lacks.
+  Status fill(onnx::GraphProto& graph) const {
+    std::set<std::string_view> filled;
     for (onnx::TensorProto& initializer : *graph.mutable_initializer()) {
       const auto found = added.find(initializer.name());
       if (found == added.end()) {
         continue;
       }
-      const onnx::TensorProto& filled = found->second;
-      if (initializer.data_type() != filled.data_type() ||
-          !std::equal(initializer.dims().begin(), initializer.dims().end(), filled.dims().begin(),
-                      filled.dims().end())) {
+      const auto& [name, given] = *found;
+      if (initializer.data_type() != given.data_type() ||
+          !std::equal(initializer.dims().begin(), initializer.dims().end(), given.dims().begin(),
+                      given.dims().end())) {
         return fail(ErrorCode::kMismatch, "initializer " + quote(initializer.name()) +
                                               ": the model gives it another type or shape than "
                                               "the tensor of this name that was added");
       }
-      initializer = std::move(found->second);
-      added.erase(found);
+      initializer = given;
+      filled.insert(name);
+    }
+    for (const auto& [name, given] : added) {
+      if (!filled.contains(name)) {
+        *graph.add_initializer() = given;
+      }
     }
     return {};
   }
@@ -77,10 +84,6 @@ Status Writer::add(ProvidedTensor tensor) {
 
 Status Writer::finish(onnx::ModelProto model) {
   TRY(state_->fill(*model.mutable_graph()));
-  for (auto& [name, initializer] : state_->added) {
-    *model.mutable_graph()->add_initializer() = std::move(initializer);
-  }
-  state_->added.clear();
   return state_->writer->finish(model);
 }
 

@@ -6,6 +6,7 @@
 
 #include "base/parallel.h"
 #include "onnx_external/onnx_external.h"
+#include "support/result_matchers.h"
 #include "support/temp_dir.h"
 
 namespace onnx_external {
@@ -99,6 +100,42 @@ TEST(StreamingWriter, RefusesAnInitializerOfAnotherShapeAndLeavesNothing) {
     EXPECT_THAT(status.error().message, testing::StartsWith("initializer 'w': "));
   }
   EXPECT_FALSE(std::filesystem::exists(dir.path() / "out/model.onnx"));
+}
+
+TEST(StreamingWriter, TakesAModelThatFitsAfterOneThatDoesNot) {
+  const TempDir dir;
+  auto writer = oe::Writer::create(dir.path() / "model.onnx");
+  const std::vector<float> w(6, 2), b(3, 1);
+  ASSERT_TRUE(writer->add("b", DType::kFloat32, Shape2{3}, bytes_of(b)));
+  EXPECT_THAT(writer->finish(skeleton()), FailsWith(ErrorCode::kNotFound, "add() each of them"));
+  ASSERT_TRUE(writer->add("w", DType::kFloat32, Shape2{2, 3}, bytes_of(w)));
+  onnx::ModelProto other = skeleton();
+  other.mutable_graph()->mutable_initializer(0)->set_dims(0, 7);
+  other.mutable_graph()->add_initializer()->CopyFrom(other.graph().initializer(0));
+  EXPECT_THAT(writer->finish(other), FailsWith(ErrorCode::kMismatch, "initializer 'w'"));
+  EXPECT_TRUE(writer->finish(skeleton()));
+  EXPECT_TRUE(verify_model(dir.path() / "model.onnx")->ok());
+}
+
+TEST(StreamingWriter, LeavesTheFolderToOthersOnceItHasFinished) {
+  const TempDir dir;
+  const std::vector<float> w(6, 2), b(3, 1);
+  const auto write = [&](oe::Writer& writer) {
+    (void)writer.add("w", DType::kFloat32, Shape2{2, 3}, bytes_of(w));
+    (void)writer.add("b", DType::kFloat32, Shape2{3}, bytes_of(b));
+    return writer.finish(skeleton());
+  };
+  auto first = oe::Writer::create(dir.path() / "first.onnx");
+  EXPECT_THAT(oe::Writer::create(dir.path() / "second.onnx"),
+              FailsWith(ErrorCode::kBusy, "another save"));
+  ASSERT_TRUE(write(*first));
+  auto second = oe::Writer::create(dir.path() / "second.onnx");
+  ASSERT_TRUE(second) << second.error();
+  EXPECT_TRUE(write(*second));
+  EXPECT_THAT(first->add("w", DType::kFloat32, Shape2{2, 3}, bytes_of(w)),
+              FailsWith(ErrorCode::kInvalidArgument, "open another one"));
+  EXPECT_THAT(first->finish(skeleton()),
+              FailsWith(ErrorCode::kInvalidArgument, "open another one"));
 }
 
 TEST(StreamingWriter, RefusesANameThatIsNoModels) {

@@ -18,6 +18,10 @@
 //   }
 //
 // (A real program checks each Result before it uses the value.)
+//
+// The functions keep no state, and any number of them may run at once, also with the same model and
+// checkpoint. They return when all threads that they started have ended. A save locks its folder:
+// another one into it, of this process or another, fails at once with kBusy.
 #pragma once
 
 #include <onnx/onnx_pb.h>
@@ -151,7 +155,9 @@ struct SaveReport {
 //   const auto report =
 //       save({.graph = "graph.onnx", .checkpoint = {"checkpoint.pt"}, .folder = "out"});
 struct SaveRequest {
-  std::filesystem::path graph = {};
+  // A file, a loaded model, or one in memory (`.graph = &model`) that outlives the call and whose
+  // external data is in options.source_dir.
+  std::variant<std::filesystem::path, Model, const onnx::ModelProto*> graph = {};
   // Files, shard indexes or folders, which form one checkpoint. Empty: the weights that the graph
   // holds get the layout (relayout_models()).
   std::vector<std::filesystem::path> checkpoint = {};
@@ -162,7 +168,7 @@ struct SaveRequest {
 };
 
 // Writes `folder`/`model_name`, complete and verified. After an error nothing is left behind. The
-// functions below have the details, and take graphs and checkpoints in other forms.
+// functions below have the details, and take checkpoints in other forms and several graphs.
 [[nodiscard]] Result<SaveReport> save(const SaveRequest& request);
 
 // Attaches a checkpoint to graphs, whose models share their data files: each byte is stored once,

@@ -135,8 +135,9 @@ struct VerifyOptions {
 [[nodiscard]] Result<VerifyReport> verify_model(const std::filesystem::path& model_path,
                                                 const VerifyOptions& options = {});
 
-// Finds the model that a path means: the file itself, or the only *.onnx file of a folder, or its
-// "model.onnx" if there are several. kNotFound if the folder has none; kAmbiguous with the names.
+// Finds the model that a path means, as the functions for one model do: the file itself, or the
+// only *.onnx file of a folder, or its "model.onnx" if there are several. kNotFound if the folder
+// has none; kAmbiguous with the names.
 [[nodiscard]] Result<std::filesystem::path> find_model(const std::filesystem::path& path);
 // The same, but all models of a folder if they were saved together as one set.
 [[nodiscard]] Result<std::vector<std::filesystem::path>> find_models(

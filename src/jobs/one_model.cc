@@ -55,12 +55,11 @@ Result<SaveReport> relayout_model(const SaveTarget& target, Model model,
 }
 
 Result<SaveReport> save(const SaveRequest& request) {
-  const SaveTarget target{request.folder, request.model_name, request.data_dir};
-  if (request.checkpoint.empty()) {
-    return relayout_model(target, request.graph, request.options);
-  }
-  return save_graph_with_external_data(target.folder, target.model_name, target.data_dir,
-                                       request.checkpoint, request.graph, request.options);
+  const SaveTarget target{.folder = request.folder, .data_dir = request.data_dir};
+  const GraphToSave graph{request.model_name, request.graph};
+  return request.checkpoint.empty() ? relayout_models(target, {&graph, 1}, request.options)
+                                    : save_graphs_with_external_data(target, request.checkpoint,
+                                                                     {&graph, 1}, request.options);
 }
 
 }  // namespace onnx_external

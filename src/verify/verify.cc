@@ -77,6 +77,7 @@ bool was_replaced(std::span<const ModelToVerify> models, const Verified& verifie
 
 Result<VerifyReport> verify_one(ModelToVerify model, const Checkpoint* checkpoint,
                                 const VerifyOptions& options) {
+  TRY_ASSIGN(model.path, find_model(model.path));
   model.manifest = options.manifest;
   TRY_ASSIGN(auto reports, verify_models({&model, 1}, checkpoint, options));
   return std::move(reports.front());

@@ -114,7 +114,7 @@ TEST(StreamingWriter, TakesAModelThatFitsAfterOneThatDoesNot) {
   other.mutable_graph()->add_initializer()->CopyFrom(other.graph().initializer(0));
   EXPECT_THAT(writer->finish(other), FailsWith(ErrorCode::kMismatch, "initializer 'w'"));
   EXPECT_TRUE(writer->finish(skeleton()));
-  EXPECT_TRUE(verify_model(dir.path() / "model.onnx")->ok());
+  EXPECT_TRUE(verify_model(dir.path())->ok());
 }
 
 TEST(StreamingWriter, LeavesTheFolderToOthersOnceItHasFinished) {
@@ -157,6 +157,20 @@ TEST(Save, TakesOneRequest) {
   const auto single = oe::save(request);
   ASSERT_TRUE(single) << single.error();
   EXPECT_EQ(single->models.front().tensors.size(), report->models.front().tensors.size());
+}
+
+TEST(Save, TakesAModelInMemory) {
+  const TempDir dir;
+  const std::string fixtures = ONNX_EXTERNAL_FIXTURES;
+  const auto graph = Model::load(fixtures + "/tiny/graph.onnx");
+  for (const auto& given : {SaveRequest{.graph = *graph}, SaveRequest{.graph = &graph->proto()}}) {
+    SaveRequest request = given;
+    request.checkpoint = {fixtures + "/tiny/checkpoint.pt"};
+    request.folder = dir.path() / std::to_string(given.graph.index());
+    const auto report = oe::save(request);
+    ASSERT_TRUE(report) << report.error();
+    EXPECT_TRUE(verify_model(request.folder)->ok());
+  }
 }
 
 }  // namespace

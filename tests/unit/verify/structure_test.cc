@@ -505,6 +505,7 @@ TEST(FindModel, TakesTheOneModelOfAFolder) {
   const TempDir dir;
   EXPECT_EQ(find_model(dir.path() / "some.onnx").value(), dir.path() / "some.onnx");
   EXPECT_THAT(find_model(dir.path()), FailsWith(ErrorCode::kNotFound, "has no *.onnx file"));
+  EXPECT_THAT(verify_model(dir.path()), FailsWith(ErrorCode::kNotFound, "has no *.onnx file"));
   dir.write("b.onnx", "");
   EXPECT_EQ(find_model(dir.path()).value(), dir.path() / "b.onnx");
   dir.write("a.onnx", "");

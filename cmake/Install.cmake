@@ -94,7 +94,8 @@ set(CPACK_DEBIAN_DEV_PACKAGE_NAME libonnx-external-dev)
 set(CPACK_DEBIAN_DEV_PACKAGE_SECTION libdevel)
 # What the headers include, and what Dependencies.cmake looks for on behalf of who links.
 string(JOIN ", " CPACK_DEBIAN_DEV_PACKAGE_DEPENDS libonnx-dev libprotobuf-dev protobuf-compiler
-  zlib1g-dev libdeflate-dev libssl-dev libre2-dev libfmt-dev nlohmann-json3-dev robin-map-dev
-  libexpected-dev pkgconf)
+  zlib1g-dev libdeflate-dev libssl-dev libre2-dev libfmt-dev libexpected-dev pkgconf)
 set(CPACK_COMPONENT_DEV_DESCRIPTION "The static library, its headers, a CMake package and a pkg-config file.")
-include(CPack)
+if(PROJECT_IS_TOP_LEVEL)  # the packages of another project are its own
+  include(CPack)
+endif()

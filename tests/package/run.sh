@@ -10,7 +10,9 @@ rm -rf "$work"
 mkdir -p "$work"
 cmake --install "$build" --prefix "$work/prefix" >/dev/null
 
+# What only the sources of the library include need not be installed.
 cmake -S "$source/tests/package/consumer" -B "$work/cmake" -G Ninja \
+  -DCMAKE_DISABLE_FIND_PACKAGE_nlohmann_json=ON -DCMAKE_DISABLE_FIND_PACKAGE_tsl-robin-map=ON \
   -DCMAKE_PREFIX_PATH="$work/prefix" -DCMAKE_BUILD_TYPE=Release >/dev/null
 cmake --build "$work/cmake" >/dev/null
 tiny="$source/fixtures/tiny"

@@ -1,15 +1,18 @@
-"""Writes the examples of the public headers as one source file, to be compiled.
+"""Writes the examples of the public headers and of a page as one source file, to be compiled.
 
-usage: header_examples.py OUT.cc FILE...
+usage: header_examples.py OUT.cc PAGE.md HEADER...
 
 An example in a header stands in a comment, indented by three blanks. It may use a model
-(onnx::ModelProto), a tensor's bytes, and whatever the headers declare.
+(onnx::ModelProto), a tensor's bytes, and whatever the headers declare. Those of the page are
+functions, fenced as cpp.
 """
 
 import re
 import sys
 from pathlib import Path
 
+ON_PAGE = re.compile(r"^```cpp\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+INCLUDES = ("array", "atomic", "functional", "iostream")
 IN_HEADER = re.compile(r"(?:^ *//   .*\n)+", re.MULTILINE)
 
 
@@ -20,8 +23,8 @@ def examples(path: Path) -> list:
 
 
 def main() -> None:
-    out, headers = Path(sys.argv[1]), [Path(name) for name in sys.argv[2:]]
-    text = "// Made by header_examples.py.\n#include <array>\n#include <iostream>\n"
+    out, page, *headers = map(Path, sys.argv[1:])
+    text = "// Made by header_examples.py.\n" + "".join(f"#include <{name}>\n" for name in INCLUDES)
     text += "".join(f'#include "onnx_external/{header.name}"\n' for header in headers)
     text += "\nusing namespace onnx_external;\n"
     count = 0
@@ -31,8 +34,14 @@ def main() -> None:
             signature = f"void example_{count}(onnx::ModelProto& model, std::span<const std::byte> bytes)"
             text += f"\n// {header.name}\n{signature};\n{signature} {{\n"
             text += f"  (void)model, (void)bytes;\n{example}}}\n"
-    if count == 0:
-        sys.exit("no header has an example")
+    functions = ON_PAGE.findall(page.read_text())
+    if count == 0 or not functions:
+        sys.exit("no header has an example, or the page has none")
+    text += f"\nnamespace page {{\nnamespace oe = onnx_external;\n\n// {page.name}\n"
+    for function in functions:
+        signature = function[: function.index(" {\n")]
+        text += f"{signature};\n{function}\n"
+    text += "}  // namespace page\n"
     if not out.exists() or out.read_text() != text:
         out.write_text(text)
 

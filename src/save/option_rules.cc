@@ -29,6 +29,10 @@ std::string wrong_options(const PlanOptions& plan, const WriteOptions& write, Ca
   if (plan.layout == Layout::kInline && write.checksum != Checksum::kNone) {
     return "a checksum is of data files, and the layout inline has none";
   }
+  if (plan.dtype && !can_cast_to(*plan.dtype)) {
+    return "values are converted to float64, float32, float16 and bfloat16 alone, not to " +
+           std::string(torch_name(*plan.dtype));
+  }
   if (plan.dtype && casts == Casts::kAllow) {
     return "a dtype converts all floats; leave out the cast";
   }

@@ -55,6 +55,13 @@ TEST(OptionRules, RefuseNewBytesWithLinks) {
               FailsWith(kInvalid, "a conversion makes new bytes"));
 }
 
+TEST(OptionRules, RefuseTypesThatNothingIsConvertedTo) {
+  for (const DType dtype : {DType::kInt64, DType::kFloat8E4M3Fn, DType::kComplex64}) {
+    EXPECT_THAT(check_option_rules({.dtype = dtype}, {}, Casts::kRefuse),
+                FailsWith(kInvalid, "not to " + std::string(torch_name(dtype))));
+  }
+}
+
 TEST(OptionRules, RefuseTwoWaysToConvert) {
   EXPECT_THAT(check_option_rules({.dtype = DType::kFloat16}, {}, Casts::kAllow),
               FailsWith(kInvalid, "leave out the cast"));

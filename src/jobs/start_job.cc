@@ -27,11 +27,21 @@ namespace fs = std::filesystem;
 
 using Graphs = std::vector<GraphToSave>;
 
+// Neither a path nor a model.
+bool is_nothing(const GraphToSave& given) {
+  const auto* const path = std::get_if<fs::path>(&given.graph);
+  const auto* const proto = std::get_if<const onnx::ModelProto*>(&given.graph);
+  return (path != nullptr && path->empty()) || (proto != nullptr && *proto == nullptr);
+}
+
+Status check_graphs(const Graphs& graphs) {
+  return graphs.empty() || std::any_of(graphs.begin(), graphs.end(), is_nothing)
+             ? Status(fail(ErrorCode::kInvalidArgument, "no graph is given"))
+             : Status();
+}
+
 // Checks options that apply to a single graph only, or that must differ between several.
 Status check_options(const SaveJob& job) {
-  if (job.names.empty()) {
-    return fail(ErrorCode::kInvalidArgument, "no graph is given");
-  }
   if (job.is_of_one()) {
     return {};
   }
@@ -212,6 +222,7 @@ Result<SaveJob> start_job(const SaveTarget& target, SaveInputs inputs, const Sav
   if (options.mode == RunMode::kWrite && job.target.folder.empty()) {
     job.target.folder = ".";
   }
+  TRY(check_graphs(inputs.graphs));
   TRY(check_options(job));
   TRY(check_target(job));
   TRY(open_inputs(job, inputs));

@@ -348,10 +348,10 @@ Result<onnx::TensorProto> ExternalDataWriter::add(std::string_view name, DType d
                                                   std::span<const std::int64_t> shape,
                                                   std::span<const std::byte> bytes) {
   const auto expected = contiguous_nbytes(dtype, shape);
-  if (!expected || *expected != bytes.size()) {
+  if (expected && *expected != bytes.size()) {  // else the next function says what is wrong
     return fail(ErrorCode::kInvalidArgument,
-                fmt::format("tensor {}: {} of shape {} does not have {} bytes", quote(name),
-                            torch_name(dtype), shape_text(shape), bytes.size()));
+                fmt::format("tensor {}: {} of shape {} takes {} bytes, not {}", quote(name),
+                            torch_name(dtype), shape_text(shape), *expected, bytes.size()));
   }
   return add({.info = {std::string(name), dtype, {shape.begin(), shape.end()}},
               .storage = MemoryBytes{bytes.data(), bytes.size(), nullptr}});

@@ -83,7 +83,9 @@ Status Writer::add(ProvidedTensor tensor) {
 }
 
 Status Writer::finish(onnx::ModelProto model) {
-  TRY(state_->fill(*model.mutable_graph()));
+  if (model.has_graph()) {  // else it is refused
+    TRY(state_->fill(*model.mutable_graph()));
+  }
   return state_->writer->finish(model);
 }
 

@@ -134,7 +134,7 @@ TEST(ExternalDataWriter, RefusesATwinAndAWrongNumberOfBytes) {
   EXPECT_THAT((*writer)->add("w", DType::kFloat32, shape, bytes_of(content_of(0))),
               FailsWith(ErrorCode::kInvalidArgument, "'w'"));
   EXPECT_THAT((*writer)->add("v", DType::kFloat32, shape, bytes_of("short")),
-              FailsWith(ErrorCode::kInvalidArgument, "does not have 5 bytes"));
+              FailsWith(ErrorCode::kInvalidArgument, "bytes, not 5"));
   EXPECT_THAT((*writer)->add("v", DType::kFloat32, std::vector<std::int64_t>{-1}, bytes_of("")),
               FailsWith(ErrorCode::kInvalidArgument, "'v'"));
   EXPECT_THAT((*writer)->add("\xff", DType::kFloat32, shape, bytes_of(content_of(0))),

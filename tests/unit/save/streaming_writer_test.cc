@@ -107,6 +107,7 @@ TEST(StreamingWriter, TakesAModelThatFitsAfterOneThatDoesNot) {
   auto writer = oe::Writer::create(dir.path() / "model.onnx");
   const std::vector<float> w(6, 2), b(3, 1);
   ASSERT_TRUE(writer->add("b", DType::kFloat32, Shape2{3}, bytes_of(b)));
+  EXPECT_THAT(writer->finish({}), FailsWith(ErrorCode::kCorrupt, "the model has no graph"));
   EXPECT_THAT(writer->finish(skeleton()), FailsWith(ErrorCode::kNotFound, "add() each of them"));
   ASSERT_TRUE(writer->add("w", DType::kFloat32, Shape2{2, 3}, bytes_of(w)));
   onnx::ModelProto other = skeleton();
@@ -171,6 +172,12 @@ TEST(Save, TakesAModelInMemory) {
     ASSERT_TRUE(report) << report.error();
     EXPECT_TRUE(verify_model(request.folder)->ok());
   }
+}
+
+TEST(Save, RefusesARequestWithoutAGraph) {
+  const onnx::ModelProto* const none = nullptr;
+  EXPECT_THAT(oe::save({}), FailsWith(ErrorCode::kInvalidArgument, "no graph is given"));
+  EXPECT_THAT(oe::save({.graph = none}), FailsWith(ErrorCode::kInvalidArgument, "no graph"));
 }
 
 }  // namespace

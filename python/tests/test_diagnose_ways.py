@@ -237,3 +237,48 @@ def test_the_module_in_which_the_model_stops_is_named(
     assert found["blocks.2"] == NOINPUT and found[""] == OK | CHILDC
     later = next(each for each in report.modules if each.name == "blocks.2")
     assert later.reason.startswith("the model does not run up to ")
+
+
+def without_marks(path: Path, target: Path, *modules: str) -> Path:
+    """A model in which the nodes of some modules look like those that a quantizer makes."""
+    import onnx
+
+    made = onnx.load(path)
+    for node in made.graph.node:
+        scopes = next(each for each in node.metadata_props if each.key.endswith(".name_scopes"))
+        if any(f"'{name}'" in scopes.value for name in modules):
+            node.ClearField("metadata_props")
+    onnx.save(made, target)
+    return target
+
+
+def test_a_module_that_ends_in_nodes_of_no_module_is_not_accused(
+    exported: tuple[Path, Any], model: Any, tmp_path: Path
+) -> None:
+    path = without_marks(exported[0], tmp_path / "model.onnx", "blocks.1.last", "blocks.2.last")
+    report = oe.diagnose(path, model, SETS)
+    found = statuses(report)
+    assert report.ok and found[""] == OK and found["blocks.0"] == OK
+    assert found["blocks.1"] == NOINPUT and found["blocks.1.last"] == NOINPUT
+    assert "nodes that are marked with no module" in by_name(report)["blocks.1"].reason
+    assert report.notes[0].startswith("2 nodes are marked with no module (Gemm), as those that")
+    assert not oe.diagnose(exported[0], model, SETS).notes
+    # A module that is wrong is still found around them.
+    bump(model.blocks[1].shared.weight)
+    report = oe.diagnose(path, model, SETS)
+    assert report.first is not None and report.first.name == "blocks.1.shared"
+
+
+def test_a_module_that_begins_after_nodes_of_no_module_is_not_accused_in_a_wrong_model(
+    exported: tuple[Path, Any], model: Any, tmp_path: Path
+) -> None:
+    path = without_marks(exported[0], tmp_path / "model.onnx", "blocks.1.shared")
+    assert oe.diagnose(path, model, SETS).ok
+    bump(model.blocks[0].last.weight)
+    report = oe.diagnose(path, model, SETS)
+    assert [each.name for each in report.wrong] == ["blocks.0.last"]
+    assert statuses(report)["blocks.2"] == OK
+
+
+def by_name(report: Any) -> dict[str, Any]:
+    return {each.name: each for each in report.modules}

@@ -27,6 +27,7 @@ from .pieces import Boundary, Piece, load
 from .recording import Call, record
 from .reports import Diagnosis
 from .surroundings import register_caches
+from .unmarked import find_unmarked
 from .walking import Strategy, Walk
 
 __all__ = ["diagnose"]
@@ -149,9 +150,11 @@ def diagnose(
         boundary = Boundary(path, feeds, chosen, folder)
         types = {each for one in recorded for each in one.float_types}
         tolerance = (atol, rtol, types)
-        judge = Judge(path, whole, root, boundary, len(feeds), tolerance, follow)
+        unmarked = find_unmarked(path, root.outputs)
+        judge = Judge(path, whole, root, boundary, len(feeds), tolerance, follow, unmarked)
         with told(progress, counted=True) as callback:
             modules = Walk(judge, recorded, strategy, opaque, callback).run()
+    notes += filter(None, [unmarked.note])
     report = Diagnosis(path, modules, notes)
     results = sum(recorded[0].plain(0, "output"))
     if modules[0].sets and len(modules[0].sets[0]) < results:

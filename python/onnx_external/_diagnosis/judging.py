@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from typing import Any
 
 from .._validation.comparing import Comparison, compare
 from .._validation.running import Session
-from ..errors import Error
+from ..errors import Error, RunError
 from .outcomes import Outcome
 from .pieces import (
     Boundary,
@@ -23,6 +23,7 @@ from .pieces import (
 )
 from .recording import MOST_CALLS, Recorded
 from .reports import ModuleDiagnosis, Status
+from .unmarked import Unmarked
 
 __all__ = ["Judge"]
 
@@ -38,6 +39,7 @@ class Judge:
         count: how many input sets there are.
         tolerance: of all comparisons.
         follow: run each piece on what the model computes before it, too.
+        unmarked: nodes that are in no module's piece.
     """
 
     def __init__(
@@ -49,7 +51,9 @@ class Judge:
         count: int,
         tolerance: Tolerance,
         follow: bool,
+        unmarked: Unmarked,
     ) -> None:
+        self._unmarked = unmarked
         self._model, self._whole, self._root, self._boundary = model, whole, root, boundary
         self._count, self._tolerance, self._follow = count, tolerance, follow
         self._pieces: dict[str, Piece | Error | None] = {"": root}
@@ -115,6 +119,7 @@ class Judge:
             step = "inputs"
             for number in range(self._count):
                 self._boundary.values(piece.inputs, number)
+                self._refuse_strange_inputs(recorded, replaced, piece, number)
             step = "run"
             for number in range(self._count):
                 self._run(recorded, replaced, piece, session, number, found)
@@ -124,13 +129,20 @@ class Judge:
                 return Outcome(Status.NOINPUT, reason=reason)
             return Outcome(Status.FAIL, step, reason)
         if not found.compared:
-            reason = "no operation of its own" if replaced else "the model has none of its outputs"
+            reason = "no operation of its own" if replaced else self._without_outputs(piece)
             return Outcome(Status.NOINPUT, reason=reason)
         if found.is_empty:
             reason = "nothing to compare: no elements, or only NaN on both sides"
             return Outcome(Status.NOINPUT, reason=reason, sets=found.sets)
         found.judge()
         return found
+
+    def _without_outputs(self, piece: Piece) -> str:
+        """Why nothing that a piece gives is an output of its module."""
+        after = [name for name in piece.outputs if name in self._unmarked.reads]
+        if after:
+            return f"nodes that are marked with no module compute its outputs, from {after[0]}"
+        return "the model has none of its outputs"
 
     def _cut(self, name: str, replaced: Sequence[Recorded]) -> Piece | None:
         if replaced:
@@ -148,6 +160,18 @@ class Judge:
     @property
     def _providers(self) -> list[Any]:
         return self._whole.given_providers
+
+    def _refuse_strange_inputs(
+        self, recorded: Recorded, replaced: Sequence[Recorded], piece: Piece, number: int
+    ) -> None:
+        """Refuse a piece that begins in the middle of its module, if the model is wrong before."""
+        made = self._unmarked.gives.intersection(piece.inputs)
+        made.difference_update(*(inner.outputs for _, inner in self._pieces_of(replaced)))
+        if self.model_is_right or not made:
+            return
+        own = self._boundary.values(sorted(made), number)
+        for name in own.keys() - self._stand_ins(recorded, own, number, "input").keys():
+            raise RunError(f"nodes that are marked with no module compute {name}, which it takes")
 
     def _run(
         self,
@@ -167,13 +191,14 @@ class Judge:
         ends = self._whole.output_names if recorded.name else []
         got = session.run(session.feed(given, what), what)
         taken = recorded.values(number, "input")
-        compared = compare_outputs(got, wanted, taken, ends, self._tolerance)
+        beside = taken, ends, self._tolerance, self._unmarked.reads
+        compared = compare_outputs(got, wanted, *beside)
         for each, inner in self._pieces_of(replaced):
             compared += self._compare_inputs(each, inner, number, got)
         found.sets.append(compared)
         if self._follow and not replaced:
             got = session.run(session.feed(own, what), what)
-            found.followed.append(compare_outputs(got, wanted, taken, ends, self._tolerance))
+            found.followed.append(compare_outputs(got, wanted, *beside))
 
     def _wanted(
         self, recorded: Recorded, replaced: Sequence[Recorded], number: int
@@ -192,7 +217,9 @@ class Judge:
     def _stand_ins(
         self, recorded: Recorded, own: dict[str, Any], number: int, side: str
     ) -> dict[str, Any]:
-        right = own if self.model_is_right else self._boundary.given
+        right: Set[str] = own.keys()
+        if not self.model_is_right:
+            right = self._boundary.given | self._unmarked.gives
         candidates, plain = recorded.values(number, side), recorded.plain(number, side)
         return stand_ins(own, candidates, plain, right)
 

@@ -272,6 +272,25 @@ def test_a_graph_that_is_refused_leaves_none_of_the_others(
     assert files_of(out) == {"decode.onnx"} and not (tmp_path / "other").exists()
 
 
+def test_a_model_in_bfloat16_says_what_makes_it_run_on_a_cpu(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from onnx_external._commands.export import main
+
+    saved(tmp_path / "bert", "BertModel", num_hidden_layers=1)
+    out = str(tmp_path / "out")
+    more = ["--static", "--no-check", "--no-fsync"]
+    assert main([str(tmp_path / "bert"), "-o", out, "--dtype", "bfloat16", *more]) == 0
+    told = capsys.readouterr().out
+    assert told.startswith("note: the model computes in bfloat16, ")
+    assert "CPU provider lacks operators: --dtype float32 converts" in told
+    again = f"  onnx-external export {tmp_path / 'bert'} -o {out} --dtype float32 --overwrite"
+    assert told.splitlines()[-1] == again
+    why = r"model computes in bfloat16.* export it with dtype=\"float32\" .*NOT_IMPLEMENTED"
+    with pytest.raises(oe.RunError, match=why):
+        oe.validate(out, tmp_path / "bert")
+
+
 def refusal_of_the_command(error: oe.Error) -> str:
     """What `onnx-external export` says; its options instead of arguments."""
     from onnx_external._commands.export import parser

@@ -140,9 +140,9 @@ def _consequence(what: str, saved: Any) -> str:
     )
 
 
-def _print(report: Any) -> None:
+def _print(report: Any, folder: str) -> None:
     for note in report.notes:
-        print(f"note: {note}")
+        print(f"note: {parser().in_options(note)}")
     for name, graph in report.graphs.items():
         what = "would write" if report.dry_run else "wrote"
         print(f"{what} {graph.model}: {len(graph.tensors)} tensors, {_size(graph.bytes)}")
@@ -167,16 +167,20 @@ def _print(report: Any) -> None:
         memory = "" if step.peak_memory is None else f"{_size(step.peak_memory):>12}"
         print(f"  {step.name:20}{step.seconds:8.1f} s{memory}")
     if not report.dry_run:
-        _print_next(report)
+        _print_next(report, folder)
 
 
-def _print_next(report: Any) -> None:
+def _print_next(report: Any, folder: str) -> None:
     """What there is to run now, and how."""
     for name, graph in report.graphs.items():
         print(f"{Path(graph.model).name}")
         print(f"  takes {_listed(report.inputs[name])}")
         print(f"  gives {_listed(report.outputs[name])}")
     first = next(iter(report.graphs))
+    if any(form.startswith("bfloat16") for form in report.outputs[first].values()):
+        print(f"""it is in bfloat16: for ONNX Runtime on a CPU, export it once more, and convert it:
+  onnx-external export {folder} -o {report.path} --dtype float32 --overwrite""")
+        return
     if any(name.startswith("present.") for name in report.outputs[first]):
         missing = "" if "tokenizer.json" in report.copied else ", once it has a tokenizer.json"
         print(f"""to see text (pip install onnxruntime tokenizers){missing}:
@@ -249,7 +253,7 @@ def _work(given: argparse.Namespace) -> int:
     if given.json:
         print(json.dumps(report.to_dict(), indent=2))
     elif not given.quiet:
-        _print(report)
+        _print(report, given.folder)
     return 0
 
 

@@ -10,7 +10,15 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import FormatError, InvalidArgumentError, MismatchError, NotFoundError, RunError
+from ..errors import (
+    Error,
+    FormatError,
+    InvalidArgumentError,
+    MismatchError,
+    NotFoundError,
+    RunError,
+)
+from ..verify import inspect
 from .values import Value, dtype_of_type, from_ort_value, is_float, is_narrow, to_ort_value
 
 __all__ = ["Form", "Session", "first_line", "provider_names"]
@@ -67,6 +75,24 @@ def _forms(given: Iterable[Any]) -> list[Form]:
     return [Form(each.name, each.type, tuple(each.shape or ())) for each in given]
 
 
+def _cause(model: str | bytes, message: str) -> str:
+    """What stands before ONNX Runtime's own message: the cause, where it is known."""
+    if "NOT_IMPLEMENTED" in message and isinstance(model, str) and _has_bfloat16(model):
+        return (
+            "the model computes in bfloat16, as its weights are, for which ONNX Runtime lacks "
+            'operators here: export it with dtype="float32" (onnx-external export MODEL -o FOLDER '
+            "--dtype float32), which converts the weights. ONNX Runtime cannot load the model: "
+        )
+    return "ONNX Runtime cannot load the model: "
+
+
+def _has_bfloat16(path: str) -> bool:
+    try:
+        return any(each.dtype == "bfloat16" for each in inspect(path).tensors)
+    except Error:
+        return False
+
+
 class Session:
     """A model that is loaded, and runs on arrays.
 
@@ -108,9 +134,8 @@ class Session:
         try:
             self._session = runtime.InferenceSession(self.source, options, providers=providers)
         except Exception as error:  # it has a class for each of its codes, below RuntimeError
-            raise RunError(
-                f"{name}: ONNX Runtime cannot load the model: {first_line(error)}"
-            ) from error
+            cause = _cause(self.source, first_line(error))
+            raise RunError(f"{name}: {cause}{first_line(error)}") from error
         self.inputs = _forms(self._session.get_inputs())
         self.outputs = _forms(self._session.get_outputs())
         self.providers: list[str] = self._session.get_providers()

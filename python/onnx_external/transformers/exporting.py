@@ -10,6 +10,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
+import torch
+
 from .._rewriting.rewriter import Rewriting
 from .._validation.folders import Folder
 from ..errors import InvalidArgumentError, NotFoundError
@@ -259,6 +261,7 @@ def export(
         outputs={name: forms(graph.skeleton.model.graph.outputs) for name, graph in traced.items()},
         notes=[
             *given.notes,
+            *([_BFLOAT16] if loaded.model.dtype is torch.bfloat16 else []),
             *loaded.notes,
             *choice.notes,
             *genai_notes,
@@ -269,6 +272,12 @@ def export(
         rewriting=ways.done,
         repeated=sorted(ways.repeating.done),
     )
+
+
+_BFLOAT16 = (
+    "the model computes in bfloat16, as its weights are, for which ONNX Runtime's CPU provider "
+    'lacks operators: dtype="float32" converts the weights while they are written'
+)
 
 
 def _file_name(target: Path) -> str:

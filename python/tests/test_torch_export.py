@@ -252,7 +252,7 @@ def test_a_constant_without_data_is_refused_by_name() -> None:
             return super().forward(ids) + self.scale.sum().to(device="cpu")
 
     with pytest.raises(oe.InvalidArgumentError, match="scale"):
-        oe.torch.skeleton(Meta, (ids(),))
+        oe.torch.skeleton(lambda: Meta().eval(), (ids(),))
 
 
 def test_a_program_whose_weights_were_folded_is_refused() -> None:
@@ -272,7 +272,8 @@ def test_what_torch_cannot_trace_is_one_line_of_ours(
 
     line = inspect.getsourcelines(Branches.forward)[1] + 1
     with pytest.raises(oe.ExportError, match="cannot trace") as caught:
-        oe.torch.export(Branches, (ids(),), tmp_path / "out/model.onnx", weights=saved)
+        made = Branches().eval
+        oe.torch.export(made, (ids(),), tmp_path / "out/model.onnx", weights=saved)
     text = str(caught.value)
     assert f"{__file__}:{line}, in forward: if ids.sum() > 3:" in text
     assert "torch.where" in text and "oe.diagnose_export(module, inputs)" in text
@@ -281,11 +282,38 @@ def test_what_torch_cannot_trace_is_one_line_of_ours(
     assert capfd.readouterr() == ("", "")  # not the pages of torch
 
 
-def test_a_module_in_training_mode_is_told_of_eval(tmp_path: Path) -> None:
-    module = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.BatchNorm1d(4)).train()
-    with pytest.raises(oe.Error, match=r"training mode.* call its eval\(\)"):
-        oe.torch.export(module, (torch.rand(3, 4),), tmp_path / "model.onnx", fsync=False)
-    report = oe.torch.export(module.eval(), (torch.rand(3, 4),), tmp_path / "model.onnx")
+class Normed(torch.nn.Sequential):  # type: ignore[misc,name-defined]
+    def __init__(self) -> None:
+        super().__init__(torch.nn.Linear(4, 4), torch.nn.BatchNorm1d(4))
+
+
+class DropsByItself(torch.nn.Module):  # type: ignore[misc,name-defined]
+    def forward(self, x: Any) -> Any:
+        return torch.nn.functional.dropout(x, 0.5, self.training)
+
+
+def test_a_module_in_training_mode_is_told_of_eval(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module, x, path = Normed().train(), torch.rand(3, 4), tmp_path / "model.onnx"
+    before = {name: each.clone() for name, each in module.state_dict().items()}
+    told = r"Normed is in training mode, .* 1 \(BatchNorm1d\) computes .* call its eval\(\)"
+    with monkeypatch.context() as patch:
+        patch.setattr(Normed, "forward", None)  # it is refused before it runs
+        with pytest.raises(oe.InvalidArgumentError, match=told):
+            oe.torch.export(module, (x,), path, rewrite=True)
+        with pytest.raises(oe.InvalidArgumentError, match=told):
+            oe.torch.skeleton(module, (x,))
+        with pytest.raises(oe.InvalidArgumentError, match=r"lambda: Normed\(\)\.eval\(\)"):
+            oe.torch.skeleton(Normed, (x,))
+    assert all(torch.equal(each, before[name]) for name, each in module.state_dict().items())
+    with pytest.raises(oe.InvalidArgumentError, match=r"in training mode, .*dropout.* computes"):
+        oe.torch.skeleton(DropsByItself(), (x,))
+    # What is meant is taken, and what computes the same in both modes.
+    program = torch.export.export(DropsByItself().train(), (x,))
+    assert oe.torch.skeleton(program, (x,)).model.graph[0].op_type == "Dropout"
+    oe.torch.skeleton(torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Dropout(0.0)), (x,))
+    report = oe.torch.export(module.eval(), (x,), path)
     assert report.complete and report.verified
     assert str(report).endswith("verified; input sets on which it was compared: 1")
 

@@ -45,6 +45,7 @@ from .repeated import NotRepeatedError
 from .rewritten import Rewrite, Ways, may_repeat
 from .skeleton import Skeleton, left_of, make_skeleton
 from .tracing import Tracer
+from .training_mode import refuse_training
 from .untouched import has_no_data
 
 if TYPE_CHECKING:
@@ -207,9 +208,9 @@ def skeleton(
     """Return the graph of a module without weights: typed slots, and values that no file has.
 
     Args:
-        target: a module (its parameters may be real, mapped, or on meta), a function that makes
-            one, which is called so that no parameter takes memory, or what torch.export.export or
-            torch.onnx.export(optimize=False) returned.
+        target: a module in eval mode (its parameters may be real, mapped, or on meta), a function
+            that makes one, which is called so that no parameter takes memory, or what
+            torch.export.export or torch.onnx.export(optimize=False) returned.
         args: what the module is called with: a tensor, a tuple of positional inputs, or a dict of
             inputs by name. Arrays of numpy become tensors.
         kwargs: inputs by name, beside positional ones.
@@ -230,9 +231,11 @@ def skeleton(
 
     Raises:
         ExportError: torch cannot trace or convert the module.
-        InvalidArgumentError: buffers or constants have no values, or weights were folded already.
+        InvalidArgumentError: the module is in training mode, buffers or constants have no values,
+            or weights were folded already.
     """
     meter = Meter()
+    refuse_training(target)
     calls = calls_of(target, args, kwargs, input_sets)
     shapes = dynamic_shapes or shapes_of(target, calls)
 
@@ -442,9 +445,9 @@ def export(
     ```
 
     Args:
-        target: a module (its parameters may be real, mapped, or on meta), a function that makes
-            one, which is called so that no parameter takes memory, or what torch.export.export or
-            torch.onnx.export(optimize=False) returned.
+        target: a module in eval mode (its parameters may be real, mapped, or on meta), a function
+            that makes one, which is called so that no parameter takes memory, or what
+            torch.export.export or torch.onnx.export(optimize=False) returned.
         args: what the module is called with, an example that is traced: a tensor, a tuple of
             positional inputs, or a dict of inputs by name. Arrays of numpy become tensors.
         path: the model's file ("out/model.onnx"), or the folder of a "model.onnx".
@@ -516,6 +519,7 @@ def export(
         "files": of_class("files", Layout, files),
     }
     refuse_linked(options["files"].transpose_weights, layout)
+    refuse_training(target)
     with shown(progress) as callback:
         meter = Meter(callback)
         settings, calls = onnx_options or {}, calls_of(target, args, kwargs, input_sets)

@@ -18,6 +18,7 @@ from .guards import Sizes, sizes_of
 from .repeated import NotRepeatedError, Repetition, repetition
 from .skeleton import quiet
 from .tracing import Traced, Tracer, trace
+from .training_mode import refuse_traced_training, refuse_training
 from .untouched import Untouched, build, stranded
 
 __all__ = ["Captured", "Target", "captured", "check_initialized"]
@@ -186,9 +187,11 @@ def captured(
     lent: Untouched | None = None
     try:
         if not isinstance(target, torch.export.ExportedProgram):
+            is_made = not isinstance(target, nn.Module)
             if not isinstance(target, nn.Module):
                 with meter.step("build"):
                     target = build(target)
+                refuse_training(target, is_made)
             check_initialized(target)
             ties = _names_of_tied(target)
             lent = Untouched(target)
@@ -198,6 +201,7 @@ def captured(
             few = repeated.shallow() if repeated is not None else contextlib.nullcontext()
             with meter.step("trace"), few:
                 made = _traced(target, tuple(args), kwargs, without_names(dynamic_shapes), tracer)
+            refuse_traced_training(target, made.program, is_made)
             names = names_of_dims(made.program, target, args, kwargs, dynamic_shapes)
             target, tests = made.program, made.tests
             note = "; ".join(filter(None, (note, made.note)))

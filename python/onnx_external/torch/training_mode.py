@@ -11,7 +11,7 @@ from torch.nn.parameter import is_lazy
 from .._validation.randomness import drawing_of_program
 from ..errors import InvalidArgumentError
 
-__all__ = ["refuse_training", "refuse_traced_training"]
+__all__ = ["refuse_traced_training", "refuse_training"]
 
 
 def refuse_training(target: Any, is_made: bool = False) -> None:

@@ -18,6 +18,7 @@ from .._validation.references import ModuleReference
 from ..errors import InvalidArgumentError, NotFoundError
 from ..options import FloatType
 from ..progress import Progress, ProgressCallback, told
+from ..torch.preconditions import require_packages
 from ..torch.programs import check_initialized
 from .attempts import EXPORTERS, Attempts
 from .capturing import Captured, capture
@@ -269,6 +270,8 @@ def diagnose_export(
     check_choice("strategy", strategy, get_args(Strategy))
     if onnx_options and exporter != "onnx":
         raise InvalidArgumentError('onnx_options: these are for exporter="onnx"')
+    if exporter == "onnx":
+        require_packages()
     opaque = one_or_several(opaque)
     notes: list[str] = []
     models: Iterator[_Model]

@@ -40,6 +40,7 @@ from .dimension_names import name_sizes
 from .guards import Call
 from .input_sets import calls_of, shapes_of
 from .plain_saving import save_alone
+from .preconditions import refuse_existing, require_packages
 from .programs import Captured, Target, captured
 from .repeated import NotRepeatedError
 from .rewritten import Rewrite, Ways, may_repeat
@@ -235,6 +236,7 @@ def skeleton(
             or weights were folded already.
     """
     meter = Meter()
+    require_packages()
     refuse_training(target)
     calls = calls_of(target, args, kwargs, input_sets)
     shapes = dynamic_shapes or shapes_of(target, calls)
@@ -519,7 +521,10 @@ def export(
         "files": of_class("files", Layout, files),
     }
     refuse_linked(options["files"].transpose_weights, layout)
+    require_packages()
     refuse_training(target)
+    if not overwrite and not dry_run:
+        refuse_existing(path)
     with shown(progress) as callback:
         meter = Meter(callback)
         settings, calls = onnx_options or {}, calls_of(target, args, kwargs, input_sets)

@@ -132,3 +132,20 @@ def test_there_is_nothing_in_no_rows(tmp_path: Path) -> None:
     oe.torch.export(Any_(), (sets[0],), path, dynamic_shapes=DYNAMIC, check=False, fsync=False)
     for x in sets:
         np.testing.assert_array_equal(run(str(path), x=x.numpy()), Any_()(x).numpy())
+
+
+class Vector(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = torch.nn.Linear(4, 4)
+
+    def forward(self, x: Any, v: Any) -> Any:
+        return x.t() @ v, self.linear(x).permute(1, 0).double() @ v.double(), v @ x
+
+
+def test_a_transposed_matrix_times_a_vector_is_right_on_onnx_runtime(tmp_path: Path) -> None:
+    path, sets = tmp_path / "model.onnx", [(torch.rand(n, 4), torch.rand(n)) for n in (3, 4, 1)]
+    report = oe.torch.export(
+        Vector(), sets[0], path, dynamic_shapes=DYNAMIC * 2, input_sets=sets[1:], fsync=False
+    )
+    assert report.checked == 3

@@ -22,6 +22,7 @@ def mend(model: onnx_ir.Model) -> None:
     _remove_zero_biases(model)
     _find_nothing_in_nothing(model)
     _forget_sizes_of_branches(model)
+    _make_columns_of_vectors(model)
     _vary_nested_tests(model)
 
 
@@ -108,6 +109,45 @@ def _forget_sizes_of_branches(model: onnx_ir.Model) -> None:
             before, after = node.inputs[0], node.outputs[0]
             if before is not None and before.shape is not None:
                 after.shape = onnx_ir.Shape(before.shape)
+
+
+def _make_columns_of_vectors(model: onnx_ir.Model) -> None:
+    """Multiply a transposed matrix by a vector as by a matrix of one column.
+
+    ONNX Runtime (1.31 and 1.32) makes one operator of Transpose and MatMul, which gives other
+    values if the second operand is a vector.
+    """
+    for node in list(all_nodes(model)):
+        if node.op_type == "MatMul" and _is_transposed(node.inputs[0]):
+            shape = node.inputs[1].shape if node.inputs[1] is not None else None
+            if shape is not None and len(shape) == 1:
+                _make_column(node)
+
+
+def _is_transposed(value: onnx_ir.Value | None) -> bool:
+    node = value.producer() if value is not None else None
+    while node is not None and node.op_type in ("Cast", "Identity"):
+        before = node.inputs[0]
+        node = before.producer() if before is not None else None
+    return node is not None and node.op_type == "Transpose"
+
+
+def _make_column(node: onnx_ir.Node) -> None:
+    import onnx_ir
+
+    name = f"{node.outputs[0].name}.vector"
+    last = onnx_ir.tensor([-1], dtype=onnx_ir.DataType.INT64, name=f"{name}.axes")
+    axes = onnx_ir.node("Constant", [], {"value": last})
+    column = onnx_ir.node("Unsqueeze", [node.inputs[1], axes.outputs[0]])
+    product = onnx_ir.node("MatMul", [node.inputs[0], column.outputs[0]], name=node.name)
+    vector = onnx_ir.node("Squeeze", [product.outputs[0], axes.outputs[0]])
+    made = [axes, column, product, vector]
+    for each in made:
+        each.metadata_props.update(node.metadata_props)
+        each.outputs[0].name = f"{name}.{each.op_type}"
+    onnx_ir.convenience.replace_nodes_and_values(
+        node.graph, node, [node], made, node.outputs, vector.outputs
+    )
 
 
 def _vary_nested_tests(model: onnx_ir.Model) -> None:

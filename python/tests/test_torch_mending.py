@@ -149,3 +149,15 @@ def test_a_transposed_matrix_times_a_vector_is_right_on_onnx_runtime(tmp_path: P
         Vector(), sets[0], path, dynamic_shapes=DYNAMIC * 2, input_sets=sets[1:], fsync=False
     )
     assert report.checked == 3
+
+
+class Mask(torch.nn.Module):
+    def forward(self, x: Any) -> Any:
+        return torch.where(x > 0, x > 1, x.new_zeros(1) == 0), torch.where(x > 0, x, -x)
+
+
+def test_a_choice_between_bools_runs_on_onnx_runtime(tmp_path: Path) -> None:
+    x = torch.tensor([[-1.0, 0.5, 2.0]])
+    report = oe.torch.export(Mask(), (x,), tmp_path / "model.onnx", fsync=False)
+    assert report.checked == 1
+    assert run(str(tmp_path / "model.onnx"), x=x.numpy()).tolist() == [[True, False, True]]

@@ -23,6 +23,7 @@ def mend(model: onnx_ir.Model) -> None:
     _find_nothing_in_nothing(model)
     _forget_sizes_of_branches(model)
     _make_columns_of_vectors(model)
+    _choose_bools_by_logic(model)
     _vary_nested_tests(model)
 
 
@@ -135,18 +136,37 @@ def _is_transposed(value: onnx_ir.Value | None) -> bool:
 def _make_column(node: onnx_ir.Node) -> None:
     import onnx_ir
 
-    name = f"{node.outputs[0].name}.vector"
-    last = onnx_ir.tensor([-1], dtype=onnx_ir.DataType.INT64, name=f"{name}.axes")
+    last = onnx_ir.tensor([-1], dtype=onnx_ir.DataType.INT64, name=f"{node.outputs[0].name}.axes")
     axes = onnx_ir.node("Constant", [], {"value": last})
     column = onnx_ir.node("Unsqueeze", [node.inputs[1], axes.outputs[0]])
-    product = onnx_ir.node("MatMul", [node.inputs[0], column.outputs[0]], name=node.name)
+    product = onnx_ir.node("MatMul", [node.inputs[0], column.outputs[0]])
     vector = onnx_ir.node("Squeeze", [product.outputs[0], axes.outputs[0]])
-    made = [axes, column, product, vector]
-    for each in made:
+    _replace(node, [axes, column, product, vector])
+
+
+def _choose_bools_by_logic(model: onnx_ir.Model) -> None:
+    """Let And and Or choose between bools: ONNX Runtime (1.31 and 1.32) has no Where for them."""
+    import onnx_ir
+
+    for node in list(all_nodes(model)):
+        if node.op_type == "Where" and any(_is_bool(each) for each in node.inputs[1:] if each):
+            test, one, other = node.inputs
+            taken = onnx_ir.node("And", [test, one])
+            otherwise = onnx_ir.node("Not", [test])
+            left = onnx_ir.node("And", [otherwise.outputs[0], other])
+            either = onnx_ir.node("Or", [taken.outputs[0], left.outputs[0]])
+            _replace(node, [taken, otherwise, left, either])
+
+
+def _replace(node: onnx_ir.Node, made: list[onnx_ir.Node]) -> None:
+    """Put nodes in the place of one whose only result the last of them gives."""
+    import onnx_ir
+
+    for at, each in enumerate(made):
         each.metadata_props.update(node.metadata_props)
-        each.outputs[0].name = f"{name}.{each.op_type}"
+        each.outputs[0].name = f"{node.outputs[0].name}.{each.op_type}_{at}"
     onnx_ir.convenience.replace_nodes_and_values(
-        node.graph, node, [node], made, node.outputs, vector.outputs
+        node.graph, node, [node], made, node.outputs, made[-1].outputs
     )
 
 

@@ -54,10 +54,10 @@ _OTHERS = (
 def is_users(path: str) -> bool:
     """Return whether code of this file is the user's.
 
-    It is not if it is of torch, of Python's library, of NumPy or of this package. What other
-    packages hold (models, above all) counts as the user's.
+    It is not if it is of torch, of Python's library, of NumPy or of this package, or made by
+    torch.fx. What other packages hold (models, above all) counts as the user's.
     """
-    if path.startswith(("<frozen", *_OTHERS)):
+    if path.startswith(("<frozen", "<eval_with_key>", *_OTHERS)):
         return False
     if path.startswith((_STANDARD, _folder(contextlib))):
         return any(f"{os.sep}{name}{os.sep}" in path for name in _PACKAGES)

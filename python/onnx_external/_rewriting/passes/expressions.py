@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Expressions"]
 
+_METHODS = frozenset("count index insert pop remove reverse sort".split())
+"""Methods of lists that find or move single items."""
+
 
 class Expressions(ast.NodeTransformer):
     """Rewrites an expression, from the inside out."""
@@ -69,6 +72,8 @@ class Expressions(ast.NodeTransformer):
         chosen = self.choice.itself(node)
         comprehensions.consumed(self.choice, node)
         self.generic_visit(node)
+        if isinstance(node.func, ast.Attribute) and self._has_grown(node.func.value):
+            return _method_through_runtime(node, node.func)
         builtin = isinstance(node.func, ast.Name) and node.func.id in self.rewriter.builtins
         if not builtin and not is_called_through(node):
             return node
@@ -80,10 +85,16 @@ class Expressions(ast.NodeTransformer):
         return node
 
     def visit_Subscript(self, node: ast.Subscript) -> ast.expr:
-        """Let the runtime look up by a text that a tensor may be a part of."""
+        """Let the runtime look up by a text that a tensor may be a part of, or in a list.
+
+        The list is one that grows in a loop of the graph.
+        """
         chosen = is_lookup(node) and self.choice.itself(node)
         key = self.choice.key(node) if chosen else ""
         self.generic_visit(node)
+        if isinstance(node.ctx, ast.Load) and self._has_grown(node.value):
+            at_ = _as_value(node.slice)
+            return expression(node, "__oe_rt__.item(__l, __at)", __l=node.value, __at=at_)
         if not chosen or not isinstance(node.slice, ast.JoinedStr):
             return node
         self.choice.note(key)
@@ -95,6 +106,9 @@ class Expressions(ast.NodeTransformer):
         whole = at(ast.Tuple(parts, ast.Load()), node)
         return expression(node, text, __items=node.value, __parts=whole)
 
+    def _has_grown(self, node: ast.expr) -> bool:
+        return bool(self.rewriter.grown) and ast.unparse(node) in self.rewriter.grown
+
     def _movable(self, node: ast.expr, *parts: ast.expr) -> None:
         self.choice.movable(parts)
         for part in parts:
@@ -104,6 +118,24 @@ class Expressions(ast.NodeTransformer):
                     "`:=` stands in an expression that a tensor decides: "
                     "bind the name in a statement before it",
                 )
+
+
+def _method_through_runtime(node: ast.Call, function: ast.Attribute) -> ast.expr:
+    """A call of a method of a list; append(), by which a list grows, stays as it is."""
+    if function.attr not in _METHODS:
+        return node
+    node.args[:0] = [function.value, at(ast.Constant(function.attr), node)]
+    runtime = ast.Name("__oe_rt__", ast.Load())
+    node.func = at(ast.Attribute(runtime, "method", ast.Load()), function)
+    return node
+
+
+def _as_value(node: ast.expr) -> ast.expr:
+    """An index as an expression: a slice as a call of slice()."""
+    if not isinstance(node, ast.Slice):
+        return node
+    bounds = [each or at(ast.Constant(None), node) for each in (node.lower, node.upper, node.step)]
+    return at(ast.Call(ast.Name("slice", ast.Load()), bounds, []), node)
 
 
 def _through_runtime(node: ast.Call, builtin: bool) -> ast.expr:

@@ -5,7 +5,15 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterable, Sequence
 
-from onnx_external._rewriting.passes import assertions, calls, loops, ternaries, tests, walrus
+from onnx_external._rewriting.passes import (
+    assertions,
+    calls,
+    lists,
+    loops,
+    ternaries,
+    tests,
+    walrus,
+)
 from onnx_external._rewriting.passes.building import function, get, name, statement
 from onnx_external._rewriting.passes.choice import Choice
 from onnx_external._rewriting.passes.expressions import Expressions
@@ -46,6 +54,8 @@ class Rewriter:
         """Names that functions made of parts of this one bind in it."""
         self.handlers: list[ast.Try] = []
         """The `try` with handlers that the statement in hand stands in."""
+        self.grown: frozenset[str] = frozenset()
+        """The texts of the lists to which a loop that is rewritten adds something."""
         self.expressions = Expressions(self)
 
     def run(self) -> None:
@@ -60,7 +70,8 @@ class Rewriter:
         tree.body = calls.split(self.choice, tree.body)
         if self.has_statements:
             tree.body = ternaries.expanded(self.choice, tree.body)
-        body = loops.without_else(self.choice, tree.body)
+        body = lists.only_added_to(self.choice, loops.without_else(self.choice, tree.body))
+        self.grown = frozenset(lists.grown(self.choice, body))
         tree.body = self.body(walrus.expanded(self.choice, body), self.params)
         if len(self.choice.done) > before:
             self._declare_first()

@@ -129,7 +129,7 @@ class _Merged:
         """Return the tensors in objects that one branch writes to, and the other one leaves."""
         values = [at_key(self.places.all[n].before, key) for n, key, _ in self.written]
         tensors = [e for e in pytree.tree_leaves(values) if isinstance(e, torch.Tensor)]
-        return {id(each): each for each in tensors}
+        return {self.state.key(each): each for each in tensors}
 
     def leaves(self, done: Run, taken: bool, lift: Lift) -> Iterator[torch.Tensor]:
         """Return the results of one branch."""

@@ -10,10 +10,10 @@ import torch
 from torch.utils import _pytree as pytree
 
 from onnx_external._rewriting.refusals import RewriteError
-from onnx_external._rewriting.runtime.collected import Collected
+from onnx_external._rewriting.runtime.collected import Collected, Mark
 from onnx_external._rewriting.runtime.lifting import Lift, Run, probe
 from onnx_external._rewriting.runtime.merging import as_tensor
-from onnx_external._rewriting.runtime.places import Places, at_key, put_key, starts_with
+from onnx_external._rewriting.runtime.places import Place, Places, at_key, put_key, starts_with
 from onnx_external._rewriting.runtime.sizes import is_free
 from onnx_external._rewriting.runtime.state import State, quietly
 from onnx_external._rewriting.values import (
@@ -43,9 +43,11 @@ class Growth:
 
 @dataclass
 class Emitted:
-    """One item that each round appends to a list."""
+    """One item that each round adds to a list."""
 
     place: int
+    is_in_front: bool
+    """Whether it is put in front of all others; else it is appended."""
     has_kept: bool
     bound: Any = None
     """The largest length, where the items have different ones."""
@@ -90,6 +92,9 @@ class Carried:
     is_carried: list[bool] = field(default_factory=list)
     growth: dict[int, Growth] = field(default_factory=dict)
     emitted: list[Emitted] = field(default_factory=list)
+    marked: list[Place] = field(default_factory=list)
+    """The lists that have a mark for the items of the rounds before."""
+    mark: Mark = field(default_factory=Mark)
     slots: list[tuple[int, Any]] = field(default_factory=list)
     """What the rounds write to objects of Python: the place, and the key in it."""
 
@@ -101,9 +106,37 @@ class Carried:
             self.growth = {}
             self.done = probe(self.state, lambda: self.round(self.full(self.leaves)), self.places)
             if not self._adjust():
+                self._look_again()
                 self._find_emitted()
                 return
         raise self.refused("the types of what the loop carries do not settle")
+
+    def _look_again(self) -> None:
+        """Try a round once more, with a mark in lists for the items of the rounds before.
+
+        Only so is it seen that a round reads one of them, or puts its own in front of them.
+        """
+        self.marked = [self.places.all[number] for number, _, _ in self.done.value[2]]
+        if not self.marked:
+            return
+        for each in self.marked:
+            each.before = [*each.before, self.mark]
+            each.write(each.before)
+        try:
+            self.done = probe(self.state, lambda: self.round(self.full(self.leaves)), self.places)
+            if self._more_slots() or len(self.done.value[2]) != len(self.marked):
+                raise self._changed_otherwise(" and ".join(each.label for each in self.marked))
+        except BaseException:
+            self.remove_marks()
+            raise
+
+    def _changed_otherwise(self, label: str) -> RewriteError:
+        return self.refused(f"{label} is changed in a loop otherwise than by append")
+
+    def remove_marks(self) -> None:
+        """Leave in no list a mark for items of rounds."""
+        for each in self.marked:
+            each.write([item for item in each.read() if item is not self.mark])
 
     def _start(self, full: Any) -> None:
         self.starts, self.spec = pytree.tree_flatten(full)
@@ -138,15 +171,18 @@ class Carried:
             self.places.all[number].assign(content)
 
     def round(self, full: tuple[tuple[Any, ...], list[Any]]) -> tuple[Any, list[Any], list[Any]]:
-        """Return the state after a round, what it wrote, and what it appended."""
+        """Return the state after a round, what it wrote, and what it added to lists."""
         after = tuple(self.step(*self.enter(full)))
         written = [at_key(self.places.all[n].read(), key) for n, key in self.slots]
         tails = []
         for number, place in enumerate(self.places.all):
             if isinstance(place.owner, list) and not any(number == n for n, _ in self.slots):
                 now = place.read()
-                if len(now) > len(place.before) and starts_with(now, place.before):
-                    tails.append((number, now[len(place.before) :]))
+                more = len(now) - len(place.before)
+                if more > 0 and starts_with(now, place.before):
+                    tails.append((number, now[len(place.before) :], False))
+                elif more > 0 and starts_with(now[more:], place.before):
+                    tails.append((number, now[:more], True))
         return after, written, tails
 
     def results(self, after: Any, written: list[Any], lift: Lift) -> list[torch.Tensor]:
@@ -196,10 +232,9 @@ class Carried:
         for number, now in self.done.changes.items():
             place = self.places.all[number]
             if isinstance(now, list) and len(now) != len(place.before):
-                if not starts_with(now, place.before):
-                    raise self.refused(
-                        f"{place.label} is changed in a loop otherwise than by append"
-                    )
+                tail = now[max(0, len(now) - len(place.before)) :]
+                if not starts_with(now, place.before) and not starts_with(tail, place.before):
+                    raise self._changed_otherwise(place.label)
                 continue
             if isinstance(now, set):
                 raise self.refused(f"{place.label}, a set, is changed in a loop")
@@ -295,7 +330,7 @@ class Carried:
         return int(difference) if getattr(difference, "is_number", True) else None
 
     def _find_emitted(self) -> None:
-        for number, tail in self.done.value[2]:
+        for number, tail, is_in_front in self.done.value[2]:
             label = self.places.all[number].label
             for item in tail:
                 if isinstance(item, Collected):
@@ -303,9 +338,11 @@ class Carried:
                         raise self.refused(
                             f"{label} gets as many items as a loop in a loop has rounds"
                         )
-                    self.emitted.append(Emitted(number, True))
+                    self.emitted.append(Emitted(number, is_in_front, True))
                 elif isinstance(item, torch.Tensor) or is_number(item):
-                    self.emitted.append(Emitted(number, False, self._bound(item, label)))
+                    self.emitted.append(
+                        Emitted(number, is_in_front, False, self._bound(item, label))
+                    )
                 else:
                     raise self.refused(
                         f"{label}, a list that grows in a loop, gets {described(item)}"

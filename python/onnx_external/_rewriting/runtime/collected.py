@@ -10,7 +10,7 @@ import torch
 from onnx_external._rewriting.refusals import RewriteError
 from onnx_external._rewriting.runtime.sizes import size_of
 
-__all__ = ["Collected", "Rows", "is_collected", "whole"]
+__all__ = ["Collected", "Mark", "Rows", "is_collected", "whole"]
 
 
 class Collected:
@@ -45,6 +45,10 @@ class Collected:
     def mapped(self, function: Callable[[Any], Any]) -> Collected:
         """Return the same of other tensors."""
         return Collected(function(self.values), function(self.kept), function(self.lengths))
+
+    def backwards(self) -> Collected:
+        """Return the items from the last to the first."""
+        return self.mapped(lambda each: None if each is None else each.flip(0))
 
     def joined(self) -> torch.Tensor:
         """Return the items one after the other along their first dimension."""
@@ -101,6 +105,26 @@ _NO_ITEM = (
     "one item is taken from a list whose length a loop or a test on a tensor decides; stack the "
     "list first, and index the tensor"
 )
+
+
+class Mark(Collected):
+    """Stands in a list for the items of all rounds before, while a round is traced."""
+
+    def __init__(self) -> None:
+        """Make one that has nothing to be read."""
+
+    def mapped(self, function: Callable[[Any], Any]) -> Mark:
+        """Return it: it has no tensors."""
+        return self
+
+    def __getattr__(self, name: str) -> NoReturn:
+        """Refuse whatever needs the items."""
+        if name.startswith("__"):
+            raise AttributeError(name)
+        raise RewriteError(
+            "a round of a loop reads from a list to which the rounds before it have appended; "
+            "carry what it needs of them in a variable of its own"
+        )
 
 
 class Rows(list[Any]):

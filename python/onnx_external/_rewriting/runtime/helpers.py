@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from onnx_external._rewriting.refusals import RewriteError
-from onnx_external._rewriting.runtime import arithmetic, deciding, iterating, lookup, tests
+from onnx_external._rewriting.runtime import arithmetic, deciding, iterating, listing, lookup, tests
 from onnx_external._rewriting.runtime.branches import branched
 from onnx_external._rewriting.runtime.collected import is_collected, whole
 from onnx_external._rewriting.runtime.merging import as_tensor
@@ -208,6 +208,19 @@ class Runtime:
     ) -> Any:
         """Return `[make(each) for each in iterable if test(each)]`."""
         return iterating.comprehended(self._state, iterable, make, test, key)
+
+    def item(self, values: Any, at: Any) -> Any:
+        """Return `values[at]`, of a list to which a loop has appended."""
+        return listing.item(values, at)
+
+    def end_of(self, values: Any, at: Any) -> Any:
+        """Return the first or last item of a list, or UNDEFINED if there is none."""
+        is_empty = isinstance(values, list) and not list.__len__(values)
+        return UNDEFINED if is_empty else listing.item(values, at)
+
+    def method(self, values: Any, name: str, *args: Any, **rest: Any) -> Any:
+        """Return `values.name(*args, **rest)`, of a list to which a loop has appended."""
+        return listing.method(values, name, *args, **rest)
 
     # Builtins.
 

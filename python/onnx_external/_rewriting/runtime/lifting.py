@@ -59,7 +59,7 @@ class Lift(TorchFunctionMode):  # type: ignore[misc]
 
     @property
     def mutated(self) -> list[int]:
-        """The tensors from outside, by `id`, that were written to, also through views of them."""
+        """The names of tensors from outside that were written to, also through views of them."""
         versions = {key: _version(self.table[key]) for key in self._versions}
         changed = [key for key, before in self._versions.items() if versions[key] != before]
         return list(dict.fromkeys([*self._written, *changed]))
@@ -72,16 +72,17 @@ class Lift(TorchFunctionMode):  # type: ignore[misc]
             return value.mapped(self.inside)
         if not isinstance(value, torch.Tensor) or id(value) in self._own:
             return value
-        if id(value) in self.table:
-            return self.table[id(value)]
+        key = self.state.key(value)
+        if key in self.table:
+            return self.table[key]
         if not self.probing:
             return value
         made = value.detach().clone()
-        self.lifted[id(value)] = value
+        self.lifted[key] = value
         self._kept += [value, made]
-        self.table[id(value)] = made
-        self._versions[id(value)] = _version(made)
-        self._outer[id(made)] = id(value)
+        self.table[key] = made
+        self._versions[key] = _version(made)
+        self._outer[id(made)] = key
         self._own.add(id(made))
         return made
 
@@ -93,7 +94,9 @@ class Lift(TorchFunctionMode):  # type: ignore[misc]
         """Return the operand for a tensor from outside, and any other value as it is."""
         if isinstance(value, (Collected, Rows)):
             return value.mapped(self.stand_in)
-        return self.table.get(id(value), value) if isinstance(value, torch.Tensor) else value
+        if not isinstance(value, torch.Tensor):
+            return value
+        return self.table.get(self.state.key(value), value)
 
     def __torch_function__(
         self, func: Any, types: Any, args: Any = (), kwargs: Mapping[str, Any] | None = None
@@ -183,7 +186,7 @@ class Run:
     value: Any
     changes: Changes
     lifted: dict[int, torch.Tensor]
-    """The tensors from outside that it read, by `id`."""
+    """The tensors from outside that it read, by their names."""
     mutated: list[int]
     indexes: bool
 

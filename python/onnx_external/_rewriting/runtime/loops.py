@@ -33,7 +33,7 @@ class Loop:
             lifted.update(each.lifted)
         self.now = [n for n, is_carried in enumerate(carried.is_carried) if is_carried]
         for each in (*(carried.leaves[n] for n in self.now), *own):
-            lifted.pop(id(each), None)
+            lifted.pop(self.state.key(each), None)
         mutated = dict.fromkeys(key for each in runs for key in each.mutated)
         self.mutated = [key for key in mutated if key in lifted]
         self.written = [carried.origin(lifted.pop(key)) for key in self.mutated]
@@ -67,7 +67,7 @@ class Loop:
 
     def emissions(self, done: Run, lift: Lift) -> list[torch.Tensor]:
         """Return what a round appends to lists."""
-        items = [lift.stand_in(item) for _, tail in done.value[2] for item in tail]
+        items = [lift.stand_in(item) for _, tail, _ in done.value[2] for item in tail]
         pairs = zip(self.carried.emitted, items, strict=True)
         return [each for one, item in pairs for each in one.tensors(item)]
 
@@ -92,13 +92,17 @@ class Loop:
         return state
 
     def append(self, rows: Iterator[torch.Tensor], kept: torch.Tensor | None = None) -> None:
-        """Append to the lists what all rounds appended: for each round one row of each tensor."""
-        by_place: dict[int, list[Collected]] = {}
+        """Add to the lists what all rounds added: for each round one row of each tensor."""
+        by_place: dict[tuple[int, bool], list[Collected]] = {}
         for each in self.carried.emitted:
-            by_place.setdefault(each.place, []).append(each.collected(rows))
-        for place, items in by_place.items():
+            by_place.setdefault((each.place, each.is_in_front), []).append(each.collected(rows))
+        self.carried.remove_marks()
+        for (place, is_in_front), items in by_place.items():
             content = self.carried.places.all[place].read()
-            content.append(_interleaved(items, kept))
+            if is_in_front:
+                content.insert(0, _interleaved(items[::-1], kept).backwards())
+            else:
+                content.append(_interleaved(items, kept))
             self.carried.places.all[place].assign(content)
 
 

@@ -51,6 +51,7 @@ def scanned(
     first = _Step(step, rows)
     carried = Carried(state, first, names, key, Places([step]), init)
     if carried.growth:
+        carried.remove_marks()
         raise GrowsError
     loop = Loop(carried, [carried.done], rows)
     return _Scan(loop, columns, first).call()

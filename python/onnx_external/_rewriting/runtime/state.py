@@ -40,7 +40,12 @@ class State:
     empty_sizes: bool = False
     """Whether sizes of inputs may be 0."""
     tables: list[dict[int, torch.Tensor]] = field(default_factory=list)
-    """Of the branches that are being traced, outermost first: the operands, by outer tensors."""
+    """Of the branches that are being traced, outermost first: the operands, by outer tensors.
+
+    A tensor is named by the `id` of the one that is outside of all branches: see `key`.
+    """
+    keys: dict[int, int] = field(default_factory=dict)
+    """The names of all these operands, by their `id`."""
     bounds: dict[Any, Any] = field(default_factory=dict)
     """The largest value of sizes that tensors decide, by their symbols."""
     choices: dict[Any, tuple[Any, Any]] = field(default_factory=dict)
@@ -58,11 +63,17 @@ class State:
     loops: int = 0
     """How many loops of rewritten code are being unrolled or traced."""
 
+    def key(self, value: Any) -> int:
+        """Return the name of a tensor: for an operand, that of the tensor that it stands for."""
+        return self.keys.get(id(value), id(value))
+
     def resolved(self, value: Any) -> Any:
         """Return the operand that stands for a tensor in the branch that is being traced."""
-        for table in self.tables:
-            if isinstance(value, torch.Tensor):
-                value = table.get(id(value), value)
+        if isinstance(value, torch.Tensor):
+            key = self.key(value)
+            for table in reversed(self.tables):
+                if key in table:
+                    return table[key]
         return value
 
     def note(self, text: str) -> None:
@@ -86,10 +97,13 @@ class State:
     def branch(self, table: dict[int, torch.Tensor]) -> Iterator[None]:
         """Within this context the operands of `table` stand for the tensors of its keys."""
         self.tables.append(table)
+        before = self.keys
+        self.keys = before | {id(operand): key for key, operand in table.items()}
         try:
             yield
         finally:
             self.tables.pop()
+            self.keys = before
 
     @contextmanager
     def loop(self) -> Iterator[None]:

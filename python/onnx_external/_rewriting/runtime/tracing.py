@@ -70,6 +70,7 @@ def _sample_rows() -> Iterator[None]:
 def _forget(state: State) -> None:
     """Keep no tensors of the trace alive."""
     state.tables.clear()
+    state.keys.clear()
     state.bounds.clear()
     state.choices.clear()
     state.kept.clear()

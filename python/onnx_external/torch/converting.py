@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import operator
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -13,11 +12,11 @@ from .._patching.swapping import exchanged
 from .._rewriting.runtime.assuming import assuming, branches_assume_tests
 from .._rewriting.runtime.chosen import decided_by_definitions
 from .._rewriting.runtime.results import results_need_no_guards
-from .._validation.randomness import nodes_of
 from .constant_outputs import numbers_as_tensors
 from .mending import mend
 from .pure_subgraphs import trusted_if_pure
 from .tracing import loops_of_recurrent_layers
+from .translations import translations
 from .walking import all_nodes
 
 if TYPE_CHECKING:
@@ -39,40 +38,16 @@ def converted(program: torch.export.ExportedProgram, **options: Any) -> torch.on
         stack.enter_context(torch.no_grad())  # or branches that use parameters do not convert
         if program.range_constraints:  # else an unrolled layer is fine, and faster
             stack.enter_context(loops_of_recurrent_layers())
-        if _divides_negative_sizes(program):
-            table = options.get("custom_translation_table") or {}
-            options["custom_translation_table"] = {operator.floordiv: _floor_division, **table}
+        options["custom_translation_table"] = {
+            **translations(program),
+            **(options.get("custom_translation_table") or {}),
+        }
         graph = torch.onnx.export(
             program, (), dynamo=True, optimize=False, verbose=False, **options
         )
     assert graph is not None
     mend(graph.model)
     return graph
-
-
-def _divides_negative_sizes(program: torch.export.ExportedProgram) -> bool:
-    """Whether a size that may be negative is divided, as in `-(-n // 2)`.
-
-    torch.onnx converts `//` to Div, which rounds towards zero, and Python rounds down.
-    """
-    return any(
-        node.target is operator.floordiv and any(map(_may_be_negative, node.args))
-        for node in nodes_of(program)
-    )
-
-
-def _may_be_negative(given: Any) -> bool:
-    value = given.meta.get("val") if isinstance(given, torch.fx.Node) else given
-    if isinstance(value, torch.SymInt):
-        return bool(value.node.shape_env.bound_sympy(value.node.expr).lower < 0)
-    return isinstance(value, int) and value < 0
-
-
-def _floor_division(dividend: Any, divisor: Any) -> Any:
-    """What torch.onnx makes of `//` then; Mod has the sign of the divisor."""
-    from onnxscript import opset18 as op
-
-    return op.Div(op.Sub(dividend, op.Mod(dividend, divisor)), divisor)
 
 
 @contextlib.contextmanager

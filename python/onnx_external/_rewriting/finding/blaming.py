@@ -15,6 +15,7 @@ from onnx_external._rewriting.finding.observing import Observation
 from onnx_external._rewriting.passes.keys import (
     call_key,
     condition_key,
+    is_indexed,
     is_lookup,
     key_of,
     keyed,
@@ -100,7 +101,18 @@ def blamed(error: BaseException, observed: Observation) -> set[str]:
                 found = _tests_at(path, place)
                 if found:
                     return found
-    return _fixing_sizes(errors, paths, observed)
+    return _indexed_at(errors, paths) or _fixing_sizes(errors, paths, observed)
+
+
+def _indexed_at(errors: Iterable[BaseException], paths: set[str]) -> set[str]:
+    """The keys of what is read by an index whose value was asked for."""
+    for each in errors:
+        for path, place in _frames(each.__traceback__):
+            nodes = filter(is_indexed, ast.walk(_tree(path))) if path in paths else ()
+            found = {key_of(path, node) for node in nodes if _meets(place, node)}
+            if found:
+                return found
+    return set()
 
 
 def _lookups_at(error: KeyError, paths: set[str]) -> set[str]:

@@ -9,6 +9,7 @@ from onnx_external._rewriting.passes import booleans, comprehensions, tests
 from onnx_external._rewriting.passes.building import at, expression
 from onnx_external._rewriting.passes.keys import (
     is_called_through,
+    is_indexed,
     is_lookup,
     is_whole_quotient,
     kept,
@@ -85,19 +86,22 @@ class Expressions(ast.NodeTransformer):
         return node
 
     def visit_Subscript(self, node: ast.Subscript) -> ast.expr:
-        """Let the runtime look up by a text that a tensor may be a part of, or in a list.
+        """Let the runtime look up by a text or an index that a tensor decides, or in a list.
 
         The list is one that grows in a loop of the graph.
         """
-        chosen = is_lookup(node) and self.choice.itself(node)
+        chosen = (is_lookup(node) or is_indexed(node)) and self.choice.itself(node)
         key = self.choice.key(node) if chosen else ""
         self.generic_visit(node)
         if isinstance(node.ctx, ast.Load) and self._has_grown(node.value):
             at_ = _as_value(node.slice)
             return expression(node, "__oe_rt__.item(__l, __at)", __l=node.value, __at=at_)
-        if not chosen or not isinstance(node.slice, ast.JoinedStr):
+        if not chosen:
             return node
         self.choice.note(key)
+        if not isinstance(node.slice, ast.JoinedStr):
+            text = f"__oe_rt__.chosen(__items, __at, {key!r})"
+            return expression(node, text, __items=node.value, __at=node.slice)
         parts = [
             each.value if isinstance(each, ast.FormattedValue) else each
             for each in node.slice.values

@@ -14,6 +14,7 @@ __all__ = [
     "call_key",
     "condition_key",
     "is_called_through",
+    "is_indexed",
     "is_lookup",
     "is_whole_quotient",
     "keep_rows",
@@ -103,7 +104,7 @@ def _named_by(node: ast.AST) -> ast.AST:
         return node.target
     if isinstance(node, ast.Call) and node.args:
         return node.args[-1]
-    if is_lookup(node):
+    if is_lookup(node) or is_indexed(node):
         return node.slice  # type: ignore[attr-defined,no-any-return]
     return node
 
@@ -126,9 +127,19 @@ def is_lookup(node: ast.AST) -> bool:
     )
 
 
+def is_indexed(node: ast.AST) -> bool:
+    """Return whether something is read by an index that is computed: `layers[index]`."""
+    kinds = (ast.Name, ast.Call, ast.Attribute, ast.BinOp, ast.Subscript)
+    return (
+        isinstance(node, ast.Subscript)
+        and isinstance(node.ctx, ast.Load)
+        and isinstance(node.slice, kinds)
+    )
+
+
 def keyed(node: ast.AST) -> bool:
     """Return whether a node has a key of its own: it decides something."""
-    if is_lookup(node):
+    if is_lookup(node) or is_indexed(node):
         return True
     if isinstance(node, ast.UnaryOp):
         return isinstance(node.op, ast.Not)

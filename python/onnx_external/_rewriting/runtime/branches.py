@@ -13,7 +13,7 @@ from onnx_external._rewriting.runtime.assuming import assuming
 from onnx_external._rewriting.runtime.collected import Collected
 from onnx_external._rewriting.runtime.lifting import Lift, Run, apart, missing_sizes, probe, run
 from onnx_external._rewriting.runtime.merging import Part, part_of
-from onnx_external._rewriting.runtime.places import Places, at_key, put_key, starts_with
+from onnx_external._rewriting.runtime.places import CACHES, Places, at_key, put_key, starts_with
 from onnx_external._rewriting.runtime.sizes import is_free
 from onnx_external._rewriting.runtime.state import State
 from onnx_external._rewriting.values import UNDEFINED, is_number
@@ -194,7 +194,7 @@ class _Merged:
         elif isinstance(one, list):
             self._list(number, one, other)
         else:
-            for key in dict.fromkeys([*one, *other]):
+            for key in [each for each in dict.fromkeys([*one, *other]) if each not in CACHES]:
                 values = [each.get(key, UNDEFINED) for each in contents]
                 if any(each is not place.before.get(key, UNDEFINED) for each in values):
                     name, unset = place.named(key), place.is_variable
@@ -211,7 +211,9 @@ class _Merged:
         many = len(place.before)
         tails = [one[many:], other[many:]]
         appended = all(starts_with(each, place.before) for each in (one, other))
-        if not appended or not (self.state.loops or self.key in self.state.absorbed):
+        if not (appended and place.may_grow) or not (
+            self.state.loops or self.key in self.state.absorbed
+        ):
             raise UnmergeableError(
                 f"{place.label} has {len(one)} items after one branch and {len(other)} after the "
                 "other",

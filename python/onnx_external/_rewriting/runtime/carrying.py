@@ -13,7 +13,14 @@ from onnx_external._rewriting.refusals import RewriteError
 from onnx_external._rewriting.runtime.collected import Collected, Mark
 from onnx_external._rewriting.runtime.lifting import Lift, Run, probe
 from onnx_external._rewriting.runtime.merging import as_tensor
-from onnx_external._rewriting.runtime.places import Place, Places, at_key, put_key, starts_with
+from onnx_external._rewriting.runtime.places import (
+    CACHES,
+    Place,
+    Places,
+    at_key,
+    put_key,
+    starts_with,
+)
 from onnx_external._rewriting.runtime.sizes import is_free
 from onnx_external._rewriting.runtime.state import State, quietly
 from onnx_external._rewriting.values import (
@@ -131,7 +138,10 @@ class Carried:
             raise
 
     def _changed_otherwise(self, label: str) -> RewriteError:
-        return self.refused(f"{label} is changed in a loop otherwise than by append")
+        return self.refused(
+            f"{label} is changed in a loop otherwise than by append; a deque can be, if it is full "
+            "before the loop"
+        )
 
     def remove_marks(self) -> None:
         """Leave in no list a mark for items of rounds."""
@@ -176,7 +186,7 @@ class Carried:
         written = [at_key(self.places.all[n].read(), key) for n, key in self.slots]
         tails = []
         for number, place in enumerate(self.places.all):
-            if isinstance(place.owner, list) and not any(number == n for n, _ in self.slots):
+            if place.may_grow and not any(number == n for n, _ in self.slots):
                 now = place.read()
                 more = len(now) - len(place.before)
                 if more > 0 and starts_with(now, place.before):
@@ -233,7 +243,8 @@ class Carried:
             place = self.places.all[number]
             if isinstance(now, list) and len(now) != len(place.before):
                 tail = now[max(0, len(now) - len(place.before)) :]
-                if not starts_with(now, place.before) and not starts_with(tail, place.before):
+                starts = any(starts_with(each, place.before) for each in (now, tail))
+                if not starts or not place.may_grow:
                     raise self._changed_otherwise(place.label)
                 continue
             if isinstance(now, set):
@@ -242,6 +253,8 @@ class Carried:
                 range(len(now)) if isinstance(now, list) else dict.fromkeys([*now, *place.before])
             )
             for key in keys:
+                if key in CACHES:
+                    continue
                 old = at_key(place.before, key)
                 if at_key(now, key) is not old and _slot_id((number, key)) not in known:
                     if old is UNDEFINED or at_key(now, key) is UNDEFINED:

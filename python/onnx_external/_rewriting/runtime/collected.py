@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NoReturn
 
@@ -83,9 +84,11 @@ class Collected:
             return _stacked(whole(items), dim)
         if name in ("cat", "concat", "concatenate"):
             return _concatenated(items, dim)
+        if name == "pad_sequence":
+            return _padded(*args, **kwargs or {})
         raise RewriteError(
             f"a list whose length a loop or a test on a tensor decides is given to torch.{name}; "
-            "torch.stack and torch.cat take such a list"
+            "torch.stack, torch.cat and pad_sequence take such a list"
         )
 
     def __getattr__(self, name: str) -> NoReturn:
@@ -150,14 +153,16 @@ class Rows(list[Any]):
 
     def __len__(self) -> int:
         """Return the length where it is known; the trace refuses it, and names the line, if not."""
-        return int(self.rows.shape[0])
+        return 1 if _is_padded() else int(self.rows.shape[0])
 
     def __bool__(self) -> bool:
         """Return whether it has items, as `__len__` does."""
         return bool(self.rows.shape[0] > 0)
 
     def __iter__(self) -> Iterator[Any]:
-        """Return the items where their number is known."""
+        """Return the items where their number is known; pad_sequence takes all as one."""
+        if _is_padded():
+            return iter([self.item])
         return iter([self.rows[at] for at in range(len(self))])
 
     def _refuse(self, *_: Any, **__: Any) -> NoReturn:
@@ -168,6 +173,11 @@ class Rows(list[Any]):
 
     insert = extend = pop = remove = sort = reverse = __delitem__ = __setitem__ = _refuse
     __iadd__ = __add__ = __mul__ = append = clear = _refuse
+
+
+def _is_padded() -> bool:
+    """Whether it is pad_sequence that asks a list for its items."""
+    return sys._getframe(2).f_code is torch.nn.utils.rnn.pad_sequence.__code__
 
 
 def is_collected(values: Any) -> bool:
@@ -191,6 +201,19 @@ def _raw(items: Any) -> list[Any]:
 
 def _stacked(rows: torch.Tensor, dim: int) -> torch.Tensor:
     return rows.movedim(0, dim) if dim else rows
+
+
+def _padded(
+    items: Any, batch_first: bool = False, value: float = 0.0, side: str = "right"
+) -> torch.Tensor:
+    """Do what torch.nn.utils.rnn.pad_sequence does at last."""
+    if len(_raw(items)) != 1 or side != "right":
+        raise RewriteError(
+            "pad_sequence gets a list whose length a loop or a test on a tensor decides beside "
+            "other items, or pads on the left"
+        )
+    rows: torch.Tensor = _raw(items)[0].padded(value)
+    return rows if batch_first else rows.transpose(0, 1)
 
 
 def _concatenated(items: Any, dim: int) -> torch.Tensor:

@@ -111,6 +111,10 @@ class Runtime:
         """Return `items[f"..."]`, of a text that is made of parts."""
         return lookup.looked_up(self._state, items, parts, key)
 
+    def chosen(self, items: Any, index: Any, key: str) -> Any:
+        """Return `items[index]`."""
+        return lookup.chosen(self._state, items, index, key)
+
     def and_(self, *parts: Callable[[], Any]) -> Any:
         """Return `a and b and ...`."""
         return tests.both(self._state, parts)

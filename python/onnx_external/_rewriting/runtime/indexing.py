@@ -35,6 +35,10 @@ def read(state: State, tensor: torch.Tensor, where: Any) -> torch.Tensor:
             # It keeps its dimension, of one item, so that the rest is left to torch.
             index = wrapped(each, tensor.shape[dim]).reshape(1)
             tensor, items[place] = tensor.index_select(dim, index), 0
+        elif _is_cut(each) and state.follows(each.stop, each.start) and each.step in (None, 1):
+            # Beyond the tensor, where Python gives no row, ONNX Runtime stops.
+            index = torch.where(each.start < 0, tensor.shape[dim], each.start)
+            tensor, items[place] = tensor.index_select(dim, index.reshape(1)), slice(None)
         elif _is_cut(each):
             bounds = _bounds(state, each, tensor.shape[dim])
             size = tensor.shape[dim]

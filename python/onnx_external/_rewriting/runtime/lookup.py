@@ -1,4 +1,4 @@
-"""Items that are looked up by a text in which a tensor's value stands: `parts[f"part_{index}"]`.
+"""Items that are looked up by a tensor's value, or a text that has it: `parts[f"part_{index}"]`.
 
 A graph has no texts. But what may be looked up is there: each item whose name differs in that
 number alone. So a call of what is found becomes a test for each of them.
@@ -15,13 +15,15 @@ from torch.utils import _pytree as pytree
 
 from onnx_external._rewriting.refusals import RewriteError
 from onnx_external._rewriting.runtime.branches import branched
+from onnx_external._rewriting.runtime.indexing import at_row, wrapped
 from onnx_external._rewriting.runtime.lifting import probe
+from onnx_external._rewriting.runtime.merging import as_tensor
 from onnx_external._rewriting.runtime.places import Places
 from onnx_external._rewriting.runtime.sizes import is_free
 from onnx_external._rewriting.runtime.state import State
-from onnx_external._rewriting.values import is_fake
+from onnx_external._rewriting.values import is_fake, is_number
 
-__all__ = ["looked_up"]
+__all__ = ["chosen", "looked_up"]
 
 
 def looked_up(state: State, items: Any, parts: tuple[Any, ...], key: str) -> Any:
@@ -51,6 +53,33 @@ def looked_up(state: State, items: Any, parts: tuple[Any, ...], key: str) -> Any
     if not found:
         raise RewriteError("no item has a name as it is looked up", key)
     return _Chosen(state, indices[0], found, key)
+
+
+def chosen(state: State, items: Any, index: Any, key: str) -> Any:
+    """Return `items[index]`.
+
+    Args:
+        state: of the runtime.
+        items: a list or its like, of tensors, numbers, or what can be called.
+        index: of an item.
+        key: of the place.
+    """
+    if not is_fake(index) or isinstance(items, torch.Tensor) or hasattr(items, "keys"):
+        return items[index]
+    values = [items[at] for at in range(len(items))]
+    place = wrapped(index, len(values))
+    if all(map(is_number, values)):
+        return torch.stack([as_tensor(each) for each in values])[place]
+    if all(isinstance(each, torch.Tensor) for each in values):
+        if len({(str(each.shape), each.dtype) for each in values}) == 1:
+            return at_row(torch.stack(values), place)
+    elif all(map(callable, values)):
+        return _Chosen(state, place, dict(enumerate(values)), key)
+    raise RewriteError(
+        "a tensor chooses an item of a list; a graph can choose among tensors of one shape and "
+        "type, numbers, and what can be called",
+        key,
+    )
 
 
 class _Chosen:

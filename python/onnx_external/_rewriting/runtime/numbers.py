@@ -58,7 +58,22 @@ def called(state: State, func: Any, args: Any, given: dict[str, Any]) -> Any:
         found = other(*args, **given)
         if found is not NotImplemented:
             return found
-    return func(*args, **given)
+    found = func(*args, **given)
+    if func in _NEXT and len(args) == 2:
+        _note_next(state, args, found)
+    return found
+
+
+def _note_next(state: State, args: Any, found: Any) -> None:
+    """Remember that a number is another one plus 1: a slice from that to it has one item."""
+    numbers = [each for each in args if isinstance(each, torch.Tensor)]
+    if len(numbers) == 1 and any(type(each) is int and each == 1 for each in args):
+        number = numbers[0]
+        if number.dim() == 0 and not number.dtype.is_floating_point:
+            state.followed[id(found)] = (number, found)
+
+
+_NEXT = (torch.Tensor.add, torch.Tensor.__add__, torch.Tensor.__radd__, torch.add)
 
 
 def _has_tensor(args: Any) -> bool:

@@ -12,6 +12,7 @@ import dis
 import functools
 import sys
 import types
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TypeAlias
 
@@ -21,13 +22,15 @@ from torch import nn
 from onnx_external._rewriting.runtime.collected import Rows
 from onnx_external._rewriting.values import UNDEFINED
 
-__all__ = ["Changes", "Place", "Places", "at_key", "put_key", "starts_with", "state_kept"]
+__all__ = ["CACHES", "Changes", "Place", "Places", "at_key", "put_key", "starts_with", "state_kept"]
 
 _MOST = 50_000
 """Objects that are looked at; a model with more has no branch that sees them all."""
 _FOREIGN = frozenset(sys.stdlib_module_names) | {"numpy", "onnx_external", "sympy", "torch"}
 _HOOKS = ("_forward_", "_backward_", "_state_dict_", "_load_state_dict_", "_non_persistent_")
 _EMPTY_CELL = UNDEFINED
+CACHES = frozenset({"_flat_weights", "_flat_weight_refs"})
+"""What torch's recurrent layers renew whenever they find other weights: no state."""
 
 
 class Place:
@@ -51,11 +54,16 @@ class Place:
                 return {"": owner.cell_contents}
             except ValueError:
                 return {"": _EMPTY_CELL}
-        if isinstance(owner, list):
-            return list.copy(owner)
+        if isinstance(owner, (list, deque)):
+            return list(list.__iter__(owner) if isinstance(owner, list) else owner)
         if isinstance(owner, set):
             return set(owner)
         return dict(dict.items(owner))
+
+    @property
+    def may_grow(self) -> bool:
+        """Whether it can hold as many items as the graph decides."""
+        return isinstance(self.owner, list)
 
     def changed(self) -> bool:
         """Return whether it holds other objects than before."""
@@ -78,6 +86,9 @@ class Place:
                 owner.cell_contents = content[""]
         elif isinstance(owner, list):
             owner[:] = content
+        elif isinstance(owner, deque):
+            owner.clear()
+            owner.extend(content)
         elif isinstance(owner, set):
             owner.clear()
             owner.update(content)
@@ -150,7 +161,7 @@ class Places:
         elif isinstance(value, functools.partial):
             yield from ((each, label) for each in (value.func, *value.args))
             yield from ((each, name) for name, each in value.keywords.items())
-        elif isinstance(value, (list, dict, set)):
+        elif isinstance(value, (list, dict, set, deque)):
             yield from self._container(value, label or f"a {type(value).__name__}")
             yield from self._attributes(value, label)
         elif isinstance(value, (tuple, frozenset)):

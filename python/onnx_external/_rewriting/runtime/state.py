@@ -46,6 +46,8 @@ class State:
     """
     keys: dict[int, int] = field(default_factory=dict)
     """The names of all these operands, by their `id`."""
+    followed: dict[int, tuple[torch.Tensor, torch.Tensor]] = field(default_factory=dict)
+    """Numbers that are others plus one, by their `id`: the other, and itself, which it keeps."""
     bounds: dict[Any, Any] = field(default_factory=dict)
     """The largest value of sizes that tensors decide, by their symbols."""
     choices: dict[Any, tuple[Any, Any]] = field(default_factory=dict)
@@ -80,6 +82,11 @@ class State:
         """Add a line to the notes, once: a branch is traced several times."""
         if text not in self.notes:
             self.notes.append(text)
+
+    def follows(self, number: Any, other: Any) -> bool:
+        """Return whether a number was made of another by adding one."""
+        before, _ = self.followed.get(id(number), (None, None))
+        return before is not None and before is other
 
     def bound(self, size: Any, most: Any) -> None:
         """Remember the largest value of a size."""

@@ -71,6 +71,7 @@ def _forget(state: State) -> None:
     """Keep no tensors of the trace alive."""
     state.tables.clear()
     state.keys.clear()
+    state.followed.clear()
     state.bounds.clear()
     state.choices.clear()
     state.kept.clear()

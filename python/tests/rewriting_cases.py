@@ -76,6 +76,35 @@ def seen(value: Any, *rest: Any, **more: Any) -> Any:
 
 
 @case
+def lists_that_grow(x: int) -> Any:
+    outs: list[Any] = [x]
+    before, back, shared = outs, [], []
+    alias = shared
+    for i in range(x):
+        outs = outs + [outs[-1] + i]
+        back = [i, *back]
+        shared += [i, -i]
+        if i > 2:
+            outs.append(outs[-1] * 2)
+    outs.reverse()
+    return outs, outs[::-1], outs[0], outs[1:], back, alias, before, outs.pop(), outs.index(x)
+
+
+@case
+def lists_read_from_both_ends(x: int) -> Any:
+    ends: list[Any] = []
+    for i in range(x):
+        ends.insert(0, ends[0] + i if i else 7)
+        (first, *rest) = ends
+        rest = rest + [first]
+    steps = []
+    while len(steps) < x:
+        steps.append(len(steps))
+        steps = steps + steps[-1:]
+    return ends, steps, [max, min][x % 2](ends or [0])
+
+
+@case
 def ternaries(x: int) -> Any:
     mode = "plain" if seen(x) > 0 else None
     rows = [seen(1), seen(2) if seen(x > 2) else (seen("three") if seen(x < 0) else 4), *log[:1]]

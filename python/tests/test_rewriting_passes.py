@@ -340,6 +340,55 @@ PASSES = {
             return g()
         """,
     ),
+    "a list that rounds make anew, and that is read backwards": (
+        """
+        def f(x):
+            outs = []
+            for row in x:
+                outs = outs + [row]
+            return outs[::-1]
+        """,
+        """
+        def f(x):
+            outs = []
+            outs = [*outs]
+            def body_1(row):
+                outs.append(row)
+                return ()
+            rt.for_(x, body_1, (), (), False)
+            return rt.item(outs, slice(None, None, -1))
+        """,
+    ),
+    "a list of which a round reads what was appended last": (
+        """
+        def f(x, outs):
+            for row in x:
+                outs.append(outs[-1] + row)
+            outs.reverse()
+            return outs
+        """,
+        """
+        def f(x, outs):
+            last_1 = rt.end_of(outs, -1)
+            def body_2(row, last_1):
+                last_1 = last_1 + row
+                outs.append(last_1)
+                return (last_1,)
+            (last_1,) = rt.for_(x, body_2, ('last_1',), (last_1,), False)
+            rt.method(outs, 'reverse')
+            return outs
+        """,
+    ),
+    "an item that is chosen by an index": (
+        """
+        def f(layers, which):
+            return layers[which](layers[0])
+        """,
+        """
+        def f(layers, which):
+            return rt.chosen(layers, which)(layers[0])
+        """,
+    ),
 }
 
 

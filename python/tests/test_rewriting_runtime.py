@@ -405,6 +405,67 @@ def test_rows_of_different_lengths_are_padded_to_what_bounds_them() -> None:
     proved(function, *sets, dims=({0: AUTO, 1: AUTO}, ROWS))
 
 
+def test_a_list_that_grew_in_a_loop_is_read_and_changed_from_both_ends() -> None:
+    def function(rt: Any, module: Any, x: Any) -> Any:
+        out: list[Any] = [x[0] * 0]
+        front: list[Any] = []
+
+        def body(row: Any) -> Any:
+            out.append(row)
+            front[:0] = [row * 2, row * 3]
+            return ()
+
+        rt.for_(x, body, (), (), False, "k")
+        ends = rt.item(out, 0), rt.item(out, -1), rt.item(out, 1), torch.stack(front)
+        some = torch.stack(rt.item(out, slice(1, None))), rt.item(out, slice(None, None, -1))
+        rt.method(out, "reverse")
+        last = rt.method(out, "pop")
+        first = rt.method(out, "pop", 0)
+        return *ends, some[0], torch.stack(some[1]), last, first, torch.stack([*out, last])
+
+    proved(function, *(torch.randn(n, 3) for n in (3, 2, 5)), dims=ROWS)
+
+
+def test_a_round_that_reads_what_others_appended_is_refused() -> None:
+    def function(rt: Any, module: Any, x: Any, read: Any) -> Any:
+        out: list[Any] = [x[0]]
+
+        def body(row: Any) -> Any:
+            out.append(row + read(rt, out))
+            return ()
+
+        rt.for_(x, body, (), (), False, "k")
+        return torch.stack(out)
+
+    x = torch.rand(3, 3)
+    for read in (
+        lambda rt, out: out[-1],
+        lambda rt, out: rt.item(out, -1),
+        lambda rt, out: torch.stack(out).sum(0),
+        lambda rt, out: rt.len(out),
+    ):
+        refused(lambda rt, m, x, read=read: function(rt, m, x, read), x, "reads from a list to")
+
+    def inserted(rt: Any, module: Any, x: Any) -> Any:
+        return function(rt, module, x, lambda _, out: (out.insert(1, x[0]), 0)[1])
+
+    refused(inserted, x, "changed in a loop otherwise than by append")
+
+
+def test_an_index_chooses_among_tensors_numbers_and_layers() -> None:
+    def function(rt: Any, module: Any, x: Any, n: Any) -> Any:
+        layers = torch.nn.ModuleList([module.linear, torch.nn.Tanh()])
+        return (
+            rt.chosen(layers, n, "a")(x),
+            rt.chosen([x, -x], n, "b"),
+            rt.chosen((2, 0.5), n, "c"),
+            rt.chosen(x, 0, "d"),
+        )
+
+    proved(function, *((UP, torch.tensor(n)) for n in (0, 1, -1)), dims=(ROWS, {}))
+    refused(lambda rt, m, x, n: rt.chosen(["a", "b"], n, "k"), (UP, torch.tensor(1)), "chooses an")
+
+
 def test_a_comprehension_keeps_what_its_test_keeps() -> None:
     def function(rt: Any, module: Any, x: Any) -> Any:
         rows = rt.comprehend_if(x, lambda r: r * 2, lambda r: r.sum() > 0, "a")

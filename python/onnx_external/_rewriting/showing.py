@@ -23,7 +23,7 @@ from onnx_external._rewriting.passes.building import copy_of
 __all__ = ["Change", "dump", "shown", "untaken"]
 
 _KEYED = frozenset(
-    "if_ ifexp for_ while_ comprehend comprehend_if raise_ looked_up decided".split()
+    "if_ ifexp for_ while_ comprehend comprehend_if raise_ looked_up chosen decided".split()
 )
 """What the runtime gives, and whose last argument is a key."""
 

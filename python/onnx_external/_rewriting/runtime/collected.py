@@ -124,10 +124,18 @@ class Mark(Collected):
         """Refuse whatever needs the items."""
         if name.startswith("__"):
             raise AttributeError(name)
-        raise RewriteError(
-            "a round of a loop reads from a list to which the rounds before it have appended; "
-            "carry what it needs of them in a variable of its own"
-        )
+        raise RewriteError(_READS)
+
+    @classmethod
+    def __torch_function__(cls, *_: Any) -> NoReturn:
+        """Refuse to be an operand."""
+        raise RewriteError(_READS)
+
+
+_READS = (
+    "a round of a loop reads from a list to which the rounds before it have appended; carry what "
+    "it needs of them in a variable of its own"
+)
 
 
 class Rows(list[Any]):
@@ -171,8 +179,12 @@ class Rows(list[Any]):
             "by append; stack it first"
         )
 
+    def __add__(self, other: list[Any]) -> list[Any]:
+        """Return a list that holds other items behind them."""
+        return [self.item, *_raw(other)]
+
     insert = extend = pop = remove = sort = reverse = __delitem__ = __setitem__ = _refuse
-    __iadd__ = __add__ = __mul__ = append = clear = _refuse
+    __iadd__ = __mul__ = append = clear = _refuse
 
 
 def _is_padded() -> bool:

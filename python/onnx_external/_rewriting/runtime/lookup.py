@@ -21,7 +21,7 @@ from onnx_external._rewriting.runtime.merging import as_tensor
 from onnx_external._rewriting.runtime.places import Places
 from onnx_external._rewriting.runtime.sizes import is_free
 from onnx_external._rewriting.runtime.state import State
-from onnx_external._rewriting.values import is_fake, is_number
+from onnx_external._rewriting.values import is_fake, is_number, promoted, scalar_type
 
 __all__ = ["chosen", "looked_up"]
 
@@ -69,7 +69,8 @@ def chosen(state: State, items: Any, index: Any, key: str) -> Any:
     values = [items[at] for at in range(len(items))]
     place = wrapped(index, len(values))
     if all(map(is_number, values)):
-        return torch.stack([as_tensor(each) for each in values])[place]
+        kind = promoted(*map(scalar_type, values))
+        return at_row(torch.stack([as_tensor(each, kind) for each in values]), place)
     if all(isinstance(each, torch.Tensor) for each in values):
         if len({(str(each.shape), each.dtype) for each in values}) == 1:
             return at_row(torch.stack(values), place)

@@ -99,13 +99,15 @@ std::vector<std::string> single_keys(const SaveReport& report) {
   return keys;
 }
 
-// The initializers that keep the graph's data and that no other line mentions.
-std::vector<std::string> kept_names(const SavedModel& report) {
-  const NameSet old(report.left_old.begin(), report.left_old.end());
+// The initializers that keep the graph's data, and that neither another line nor the caller's
+// --keep mentions: the exporter made them, and no key stands for them.
+std::vector<std::string> constants(const SavedModel& report) {
+  NameSet others(report.left_old.begin(), report.left_old.end());
+  others.insert(report.kept_by_option.begin(), report.kept_by_option.end());
   std::vector<std::string> names;
   std::copy_if(report.initializers_kept.begin(), report.initializers_kept.end(),
                std::back_inserter(names),
-               [&](const std::string& name) { return !old.contains(name); });
+               [&](const std::string& name) { return !others.contains(name); });
   return names;
 }
 
@@ -121,7 +123,9 @@ std::string keys_text(const SaveReport& report, Lists lists) {
 // The lines about names of a graph without a partner, and about its external data.
 std::string graph_text(const SavedModel& report, Lists lists) {
   return names_line("model inputs", report.inputs_left, lists) +
-         names_line("taken from the graph, not from the checkpoint", kept_names(report), lists) +
+         names_line("constants of the graph, for which a checkpoint has no keys", constants(report),
+                    lists) +
+         names_line("taken from the graph, not from the checkpoint", report.kept_by_option, lists) +
          names_line("without data", report.slots_left, lists) +
          names_line("keep old data, because the checkpoint lacks them", report.left_old, lists) +
          left_out_text(report.remarks);

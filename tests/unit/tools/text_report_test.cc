@@ -57,6 +57,18 @@ TEST(SaveText, WhatTheCallerDecidedIsInTheFirstLine) {
                                  "1 key ignored (--ignore); 2 keys without a place left out\n"));
 }
 
+TEST(SaveText, ConstantsOfTheGraphAreNotCalledValuesThatTheCheckpointLacks) {
+  SaveReport report = saved();
+  report.models[0].initializers_kept = {"val_4", "fc.bias", "old"};
+  report.models[0].left_old = {"old"};
+  report.models[0].kept_by_option = {"fc.bias"};
+  const std::string text = save_text(report, RunMode::kWrite, Lists::kShort);
+  EXPECT_THAT(text, testing::HasSubstr(
+                        "\nconstants of the graph, for which a checkpoint has no keys: val_4\n"));
+  EXPECT_THAT(text,
+              testing::HasSubstr("\ntaken from the graph, not from the checkpoint: fc.bias\n"));
+}
+
 TEST(SaveText, OfSeveralModelsBeginsWithWhatTheyLack) {
   SaveReport report = saved();
   report.complete = false;

@@ -35,7 +35,9 @@ def test_a_folder_stands_for_the_only_model_in_it(folder: Path) -> None:
     wanted = {"out.x": np.ones((2, 3), np.float32)}
     assert oe.validate(one, wanted, np.ones((2, 3))).ok
     report = oe.validate(one, wanted, np.zeros((2, 3)))
-    assert report.sentence == "the output does not agree: out.x"
+    assert report.sentence == "the output does not agree: out.x, by 1 at most"
+    shaped = oe.validate(one, {"out.x": np.ones((2, 4))}, np.zeros((2, 3)))
+    assert shaped.sentence.endswith("out.x (shapes differ: [2, 3], expected [2, 4])")
     assert report.outputs[0].difference == "6 of 6 elements of out.x do not agree, by 1 at most"
     recorded = oe.validate(one, two / "a.onnx", dump=one).dump
     assert recorded and oe.validate(two / "a.onnx", one).graphs[0].against == "recorded outputs"

@@ -190,10 +190,20 @@ def _told(graph: GraphValidation, several: bool) -> list[str]:
         several = len(graph.outputs) > 1
         which = f"{len(graph.wrong)} of {len(graph.outputs)} outputs" if several else "the output"
         told = f"{which}{of} {'do' if len(graph.wrong) > 1 else 'does'} not agree: {names}"
+        told += _magnitude(graph.wrong)
         if graph.draws:
             told += f". The cause may be what draws random numbers: {_named(graph.draws)}"
         found.append(told)
     return found
+
+
+def _magnitude(wrong: Sequence[ComparedOutput]) -> str:
+    """By how much outputs differ, or why their values could not be compared."""
+    most = max((each.max_abs for each in wrong if each.max_abs), default=None)
+    if most is not None:
+        return f", by {most:.3g} at most"
+    problem = next((each.problem for each in wrong if each.problem), None)
+    return f" ({problem})" if problem else ""
 
 
 def finite(value: Any) -> Any:

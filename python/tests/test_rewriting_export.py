@@ -111,7 +111,10 @@ def test_a_class_whose_source_is_not_there_is_named(tmp_path: Path) -> None:
     with pytest.raises(oe.ExportError) as caught:
         oe.torch.export(module, (torch.ones(2),), tmp_path / "model.onnx")
     told = str(caught.value)
-    assert "forward: its source is not there; put the class into a file" in told
+    assert told.startswith(
+        "put the class into a file, so that its tests and loops can be rewritten ("
+    )
+    assert "forward: its source is not there); as it is: torch.export cannot trace" in told
     assert told.count("Could not guard") == 1
 
 

@@ -235,14 +235,20 @@ def not_helped(plain: ExportError, refused: ExportError) -> ExportError:
     return plain
 
 
+_DECIDES = ("GuardOnDataDependentSymNode", "DataDependentOutputException")
+"""What torch calls the errors of code that decides by values: rewriting is the way out."""
+
+
 def _without_source(plain: ExportError, missing: Sequence[Missing]) -> ExportError:
     """Return the error of the plain way, which names functions that could not be looked into."""
     if missing:
         told = ", ".join(map(str, missing[:MOST_NAMED]))
-        plain.args = (
-            f"{plain.args[0]}; not rewritten, as functions are read from files: {told}; put the "
-            "class into a file",
+        way_out = (
+            f"put the class into a file, so that its tests and loops can be rewritten ({told})"
         )
+        text = str(plain.args[0])
+        first = any(word in text for word in _DECIDES) or isinstance(plain, WrongGraphError)
+        plain.args = (f"{way_out}; as it is: {text}" if first else f"{text}; {way_out}",)
     return plain
 
 

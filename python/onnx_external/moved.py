@@ -31,8 +31,8 @@ def shows_new_call(
     Args:
         call: the function as callers write it, such as "oe.save".
         reader: the parameter whose files `key`, `variant` and so on said how to read.
-        **renamed: the new names of keywords that only have another name, or the new argument with
-            %s for the value.
+        **renamed: the new names of keywords that only have another name, or the new argument, with
+            %s for the value. Those of the function that it stands for may be among them.
     """
 
     def decorate(function: Callable[P, R]) -> Callable[P, R]:
@@ -95,13 +95,16 @@ def _message(
     parts = []
     for names in groups.values():
         text = ", ".join(_argument(renamed.get(name, name), given[name]) for name in names)
+        text = text.replace("}, onnx_options={", ", ")  # one argument for all of them
         parts.append(placed(names[0], text, reader))
     listed = ", ".join(f"{name}=" for name in old)
-    return f"{call} has no {listed} any more; write {call}(..., {', '.join(parts)})"
+    return f"{call} has no {listed}; write {call}(..., {', '.join(parts)})"
 
 
 def _argument(name: str, value: Any) -> str:
-    return name % _shown(value) if "%s" in name else f"{name}={_shown(value)}"
+    if "%s" in name:
+        return name % _shown(value)
+    return name if "=" in name else f"{name}={_shown(value)}"
 
 
 def _shown(value: Any) -> str:

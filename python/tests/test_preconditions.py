@@ -45,3 +45,16 @@ def test_a_model_that_is_there_is_told_before_the_trace(path: str, tmp_path: Pat
     with pytest.raises(oe.ExistsError) as of_save:
         oe.save(oe.torch.skeleton(torch.nn.Linear(1, 1), torch.ones(1, 1)), model)
     assert str(of_save.value) == str(caught.value) and model.read_bytes() == b"kept"
+
+
+def test_arguments_of_torch_onnx_are_shown_in_their_new_place(tmp_path: Path) -> None:
+    module, x = Untraced().eval(), torch.ones(2)
+    names = {"input_names": ["x"], "output_names": ["y"]}
+    with pytest.raises(TypeError) as caught:
+        oe.torch.export(module, x, tmp_path / "model.onnx", **names)  # type: ignore[call-arg]
+    assert str(caught.value) == (
+        "oe.torch.export has no input_names=, output_names=; write "
+        "oe.torch.export(..., onnx_options={'input_names': ['x'], 'output_names': ['y']})"
+    )
+    with pytest.raises(TypeError, match=r"write .*, dynamic_shapes=\{'argument': \{0: 'rows'\}\}"):
+        oe.torch.skeleton(module, x, dynamic_axes={"x": {0: "rows"}})  # type: ignore[call-arg]

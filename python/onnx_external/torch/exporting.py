@@ -182,13 +182,15 @@ def skeleton_of(
     return made
 
 
-@shows_new_call(
-    "oe.torch.skeleton",
-    input_names="onnx_options={'input_names': %s}",
-    output_names="onnx_options={'output_names': %s}",
-    opset_version="onnx_options={'opset_version': %s}",
-    custom_translation_table="onnx_options={'custom_translation_table': %s}",
-)
+_OF_TORCH = {
+    name: f"onnx_options={{'{name}': %s}}"
+    for name in ("input_names", "output_names", "opset_version", "custom_translation_table")
+}
+"""Arguments of torch.onnx.export, and how they are given here."""
+_OF_TORCH["dynamic_axes"] = "dynamic_shapes={'argument': {0: 'rows'}}"
+
+
+@shows_new_call("oe.torch.skeleton", **_OF_TORCH)
 @known_classes((), None)  # those of oe.register_class()
 def skeleton(
     target: Target,
@@ -408,7 +410,7 @@ class _Attempt:
         self.options["mapping"] = mapping
 
 
-@shows_new_call("oe.torch.export", "weights")
+@shows_new_call("oe.torch.export", "weights", **_OF_TORCH)
 @known_classes((), None)  # those of oe.register_class()
 def export(
     target: Target,

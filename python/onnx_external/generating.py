@@ -62,10 +62,12 @@ def generate(
         providers: of ONNX Runtime, such as "cuda"; by default the CPU's.
 
     Returns:
-        What follows each prompt: a list of texts, or of lists of ids if the prompts are ids.
+        What follows each prompt, without it: a list of texts, or of lists of ids if the prompts
+        are ids. (The command prints the prompt before it.)
 
     Raises:
         NotFoundError: there is no graph of a decoder, or no tokenizer.json.
+        InvalidArgumentError: there is nothing to continue, or an id is not of the model's.
         RunError: onnxruntime or tokenizers is not installed, or the graph does not run.
     """
     path = Path(folder)
@@ -214,7 +216,11 @@ class Decoder:
             "position_ids": state.places,
             **state.cache,
         }
-        results = session.run(session.feed(feed, "generate"), "generate")
+        try:
+            results = session.run(session.feed(feed, "generate"), "generate")
+        except RunError as error:
+            _refuse_unknown(session, ids, error)
+            raise
         more = np.ones((len(ids), 1), np.int64)
         cache = {
             _PAST + name.removeprefix(_PRESENT): value
@@ -223,6 +229,15 @@ class Decoder:
         }
         mask = np.concatenate([state.mask, more], 1)
         return results["logits"], _State(cache, mask, state.places[:, -1:] + 1)
+
+
+def _refuse_unknown(session: Session, ids: Any, error: RunError) -> None:
+    """Name an id that the model has no token for, if there is one, as the cause of an error."""
+    size = next(form.shape[-1] for form in session.outputs if form.name == "logits")
+    if isinstance(size, int) and ids.max() >= size:
+        raise InvalidArgumentError(
+            f"generate: {ids.max()} is no id of a token: the model knows 0 to {size - 1}"
+        ) from error
 
 
 def _empty(session: Session, rows: int) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from onnx_external._diagnosis.outcomes import Outcome
 from onnx_external._diagnosis.pieces import Wanted, compare_outputs
 from onnx_external._diagnosis.recording import MOST_CALLS, Recorded
 from onnx_external._diagnosis.reports import Diagnosis, ModuleDiagnosis
+from onnx_external._diagnosis.unmarked import Unmarked
 from onnx_external._diagnosis.walking import Walk
 
 OK, DISC, FAIL, NOINPUT = oe.Status.OK, oe.Status.DISC, oe.Status.FAIL, oe.Status.NOINPUT
@@ -74,7 +75,8 @@ def test_nothing_is_replaced_that_cannot_be_cut() -> None:
 
 
 def test_a_module_that_was_called_too_often_or_never_is_not_judged() -> None:
-    judge = Judge("m.onnx", *[None] * 3, 1, (None, None, set()), False)  # type: ignore[arg-type]
+    tolerance = (None, None, set[str]())
+    judge = Judge("m.onnx", *[None] * 3, 1, tolerance, False, Unmarked())  # type: ignore[arg-type]
     often = Recorded("a", object(), order=0, counts={0: 2, 1: MOST_CALLS + 1})
     assert judge.whole(often).reason == "it was called more than 64 times in one run"
     assert judge.whole(Recorded("b", object())).reason == "it was not called"

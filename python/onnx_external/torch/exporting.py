@@ -525,11 +525,11 @@ def export(
     refuse_linked(options["files"].transpose_weights, layout)
     require_packages()
     refuse_training(target)
-    if not overwrite and not dry_run:
-        refuse_existing(path)
     with shown(progress) as callback:
         meter = Meter(callback)
         settings, calls = onnx_options or {}, calls_of(target, args, kwargs, input_sets)
+        if not overwrite and not dry_run:
+            refuse_existing(path)
         shapes = dynamic_shapes or shapes_of(target, calls)
 
         def made_of(tracer: Tracer, optimize: bool, few: bool) -> _Attempt:

@@ -303,6 +303,8 @@ class Carried:
             isinstance(other, torch.Tensor) or is_number(other)
         ):
             way = "; give it a tensor before the loop" if one is None else ""
+            if type(one) is type(other) and hasattr(one, "__dict__"):
+                way = "; write to its attributes instead, as in x.state = y, or carry them by name"
             raise self.refused(
                 f"{name} is {described(one)} before a round of the loop and {described(other)} "
                 f"after it{way}"

@@ -180,7 +180,11 @@ def part_of(
     if len(inside) == 1 and inside[0] is one:
         words, others = described(one), described(other)
         if words == others:
-            raise UnmergeableError(f"{name} is another {type(one).__name__} in each branch", key)
+            raise UnmergeableError(
+                f"{name} is another {type(one).__name__} in each branch; write to the attributes "
+                "of one instead, or give them names of their own",
+                key,
+            )
         raise UnmergeableError(f"{name} is {words} in one branch and {others} in the other", key)
     labels = _labels(one, name)
     parts = [

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -21,7 +21,22 @@ def translations(program: torch.export.ExportedProgram) -> dict[Any, Callable[..
             found[operator.floordiv] = _floor_division
         elif node.target is torch.ops.aten.cdist.default:
             found[torch.ops.aten._cdist_forward.default] = _distances
+        elif node.target in _AVERAGES and _varies(node):
+            found[node.target] = _averages
     return found
+
+
+_AVERAGES = (
+    torch.ops.aten.adaptive_avg_pool1d.default,
+    torch.ops.aten.adaptive_avg_pool2d.default,
+)
+
+
+def _varies(node: torch.fx.Node) -> bool:
+    """Whether the sizes vary over which averages are taken, to more than one each."""
+    value, counts = node.args[0].meta["val"], node.args[1]
+    sizes = value.shape[-len(counts) :]
+    return any(isinstance(each, torch.SymInt) for each in sizes) and counts != [1] * len(sizes)
 
 
 def _may_be_negative(given: Any) -> bool:
@@ -59,3 +74,32 @@ def _distances(one: Any, other: Any, p: float, _: int | None = None) -> Any:
     power = op.CastLike(p, far)
     total = op.ReduceSum(op.Pow(far, power), [-1], keepdims=0)
     return op.Pow(total, op.Reciprocal(power))
+
+
+def _averages(values: Any, output_size: Sequence[Any]) -> Any:
+    """What adaptive average pooling does for any sizes: torch.onnx fixes those of the example.
+
+    Along each dimension it is a product with a matrix, whose rows average their parts.
+    """
+    import onnxscript
+
+    op: Any = onnxscript.opset18
+    rows = op.CastLike(_parts(op, values, -len(output_size), output_size[0]), values)
+    if len(output_size) == 1:
+        return op.MatMul(values, op.Transpose(rows, perm=[1, 0]))
+    columns = op.CastLike(_parts(op, values, -1, output_size[1]), values)
+    return op.MatMul(op.MatMul(rows, values), op.Transpose(columns, perm=[1, 0]))
+
+
+def _parts(op: Any, values: Any, dim: int, count: Any) -> Any:
+    """A row for each part of a dimension, with the share that each place has in its average."""
+    shape = op.Shape(values)
+    size = op.Gather(shape, op.Constant(value_int=dim), axis=0)
+    zero, one = op.Constant(value_int=0), op.Constant(value_int=1)
+    many = op.Constant(value_int=count) if isinstance(count, int) else op.Squeeze(count)
+    places = op.Unsqueeze(op.Range(zero, size, one), [0])
+    numbers = op.Unsqueeze(op.Range(zero, many, one), [1])
+    first = op.Div(op.Mul(numbers, size), many)
+    last = op.Div(op.Add(op.Mul(op.Add(numbers, one), size), op.Sub(many, one)), many)
+    within = op.And(op.GreaterOrEqual(places, first), op.Less(places, last))
+    return op.Div(op.Cast(within, to=1), op.Cast(op.Sub(last, first), to=1))

@@ -91,7 +91,7 @@ def blamed(error: BaseException, observed: Observation) -> set[str]:
     if _LOST_SIZE in str(errors[-1]):  # a branch or a loop was traced with a size as a number
         return _fixing_sizes(errors, paths, observed)
     for each in errors:
-        if isinstance(each, KeyError) and "FakeTensor(" in str(each):
+        if _is_of_lookup(each):
             return _lookups_at(each, paths)
     if not asks_for_value(error):
         return set()
@@ -115,11 +115,18 @@ def _indexed_at(errors: Iterable[BaseException], paths: set[str]) -> set[str]:
     return set()
 
 
-def _lookups_at(error: KeyError, paths: set[str]) -> set[str]:
-    """The keys of what is looked up by a text, where the text of a tensor was found nowhere."""
+def _is_of_lookup(error: BaseException) -> bool:
+    """Whether a dict was asked for an item by a tensor, its text, or a number out of it."""
+    if isinstance(error, KeyError):
+        return "FakeTensor(" in str(error)
+    return isinstance(error, TypeError) and "unhashable type: non-nested SymInt" in str(error)
+
+
+def _lookups_at(error: BaseException, paths: set[str]) -> set[str]:
+    """The keys of what is looked up, where a tensor or its text was found nowhere."""
     places = [each for each in _frames(error.__traceback__) if each[0] in paths]
     for path, place in reversed(places):
-        nodes = filter(is_lookup, ast.walk(_tree(path)))
+        nodes = (e for e in ast.walk(_tree(path)) if is_lookup(e) or is_indexed(e))
         return {key_of(path, each) for each in nodes if _meets(place, each)}
     return set()
 

@@ -64,23 +64,42 @@ def chosen(state: State, items: Any, index: Any, key: str) -> Any:
         index: of an item.
         key: of the place.
     """
-    if not is_fake(index) or isinstance(items, torch.Tensor) or hasattr(items, "keys"):
+    if not is_fake(index) or isinstance(items, torch.Tensor):
         return items[index]
-    values = [items[at] for at in range(len(items))]
-    place = wrapped(index, len(values))
-    if all(map(is_number, values)):
+    if hasattr(items, "keys"):
+        named = {int(each): items[each] for each in items.keys() if isinstance(each, int)}
+        index = index.to(torch.int64)
+    else:
+        named = {at: items[at] for at in range(len(items))}
+        index = wrapped(index, len(named))
+    values = list(named.values())
+    if values and all(map(is_number, values)):
         kind = promoted(*map(scalar_type, values))
-        return at_row(torch.stack([as_tensor(each, kind) for each in values]), place)
-    if all(isinstance(each, torch.Tensor) for each in values):
+        made = torch.stack([as_tensor(each, kind) for each in values])
+        return at_row(made, _place(index, list(named)))
+    if values and all(isinstance(each, torch.Tensor) for each in values):
         if len({(str(each.shape), each.dtype) for each in values}) == 1:
-            return at_row(torch.stack(values), place)
-    elif all(map(callable, values)):
-        return _Chosen(state, place, dict(enumerate(values)), key)
+            return at_row(torch.stack(values), _place(index, list(named)))
+    elif values and all(map(callable, values)):
+        return _Chosen(state, index, named, key)
     raise RewriteError(
-        "a tensor chooses an item of a list; a graph can choose among tensors of one shape and "
-        "type, numbers, and what can be called",
+        "a tensor chooses an item of a list or a dict; a graph can choose, by a whole number or a "
+        "bool, among tensors of one shape and type, numbers, and what can be called",
         key,
     )
+
+
+def _place(index: torch.Tensor, numbers: list[int]) -> torch.Tensor:
+    """Which of the numbers an index is.
+
+    Python raises an error for a number that is not there. So does the graph, in its way: it reads a
+    row beyond the last one, at which ONNX Runtime stops.
+    """
+    count = len(numbers)
+    place = torch.full((1,), count, device=index.device)
+    for at, number in enumerate(numbers):
+        place = torch.where(index.reshape(1) == number, at, place)
+    return torch.arange(count, device=place.device).index_select(0, place).reshape(())
 
 
 class _Chosen:
@@ -91,21 +110,10 @@ class _Chosen:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Call the item that is chosen."""
-        found = self._called(self._place(), list(enumerate(self._items.values())), args, kwargs)
+        place = _place(self._index, list(self._items))
+        found = self._called(place, list(enumerate(self._items.values())), args, kwargs)
         self._keep_sizes(found, args, kwargs)
         return found
-
-    def _place(self) -> torch.Tensor:
-        """Which of the items it is.
-
-        Python raises a KeyError for a number that no item has. So does the graph, in its way: it
-        reads a row beyond the last one, at which ONNX Runtime stops.
-        """
-        count = len(self._items)
-        place = torch.full((1,), count, device=self._index.device)
-        for at, number in enumerate(self._items):
-            place = torch.where(self._index.reshape(1) == number, at, place)
-        return torch.arange(count, device=place.device).index_select(0, place).reshape(())
 
     def _called(
         self, place: torch.Tensor, items: list[tuple[int, Any]], args: Any, kwargs: Any

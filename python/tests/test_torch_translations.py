@@ -1,0 +1,50 @@
+"""Operators that torch.onnx translates wrongly, or not at all."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import onnx_external as oe
+
+torch = pytest.importorskip("torch", minversion="2.9")
+pytest.importorskip("onnxscript")
+pytest.importorskip("onnxruntime")
+
+AUTO = torch.export.Dim.AUTO
+
+
+def right_on_all(module: Any, sets: list[Any], shapes: Any, folder: Path) -> None:
+    """Export a module, whose graph is compared with eager on all inputs."""
+    path = folder / "model.onnx"
+    report = oe.torch.export(
+        module, sets[0], path, dynamic_shapes=shapes, input_sets=sets[1:], fsync=False
+    )
+    assert report.checked == len(sets)
+
+
+class Distances(torch.nn.Module):
+    def forward(self, x: Any, y: Any) -> Any:
+        norms = (0.0, 1.0, 2.0, 2.5, float("inf"))
+        return [torch.cdist(x, y, p=p) for p in norms], torch.cdist(x[None], y[None])
+
+
+def test_distances_of_rows_are_right_for_any_norm(tmp_path: Path) -> None:
+    sets = [(torch.randn(n, 3), torch.randn(4, 3)) for n in (2, 1, 5)]
+    right_on_all(Distances(), sets, ({0: AUTO}, None), tmp_path)
+
+
+class Averages(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.rows = torch.nn.AdaptiveAvgPool2d((3, None))
+
+    def forward(self, x: Any) -> Any:
+        pool = torch.nn.functional.adaptive_avg_pool2d
+        line = torch.nn.functional.adaptive_avg_pool1d(x[0], 4)
+        return pool(x, 3), pool(x, (2, 5)), pool(x, 1), self.rows(x), line
+
+
+def test_averages_over_parts_follow_sizes_that_vary(tmp_path: Path) -> None:
+    sets = [(torch.randn(1, 2, *sizes),) for sizes in ((8, 8), (6, 9), (13, 7))]
+    right_on_all(Averages(), sets, ({2: AUTO, 3: AUTO},), tmp_path)

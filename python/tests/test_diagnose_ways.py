@@ -280,5 +280,17 @@ def test_a_module_that_begins_after_nodes_of_no_module_is_not_accused_in_a_wrong
     assert statuses(report)["blocks.2"] == OK
 
 
+def test_values_whose_shapes_are_not_stated_are_given_to_modules(
+    exported: tuple[Path, Any], model: Any, tmp_path: Path
+) -> None:
+    onnx = pytest.importorskip("onnx")
+    made = onnx.load(exported[0])
+    assert made.graph.value_info
+    made.graph.ClearField("value_info")  # as quantizers leave out those of the values they make
+    onnx.save(made, tmp_path / "model.onnx")
+    report = oe.diagnose(tmp_path / "model.onnx", model, SETS)
+    assert report.ok and statuses(report) == statuses(oe.diagnose(exported[0], model, SETS))
+
+
 def by_name(report: Any) -> dict[str, Any]:
     return {each.name: each for each in report.modules}

@@ -57,8 +57,9 @@ def cut_piece(model: str, name: str, without: Sequence[str] = ()) -> Piece | Non
 
 def load(piece: Piece, providers: list[Any], name: str, folder: str) -> Session:
     """Load a piece: a large one with its weights mapped, and as the model states it."""
-    where = folder if isinstance(piece.data, bytes) else None
-    return Session(piece.data, providers, name, where, lean=piece.weight_bytes >= _LARGE)
+    is_piece = isinstance(piece.data, bytes)
+    lean = piece.weight_bytes >= _LARGE
+    return Session(piece.data, providers, name, folder if is_piece else None, lean, is_piece)
 
 
 class Boundary:

@@ -103,6 +103,8 @@ class Session:
         folder: where the external data of bytes is.
         lean: leave weights in their mapped files: they are neither copied into another order nor
             folded, no node is optimized, and nodes run in the order of the file.
+        is_piece: inputs without dimensions take any shape. ONNX Runtime does not tell them from
+            those whose shape is not stated, as that of a value inside of a model may be.
     """
 
     def __init__(
@@ -112,8 +114,9 @@ class Session:
         name: str,
         folder: str | None = None,
         lean: bool = False,
+        is_piece: bool = False,
     ) -> None:
-        self.name = name
+        self.name, self._is_piece = name, is_piece
         self.given_providers = providers
         if not isinstance(model, bytes) and not os.path.isfile(model):
             raise NotFoundError(f"{name}: not found")
@@ -187,7 +190,7 @@ class Session:
             elif not (dtype.kind == "O" and value.dtype.kind in "UT"):
                 raise MismatchError(f"{place} is {value.dtype}; the model takes {form.type}")
         misfit = _misfit(form, value.shape)
-        if misfit:
+        if misfit and (form.shape or not self._is_piece):
             raise MismatchError(f"{place} {misfit}")
         return np.ascontiguousarray(value).reshape(value.shape)
 

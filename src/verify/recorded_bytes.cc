@@ -59,8 +59,8 @@ Error changed_since(const ModelFile& file, const FoundManifest& found) {
   return Error{ErrorCode::kMismatch,
                (file.folder / file.name).string() + ": is not the file that its manifest " +
                    path_of(file, found.location) +
-                   " was written for: it was damaged or changed since; restore it, or remove the "
-                   "manifest if the change is wanted"};
+                   " was written for: it was damaged or changed since, or the manifest is another "
+                   "model's; restore it, or remove the manifest if this model is wanted"};
 }
 
 Error contradicted(const ModelFile& file, const FoundManifest& found, const ListedTensor& tensor,

@@ -122,7 +122,8 @@ TEST_F(RecordedBytes, OfAModelThatWasChangedSinceAreRefusedUntilItsManifestGoes)
   dir_.write("out/model.onnx", model.SerializeAsString());
   const auto refused = save(in("out/model.onnx"), "to", Layout::kSingle);
   ASSERT_THAT(refused, FailsWith(ErrorCode::kMismatch, "initializers/manifest.json' was written"));
-  EXPECT_THAT(refused.error().message, HasSubstr("remove the manifest if the change is wanted"));
+  EXPECT_THAT(refused.error().message, HasSubstr("the manifest is another model's; restore it, or "
+                                                 "remove the manifest if this model is wanted"));
   fs::remove(in("out/initializers/manifest.json"));
   EXPECT_THAT(save(in("out/model.onnx"), "to", Layout::kSingle), IsOk());
 }

@@ -48,3 +48,20 @@ class Averages(torch.nn.Module):
 def test_averages_over_parts_follow_sizes_that_vary(tmp_path: Path) -> None:
     sets = [(torch.randn(1, 2, *sizes),) for sizes in ((8, 8), (6, 9), (13, 7))]
     right_on_all(Averages(), sets, ({2: AUTO, 3: AUTO},), tmp_path)
+
+
+class Places(torch.nn.Module):
+    def forward(self, among: Any, x: Any, order: Any) -> Any:
+        ascending = torch.sort(x, dim=1).values
+        return (
+            torch.searchsorted(among, x),
+            torch.searchsorted(among, x, right=True, out_int32=True),
+            torch.searchsorted(ascending, x.round(), side="right"),
+            torch.searchsorted(among.flip(0), x, sorter=order),
+        )
+
+
+def test_places_in_a_sorted_tensor_are_counted(tmp_path: Path) -> None:
+    among, order = torch.tensor([-1.0, 0.0, 0.0, 2.0]), torch.tensor([3, 2, 1, 0])
+    sets = [(among, torch.randn(n, 5).round(decimals=1), order) for n in (2, 1, 3)]
+    right_on_all(Places(), sets, (None, {0: AUTO}, None), tmp_path)

@@ -177,7 +177,7 @@ def reason(error):
     text = next((line for line in text.splitlines() if line.strip()), "")
     text = re.sub(r"(/[\w.-]+)+/", "", text.split(" For more information")[0])
     text = re.sub(r" (at )?0x[0-9a-f]+", "", text)
-    return f"{type(error).__name__}: {text[:110]}".replace("|", "\\|").replace("`", "'")
+    return f"{type(error).__name__}: {text[:110].rstrip()}".replace("|", "\\|").replace("`", "'")
 
 
 def cell(judge, *args):

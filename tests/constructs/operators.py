@@ -119,7 +119,7 @@ class ABucketize(torch.nn.Module):
         return torch.bucketize(x, limits)
 
 
-@row("operators", "`torch.bucketize`")
+@row("operators")
 class ASearchSorted(torch.nn.Module):
     """`searchsorted`"""
 

@@ -23,6 +23,8 @@ def translations(program: torch.export.ExportedProgram) -> dict[Any, Callable[..
             found[torch.ops.aten._cdist_forward.default] = _distances
         elif node.target in _AVERAGES and _varies(node):
             found[node.target] = _averages
+        elif node.target is torch.ops.aten.searchsorted.Tensor:
+            found[node.target] = _places_among
     return found
 
 
@@ -74,6 +76,29 @@ def _distances(one: Any, other: Any, p: float, _: int | None = None) -> Any:
     power = op.CastLike(p, far)
     total = op.ReduceSum(op.Pow(far, power), [-1], keepdims=0)
     return op.Pow(total, op.Reciprocal(power))
+
+
+def _places_among(
+    among: Any,
+    values: Any,
+    out_int32: bool = False,
+    right: bool = False,
+    side: str | None = None,
+    sorter: Any = None,
+) -> Any:
+    """What torch.searchsorted does, for which torch.onnx has nothing: it counts what is less."""
+    import onnxscript
+
+    op: Any = onnxscript.opset18
+    is_one = len(among.shape) == 1
+    if sorter is not None:
+        among = op.GatherElements(among, sorter, axis=-1)
+    if not is_one:
+        among = op.Unsqueeze(among, [-2])
+    each = op.Unsqueeze(values, [-1])
+    before = op.LessOrEqual if right or side == "right" else op.Less
+    kind = 6 if out_int32 else 7  # int32 and int64 of ONNX
+    return op.ReduceSum(op.Cast(before(among, each), to=kind), [-1], keepdims=0)
 
 
 def _averages(values: Any, output_size: Sequence[Any]) -> Any:

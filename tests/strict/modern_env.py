@@ -17,7 +17,7 @@ from pathlib import Path
 STEPS = (
     ("torch==2.13.0",),
     ("onnx==1.23.2", "onnxruntime==1.31.1", "onnxscript==0.7.2", "onnx-ir==1.1.0", "numpy==2.4.6"),
-    ("transformers==5.23.0", "safetensors==0.8.0"),
+    ("transformers==5.23.0", "safetensors==0.8.0", "peft==0.21.2", "accelerate==1.15.0"),
     ("onnxruntime-genai==0.18.0",),
 )
 

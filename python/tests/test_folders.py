@@ -103,3 +103,13 @@ def test_keys_of_quantized_weights_name_the_method(tmp_path: Path) -> None:
         save({name: numpy.zeros(1, "f") for name in names.split()}, path)
         with oe.open_checkpoint(path) as checkpoint:
             assert checkpoint.core.quantization() == want, names
+
+
+def test_rwkv_is_loaded_such_that_it_halves_no_weights_of_its_later_layers(tmp_path: Path) -> None:
+    pytest.importorskip("torch", minversion="2.9")
+    transformers = pytest.importorskip("transformers", minversion="5")
+    from onnx_external.transformers.loading import chosen
+
+    config = {"model_type": "rwkv", "architectures": ["RwkvForCausalLM"], "rescale_every": 6}
+    _, found = chosen(folder(tmp_path, config__json=config), transformers.RwkvForCausalLM)
+    assert found.rescale_every == 0

@@ -371,3 +371,21 @@ def test_a_guard_names_the_test_of_its_line_or_those_that_compare_numbers() -> N
     assert {observed.seen[each].kind for each in found} == {"if", "if else", "for", "comprehension"}
     found = blamed_by_guard(observed, guard="L['x'].size()[0] == 4")
     assert {observed.seen[each].kind for each in found} == {"if", "if else"}
+
+
+@functools.lru_cache
+@functools.lru_cache
+def decorated(x: int) -> int:
+    return x
+
+
+def test_a_decorated_function_is_found_by_the_first_line_of_its_code() -> None:
+    from onnx_external._rewriting.finding.blaming import _function_at
+    from onnx_external._rewriting.finding.observing import Observation
+
+    function = decorated.__wrapped__.__wrapped__
+    found = source_of(function)
+    observed = Observation([found])
+    code = function.__code__
+    assert _function_at(code.co_filename, code.co_firstlineno, observed) is found
+    assert _function_at(code.co_filename, code.co_firstlineno - 1, observed) is None

@@ -149,6 +149,10 @@ def chosen(folder: Path, made_by: Any) -> tuple[Any, Any]:
         config = transformers.AutoConfig.from_pretrained(folder, **LOCAL)
     if getattr(config, "fusion_config", None) is not None:
         config.fusion_config = None  # it would replace classes of transformers, for good
+    if getattr(config, "rescale_every", 0):
+        # RWKV would halve weights of later layers in place when it runs first, and the states that
+        # they are added to in between: the results are the same without, but for halves.
+        config.rescale_every = 0
     if hasattr(made_by, "_model_mapping"):
         if type(config) not in made_by._model_mapping:
             refuse_own_code(folder, made_by.__name__)

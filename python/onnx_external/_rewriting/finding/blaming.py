@@ -195,7 +195,10 @@ def _function_at(path: str, line: int, observed: Observation) -> Function | None
 
 
 def _holds_line(function: Function, line: int) -> bool:
-    return function.node.lineno <= line <= (function.node.end_lineno or line)
+    node = function.node
+    decorators = [] if isinstance(node, ast.Lambda) else node.decorator_list
+    first = min(each.lineno for each in (node, *decorators))  # as the code's first line
+    return first <= line <= (node.end_lineno or line)
 
 
 def _call_at(path: str, place: Place) -> str:

@@ -153,7 +153,7 @@ struct PlanOptions {
   Layout layout = Layout::kPerTensor;
   // The name of the data file of kSingle: "weights.bin"; of kShards, what their names are made of:
   // "weights-00001-of-00003.bin". If a model is replaced or the name is taken, ".N" is put before
-  // the suffix. Empty: the model's name with the suffix ".data". Not for other layouts.
+  // the suffix. Empty: the model's name with ".data" for its suffix. Not for other layouts.
   std::string data_name = {};
   std::optional<std::uint64_t> max_shard_bytes = {};  // for kShards; else kDefaultShardBytes
   // The alignment of every tensor, a power of two. For kSingle and kShards.

@@ -186,7 +186,8 @@ class ExternalDataWriter {
   // (kMaxInlineIntegerBytes) stays in the initializer. With kShards the initializer has the
   // location of a file whose name finish() replaces. Thread-safe. kInvalidArgument for a name that
   // was added before or is not UTF-8, and for a wrong number of bytes. After an error the name may
-  // be added again; with kSingle and kShards its place stays a hole.
+  // be added again; with kSingle and kShards its place stays a hole. After kCancelled no add()
+  // goes on: finish() or the end of the writer removes what was written and frees the folder.
   [[nodiscard]] Result<onnx::TensorProto> add(std::string_view name, DType dtype,
                                               std::span<const std::int64_t> shape,
                                               std::span<const std::byte> bytes);

@@ -46,7 +46,7 @@ def _runtime() -> Any:
         import onnxruntime
     except ImportError as error:
         raise RunError(
-            f"validate runs models on ONNX Runtime, which cannot be imported: {error}; "
+            f"models run on ONNX Runtime, which cannot be imported: {error}; "
             "pip install onnxruntime"
         ) from error
     return onnxruntime

@@ -5,15 +5,17 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch")
-pytest.importorskip("onnxruntime")
+ort = pytest.importorskip("onnxruntime")
 onnx_ir = pytest.importorskip("onnx_ir")
 
 import onnx_external as oe  # noqa: E402
 from onnx_external._rewriting.refusals import RewriteError  # noqa: E402
 
+UP = torch.tensor([[1.0, 2.0, 3.0], [0.5, 0.25, 4.0]])
 COLUMNS = ({1: torch.export.Dim.DYNAMIC},)
 SETS = [(torch.ones(3, 2),), (-torch.ones(4, 2),), (torch.full((2, 2), 90.0),)]
 
@@ -378,3 +380,68 @@ def test_a_lookup_by_the_text_of_a_tensor_is_refused_with_its_line(tmp_path: Pat
     words = r"test_rewriting_export.py:\d+: something is looked up by the text of a tensor"
     with pytest.raises(RewriteError, match=words):
         oe.torch.export(LooksUpByName(), SETS[0], tmp_path / "m.onnx", input_sets=[SETS[1]])
+
+
+class Counts(torch.nn.Module):
+    """Counts its runs in place: in a buffer, in a tensor of its own, and in one of a list."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("calls", torch.zeros((), dtype=torch.int64))
+        self.mean = torch.zeros(3)
+
+    def forward(self, x: Any) -> Any:
+        self.calls += 1
+        self.calls.clamp_(max=2)
+        y = x / self.calls
+        if y.sum() > 0:
+            y = y * 2
+        return y
+
+
+def test_what_is_written_in_place_is_put_back_after_each_run(tmp_path: Path) -> None:
+    module, sets = Counts().eval(), [(UP,), (-UP,)]
+    path = tmp_path / "model.onnx"
+    report = oe.torch.export(module, sets[0], path, input_sets=sets[1:], fsync=False)
+    assert report.checked == 2 and report.rewriting
+    assert module.calls == 0
+    session = ort.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+    for (x,) in sets:
+        wanted = Counts()(x).numpy()
+        np.testing.assert_allclose(session.run(None, {"x": x.numpy()})[0], wanted, rtol=1e-6)
+
+
+def test_tensors_that_are_no_buffers_are_put_back_as_well() -> None:
+    from onnx_external._rewriting.runtime.places import state_kept
+
+    module = Counts()
+    held = [module.mean, torch.ones(2)]
+    module.held = held
+    with state_kept(module), torch.no_grad():
+        module(UP)
+        module.mean.add_(1)
+        held[1].zero_()
+        module.calls = module.calls + 5
+    assert module.calls == 0 and not module.mean.any() and held[1].all()
+
+
+class Halves(torch.nn.Module):
+    """Writes to a weight when it runs."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = torch.nn.Linear(3, 3)
+
+    def forward(self, x: Any) -> Any:
+        with torch.no_grad():
+            self.linear.weight.mul_(0.5)
+        y = self.linear(x)
+        return y if y.sum() > 0 else -y
+
+
+def test_a_module_that_writes_to_a_weight_is_refused_with_its_name(tmp_path: Path) -> None:
+    with pytest.raises(
+        oe.ExportError, match=r"linear\.weight, a parameter, is written to in place"
+    ):
+        oe.torch.export(Halves(), (UP,), tmp_path / "model.onnx", input_sets=[(-UP,)], fsync=False)
+    assert not list(tmp_path.iterdir())

@@ -794,3 +794,18 @@ class A64_NoSource(Base):
         if y.sum() > 1:
             y = self.linear(y)
         return y
+
+
+@entry("a buffer written in place beside a test", SIGNS, ROWS)
+class A65_InPlaceBuffer(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("calls", torch.zeros((), dtype=torch.long))
+
+    def forward(self, x):
+        self.calls += 1
+        self.calls.clamp_(max=2)
+        y = x / self.calls
+        if y.sum() > 0:
+            y = y * 2
+        return y

@@ -209,14 +209,10 @@ def replaced(module: Any, method: str, by: Any) -> Iterator[None]:
 @contextlib.contextmanager
 def buffers_kept(module: Any) -> Iterator[None]:
     """Take back what happens to a module's buffers: those of models with a state change."""
-    before = [(each, each._version, each.clone()) for each in module.buffers()]
-    try:
+    from .._rewriting.runtime.places import memory_kept
+
+    with memory_kept(module.buffers()):
         yield
-    finally:
-        with torch.no_grad():
-            for buffer, version, value in before:
-                if buffer._version != version:
-                    buffer.copy_(value)
 
 
 def capture(

@@ -192,10 +192,8 @@ class Checking:
                 break
 
     def _wanted(self, call: Call, name: str) -> dict[str, Any]:
-        from .._diagnosis.capturing import buffers_kept
-
         module = self._reference.module
-        with buffers_kept(module), state_kept(module), torch.random.fork_rng(devices=[]):
+        with state_kept(module), torch.random.fork_rng(devices=[]):
             given: dict[str, Any] = self._reference.outputs(Given({}, call=call), name)
         return given
 

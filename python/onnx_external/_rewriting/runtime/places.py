@@ -19,10 +19,21 @@ from typing import Any, TypeAlias
 import torch
 from torch import nn
 
+from onnx_external._rewriting.refusals import RewriteError
 from onnx_external._rewriting.runtime.collected import Rows
 from onnx_external._rewriting.values import UNDEFINED
 
-__all__ = ["CACHES", "Changes", "Place", "Places", "at_key", "put_key", "starts_with", "state_kept"]
+__all__ = [
+    "CACHES",
+    "Changes",
+    "Place",
+    "Places",
+    "at_key",
+    "memory_kept",
+    "put_key",
+    "starts_with",
+    "state_kept",
+]
 
 _MOST = 50_000
 """Objects that are looked at; a model with more has no branch that sees them all."""
@@ -125,6 +136,8 @@ class Places:
         self.all: list[Place] = []
         self.sizes: list[torch.SymInt] = []
         """Sizes that the functions see."""
+        self.tensors: list[torch.Tensor] = []
+        """Tensors that the functions see, but for parameters and buffers of modules."""
         self._seen: dict[int, Any] = {}
         self._global_names: dict[int, frozenset[str]] = {}
         stack: list[tuple[Any, str]] = [(each, "") for each in functions]
@@ -151,7 +164,9 @@ class Places:
     def _inside(self, value: Any, label: str) -> Iterator[tuple[Any, str]]:
         if isinstance(value, torch.SymInt):
             self.sizes.append(value)
-        elif isinstance(value, (torch.Tensor, Rows)):
+        elif isinstance(value, torch.Tensor):
+            self.tensors.append(value)
+        elif isinstance(value, Rows):
             return
         elif isinstance(value, types.FunctionType):
             yield from self._function(value, label)
@@ -235,13 +250,45 @@ class Places:
 def state_kept(module: Any) -> Iterator[None]:
     """Within this context a module may write to itself and to what it holds; all is put back.
 
-    What it writes to the memory of a tensor stays.
+    So is the memory of tensors, but for parameters, of which there would be a copy.
+
+    Raises:
+        RewriteError: a parameter was written to.
     """
     places = Places([module])
+    is_module = isinstance(module, nn.Module)
+    own = [each for each in places.tensors if not isinstance(each, nn.Parameter)]
+    parameters = dict(module.named_parameters()) if is_module else {}
+    versions = {name: _version(each) for name, each in parameters.items()}
+    with memory_kept([*(module.buffers() if is_module else ()), *own]):
+        try:
+            yield
+        finally:
+            places.restore(places.changes())
+    for name, each in parameters.items():
+        if _version(each) != versions[name]:
+            raise RewriteError(
+                f"{name}, a parameter, is written to in place when the module runs, so that each "
+                "run changes the next one; write to a buffer, or to a clone"
+            )
+
+
+@contextlib.contextmanager
+def memory_kept(tensors: Iterable[torch.Tensor]) -> Iterator[None]:
+    """Take back what is written to the memory of tensors."""
+    with torch.no_grad():
+        before = [(each, _version(each), each.clone()) for each in tensors]
     try:
         yield
     finally:
-        places.restore(places.changes())
+        with torch.no_grad():
+            for tensor, version, value in before:
+                if _version(tensor) != version:
+                    tensor.copy_(value)
+
+
+def _version(tensor: torch.Tensor) -> int:
+    return 0 if tensor.is_inference() else int(tensor._version)
 
 
 class _Registered(Place):

@@ -379,6 +379,22 @@ PASSES = {
             return outs
         """,
     ),
+    "a sum that rounds add to, and an index of several dimensions": (
+        """
+        def f(x, total):
+            for row in x:
+                total += row
+            return total[:, 0]
+        """,
+        """
+        def f(x, total):
+            def body_1(row, total):
+                total += row
+                return (total,)
+            (total,) = rt.for_(x, body_1, ('total',), (total,), False)
+            return rt.item(total, (slice(None, None, None), 0))
+        """,
+    ),
     "an item that is chosen by an index": (
         """
         def f(layers, which):

@@ -135,7 +135,9 @@ def _method_through_runtime(node: ast.Call, function: ast.Attribute) -> ast.expr
 
 
 def _as_value(node: ast.expr) -> ast.expr:
-    """An index as an expression: a slice as a call of slice()."""
+    """An index as an expression: each slice in it as a call of slice()."""
+    if isinstance(node, ast.Tuple):
+        node.elts = [_as_value(each) for each in node.elts]
     if not isinstance(node, ast.Slice):
         return node
     bounds = [each or at(ast.Constant(None), node) for each in (node.lower, node.upper, node.step)]

@@ -20,6 +20,7 @@ __all__ = [
     "promoted",
     "same_value",
     "scalar_type",
+    "version_of",
 ]
 
 
@@ -124,3 +125,8 @@ _PROMOTED = _promotions()
 def promoted(*kinds: torch.dtype) -> torch.dtype:
     """Return the type that torch computes in for these."""
     return functools.reduce(lambda one, other: _PROMOTED[one, other], kinds)
+
+
+def version_of(tensor: torch.Tensor) -> int:
+    """Return a number that grows when a tensor is written to; inference tensors have none."""
+    return 0 if tensor.is_inference() else int(tensor._version)

@@ -23,7 +23,7 @@ from onnx_external._rewriting.runtime.empty import only_tried
 from onnx_external._rewriting.runtime.numbers import called
 from onnx_external._rewriting.runtime.places import Changes, Places
 from onnx_external._rewriting.runtime.state import State, quietly
-from onnx_external._rewriting.values import promoted, scalar_type
+from onnx_external._rewriting.values import promoted, scalar_type, version_of
 
 __all__ = ["Lift", "Run", "apart", "missing_sizes", "probe", "run"]
 
@@ -51,7 +51,7 @@ class Lift(TorchFunctionMode):  # type: ignore[misc]
         self.lifted: dict[int, torch.Tensor] = {}
         self.indexes = False
         self._written: dict[int, None] = {}
-        self._versions: dict[int, int] = {key: _version(v) for key, v in self.table.items()}
+        self._versions: dict[int, int] = {key: version_of(v) for key, v in self.table.items()}
         self._outer = {id(value): key for key, value in self.table.items()}
         self._own: set[int] = {id(value) for value in self.table.values()}
         self._kept: list[Any] = []
@@ -60,7 +60,7 @@ class Lift(TorchFunctionMode):  # type: ignore[misc]
     @property
     def mutated(self) -> list[int]:
         """The names of tensors from outside that were written to, also through views of them."""
-        versions = {key: _version(self.table[key]) for key in self._versions}
+        versions = {key: version_of(self.table[key]) for key in self._versions}
         changed = [key for key, before in self._versions.items() if versions[key] != before]
         return list(dict.fromkeys([*self._written, *changed]))
 
@@ -81,7 +81,7 @@ class Lift(TorchFunctionMode):  # type: ignore[misc]
         self.lifted[key] = value
         self._kept += [value, made]
         self.table[key] = made
-        self._versions[key] = _version(made)
+        self._versions[key] = version_of(made)
         self._outer[id(made)] = key
         self._own.add(id(made))
         return made
@@ -157,10 +157,6 @@ def _writes(name: str) -> bool:
     if name in _READING:
         return False
     return name in _WRITING or (name.endswith("_") and not name.endswith("__"))
-
-
-def _version(tensor: torch.Tensor) -> int:
-    return 0 if tensor.is_inference() else int(tensor._version)
 
 
 @contextmanager

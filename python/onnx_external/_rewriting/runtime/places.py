@@ -21,7 +21,7 @@ from torch import nn
 
 from onnx_external._rewriting.refusals import RewriteError
 from onnx_external._rewriting.runtime.collected import Rows
-from onnx_external._rewriting.values import UNDEFINED
+from onnx_external._rewriting.values import UNDEFINED, version_of
 
 __all__ = [
     "CACHES",
@@ -65,8 +65,10 @@ class Place:
                 return {"": owner.cell_contents}
             except ValueError:
                 return {"": _EMPTY_CELL}
-        if isinstance(owner, (list, deque)):
-            return list(list.__iter__(owner) if isinstance(owner, list) else owner)
+        if isinstance(owner, list):
+            return list.copy(owner)
+        if isinstance(owner, deque):
+            return list(owner)
         if isinstance(owner, set):
             return set(owner)
         return dict(dict.items(owner))
@@ -259,14 +261,14 @@ def state_kept(module: Any) -> Iterator[None]:
     is_module = isinstance(module, nn.Module)
     own = [each for each in places.tensors if not isinstance(each, nn.Parameter)]
     parameters = dict(module.named_parameters()) if is_module else {}
-    versions = {name: _version(each) for name, each in parameters.items()}
+    versions = {name: version_of(each) for name, each in parameters.items()}
     with memory_kept([*(module.buffers() if is_module else ()), *own]):
         try:
             yield
         finally:
             places.restore(places.changes())
     for name, each in parameters.items():
-        if _version(each) != versions[name]:
+        if version_of(each) != versions[name]:
             raise RewriteError(
                 f"{name}, a parameter, is written to in place when the module runs, so that each "
                 "run changes the next one; write to a buffer, or to a clone"
@@ -277,18 +279,14 @@ def state_kept(module: Any) -> Iterator[None]:
 def memory_kept(tensors: Iterable[torch.Tensor]) -> Iterator[None]:
     """Take back what is written to the memory of tensors."""
     with torch.no_grad():
-        before = [(each, _version(each), each.clone()) for each in tensors]
+        before = [(each, version_of(each), each.clone()) for each in tensors]
     try:
         yield
     finally:
         with torch.no_grad():
             for tensor, version, value in before:
-                if _version(tensor) != version:
+                if version_of(tensor) != version:
                     tensor.copy_(value)
-
-
-def _version(tensor: torch.Tensor) -> int:
-    return 0 if tensor.is_inference() else int(tensor._version)
 
 
 class _Registered(Place):

@@ -158,7 +158,7 @@ class Ways:
             rewritings: list[Rewriting] = []
 
             def tracer(*given: Any, made: list[Rewriting] = rewritings) -> Traced:
-                traced, rewriting = rewriter.exported(lambda: _without_dynamo(*given))
+                traced, rewriting = rewriter.exported(lambda: _of_branches(*given))
                 made.append(rewriting)
                 return traced
 
@@ -198,6 +198,12 @@ def _without_dynamo(
     module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any] | None, dynamic_shapes: Any
 ) -> Traced:
     return trace(module, args, kwargs, dynamic_shapes, fall_back=False)
+
+
+def _of_branches(
+    module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any] | None, dynamic_shapes: Any
+) -> Traced:
+    return trace(module, args, kwargs, dynamic_shapes, fall_back=False, repeats_calls=True)
 
 
 def _sizes_of_one(call: Call) -> int:

@@ -193,6 +193,8 @@ def trace(
     kwargs: Mapping[str, Any] | None,
     dynamic_shapes: Any,
     fall_back: bool = True,
+    *,
+    repeats_calls: bool = False,
 ) -> Traced:
     """Trace a module by torch.export: as torch.onnx.export does it, and say what it took.
 
@@ -206,13 +208,16 @@ def trace(
         kwargs: its inputs by name.
         dynamic_shapes: as torch.export.export takes them.
         fall_back: try the other ways.
+        repeats_calls: the module calls the same operators on the same sizes again and again, as
+            rewritten code does, whose branches run several times.
 
     Raises:
         Exception: what torch raised for the usual way.
     """
     args, kwargs = _apart((args, dict(kwargs or {})))
     options: dict[str, Any] = {"kwargs": kwargs, "dynamic_shapes": dynamic_shapes}
-    uncached = functools.partial(without_cache_of_results, dynamic_shapes is not None)
+    sizes_vary = dynamic_shapes is not None
+    uncached = functools.partial(without_cache_of_results, sizes_vary and not repeats_calls)
     try:
         with as_torch_onnx() as tests, uncached(), _noting_fixed_sizes():
             program = torch.export.export(module, args, strict=False, **options)

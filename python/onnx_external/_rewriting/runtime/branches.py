@@ -11,6 +11,7 @@ from torch.utils import _pytree as pytree
 from onnx_external._rewriting.refusals import UnmergeableError
 from onnx_external._rewriting.runtime.assuming import assuming
 from onnx_external._rewriting.runtime.collected import Collected
+from onnx_external._rewriting.runtime.empty import is_only_tried
 from onnx_external._rewriting.runtime.lifting import Lift, Run, apart, missing_sizes, probe, run
 from onnx_external._rewriting.runtime.merging import Part, part_of
 from onnx_external._rewriting.runtime.places import CACHES, Places, at_key, put_key, starts_with
@@ -67,9 +68,22 @@ def branched(
 
         return traced
 
+    def tried(done: Run, taken: bool) -> Callable[..., tuple[torch.Tensor, ...]]:
+        # Of a branch in a branch that is only tried, the types of the results are known by now: if
+        # it ran again, the time would double with each branch around it.
+        def results_of(*_: Any) -> tuple[torch.Tensor, ...]:
+            out = [*merged.leaves(done, taken, Lift(state, {}))]
+            out += [lifted[one].clone() for one in mutated]
+            return tuple(out or [torch.zeros(())])
+
+        return results_of
+
     def call(sizes: list[torch.SymInt]) -> Any:
         operands = apart(state.resolved(each) for each in lifted.values())
-        then, other = branch(functions[0], True), branch(functions[1], False)
+        if is_only_tried():
+            then, other = tried(runs[0], True), tried(runs[1], False)
+        else:
+            then, other = branch(functions[0], True), branch(functions[1], False)
         return _cond(predicate(state.resolved(test)), then, other, (*operands, *sizes))
 
     results = iter(list(operator(call, places, list(lifted.values()))))

@@ -28,6 +28,7 @@ __all__ = [
     "NotEmpty",
     "decided_by_graph",
     "empty_sizes_noted",
+    "is_only_tried",
     "left_to_graph",
     "not_empty",
     "only_tried",
@@ -71,6 +72,11 @@ _left: contextvars.ContextVar[bool] = contextvars.ContextVar("left_to_graph", de
 
 
 _tried: contextvars.ContextVar[bool] = contextvars.ContextVar("only_tried", default=False)
+
+
+def is_only_tried() -> bool:
+    """Return whether code runs that will run again, of which nothing comes into the graph."""
+    return _tried.get()
 
 
 @contextlib.contextmanager

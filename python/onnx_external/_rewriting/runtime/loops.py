@@ -12,6 +12,7 @@ from onnx_external._rewriting.refusals import RewriteError
 from onnx_external._rewriting.runtime.branches import operator
 from onnx_external._rewriting.runtime.carrying import Carried, Growth, Step
 from onnx_external._rewriting.runtime.collected import Collected
+from onnx_external._rewriting.runtime.empty import is_only_tried
 from onnx_external._rewriting.runtime.lifting import Lift, Run, apart, probe, run
 from onnx_external._rewriting.runtime.places import Places
 from onnx_external._rewriting.runtime.sizes import size_of
@@ -170,6 +171,8 @@ def while_looped(
             return tuple(loop.outputs(done, lift, table))
 
     def call(sizes: list[torch.SymInt]) -> Any:
+        if is_only_tried():
+            return loop.starts()  # what rounds give has the types of what they are given
         return _while_loop(cond_fn, body_fn, tuple(loop.starts()), tuple(loop.more(sizes)))
 
     return loop.finished(list(operator(call, places, [*loop.operands, *loop.starts()])))
@@ -240,6 +243,8 @@ class _Bounded:
                 padded[self._at(place)] = _filled(first[self._at(place)], growth.dim, most)
             starts = (rounds, *(each.clone() for each in self.buffers), *padded)
             more = (*witnesses, *self.loop.more(sizes))
+            if is_only_tried():
+                return starts
             return _while_loop(self._cond, self._body, starts, more)
 
         operands = [*self.loop.operands, *witnesses, *first]

@@ -10,6 +10,7 @@ import torch
 
 from onnx_external._rewriting.runtime.branches import operator
 from onnx_external._rewriting.runtime.carrying import Carried
+from onnx_external._rewriting.runtime.empty import is_only_tried
 from onnx_external._rewriting.runtime.lifting import Lift, apart, run
 from onnx_external._rewriting.runtime.loops import Loop
 from onnx_external._rewriting.runtime.places import Places
@@ -95,6 +96,8 @@ class _Scan:
     def _called(self, sizes: list[torch.SymInt]) -> Any:
         columns = [self.state.resolved(each) for each in self.columns]
         given = [*self.loop.starts(), *self.dummy, *columns, *self.loop.more(sizes)]
+        if is_only_tried():
+            return self._nothing(*given)  # of the same types as what the rounds give
         if not may_be_zero(self.columns[0].shape[0]):
             return self._scanned(*given)
         # ONNX Runtime refuses a Scan over no rows, so there is an If around it.

@@ -136,7 +136,7 @@ def functions_with(codes: Iterable[CodeType]) -> list[FunctionType]:
     found: dict[int, list[FunctionType]] = {
         id(each): [] for each in codes if is_users(each.co_filename)
     }
-    for each in _objects():
+    for each in _objects() if found else ():
         if type(each) is FunctionType and id(each.__code__) in found:
             found[id(each.__code__)].append(each)
     return [function for functions in found.values() for function in functions]

@@ -27,8 +27,8 @@ constexpr int kNodeMetadata = 9;
 constexpr std::size_t kMaxNames = 10'000;  // of one list; an exporter writes a handful
 
 // A serialized entry begins with its key. Entries may hold a stack trace, so those with another key
-// are not parsed.
-bool may_have_key(std::string_view entry, std::string_view keys_start) {
+// are not parsed. Classes that know the field leave it unused.
+[[maybe_unused]] bool may_have_key(std::string_view entry, std::string_view keys_start) {
   constexpr std::size_t kTagAndLength = 2;
   return entry.size() > kTagAndLength && entry.substr(kTagAndLength).starts_with(keys_start);
 }

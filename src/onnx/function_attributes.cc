@@ -7,8 +7,9 @@
 namespace onnx_external {
 namespace {
 
-// Most attributes hold none, and their messages need not be kept.
-bool may_hold_tensors(const onnx::AttributeProto& attribute) {
+// Most attributes hold none, and their messages need not be kept. A schema that has the member
+// leaves it unused.
+[[maybe_unused]] bool may_hold_tensors(const onnx::AttributeProto& attribute) {
   return attribute.has_t() || attribute.has_g() || attribute.has_sparse_tensor() ||
          attribute.tensors_size() > 0 || attribute.graphs_size() > 0 ||
          attribute.sparse_tensors_size() > 0;

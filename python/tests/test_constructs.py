@@ -14,7 +14,7 @@ NAMES = (
     "ANamedTuple", "Nested", "AnInteger", "StarArguments", "AKeyword", "AListOfSomeLength",
     "ASizeAsOutput", "AParameterOut", "TestOnATensor", "TestOnASize", "BranchesOfTwoTypes",
     "LoopOverRows", "WriteByIndex", "WriteToAView", "NoRows", "EqualByChance", "InTrainingMode",
-    "ByAttention", "SortedValues", "Float16",
+    "ByAttention", "SortedValues", "Float16", "HookOrNone", "ComplexParameter",
 )  # fmt: skip
 OURS = 4
 """Of the exporters of a row; on the page it is the first."""

@@ -218,3 +218,42 @@ class Scripted(torch.nn.Module):
 
     def forward(self, x):
         return self.linear(x)
+
+
+@row("modules")
+class GivesATensorOrNone(torch.nn.Module):
+    """a submodule that gives a tensor or None, by a test on a tensor"""
+
+    sets = [(rand(2, 3),), (-rand(4, 3),)]
+
+    class Part(torch.nn.Module):
+        def forward(self, x):
+            return x * 2 if x.sum() > 0 else None
+
+    def __init__(self):
+        super().__init__()
+        self.part = self.Part()
+
+    def forward(self, x):
+        found = self.part(x)
+        return x - 1 if found is None else found
+
+
+@row("modules")
+class HookOrNone(torch.nn.Module):
+    """a forward hook that changes the result, or gives None, by a test on a tensor"""
+
+    sets = [(rand(2, 3),), (-rand(4, 3),)]
+
+    def __init__(self):
+        super().__init__()
+        self.part = torch.nn.ReLU()
+        self.part.register_forward_hook(self.doubled)
+
+    @staticmethod
+    def doubled(module, args, result):
+        if args[0].sum() < 0:
+            return args[0] * 2
+
+    def forward(self, x):
+        return self.part(x) + 1

@@ -207,3 +207,17 @@ class AStringInside(torch.nn.Module):
 
     def forward(self, x):
         return self.layers[f"layer_{x.dim() - 1}"](x)
+
+
+@row("values")
+class ComplexParameter(torch.nn.Module):
+    """a complex parameter"""
+
+    sets = [(rand(2, 4),), (rand(5, 4),)]
+
+    def __init__(self):
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.complex(rand(4, 4), rand(4, 4)))
+
+    def forward(self, x):
+        return (torch.fft.fft(x) @ self.weight).abs()

@@ -809,3 +809,38 @@ class A65_InPlaceBuffer(nn.Module):
         if y.sum() > 0:
             y = y * 2
         return y
+
+
+class Refuses(nn.Module):
+    def forward(self, x):
+        raise ValueError("it has nothing to say")
+
+
+@entry("an exception that leaves a submodule, and is handled, before a test", SIGNS, ROWS)
+class A66_Handled(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.part = Refuses()
+
+    def forward(self, x):
+        try:
+            y = self.part(x)
+        except ValueError:
+            y = x * 2
+        return y + 1 if y.sum() > 0 else y
+
+
+class Maybe(Base):
+    def forward(self, x):
+        return self.linear(x) if x.sum() > 0 else None
+
+
+@entry("a submodule that gives a tensor or None", SIGNS, ROWS)
+class A67_MaybePart(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.part = Maybe()
+
+    def forward(self, x):
+        found = self.part(x)
+        return x - 1 if found is None else found * 2

@@ -126,10 +126,14 @@ def from_ort_value(value: Any) -> Value:
 
 
 def from_torch(tensor: Any) -> Array:
-    """Make an array of a tensor of torch; bytes are copied only if they must be."""
+    """Make an array of a tensor of torch; bytes are copied only if they must be.
+
+    Complex numbers are pairs of floats, as in a graph of torch.onnx: in a last dimension of 2.
+    """
     import torch
 
     plain = tensor.detach().cpu().resolve_conj().resolve_neg()
+    plain = torch.view_as_real(plain) if plain.is_complex() else plain
     name = str(plain.dtype).removeprefix("torch.")
     if name in _NARROW:
         words = torch.uint8 if plain.dtype.itemsize == 1 else torch.int16

@@ -5,9 +5,11 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from typing import Any
 
 import torch
 from torch import nn
+from torch.fx import Tracer
 
 from onnx_external._patching.swapping import exchanged
 from onnx_external._rewriting.runtime.assuming import branches_assume_tests
@@ -44,6 +46,7 @@ def tracing(state: State, module: nn.Module | None) -> Iterator[None]:
         undone.enter_context(largest_in_pairs())
         undone.enter_context(left_to_graph(state.empty_sizes))
         undone.enter_context(_sample_rows())
+        undone.enter_context(_calls_left())
         undone.enter_context(Numbers(state))
         undone.enter_context(switches_left_out())
         yield
@@ -64,6 +67,28 @@ def _sample_rows() -> Iterator[None]:
         return tensor.new_empty([size for at, size in enumerate(tensor.shape) if at != dim])
 
     with exchanged(scan, "first_slice_copy", row):
+        yield
+
+
+@contextmanager
+def _calls_left() -> Iterator[None]:
+    """Within this context a trace knows where it is after an exception has left a module's call.
+
+    torch would still take it to be in that module. A call that runs up to a test ends so, and so
+    does one whose exception the code handles.
+    """
+    plain = Tracer.call_module
+
+    def call_module(self: Tracer, *given: Any, **rest: Any) -> Any:
+        around = len(self.module_stack)
+        try:
+            return plain(self, *given, **rest)
+        except BaseException:
+            while len(self.module_stack) > around:
+                self.module_stack.popitem()
+            raise
+
+    with exchanged(Tracer, "call_module", call_module):
         yield
 
 

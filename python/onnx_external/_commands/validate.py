@@ -171,6 +171,8 @@ def _print_graph(graph: GraphValidation, quiet: bool) -> None:
             print(f"  {each.set}: {each.name} {form}, {each.origin}")
     if outputs:
         print(_table(outputs))
+        for tolerance in graph.tolerances:
+            print(f"  {tolerance}")
     for note in graph.notes:
         print(f"  {note}")
     if graph.draws:

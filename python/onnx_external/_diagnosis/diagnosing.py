@@ -13,6 +13,7 @@ from .._validation.folders import graph_of, is_transformers, model_in
 from .._validation.giving import calls_of
 from .._validation.inputs import Given
 from .._validation.mistaken import refuse_mistaken
+from .._validation.precision import quantized
 from .._validation.randomness import drawing_nodes
 from .._validation.references import ModuleReference
 from .._validation.running import Session, provider_names
@@ -25,7 +26,7 @@ from .judging import Judge
 from .naming import check_choice, check_names, one_or_several
 from .pieces import Boundary, Piece, load
 from .recording import Call, record
-from .reports import Diagnosis
+from .reports import Diagnosis, ModuleDiagnosis
 from .surroundings import register_caches
 from .unmarked import find_unmarked
 from .walking import Strategy, Walk
@@ -162,12 +163,22 @@ def diagnose(
             f"Of {results} results of the model itself {len(modules[0].sets[0])} were compared: "
             "near to the others there is no output of the graph."
         )
+    notes += _of_quantized(path, report.first)
     draws = drawing_nodes(path)
     if report.wrong and not draws and not _is_repeated(reference, taken[0]):
         draws = [f"{reference.name}, by two runs that differ"]
     if draws:
         notes.append(f"Random numbers are drawn, and may be what differs: {', '.join(draws)}.")
     return report
+
+
+def _of_quantized(model: str, first: ModuleDiagnosis | None) -> list[str]:
+    """Which tolerance a module of a quantized model was held to, and which one is usual."""
+    worst = None if first is None else first.worst
+    if worst is None or worst.precision is None or (found := quantized(model)) is None:
+        return []
+    text = found.advice(worst.atol, worst.rtol, worst.precision, worst.scale)
+    return [f"{text[0].upper()}{text[1:]}."]
 
 
 def _is_repeated(reference: ModuleReference, call: Call) -> bool:

@@ -41,6 +41,8 @@ class Comparison:
     """Three quarters of the other elements that are expected are no larger; atol grows with it."""
     atol: float = 0.0
     rtol: float = 0.0
+    precision: str | None = None
+    """The type of floats whose tolerance this is; None if atol was given, or nothing may differ."""
     max_abs: float | None = None
     """The largest difference of finite elements; None if there are none, or they are strings."""
     max_abs_at: list[int] | None = None
@@ -316,9 +318,9 @@ def compare(
         if tolerance is not EXACT and rtol is not None:
             tolerance = replace(tolerance, rtol=rtol)
         if tolerance is not EXACT and atol is not None:
-            tolerance = replace(tolerance, atol=atol, row=0.0)
+            tolerance = replace(tolerance, atol=atol, row=0.0, precision=None)
         found.elements, found.atol, found.rtol = got.size, tolerance.atol, tolerance.rtol
-        found.scale = tolerance.scale
+        found.scale, found.precision = tolerance.scale, tolerance.precision
         _compare_arrays(found, got, want, tolerance)
     return found
 

@@ -16,6 +16,7 @@ from ..folder_config import refuse_at_once
 from ..meter import Meter
 from ..options import StrPath
 from .inputs import Given, InputSet
+from .precision import weight_type
 from .references import ModuleReference
 
 if TYPE_CHECKING:
@@ -216,6 +217,8 @@ class Folder:
     dynamic: bool = True
     exported: str | None = None
     variant: str | None = None
+    computes: str | None = None
+    """The type of the graphs' weights: without a dtype the reference is converted to it."""
     _module: Any = field(default=None, repr=False)
 
     def graphs(self) -> dict[str, Graph]:
@@ -227,7 +230,9 @@ class Folder:
         """
         from .transformers_reference import TransformersReference, loaded
 
-        self._module = model = loaded(self.source, self.task, self.dtype, self.variant)
+        self._module = model = loaded(
+            self.source, self.task, self.dtype or self.computes, self.variant
+        )
         graphs: Graphs = "two" if {"prefill", "decode"} & self.models.keys() else "one"
         parts, notes = example_graphs(model, self.inputs, self.dynamic, graphs)
         found: dict[str, Graph] = {}
@@ -259,7 +264,8 @@ def _folder_of(
     if not models:
         raise _no_model(path)
     source = Path(against if against is not None else path)
-    return Folder(models, source, task, dtype, inputs, not _static(models))
+    computes = weight_type(*models.values())
+    return Folder(models, source, task, dtype, inputs, not _static(models), computes=computes)
 
 
 def graph_of(model: str, against: Any, inputs: Any, task: str | None, dtype: str | None) -> Graph:

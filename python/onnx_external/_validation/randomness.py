@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import mmap
-import os
 from collections.abc import Iterator, Mapping
 from typing import Any
+
+from .precision import may_have, model_proto
 
 __all__ = ["drawing_nodes", "drawing_of_program", "nodes_of"]
 
@@ -31,29 +31,9 @@ def drawing_nodes(model: Any) -> list[str]:
     Args:
         model: its path or its bytes.
     """
-    if not _may_draw(model):
-        return []
-    import onnx
-
-    try:
-        if isinstance(model, bytes):
-            proto = onnx.ModelProto.FromString(model)
-        else:
-            proto = onnx.load(model, load_external_data=False)
-    except Exception:  # ONNX Runtime has loaded it, so that nothing is said about it here
-        return []
-    return list(dict.fromkeys(_Search(proto).nodes()))
-
-
-def _may_draw(model: Any) -> bool:
-    """Whether the words are in the file at all; most models are not parsed for this."""
-    words = [name.encode() for name in ("Random", "Multinomial", "Bernoulli", "Sampl", "Dropout")]
-    if isinstance(model, bytes):
-        return any(word in model for word in words)
-    if not os.path.getsize(model):
-        return False
-    with open(model, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-        return any(data.find(word) >= 0 for word in words)
+    words = ("Random", "Multinomial", "Bernoulli", "Sampl", "Dropout")
+    proto = model_proto(model) if may_have(model, words) else None
+    return [] if proto is None else list(dict.fromkeys(_Search(proto).nodes()))
 
 
 class _Search:

@@ -11,6 +11,7 @@ from typing import Any
 from ..meter import Step
 from ..pages import Paged
 from .comparing import Comparison
+from .precision import Quantized
 
 __all__ = ["ComparedOutput", "GraphValidation", "Latency", "ValidatedInput", "Validation"]
 
@@ -72,6 +73,11 @@ class GraphValidation:
     """What was left out, and why."""
     draws: list[str] = field(default_factory=list)
     """What draws random numbers in the model or the reference, so that two runs differ."""
+    computes: dict[str, str] = field(default_factory=dict)
+    """Types of floats beside those of the outputs that a tolerance may be of, and whose they are,
+    such as {"float16": "weights of the model"}."""
+    quantized: Quantized | None = None
+    """How a model is quantized of which an output does not agree."""
     latency: Latency | None = None
     reference_latency: Latency | None = None
     """If the reference is a model, too."""
@@ -91,6 +97,25 @@ class GraphValidation:
     def wrong(self) -> list[ComparedOutput]:
         """Outputs that do not agree."""
         return [each for each in self.outputs if not each.ok and not each.is_empty]
+
+    @property
+    def tolerances(self) -> list[str]:
+        """Which tolerances floats were held to, and why."""
+        kinds: dict[str, list[ComparedOutput]] = {}
+        for each in self.outputs:
+            if each.atol:
+                kinds.setdefault(self._reason(each), []).append(each)
+        return [
+            f"tolerance {reason}: atol {_range([each.atol for each in found])}, "
+            f"rtol {_range([each.rtol for each in found])}"
+            for reason, found in kinds.items()
+        ]
+
+    def _reason(self, output: ComparedOutput) -> str:
+        if output.precision is None:
+            return "as given"
+        of = {output.expected_dtype: "outputs of the reference", output.dtype: "outputs"}
+        return f"of {output.precision} ({(self.computes | of)[output.precision]})"
 
     @property
     def ok(self) -> bool:
@@ -168,6 +193,11 @@ _SHOWN = 5
 """Outputs that are named."""
 
 
+def _range(values: Sequence[float]) -> str:
+    least, most = f"{min(values):.2g}", f"{max(values):.2g}"
+    return least if least == most else f"{least} to {most}"
+
+
 def _named(names: Sequence[str]) -> str:
     shown = list(dict.fromkeys(names))
     rest = len(shown) - _SHOWN
@@ -191,6 +221,10 @@ def _told(graph: GraphValidation, several: bool) -> list[str]:
         which = f"{len(graph.wrong)} of {len(graph.outputs)} outputs" if several else "the output"
         told = f"{which}{of} {'do' if len(graph.wrong) > 1 else 'does'} not agree: {names}"
         told += _magnitude(graph.wrong)
+        worst = max(graph.wrong, key=lambda each: each.share)
+        if graph.quantized is not None and worst.precision is not None:
+            beyond = worst.atol, worst.rtol, worst.precision, worst.scale
+            told += f"; {graph.quantized.advice(*beyond)}"
         if graph.draws:
             told += f". The cause may be what draws random numbers: {_named(graph.draws)}"
         found.append(told)

@@ -32,6 +32,8 @@ class Tolerance:
     """What a difference may be for every unit of the largest element in its row."""
     most: float = 0.0
     """What it may be at most where the largest elements of its row are equal on both sides."""
+    precision: str | None = None
+    """The type of floats that it was made for."""
 
 
 EXACT = Tolerance(0.0, 0.0)
@@ -79,7 +81,8 @@ def default_tolerance(got: Array, want: Array, others: Collection[str] = ()) -> 
     if kind_of(want) not in ("float", "complex"):
         return EXACT
     types = (str(got.dtype), str(want.dtype), *others)
-    coarsest = max((_DEFAULTS.get(each, _COARSEST) for each in types), key=lambda each: each.atol)
+    precision = max(types, key=lambda each: _DEFAULTS.get(each, _COARSEST).atol)
+    coarsest = _DEFAULTS.get(precision, _COARSEST)
     scale, row = _scale_of(want), min(_ROUNDINGS * coarsest.step, coarsest.rtol)
     # Of what should be zero everywhere, nothing tells the size of the values it was made of.
     atol = coarsest.atol * scale.careful if scale.size else row
@@ -90,6 +93,7 @@ def default_tolerance(got: Array, want: Array, others: Collection[str] = ()) -> 
         scale.fill,
         row,
         max(1e-2, 2.5 * coarsest.atol) * scale.size,
+        precision,
     )
 
 

@@ -21,6 +21,7 @@ from .folders import Folder, has_models, is_transformers, model_in, opened
 from .giving import chosen_sets, is_path
 from .inputs import Given, InputSet, Making
 from .mistaken import refuse_mistaken
+from .precision import quantized, weight_type
 from .randomness import drawing_nodes
 from .recorded import check_free, is_recorded, write_set
 from .references import (
@@ -121,10 +122,16 @@ def _reference(against: Any, model: Any, settings: _Settings) -> Reference:
 
 
 def _compared(
-    session: Session, reference: Reference, sets: Sequence[InputSet], settings: _Settings, name: str
+    session: Session,
+    reference: Reference,
+    sets: Sequence[InputSet],
+    settings: _Settings,
+    name: str,
+    asked: str | None = None,
 ) -> GraphValidation:
-    """Run all sets, one after the other."""
+    """Run all sets, one after the other; `asked`: the type that a reference was converted to."""
     found = GraphValidation(name, session.name, reference.name, session.providers)
+    found.computes = _computes(session, reference, asked)
     found.draws += drawing_nodes(session.source)
     found.draws += [f"{each} of the reference" for each in reference.draws()]
     names = [form.name for form in session.inputs]
@@ -137,7 +144,18 @@ def _compared(
             found.notes.append(f"{each.name} is left out: {'; '.join(misfits)}")
             continue
         _run_set(found, session, reference, each.name, given, number, settings)
+    if found.wrong:
+        found.quantized = quantized(session.source)
     return found
+
+
+def _computes(session: Session, reference: Reference, asked: str | None) -> dict[str, str]:
+    """The types of floats that values are computed in, which those of the outputs may hide."""
+    types = {asked: "what was asked for"}
+    if isinstance(reference, OnnxReference):
+        types[weight_type(reference.session.source)] = "weights of the reference"
+    types[weight_type(session.source)] = "weights"
+    return {name: why for name, why in types.items() if name is not None}
 
 
 def _run_set(
@@ -171,7 +189,7 @@ def _run_set(
             None if other is None else want.get(other),
         )
         for output, left, right in flattened(title, *both):
-            compared = compare(output, left, right, settings.atol, settings.rtol)
+            compared = compare(output, left, right, settings.atol, settings.rtol, found.computes)
             found.outputs.append(ComparedOutput(**{**vars(compared), "set": name}))
     if found.wrong and first and not found.draws:
         found.draws += _drawing(session, reference, given, feed, got, want, name)
@@ -262,7 +280,7 @@ def _of_folder(folder: Folder, settings: _Settings) -> list[GraphValidation]:
         session, added = _session(str(path), str(path), settings)
         if dump is not None and len(folder.models) > 1:
             settings.dump = dump / name
-        compared = _compared(session, reference, sets, settings, name)
+        compared = _compared(session, reference, sets, settings, name, folder.dtype)
         compared.load_memory = added
         compared.notes += notes
         found.append(compared)

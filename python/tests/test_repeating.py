@@ -717,7 +717,7 @@ def test_names_of_layers_that_alternate_are_those_of_a_full_trace(tmp_path: Path
     found = []
     for repeat in (True, False):
         path = tmp_path / str(repeat) / "model.onnx"
-        report = oe.torch.export(model, (x,), path, repeat=repeat)
+        report = oe.torch.export(model, (x,), path, repeat=repeat, dynamic_shapes={})
         assert not report.notes
         nodes = onnx.load(path).graph.node
         found.append([node.name for node in nodes if node.op_type == "Gemm"])
@@ -752,7 +752,7 @@ def test_layers_with_nodes_whose_module_is_not_known_are_repeated(
 
     monkeypatch.setattr(torch.export, "export", export)
     model, x = Ordering().eval(), torch.rand(3, 4)
-    rows = ({0: torch.export.Dim.AUTO},) if vary else None  # then the layers share a Range
+    rows: Any = ({0: torch.export.Dim.AUTO},) if vary else {}  # then the layers share a Range
     report = oe.torch.export(model, (x,), tmp_path / "model.onnx", dynamic_shapes=rows)
     assert report.checked and not report.notes
     graph = onnx.load(tmp_path / "model.onnx").graph
@@ -780,7 +780,8 @@ def test_a_repeated_graph_that_no_runtime_loads_is_traced_in_full(
             node.name = "one name"
 
     monkeypatch.setattr(stamping, "stamp", stamp)
-    report = oe.torch.export(Model().eval(), (torch.rand(3, 4),), tmp_path / "model.onnx")
+    x, path = torch.rand(3, 4), tmp_path / "model.onnx"
+    report = oe.torch.export(Model().eval(), (x,), path, dynamic_shapes={})
     assert report.checked
     assert report.notes == ["traced in full, since the graph with repeated layers was wrong"]
 
@@ -805,8 +806,8 @@ def test_two_parts_of_one_name_are_no_graph(tmp_path: Path, monkeypatch: Any) ->
     from onnx_external._repeating.naming import Names
 
     monkeypatch.setattr(Names, "fresh", lambda self, name, layer, wanted: "one name")
-    report = oe.torch.export(Model().eval(), (torch.rand(3, 4),), tmp_path / "model.onnx")
-    (note,) = report.notes
+    x, path = torch.rand(3, 4), tmp_path / "model.onnx"
+    (note,) = oe.torch.export(Model().eval(), (x,), path, dynamic_shapes={}).notes
     assert note.endswith("not repeated: in the graph one name is the name of several")
 
 

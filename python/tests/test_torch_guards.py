@@ -157,6 +157,24 @@ def test_a_graph_that_is_not_checked_says_why(
     assert exported("none", linear).notes == ["not checked: onnxruntime is not installed"]
 
 
+def test_sizes_that_nobody_asked_to_vary_are_told_to_be_fixed(tmp_path: Path) -> None:
+    def exported(target: Any, **options: Any) -> Any:
+        options = {"fsync": False, "check": False, "overwrite": True, **options}
+        return export(target, torch.ones(2, 8), tmp_path / "model.onnx", **options)
+
+    linear, fixed = torch.nn.Linear(8, 3).eval(), "all sizes are fixed as in the example; "
+    report = exported(linear)
+    (told,) = report.notes
+    assert told.startswith(fixed) and "dynamic_shapes=" in told and "input_sets=" in told
+    assert told in str(report)
+    assert exported(lambda: torch.nn.Linear(8, 3), weights=linear).notes == [told]
+    assert exported(linear, dynamic_shapes={}).notes == []
+    assert exported(linear, dynamic_shapes=({0: "rows"},)).notes == []
+    assert exported(linear, input_sets=[(torch.ones(3, 8),)]).notes == []
+    program = torch.export.export(linear, (torch.ones(2, 8),))
+    assert exported(program).notes == []
+
+
 def test_a_graph_that_is_wrong_for_the_example_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -38,7 +38,7 @@ from .checking import (
 )
 from .dimension_names import name_sizes
 from .guards import Call
-from .input_sets import calls_of, shapes_of
+from .input_sets import FIXED, calls_of, fixed_sizes, shapes_of
 from .plain_saving import save_alone
 from .preconditions import refuse_existing, require_packages
 from .programs import Captured, Target, captured
@@ -93,7 +93,8 @@ class ExportReport(Stepwise):
     rewriting: Rewriting
     """What was rewritten so that the module could be exported: diffs, and what no set reached."""
     notes: list[str]
-    """How it was traced, if not in the usual way, and why it was not checked."""
+    """How it was traced, if not in the usual way, that all sizes are fixed if nobody said which
+    vary, and why it was not checked."""
     left: dict[str, int]
     """What an optimizer that has the weights would have done, and the save did not."""
     save: SaveReport
@@ -112,7 +113,9 @@ class ExportReport(Stepwise):
     def __str__(self) -> str:
         """Return what was exported in a line; `repr()` has all of it."""
         told = f"{self.save}; input sets on which it was compared: {self.checked}"
-        told += "".join(f"; {note}" for note in self.notes if note.startswith("not checked"))
+        told += "".join(
+            f"; {note}" for note in self.notes if note.startswith(("not checked", FIXED))
+        )
         if self.rewriting.changes:
             told += f"; rewritten functions: {len(self.rewriting.changes)}"
         if self.rewriting.unreached:
@@ -600,7 +603,12 @@ def export(
         checked=checked.sets,
         guards=made.guards,
         rewriting=rewriting,
-        notes=[*filter(None, [attempt.found.note, attempt.note]), *checked.notes, *rewriting.notes],
+        notes=[
+            *filter(None, [attempt.found.note, attempt.note]),
+            *fixed_sizes(target, calls, dynamic_shapes),
+            *checked.notes,
+            *rewriting.notes,
+        ],
         left=left_in(made, report),
         save=report,
     )

@@ -6,6 +6,7 @@ import inspect
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import torch
 from torch import nn
 from torch.utils import _pytree as pytree
 
@@ -13,7 +14,13 @@ from .._validation.giving import call_of, is_no_input, with_tensors
 from ..errors import InvalidArgumentError
 from .guards import Call
 
-__all__ = ["calls_of", "shapes_of"]
+__all__ = ["FIXED", "calls_of", "fixed_sizes", "shapes_of"]
+
+FIXED = (
+    "all sizes are fixed as in the example; dynamic_shapes=..., or a set of other sizes in "
+    "input_sets=[...], lets them vary"
+)
+"""What a report says of an export to which nobody told a size that varies."""
 
 
 def calls_of(
@@ -138,6 +145,21 @@ def _place(path: Sequence[Any]) -> str:
 def _told(args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
     count = f"{len(args)} positional input{'' if len(args) == 1 else 's'}"
     return count + (f" and {', '.join(kwargs)}" if kwargs else "")
+
+
+def fixed_sizes(target: Any, calls: Sequence[Call], dynamic_shapes: Any) -> list[str]:
+    """Return a note if sizes could vary, and nobody said whether they should.
+
+    Args:
+        target: a module, or a function that makes one: programs have their sizes already.
+        calls: the example, and further sets.
+        dynamic_shapes: as the caller gave it; None: not at all.
+    """
+    programs = torch.export.ExportedProgram, torch.onnx.ONNXProgram
+    if dynamic_shapes is not None or len(calls) > 1 or isinstance(target, programs):
+        return []
+    leaves = pytree.tree_leaves(calls[0])
+    return [FIXED] if any(isinstance(each, torch.Tensor) and each.dim() for each in leaves) else []
 
 
 def shapes_of(target: Any, calls: Sequence[Call]) -> dict[str, Any] | None:

@@ -15,6 +15,7 @@ from ._validation.running import Session, first_line, provider_names
 from .errors import FormatError, InvalidArgumentError, MismatchError, NotFoundError, RunError
 from .folder_config import document_of
 from .options import StrPath
+from .packages import require
 
 __all__ = ["Decoder", "generate"]
 
@@ -109,10 +110,9 @@ def _ids(row: Any) -> list[int]:
 
 
 def _tokenizer(folder: Path) -> Any:
-    try:
-        from tokenizers import Tokenizer
-    except ImportError as error:
-        raise RunError(f"generate needs the tokenizer: {error}; pip install tokenizers") from error
+    require("generate", "tokenizers", error=RunError)
+    from tokenizers import Tokenizer
+
     path = folder / "tokenizer.json"
     if not path.is_file():
         raise NotFoundError(

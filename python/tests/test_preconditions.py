@@ -4,6 +4,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+import commands
 import pytest
 
 import onnx_external as oe
@@ -17,15 +18,39 @@ class Untraced(torch.nn.Module):  # type: ignore[misc,name-defined]
         raise AssertionError("it was run")
 
 
+def leave_out(monkeypatch: pytest.MonkeyPatch, *modules: str) -> None:
+    """Make packages seem not to be installed."""
+    monkeypatch.setattr(
+        "onnx_external.packages.find_spec",
+        lambda name: None if name in modules else find_spec(name),
+    )
+
+
+def test_all_places_tell_a_missing_package_in_the_same_words(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    transformers = pytest.importorskip("onnx_external.transformers.checking")
+    from onnx_external.torch.checking import why_not
+
+    leave_out(monkeypatch, "onnxruntime", "onnx_ir", "transformers")
+    told = "onnxruntime is not installed: pip install onnxruntime"
+    assert why_not(None, None) == told
+    assert transformers.Judging([], {}, None, 0, {})._why_not(None) == told
+    with pytest.raises(oe.RunError, match=f": {told}$"):
+        oe.validate(tmp_path / "model.onnx", tmp_path / "other.onnx")
+    for words in (["export", tmp_path, "-o", tmp_path / "out"], ["diagnose", tmp_path]):
+        (tmp_path / "config.json").write_text('{"model_type": "bert"}')
+        done = commands.run(*words)
+        names = "onnx-ir, transformers are not installed: pip install onnx-ir transformers\n"
+        assert done.returncode == 1 and done.stderr.endswith(names), done.stderr
+
+
 def test_a_missing_package_is_named_before_the_trace(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def without(name: str) -> Any:
-        return None if name == "onnxscript" else find_spec(name)
-
-    monkeypatch.setattr("onnx_external.torch.preconditions.find_spec", without)
+    leave_out(monkeypatch, "onnxscript")
     module, x = Untraced().eval(), torch.ones(2)
-    told = "torch.onnx needs onnxscript, which is not installed: pip install onnxscript"
+    told = "^torch.onnx: onnxscript is not installed: pip install onnxscript$"
     with pytest.raises(oe.ExportError, match=told):
         oe.torch.export(module, x, tmp_path / "model.onnx")
     with pytest.raises(oe.ExportError, match=told):

@@ -20,6 +20,7 @@ from typing import Any, NoReturn, TypeVar
 
 from .. import _core
 from ..errors import Error, Remedy
+from ..packages import pip_name
 from ..pages import Paged
 from ..progress import StepLines
 
@@ -245,10 +246,7 @@ def run(parser: Parser, arguments: Sequence[str], work: Callable[[argparse.Names
     except Error as error:
         parser.refuse(error)
     except ModuleNotFoundError as error:
-        parser.tell(
-            f"{error}; it needs: pip install torch onnxscript transformers onnxruntime",
-            "unsupported",
-        )
+        parser.tell(f"{error}; pip install {pip_name(error.name or '')}", "unsupported")
     return 1
 
 

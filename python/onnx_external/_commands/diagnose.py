@@ -9,9 +9,9 @@ from pathlib import Path
 
 from .._diagnosis.reports import Diagnosis
 from .._validation.folders import has_models, is_transformers
-from ..errors import ExportError
 from ..folder_config import refuse_at_once
 from ..folders import check_folder
+from ..packages import FOLDERS, require
 from ..progress import StepLines
 from ..tables import terminal_columns
 from .command_line import EXIT_CODES, Parser, UsageError, reported, run
@@ -113,13 +113,14 @@ def _exported(given: argparse.Namespace, told: StepLines | None) -> Diagnosis:
     if path.is_dir():
         check_folder(path)
     refuse_at_once(given.model)
-    try:
-        from .._diagnosis.export_diagnosing import diagnose_export
-    except ImportError as error:
-        raise ExportError(f"{given.model}: this needs torch and transformers: {error}") from error
+    exporter = given.exporter or "onnx"
+    needed = FOLDERS if exporter == "onnx" else ("torch", "transformers")
+    require(f"{given.model}: the export of a folder", *needed)
+    from .._diagnosis.export_diagnosing import diagnose_export
+
     return diagnose_export(
         given.model,
-        exporter=given.exporter or "onnx",
+        exporter=exporter,
         strategy=given.strategy or "failing",
         opaque=given.opaque,
         atol=given.atol,

@@ -14,6 +14,7 @@ from typing import Any, get_args
 from ..folder_config import base_of, is_adapter, refuse_at_once
 from ..folders import check_folder
 from ..options import Layout, LayoutName
+from ..packages import FOLDERS, require
 from ..progress import StepLines
 from .command_line import EXIT_CODES, Parser, run, steps
 
@@ -214,6 +215,7 @@ def _run(given: argparse.Namespace, told: StepLines | None) -> Any:
         model = base_of(folder, base) if is_adapter(folder) else folder
         check_folder(model)
         refuse_at_once(model)
+    require(f"{folder}: the export of a folder", *FOLDERS)
     if told is not None:
         told("import torch and transformers", 0, 0)
     from .._rewriting.dumping import room_for_diffs

@@ -17,8 +17,8 @@ from .._validation.giving import calls_of
 from .._validation.references import ModuleReference
 from ..errors import InvalidArgumentError, NotFoundError
 from ..options import FloatType
+from ..packages import CONVERSION, require
 from ..progress import Progress, ProgressCallback, told
-from ..torch.preconditions import require_packages
 from ..torch.programs import check_initialized
 from .attempts import EXPORTERS, Attempts
 from .capturing import Captured, capture
@@ -271,7 +271,7 @@ def diagnose_export(
     if onnx_options and exporter != "onnx":
         raise InvalidArgumentError('onnx_options: these are for exporter="onnx"')
     if exporter == "onnx":
-        require_packages()
+        require("torch.onnx", *CONVERSION)
     opaque = one_or_several(opaque)
     notes: list[str] = []
     models: Iterator[_Model]

@@ -11,10 +11,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .. import _core
-from ..errors import Error, ExportError, InvalidArgumentError, NotFoundError, RunError
+from ..errors import Error, InvalidArgumentError, NotFoundError, RunError
 from ..folder_config import refuse_at_once
 from ..meter import Meter
 from ..options import StrPath
+from ..packages import FOLDERS, require
 from .inputs import Given, InputSet
 from .precision import weight_type
 from .references import ModuleReference
@@ -346,11 +347,8 @@ def _export(
     inputs: Mapping[str, Any] | None,
     options: dict[str, Any],
 ) -> Any:
-    try:
-        from ..transformers import export
-    except ImportError as error:
-        raise ExportError(
-            f"{folder}: the export of a folder needs torch and transformers: {error}"
-        ) from error
+    require(f"{folder}: the export of a folder", *FOLDERS)
+    from ..transformers import export
+
     # It is compared by whoever asked for it.
     return export(folder, target, task, dtype, inputs=inputs, check=False, **options)

@@ -18,6 +18,7 @@ from ..errors import (
     NotFoundError,
     RunError,
 )
+from ..packages import require
 from ..verify import inspect
 from .values import Value, dtype_of_type, from_ort_value, is_float, is_narrow, to_ort_value
 
@@ -42,13 +43,11 @@ def first_line(error: BaseException) -> str:
 
 
 def _runtime() -> Any:
+    require("a model runs on ONNX Runtime", "onnxruntime", error=RunError)
     try:
         import onnxruntime
     except ImportError as error:
-        raise RunError(
-            f"models run on ONNX Runtime, which cannot be imported: {error}; "
-            "pip install onnxruntime"
-        ) from error
+        raise RunError(f"ONNX Runtime cannot be imported: {error}") from error
     return onnxruntime
 
 

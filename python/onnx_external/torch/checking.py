@@ -5,7 +5,6 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +18,7 @@ from .._validation.randomness import nodes_of
 from .._validation.references import ModuleReference, as_given, paired, training_mode_of
 from .._validation.running import Session
 from ..errors import Error, ExportError, MismatchError, RunError
+from ..packages import missing_text
 from .guards import Call, Guard, Sizes
 from .other_sizes import other_sizes, resized
 from .untouched import has_no_data
@@ -68,8 +68,8 @@ def why_not(module: Any, asked: bool | None) -> str:
         module: a module of torch, or a program of torch.export; None: there is none with values.
         asked: whether the caller asked for it, whatever it costs.
     """
-    if find_spec("onnxruntime") is None:
-        return "onnxruntime is not installed"
+    if missing := missing_text("onnxruntime"):
+        return missing
     if module is None:
         return "the module has no weights of its own to be run with"
     if not isinstance(module, nn.Module):

@@ -22,6 +22,7 @@ from ..errors import ExportError, InvalidArgumentError, NotFoundError
 from ..meter import Meter, Step, Stepwise, versions
 from ..moved import shows_new_call
 from ..options import FloatType, Layout, LayoutName, Mapping, StrPath, contents_of, of_class
+from ..packages import CONVERSION, require
 from ..progress import Progress, shown
 from ..reports import SavedModel, SaveReport
 from ..save import save
@@ -40,7 +41,7 @@ from .dimension_names import name_sizes
 from .guards import Call
 from .input_sets import FIXED, calls_of, fixed_sizes, shapes_of
 from .plain_saving import save_alone
-from .preconditions import refuse_existing, require_packages
+from .preconditions import refuse_existing
 from .programs import Captured, Target, captured
 from .repeated import NotRepeatedError
 from .rewritten import Rewrite, Ways, may_repeat
@@ -241,7 +242,7 @@ def skeleton(
             or weights were folded already.
     """
     meter = Meter()
-    require_packages()
+    require("torch.onnx", *CONVERSION)
     refuse_training(target)
     calls = calls_of(target, args, kwargs, input_sets)
     shapes = dynamic_shapes or shapes_of(target, calls)
@@ -531,7 +532,7 @@ def export(
         "files": of_class("files", Layout, files),
     }
     refuse_linked(options["files"].transpose_weights, layout)
-    require_packages()
+    require("torch.onnx", *CONVERSION)
     refuse_training(target)
     with shown(progress) as callback:
         meter = Meter(callback)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +16,7 @@ from .._validation.running import Session
 from ..errors import Error, ExportError, MismatchError, RunError
 from ..meter import Meter
 from ..options import contents_of
+from ..packages import missing_text
 from ..torch.checking import WrongGraphError, broken_text, difference
 from ..torch.guards import Guard, Sizes
 from .decoders import prepared
@@ -74,8 +74,8 @@ class Judging:
         return found
 
     def _why_not(self, asked: bool | None) -> str:
-        if find_spec("onnxruntime") is None:
-            return "onnxruntime is not installed"
+        if missing := missing_text("onnxruntime"):
+            return missing
         if self.size > LARGEST and not asked:
             return f"the weights have {self.size / 1e9:.1f} GB; check=True runs the graphs"
         return ""

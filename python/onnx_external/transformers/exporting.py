@@ -18,10 +18,10 @@ from ..errors import InvalidArgumentError, NotFoundError
 from ..meter import Meter, Step, Stepwise, versions
 from ..moved import shows_new_call
 from ..options import FloatType, Layout, LayoutName, Mapping, StrPath, of_class
+from ..packages import FOLDERS, require
 from ..progress import Progress, shown
 from ..reports import SavedModel, SaveReport
 from ..torch.exporting import PACKAGES, Source, left_in, sources_of
-from ..torch.preconditions import require_packages
 from ..torch.rewritten import Rewrite
 from ..transposing import refuse_linked
 from . import genai
@@ -197,7 +197,7 @@ def export(
         raise NotFoundError(
             f"{source}: not a folder; export takes one with config.json and weights"
         )
-    require_packages()
+    require("the export of a folder", *FOLDERS)
     refuse_targets(source, target, overwrite)
     with contextlib.ExitStack() as stack:
         callback = stack.enter_context(shown(progress))

@@ -7,7 +7,6 @@ import tempfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal
 
@@ -19,6 +18,7 @@ from .._rewriting.rewriter import Rewriter, Rewriting
 from .._validation.inputs import Given, InputSet
 from .._validation.running import Session
 from ..errors import ExportError
+from ..packages import missing_text
 from ..torch.checking import WrongGraphError
 from ..torch.rewritten import MOST_GRAPHS, Rewrite, check_options, learn, not_helped, refusal_in
 from ..torch.tracing import as_torch_onnx
@@ -244,8 +244,10 @@ class Ways:
         for name, observed in self._observed.items():
             if name not in self.done or checked.sets.get(name):
                 continue
-            if not observed.twin.has_weights or find_spec("onnxruntime") is None:
-                self.notes.append(f"{name}: nothing has compared the rewritten graph")
+            missing = missing_text("onnxruntime")
+            if not observed.twin.has_weights or missing:
+                why = f": {missing}" if missing else ""
+                self.notes.append(f"{name}: nothing has compared the rewritten graph{why}")
                 continue
             with self.tracing.meter.step(f"prove {name}"):
                 found = self._proved(name, observed)

@@ -6,6 +6,7 @@ import argparse
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from .._diagnosis.reports import Diagnosis
 from .._validation.folders import has_models, is_transformers
@@ -113,7 +114,7 @@ def _exported(given: argparse.Namespace, told: StepLines | None) -> Diagnosis:
     if path.is_dir():
         check_folder(path)
     refuse_at_once(given.model)
-    exporter = given.exporter or "onnx"
+    exporter: Any = given.exporter or "onnx"  # argparse knows the choices
     needed = FOLDERS if exporter == "onnx" else ("torch", "transformers")
     require(f"{given.model}: the export of a folder", *needed)
     from .._diagnosis.export_diagnosing import diagnose_export

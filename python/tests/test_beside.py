@@ -94,12 +94,12 @@ def occupy(place: Path, kind: str) -> None:
 def test_what_cannot_be_replaced_is_refused_and_nothing_changes(
     saving: Any, before: dict[str, Any], kind: str, tmp_path: Path
 ) -> None:
-    from onnx_external.transformers.saving import refuse_targets
+    from onnx_external.preconditions import refuse_targets
 
     occupy(saving.folder / "tokenizer.json", kind)
     there = tree(tmp_path)
     with pytest.raises(oe.ExistsError, match=r"tokenizer\.json: is .*move it away"):
-        refuse_targets(tmp_path / "source", saving.folder, True)
+        refuse_targets([tmp_path / "source"], saving.folder, None, True, False)
     with pytest.raises(oe.ExistsError, match=r"tokenizer\.json"):
         saving.plan({**OPTIONS, "overwrite": True})
     with pytest.raises(oe.ExistsError, match=r"tokenizer\.json"):

@@ -1,5 +1,6 @@
 """What an export needs is asked before anything is traced."""
 
+import json
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -70,6 +71,107 @@ def test_a_model_that_is_there_is_told_before_the_trace(path: str, tmp_path: Pat
     with pytest.raises(oe.ExistsError) as of_save:
         oe.save(oe.torch.skeleton(torch.nn.Linear(1, 1), torch.ones(1, 1)), model)
     assert str(of_save.value) == str(caught.value) and model.read_bytes() == b"kept"
+
+
+def never(*_: Any, **__: Any) -> Any:
+    raise AssertionError("it was begun")
+
+
+def refused(*_: Any) -> Any:
+    raise oe.ExportError("begun")
+
+
+def folder_of(path: Path, **more: Any) -> Path:
+    """A folder whose config is read, and nothing else."""
+    path.mkdir()
+    config = {"model_type": "bert", "architectures": ["BertModel"], **more}
+    (path / "config.json").write_text(json.dumps(config))
+    return path
+
+
+@pytest.mark.parametrize(
+    ("there", "more", "options"),
+    [
+        ("model.onnx", {}, {}),
+        ("decode.onnx", {}, {"graphs": "two"}),
+        ("encoder.onnx", {"is_encoder_decoder": True}, {}),
+        ("config.json", {}, {}),
+    ],
+)
+def test_graphs_that_are_there_are_told_before_a_folder_is_loaded(
+    there: str,
+    more: dict[str, Any],
+    options: dict[str, Any],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    exporting = pytest.importorskip("onnx_external.transformers.exporting")
+    from onnx_external._commands import export as command
+
+    folder, out = folder_of(tmp_path / "bert", **more), tmp_path / "out"
+    out.mkdir()
+    (out / there).write_text("mine")
+    monkeypatch.setattr(exporting, "load", never)
+    with pytest.raises(oe.ExistsError, match=rf"{there}: exists\n?.*overwrite=True"):
+        oe.transformers.export(folder, out, **options)
+    with pytest.raises(AssertionError, match="it was begun"):
+        oe.transformers.export(folder, out, overwrite=True, **options)
+    monkeypatch.setattr(command, "_run", never)  # which imports torch and transformers
+    words = [f"--{name}={value}" for name, value in options.items()]
+    done = commands.run("export", folder, "-o", out, *words)
+    assert done.returncode == 1 and f"{out}/{there}: exists" in done.stderr
+    assert "--overwrite" in done.stderr and (out / there).read_text() == "mine"
+
+
+@pytest.mark.parametrize(
+    ("config", "dtype", "told"),
+    [
+        ({"dtype": "bfloat16"}, None, True),
+        ({"torch_dtype": "bfloat16"}, None, True),
+        ({"dtype": "bfloat16"}, "float32", False),
+        ({"dtype": "float32"}, "bfloat16", True),
+        ({}, None, False),
+    ],
+)
+def test_bfloat16_is_told_before_a_folder_is_loaded(
+    config: dict[str, Any],
+    dtype: Any,
+    told: bool,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    exporting = pytest.importorskip("onnx_external.transformers.exporting")
+    from onnx_external._commands import export as command
+
+    folder, out = folder_of(tmp_path / "bert", **config), tmp_path / "out"
+    monkeypatch.setattr(exporting, "load", never)
+    with pytest.raises(AssertionError, match="it was begun"):
+        oe.transformers.export(folder, out, dtype=dtype)
+    assert [each.levelname for each in caplog.records] == ["WARNING"] * told
+    assert ("the model computes in bfloat16, " in caplog.text) == told
+    monkeypatch.setattr(command, "_run", refused)
+    words = [] if dtype is None else ["--dtype", dtype]
+    done = commands.run("export", folder, "-o", out, *words)
+    first = "note: the model computes in bfloat16, as its weights are, for which ONNX Runtime's CPU"
+    assert done.stderr.startswith(first) == told and "begun" in done.stderr
+    assert ("--dtype float32 converts the weights" in done.stderr) == told
+
+
+def test_bfloat16_is_told_before_a_module_is_traced(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    module = Untraced().eval()
+    module.weight = torch.nn.Parameter(torch.ones(3, dtype=torch.bfloat16))
+    with pytest.raises(oe.ExportError, match="it was run"):
+        oe.torch.export(module, torch.ones(2), tmp_path / "model.onnx", rewrite=False)
+    (warning,) = [each for each in caplog.records if each.name == "onnx_external"]
+    told = "the module computes in bfloat16, for which ONNX Runtime's CPU provider lacks operators"
+    assert told in warning.getMessage() and "module.float()" in warning.getMessage()
+    linear = torch.nn.Linear(2, 2).eval().bfloat16()
+    x = torch.ones(1, 2, dtype=torch.bfloat16)
+    report = oe.torch.export(linear, x, tmp_path / "model.onnx", fsync=False)
+    assert told in report.notes[0]
 
 
 def test_arguments_of_torch_onnx_are_shown_in_their_new_place(tmp_path: Path) -> None:

@@ -7,16 +7,18 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, get_args
 
-from ..folder_config import base_of, is_adapter, refuse_at_once
+from ..folder_config import refuse_at_once
 from ..folders import check_folder
 from ..options import Layout, LayoutName
 from ..packages import FOLDERS, require
+from ..preconditions import model_folders, note_of_folder, refuse_targets
 from ..progress import StepLines
-from .command_line import EXIT_CODES, Parser, run, steps
+from .command_line import EXIT_CODES, Parser, run, steps, warnings_told
 
 __all__ = ["main"]
 
@@ -141,8 +143,8 @@ def _consequence(what: str, saved: Any) -> str:
     )
 
 
-def _print(report: Any, folder: str) -> None:
-    for note in report.notes:
+def _print(report: Any, folder: str, told: Sequence[str]) -> None:
+    for note in [each for each in report.notes if each not in told]:
         print(f"note: {parser().in_options(note)}")
     for name, graph in report.graphs.items():
         what = "would write" if report.dry_run else "wrote"
@@ -208,14 +210,21 @@ def _listed(forms: dict[str, str]) -> str:
     return ", ".join(shown) + more
 
 
-def _run(given: argparse.Namespace, told: StepLines | None) -> Any:
-    folder = Path(given.folder)
+def _refuse_at_once(given: argparse.Namespace) -> list[str]:
+    """Refuse what can be known before torch is imported, and return what is to be told."""
+    folder, early = Path(given.folder), []
     if folder.is_dir():
-        base = Path(given.base) if given.base else None
-        model = base_of(folder, base) if is_adapter(folder) else folder
-        check_folder(model)
-        refuse_at_once(model)
+        folders = model_folders(folder, given.base)
+        check_folder(folders[0])
+        refuse_at_once(folders[0])
+        target = Path(given.output)
+        refuse_targets(folders, target, given.graphs, given.overwrite, given.dry_run)
+        early = note_of_folder(folders[0], given.dtype)
     require(f"{folder}: the export of a folder", *FOLDERS)
+    return early
+
+
+def _run(given: argparse.Namespace, told: StepLines | None) -> Any:
     if told is not None:
         told("import torch and transformers", 0, 0)
     from .._rewriting.dumping import room_for_diffs
@@ -250,12 +259,15 @@ def _run(given: argparse.Namespace, told: StepLines | None) -> Any:
 
 
 def _work(given: argparse.Namespace) -> int:
-    with steps(given) as told:
+    early = _refuse_at_once(given)
+    for note in [] if given.quiet else early:
+        print(f"note: {parser().in_options(note)}", file=sys.stderr, flush=True)
+    with steps(given) as told, warnings_told():
         report = _run(given, told)
     if given.json:
         print(json.dumps(report.to_dict(), indent=2))
     elif not given.quiet:
-        _print(report, given.folder)
+        _print(report, given.folder, early)
     return 0
 
 

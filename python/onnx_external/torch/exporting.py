@@ -23,6 +23,7 @@ from ..meter import Meter, Step, Stepwise, versions
 from ..moved import shows_new_call
 from ..options import FloatType, Layout, LayoutName, Mapping, StrPath, contents_of, of_class
 from ..packages import CONVERSION, require
+from ..preconditions import note_of_state, refuse_existing, warn
 from ..progress import Progress, shown
 from ..reports import SavedModel, SaveReport
 from ..save import save
@@ -41,7 +42,6 @@ from .dimension_names import name_sizes
 from .guards import Call
 from .input_sets import FIXED, calls_of, fixed_sizes, shapes_of
 from .plain_saving import save_alone
-from .preconditions import refuse_existing
 from .programs import Captured, Target, captured
 from .repeated import NotRepeatedError
 from .rewritten import Rewrite, Ways, may_repeat
@@ -534,11 +534,13 @@ def export(
     refuse_linked(options["files"].transpose_weights, layout)
     require("torch.onnx", *CONVERSION)
     refuse_training(target)
+    if not overwrite and not dry_run:
+        refuse_existing(path)
+    early = note_of_state(_state_of(target))
+    warn(early)
     with shown(progress) as callback:
         meter = Meter(callback)
         settings, calls = onnx_options or {}, calls_of(target, args, kwargs, input_sets)
-        if not overwrite and not dry_run:
-            refuse_existing(path)
         shapes = dynamic_shapes or shapes_of(target, calls)
 
         def made_of(tracer: Tracer, optimize: bool, few: bool) -> _Attempt:
@@ -605,6 +607,7 @@ def export(
         guards=made.guards,
         rewriting=rewriting,
         notes=[
+            *early,
             *filter(None, [attempt.found.note, attempt.note]),
             *fixed_sizes(target, calls, dynamic_shapes),
             *checked.notes,

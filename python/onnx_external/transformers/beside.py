@@ -5,12 +5,12 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
-import stat
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from ..errors import Error, ExistsError, ReadWriteError
+from ..errors import Error, ReadWriteError
+from ..preconditions import copies_of, refuse_copies
 from ..progress import ProgressCallback
 
 __all__ = ["Beside"]
@@ -41,25 +41,7 @@ class Beside:
 
     def check(self, overwrite: bool) -> None:
         """Refuse targets that cannot be replaced, or may not be."""
-        for _, target in self._copies():
-            try:
-                kind = stat.S_IFMT(target.lstat().st_mode)
-            except FileNotFoundError:
-                continue
-            except OSError as error:
-                raise ReadWriteError(f"{target}: cannot be written: {error.strerror}") from error
-            if kind not in (stat.S_IFREG, stat.S_IFLNK):
-                what = "a folder" if kind == stat.S_IFDIR else "no file"
-                raise ExistsError(f"{target}: is {what}; move it away")
-            if not overwrite:
-                raise ExistsError(f"{target}: exists; overwrite=True replaces it")
-
-    def _copies(self) -> Iterator[tuple[Path, Path]]:
-        """Files and where they are to be copied to, without those that lie there themselves."""
-        for file in self._files:
-            target = self._folder / file.name
-            if not (target.exists() and os.path.samefile(file, target)):
-                yield file, target
+        refuse_copies(self._files, self._folder, overwrite)
 
     @contextlib.contextmanager
     def saving(self, sync: bool, overwrite: bool) -> Iterator[None]:
@@ -83,7 +65,7 @@ class Beside:
         try:
             self.check(self._overwrite)
             self._remove_leftovers()
-            copies = list(self._copies())
+            copies = list(copies_of(self._files, self._folder))
             if copies:
                 self._staging = Path(tempfile.mkdtemp(prefix=_STAGING, dir=self._folder))
             for file, target in copies:

@@ -19,6 +19,7 @@ from ..meter import Meter, Step, Stepwise, versions
 from ..moved import shows_new_call
 from ..options import FloatType, Layout, LayoutName, Mapping, StrPath, of_class
 from ..packages import FOLDERS, require
+from ..preconditions import BFLOAT16, model_folders, note_of_folder, refuse_targets, warn
 from ..progress import Progress, shown
 from ..reports import SavedModel, SaveReport
 from ..torch.exporting import PACKAGES, Source, left_in, sources_of
@@ -33,7 +34,7 @@ from .exporter import patches_of_transformers
 from .loading import load
 from .naming import forms
 from .rewritten import Ways
-from .saving import Saving, refuse_targets
+from .saving import Saving
 from .tracing import Tracing, fixed_dimensions
 
 __all__ = ["ModelReport", "export"]
@@ -198,7 +199,9 @@ def export(
             f"{source}: not a folder; export takes one with config.json and weights"
         )
     require("the export of a folder", *FOLDERS)
-    refuse_targets(source, target, overwrite)
+    folders = model_folders(source, base)
+    refuse_targets(folders, target, graphs, overwrite, dry_run)
+    warn(note_of_folder(folders[0], dtype))
     with contextlib.ExitStack() as stack:
         callback = stack.enter_context(shown(progress))
         made = stack.enter_context(tempfile.TemporaryDirectory())
@@ -263,7 +266,7 @@ def export(
         outputs={name: forms(graph.skeleton.model.graph.outputs) for name, graph in traced.items()},
         notes=[
             *given.notes,
-            *([_BFLOAT16] if loaded.model.dtype is torch.bfloat16 else []),
+            *([BFLOAT16] if loaded.model.dtype is torch.bfloat16 else []),
             *loaded.notes,
             *choice.notes,
             *genai_notes,
@@ -274,12 +277,6 @@ def export(
         rewriting=ways.done,
         repeated=sorted(ways.repeating.done),
     )
-
-
-_BFLOAT16 = (
-    "the model computes in bfloat16, as its weights are, for which ONNX Runtime's CPU provider "
-    'lacks operators: dtype="float32" converts the weights while they are written'
-)
 
 
 def _file_name(target: Path) -> str:

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from ..checkpoint import Checkpoint, open_checkpoint
 from ..errors import Error, InvalidArgumentError, Remedy
 from ..options import Mapping
+from ..preconditions import files_beside
 from ..reports import SaveReport
 from ..save import save
 from ..torch.guards import Sizes
@@ -18,30 +19,7 @@ from .beside import Beside
 from .recipes import map_document, map_of_set
 from .recording import Made
 
-__all__ = ["Graph", "Saving", "refuse_targets"]
-
-_COPIED = (
-    "config.json",
-    "generation_config.json",
-    "tokenizer*",
-    "special_tokens_map.json",
-    "added_tokens.json",
-    "vocab.*",
-    "merges.txt",
-    "*.model",
-    "spiece*",
-    "chat_template*",
-    "preprocessor_config.json",
-    "processor_config.json",
-    "feature_extractor_config.json",
-)
-"""What lies beside the weights and belongs to the model, too."""
-
-
-def refuse_targets(source: Path, target: Path, overwrite: bool) -> None:
-    """Refuse files that could not be copied to where they belong, before the model is traced."""
-    folder = target.parent if target.suffix == ".onnx" and not target.is_dir() else target
-    Beside(_beside(source), folder, None).check(overwrite)
+__all__ = ["Graph", "Saving"]
 
 
 class Graph(NamedTuple):
@@ -73,7 +51,7 @@ class Saving:
             made: files that were made to lie beside the graphs.
         """
         self._weights, self._source, self._target = weights, weights[0], target
-        self._files = [*_beside(self._source), *made]
+        self._files = [*files_beside(self._source), *made]
         self._graphs = {f"{name}.onnx": graph for name, graph in graphs.items()}
         self.folder = self._folder()
         self.copied: list[str] = []
@@ -137,7 +115,3 @@ def _given(graph: Graph, options: abc.Mapping[str, Any]) -> Skeleton | bytes:
     """As an object, whose constants are shared if two graphs have the same; link takes none."""
     linked = options.get("layout") == "link"
     return graph.skeleton.SerializeToString() if linked else graph.skeleton
-
-
-def _beside(folder: Path) -> list[Path]:
-    return sorted({path for name in _COPIED for path in folder.glob(name) if path.is_file()})

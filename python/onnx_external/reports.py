@@ -163,6 +163,11 @@ class SaveReport(_Document):
     dimensions: list[dict[str, Any]] = field(default_factory=list)
     """With two or more sets: dimensions that varied or are symbolic, with a `verdict`."""
 
+    def _add_notes(self, notes: list[str]) -> None:
+        """Add sentences, to the document as well."""
+        if notes:
+            self.notes = self._document["notes"] = [*self.notes, *notes]
+
     @cached_property
     def models(self) -> list[SavedModel]:
         """The models in the order of the graphs, made when first asked for: they may be large."""

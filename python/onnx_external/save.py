@@ -17,6 +17,7 @@ from .moved import shows_new_call
 from .options import FloatType, Layout, LayoutName, Mapping, StrPath, flat, of_class
 from .progress import Progress, shown
 from .sources import Weights, given_extra, given_sources
+from .training import notes_on_training
 from .transposing import (
     chosen,
     ir_models,
@@ -149,6 +150,9 @@ def save(
         raise TypeError("path: None is for a dry run")
     may_lack_data = weights is not None or extra is not None or which.partial
     folder, models = _named(model, path)
+    notes = notes_on_training(models.values())
+    for note in notes:
+        _log.warning(note)
     inner = ir_models(models)
     if not wanted(how.transpose_weights, layout, weights, which.learn_map, inner):
         inner = None
@@ -175,7 +179,9 @@ def save(
             for (name, graph), weights_of in zip(inner.items(), turned, strict=True):
                 if weights_of:
                     models[name] = transposed_model(graph, weights_of.keys())
-        return _logged(run(models, callback, **changed))
+        report = _logged(run(models, callback, **changed))
+        report._add_notes(notes)
+        return report
 
 
 _PLAN_ONLY = {"dry_run": True, "dedup": "storage", "before_publish": None}

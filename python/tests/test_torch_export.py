@@ -313,9 +313,42 @@ def test_a_module_in_training_mode_is_told_of_eval(
     program = torch.export.export(DropsByItself().train(), (x,))
     assert oe.torch.skeleton(program, (x,)).model.graph[0].op_type == "Dropout"
     oe.torch.skeleton(torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Dropout(0.0)), (x,))
-    report = oe.torch.export(module.eval(), (x,), path)
+    report = oe.torch.export(module.eval(), (x,), path, dynamic_shapes={})
     assert report.complete and report.verified
     assert str(report).endswith("verified; input sets on which it was compared: 1")
+
+
+def test_a_program_of_a_module_in_training_mode_is_told_of_eval(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    def saved(module: Any, x: Any) -> Any:
+        caplog.clear()
+        program = torch.onnx.export(module, (x,), dynamo=True, verbose=False)
+        report = oe.save(program, tmp_path / "model.onnx", overwrite=True, fsync=False)
+        assert [each.getMessage() for each in caplog.records if each.name == "onnx_external"] == (
+            report.notes
+        )
+        assert report.to_dict().get("notes", []) == report.notes
+        return report.notes
+
+    class Two(torch.nn.Module):
+        def __init__(self, **options: Any) -> None:
+            super().__init__()
+            self.line, self.drop = torch.nn.Linear(4, 4), torch.nn.Dropout(0.5)
+            self.norm = torch.nn.BatchNorm1d(4, **options)
+
+        def forward(self, x: Any) -> Any:
+            return self.norm(self.drop(self.line(x)))
+
+    x = torch.rand(3, 4)
+    (note,) = saved(Two().train(), x)
+    assert "dropout" in note and "batch_norm" in note and "module.eval() before" in note
+    assert saved(Two().eval(), x) == []
+    assert saved(Two(track_running_stats=False).eval(), x) == []  # as in training, in both modes
+    (note,) = saved(torch.nn.LSTM(4, 4, num_layers=2, dropout=0.5).train(), x)
+    assert "aten.lstm.input" in note
+    assert saved(torch.nn.LSTM(4, 4, num_layers=2).train(), x) == []
+    assert saved(torch.nn.Linear(4, 4).train(), x) == []
 
 
 def test_a_module_that_is_not_initialized_is_told_what_to_do(tmp_path: Path) -> None:

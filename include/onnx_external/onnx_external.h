@@ -31,4 +31,5 @@
 #include "onnx_external/tensor.h"
 #include "onnx_external/test_data.h"
 #include "onnx_external/verify.h"
+#include "onnx_external/version.h"
 #include "onnx_external/writer.h"

@@ -2,6 +2,7 @@
 #include <nanobind/nanobind.h>
 
 #include "native/bindings.h"
+#include "onnx_external/version.h"
 
 NB_MODULE(_core, module) {
   // Tensors of torch that live until the process ends keep mappings alive, and with them types.

@@ -21,6 +21,7 @@
 #include "common/allocator.h"
 #include "common/output.h"
 #include "common/text_report.h"
+#include "onnx_external/version.h"
 #include "reports/error_document.h"
 
 namespace onnx_external {

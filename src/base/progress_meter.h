@@ -32,6 +32,8 @@ class ProgressMeter {
   // The same as add(), but returns kCancelled, for use with TRY.
   [[nodiscard]] Status step(std::uint64_t bytes) { return add(bytes) ? Status() : cancelled(); }
 
+  [[nodiscard]] Phase phase() const { return phase_; }
+
   // Reports the end of the phase. kCancelled if the callback asks to stop or has done so before.
   [[nodiscard]] Status finish();
 

@@ -87,9 +87,8 @@ Result<std::vector<Mapping>> map_job(const SaveJob& job, const MappingKeys& keys
   return mappings;
 }
 
-}  // namespace
-
-Result<SaveReport> attach(const SaveTarget& target, SaveInputs inputs, const SaveOptions& options) {
+Result<SaveReport> attach_noting(const SaveTarget& target, SaveInputs inputs,
+                                 const SaveOptions& options) {
   TRY_ASSIGN(auto job, start_job(target, std::move(inputs), options));
   TRY_ASSIGN(const auto keys, mapping_keys(*job.checkpoint));
   auto mappings = map_job(job, keys);
@@ -99,6 +98,14 @@ Result<SaveReport> attach(const SaveTarget& target, SaveInputs inputs, const Sav
   }
   TRY(plan_job(job, keys, *mappings));
   return carry_out(std::move(job));
+}
+
+}  // namespace
+
+Result<SaveReport> attach(const SaveTarget& target, SaveInputs inputs, const SaveOptions& options) {
+  return noting_cancellation(target, options, [&](const SaveOptions& noting) {
+    return attach_noting(target, std::move(inputs), noting);
+  });
 }
 
 Result<SaveReport> save_graphs_with_external_data(const SaveTarget& target, Paths torch_load_paths,

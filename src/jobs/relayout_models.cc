@@ -122,10 +122,8 @@ void complete_options(SaveJob& job) {
   }
 }
 
-}  // namespace
-
-Result<SaveReport> relayout(const SaveTarget& target, SaveInputs inputs,
-                            const SaveOptions& options) {
+Result<SaveReport> relayout_noting(const SaveTarget& target, SaveInputs inputs,
+                                   const SaveOptions& options) {
   TRY(check_options(options));
   TRY_ASSIGN(auto job, start_job(target, std::move(inputs), options));
   complete_options(job);
@@ -138,6 +136,15 @@ Result<SaveReport> relayout(const SaveTarget& target, SaveInputs inputs,
     return fail(nothing_to_move(job));
   }
   return carry_out(std::move(job));
+}
+
+}  // namespace
+
+Result<SaveReport> relayout(const SaveTarget& target, SaveInputs inputs,
+                            const SaveOptions& options) {
+  return noting_cancellation(target, options, [&](const SaveOptions& noting) {
+    return relayout_noting(target, std::move(inputs), noting);
+  });
 }
 
 Result<SaveReport> relayout_models(const SaveTarget& target, std::span<const GraphToSave> models,

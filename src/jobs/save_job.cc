@@ -5,9 +5,11 @@
 #include <cstdint>
 #include <iterator>
 #include <map>
+#include <optional>
 #include <utility>
 #include <vector>
 
+#include "base/cancellation.h"
 #include "base/name_map.h"
 #include "base/try.h"
 #include "jobs/beside_model.h"
@@ -283,6 +285,22 @@ Result<SaveReport> carry_out(SaveJob job) {
   report.seconds =
       std::chrono::duration<double>(std::chrono::steady_clock::now() - job.start).count();
   return std::move(report);
+}
+
+Result<SaveReport> noting_cancellation(
+    const SaveTarget& target, const SaveOptions& options,
+    const std::function<Result<SaveReport>(const SaveOptions&)>& save) {
+  if (!options.write.progress) {
+    return save(options);
+  }
+  std::optional<Phase> phase;
+  SaveOptions noting = options;
+  noting.write.progress = noting_phase(options.write.progress, phase);
+  auto report = save(noting);
+  if (!report && phase) {
+    return fail(cancelled_in(target.folder, phase, std::move(report).error()));
+  }
+  return report;
 }
 
 }  // namespace onnx_external

@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cstddef>
 #include <filesystem>
+#include <functional>
 #include <optional>
 #include <span>
 #include <string>
@@ -87,6 +88,12 @@ struct SaveInputs {
 
 // Writes the plan, reads it back and publishes it. A dry run only reports.
 [[nodiscard]] Result<SaveReport> carry_out(SaveJob job);
+
+// Runs `save` with the same options. If the progress function cancels it, the error has the folder
+// and the phase. What something else cancels, such as SaveOptions::before_publish, stays.
+[[nodiscard]] Result<SaveReport> noting_cancellation(
+    const SaveTarget& target, const SaveOptions& options,
+    const std::function<Result<SaveReport>(const SaveOptions&)>& save);
 
 // save_graphs_with_external_data() and relayout_models(), which take what is given.
 [[nodiscard]] Result<SaveReport> attach(const SaveTarget& target, SaveInputs inputs,

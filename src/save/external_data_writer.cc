@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/cancellation.h"
 #include "base/parallel.h"
 #include "base/progress_meter.h"
 #include "base/text.h"
@@ -305,6 +306,17 @@ struct ExternalDataWriter::State {
     return {};
   }
 
+  Status finish(const Model& model) {
+    TRY(meter.finish());
+    TRY(files.finish(thread_count(options.threads), meter));
+    WrittenRanges written;
+    SavePlan plan = plan_of(model, written);
+    if (options.verification == Verification::kOn) {
+      TRY(verify(plan, written));
+    }
+    return publish(std::move(plan), model, written);
+  }
+
   Status publish(SavePlan plan, const Model& model, const WrittenRanges& written) {
     TRY(files.name_shards(plan.files));
     TRY(transaction.set_files(plan.files));
@@ -379,14 +391,11 @@ Status ExternalDataWriter::finish(const Model& model) {
   TRY(check_is_open());
   TRY(state_->check_model(model));
   const auto state = std::move(state_);  // unlocks the folder whatever comes
-  TRY(state->meter.finish());
-  TRY(state->files.finish(thread_count(state->options.threads), state->meter));
-  WrittenRanges written;
-  SavePlan plan = state->plan_of(model, written);
-  if (state->options.verification == Verification::kOn) {
-    TRY(state->verify(plan, written));
+  if (Status done = state->finish(model); !done) {
+    return fail(cancelled_in(state->transaction.staging_path().parent_path(), state->meter.phase(),
+                             std::move(done).error()));
   }
-  return state->publish(std::move(plan), model, written);
+  return {};
 }
 
 }  // namespace onnx_external

@@ -331,7 +331,9 @@ TEST_P(ExternalDataWriterLayouts, LeaveNothingWhenTheCallerCancels) {
   cancelled.progress = [](const Progress& progress) {
     return progress.phase == Phase::kVerify ? Continue::kCancel : Continue::kYes;
   };
-  EXPECT_THAT(write(out(), in_order(10), 1, cancelled), FailsWith(ErrorCode::kCancelled, ""));
+  EXPECT_THAT(write(out(), in_order(10), 1, cancelled),
+              FailsWith(ErrorCode::kCancelled,
+                        out().string() + ": cancelled while verifying; nothing was published"));
   EXPECT_FALSE(fs::exists(out()));
 }
 

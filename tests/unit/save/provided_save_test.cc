@@ -277,7 +277,8 @@ TEST_P(ProvidedSaveBothWays, LeavesNothingWhenItIsCancelled) {
   options.write.progress = [](const Progress&) { return Continue::kCancel; };
   auto tensors = zoo(dir_).tensors;
   const auto before = names_in(dir_.path());
-  EXPECT_THAT(save(GetParam(), std::move(tensors), options), FailsWith(ErrorCode::kCancelled, ""));
+  EXPECT_THAT(save(GetParam(), std::move(tensors), options),
+              FailsWith(ErrorCode::kCancelled, ": cancelled while "));
   EXPECT_EQ(names_in(dir_.path()), before);
 }
 

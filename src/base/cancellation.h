@@ -1,0 +1,21 @@
+// What the error of a cancelled save says: in which folder, and in which phase it stopped.
+#pragma once
+
+#include <filesystem>
+#include <optional>
+
+#include "onnx_external/progress.h"
+#include "onnx_external/result.h"
+
+namespace onnx_external {
+
+// For kCancelled "out: cancelled while copying; nothing was published"; other errors as they are.
+// No phase: none is known, and only the folder is told.
+[[nodiscard]] Error cancelled_in(const std::filesystem::path& folder, std::optional<Phase> phase,
+                                 Error error);
+
+// Returns `given` as a function that also writes into `phase`, which must outlive it, when it is
+// asked to stop. An empty function stays empty.
+[[nodiscard]] ProgressFn noting_phase(const ProgressFn& given, std::optional<Phase>& phase);
+
+}  // namespace onnx_external

@@ -58,6 +58,8 @@ class _Bar:
             self._phase = phase
             # Updates come often enough, so that nobody has to watch the bar.
             options = {"desc": phase, "unit": "B", "unit_scale": True, "miniters": 1}
+            if not total:  # a step such as a trace, which takes time and moves no bytes
+                options["bar_format"] = "{desc}: {elapsed}"
             self._bar = self._tqdm(total=total, **options)
         self._bar.update(done - self._bar.n)
 

@@ -65,3 +65,27 @@ def test_places_in_a_sorted_tensor_are_counted(tmp_path: Path) -> None:
     among, order = torch.tensor([-1.0, 0.0, 0.0, 2.0]), torch.tensor([3, 2, 1, 0])
     sets = [(among, torch.randn(n, 5).round(decimals=1), order) for n in (2, 1, 3)]
     right_on_all(Places(), sets, (None, {0: AUTO}, None), tmp_path)
+
+
+class Copies(torch.nn.Module):
+    def forward(self, x: Any, line: Any) -> Any:
+        y = x.clone()
+        y.copy_(line)
+        return y, torch.zeros_like(x).copy_(line.sum())
+
+
+def test_what_is_copied_into_a_tensor_broadcasts(tmp_path: Path) -> None:
+    sets = [(torch.randn(n, 3), torch.randn(3)) for n in (2, 4)]
+    right_on_all(Copies(), sets, ({0: AUTO}, None), tmp_path)
+
+
+class Samples(torch.nn.Module):
+    def forward(self, x: Any, grid: Any) -> Any:
+        if x.sum() > 0:
+            return torch.nn.functional.grid_sample(x, grid, align_corners=False)
+        return torch.fft.fft(x[:, :, :3, :3]).real
+
+
+def test_operators_in_branches_have_the_version_of_the_graph(tmp_path: Path) -> None:
+    sets = [(torch.rand(n, 2, 4, 4) - n + 1, torch.rand(n, 3, 3, 2)) for n in (1, 2)]
+    right_on_all(Samples(), sets, ({0: AUTO}, {0: AUTO}), tmp_path)

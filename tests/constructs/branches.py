@@ -183,3 +183,15 @@ class BranchesOfTwoSizes(torch.nn.Module):
         if x.sum() > 0:
             return x[:2]
         return x[1:]
+
+
+@row("tests", REWRITE)
+class SampledInABranch(torch.nn.Module):
+    """`grid_sample` in a branch"""
+
+    sets = [(rand(1, 2, 4, 4), rand(1, 3, 3, 2)), (-rand(2, 2, 4, 4), rand(2, 3, 3, 2))]
+
+    def forward(self, x, grid):
+        if x.sum() > 0:
+            return torch.nn.functional.grid_sample(x, grid, align_corners=False)
+        return -x[:, :, :3, :3]

@@ -221,3 +221,31 @@ class ComplexParameter(torch.nn.Module):
 
     def forward(self, x):
         return (torch.fft.fft(x) @ self.weight).abs()
+
+
+@row("values")
+class SpectralConvolution(torch.nn.Module):
+    """a convolution of Fourier modes: complex `einsum`, written into a slice"""
+
+    sets = [(rand(2, 2, 16),), (rand(3, 2, 16),)]
+
+    def __init__(self):
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.complex(rand(2, 3, 5), rand(2, 3, 5)))
+
+    def forward(self, x):
+        modes = torch.fft.rfft(x)
+        out = torch.zeros(x.shape[0], 3, 9, dtype=torch.complex64)
+        out[..., :5] = torch.einsum("bix,iox->box", modes[..., :5], self.weight)
+        return torch.fft.irfft(out, n=16)
+
+
+@row("values")
+class ComplexFunctions(torch.nn.Module):
+    """functions of complex values, and products with `1j`"""
+
+    sets = [(rand(2, 3),), (rand(4, 3),)]
+
+    def forward(self, x):
+        z = torch.polar(x.abs(), x)
+        return (torch.exp(-1j * x) / (z + 2)).abs(), (z**3 + z.sqrt()).imag

@@ -120,3 +120,15 @@ class AMaskedFill(torch.nn.Module):
     def forward(self, x):
         mask = x > 0.5
         return x.masked_fill(mask, -1.0), x.masked_scatter(mask, torch.arange(30.0))
+
+
+@row("writes")
+class CopyOfALine(torch.nn.Module):
+    """`copy_` of what broadcasts"""
+
+    sets = [(rand(2, 3), rand(3)), (rand(4, 3), rand(3))]
+
+    def forward(self, x, line):
+        y = x.clone()
+        y.copy_(line)
+        return y

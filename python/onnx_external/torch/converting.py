@@ -12,12 +12,13 @@ from .._patching.swapping import exchanged
 from .._rewriting.runtime.assuming import assuming, branches_assume_tests
 from .._rewriting.runtime.chosen import decided_by_definitions
 from .._rewriting.runtime.results import results_need_no_guards
+from .complex_numbers import in_real_numbers
 from .constant_outputs import numbers_as_tensors
 from .mending import mend
 from .pure_subgraphs import trusted_if_pure
 from .tracing import loops_of_recurrent_layers
 from .translations import translations
-from .walking import all_nodes
+from .walking import all_nodes, graphs_of
 
 if TYPE_CHECKING:
     import onnx_ir
@@ -27,6 +28,7 @@ __all__ = ["converted", "one_subgraph_version"]
 
 def converted(program: torch.export.ExportedProgram, **options: Any) -> torch.onnx.ONNXProgram:
     """Convert a program by torch.onnx.export, without its optimizer, and mend the graph."""
+    program = in_real_numbers(program)
     with contextlib.ExitStack() as stack:
         stack.enter_context(one_subgraph_version())
         stack.enter_context(branches_assume_tests())
@@ -110,6 +112,7 @@ def one_subgraph_version() -> Iterator[None]:
     def add_one_version(model: onnx_ir.Model) -> None:
         add(model)
         _set_version(model, domain)
+        _let_versions_be_converted(model)
 
     with exchanged(_ir_passes, "add_opset_imports", add_one_version):
         yield
@@ -122,3 +125,14 @@ def _set_version(model: onnx_ir.Model, domain: str) -> None:
     for each in (model, *model.functions.values()):
         if domain in each.opset_imports:
             each.opset_imports[domain] = 1
+
+
+def _let_versions_be_converted(model: onnx_ir.Model) -> None:
+    """Let the conversion to the version that was asked for go into branches and loops.
+
+    torch.onnx gives an If, Loop or Scan that version already, so that their operators are left as
+    they were in version 18: ONNX Runtime refuses a DFT or a GridSample there.
+    """
+    for node in all_nodes(model):
+        if any(True for _ in graphs_of(node)):
+            node.version = None

@@ -25,6 +25,8 @@ def translations(program: torch.export.ExportedProgram) -> dict[Any, Callable[..
             found[node.target] = _averages
         elif node.target is torch.ops.aten.searchsorted.Tensor:
             found[node.target] = _places_among
+        elif node.target in (torch.ops.aten.copy.default, torch.ops.aten.copy_.default):
+            found[torch.ops.aten.copy.default] = _copied
     return found
 
 
@@ -76,6 +78,14 @@ def _distances(one: Any, other: Any, p: float, _: int | None = None) -> Any:
     power = op.CastLike(p, far)
     total = op.ReduceSum(op.Pow(far, power), [-1], keepdims=0)
     return op.Pow(total, op.Reciprocal(power))
+
+
+def _copied(value: Any, source: Any, _: bool = False) -> Any:
+    """What Tensor.copy_() writes: torch.onnx forgets that the source broadcasts."""
+    import onnxscript
+
+    op: Any = onnxscript.opset18
+    return op.Expand(op.CastLike(source, value), op.Shape(value))
 
 
 def _places_among(

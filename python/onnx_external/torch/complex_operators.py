@@ -1,0 +1,183 @@
+"""What operators of torch give for complex values, in real and imaginary parts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch.utils import _pytree as pytree
+
+__all__ = ["INSTEAD", "REAL", "called", "complex_of", "is_parts", "parts_of"]
+
+_aten = torch.ops.aten
+_MOST_FACTORS = 8
+"""Of a power that is written as a product."""
+REAL = {
+    torch.complex32: torch.float16,
+    torch.complex64: torch.float32,
+    torch.complex128: torch.float64,
+}
+"""The types of the parts."""
+
+
+def is_parts(value: Any) -> bool:
+    """Return whether a value is a complex tensor."""
+    return isinstance(value, torch.Tensor) and value.is_complex()
+
+
+def parts_of(value: Any) -> Iterator[Any]:
+    """Both parts of a complex result, and any other result as it is."""
+    from torch._subclasses.complex_tensor import ComplexTensor
+
+    if isinstance(value, ComplexTensor):
+        yield from (value.re, value.im)
+    elif is_parts(value):
+        pairs = torch.view_as_real(value)
+        yield from (pairs.select(-1, 0), pairs.select(-1, 1))
+    else:
+        yield value
+
+
+def called(operator_: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """What an operator gives for values that are ComplexTensors where they are complex."""
+    from torch._subclasses.complex_tensor._ops.common import lookup_complex
+
+    made = _MADE.get(operator_)
+    if made is not None:
+        return made(*args, **kwargs)
+    if kwargs.get("dtype") in REAL and not any(map(is_parts, pytree.tree_leaves(args))):
+        return _filled(operator_, args, kwargs)
+    if operator_ in _LEFT:
+        return _by_torch_onnx(operator_, args, kwargs)
+    combined = _COMBINED.get(operator_.overloadpacket)
+    if combined is not None and not kwargs and len(args) == 2:
+        return combined(*map(_split, args))
+    args = pytree.tree_map(_as_complex, args)
+    implementation = lookup_complex(operator_, *args, **kwargs)
+    if implementation is None:
+        return _by_torch_onnx(operator_, args, kwargs)
+    return implementation(*args, **kwargs)
+
+
+def _filled(operator_: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """A tensor that is made: of a number or of zeros, or of a real tensor."""
+    kwargs = {**kwargs, "dtype": REAL[kwargs["dtype"]]}
+
+    def part(name: str) -> Any:
+        each = [getattr(one, name) if isinstance(one, complex) else one for one in args]
+        return operator_(*each, **kwargs)
+
+    re = part("real")
+    if any(isinstance(each, complex) for each in args):
+        return complex_of(re, part("imag"))
+    return complex_of(re, torch.zeros_like(re))
+
+
+def complex_of(re: torch.Tensor, im: torch.Tensor) -> Any:
+    """Return the complex value of two parts, which has no memory of its own."""
+    from torch._subclasses.complex_tensor import ComplexTensor
+
+    return ComplexTensor(re, im)
+
+
+def _split(value: Any) -> tuple[Any, Any]:
+    """Both parts of a tensor or a number; None for that of a real one, which has none."""
+    from torch._subclasses.complex_tensor import ComplexTensor
+
+    if isinstance(value, ComplexTensor):
+        return value.re, value.im
+    return (value.real, value.imag) if isinstance(value, complex) else (value, None)
+
+
+def _as_complex(value: Any) -> Any:
+    """A real tensor as a complex one, beside others; integers are indices, and stay."""
+    is_real = isinstance(value, torch.Tensor) and value.is_floating_point()
+    return complex_of(value, torch.zeros_like(value)) if is_real else value
+
+
+def _joined(re: torch.Tensor, im: Any) -> Any:
+    """A complex value of parts that broadcast."""
+    if not isinstance(im, torch.Tensor):
+        return complex_of(re, torch.full_like(re, im))
+    return complex_of(re, im.to(re.dtype).expand(re.shape))
+
+
+def _sum(one: tuple[Any, Any], other: tuple[Any, Any]) -> Any:
+    (a, b), (c, d) = one, other
+    return _joined(a + c, d if b is None else b if d is None else b + d)
+
+
+def _difference(one: tuple[Any, Any], other: tuple[Any, Any]) -> Any:
+    (a, b), (c, d) = one, other
+    return _joined(a - c, -d if b is None else b if d is None else b - d)
+
+
+def _product(one: tuple[Any, Any], other: tuple[Any, Any]) -> Any:
+    (a, b), (c, d) = one, other
+    if b is None:
+        return _joined(a * c, a * d)
+    if d is None:
+        return _joined(a * c, b * c)
+    return _joined(a * c - b * d, a * d + b * c)
+
+
+def _quotient(one: tuple[Any, Any], other: tuple[Any, Any]) -> Any:
+    (a, b), (c, d) = one, other
+    if d is None:
+        return _joined(a / c, b / c)
+    size = c * c + d * d
+    if b is None:
+        return _joined(a * c / size, -a * d / size)
+    return _joined((a * c + b * d) / size, (b * c - a * d) / size)
+
+
+def _power(value: Any, exponent: Any) -> Any:
+    from torch._subclasses.complex_tensor._ops.common import lookup_complex
+
+    if not isinstance(exponent, int) or not 0 < exponent <= _MOST_FACTORS:
+        return lookup_complex(_aten.pow.Tensor_Scalar)(value, exponent)
+    found = value
+    for _ in range(exponent - 1):
+        found = _product(_split(found), _split(value))
+    return found
+
+
+def _copied(value: Any, source: Any, _: bool = False) -> Any:
+    re, im = _split(source)
+    im = torch.zeros_like(value.im) if im is None else im.to(value.im.dtype).expand(value.im.shape)
+    return complex_of(re.to(value.re.dtype).expand(value.re.shape), im)
+
+
+def _by_torch_onnx(operator_: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """What torch.onnx translates itself."""
+
+    def whole(value: Any) -> Any:
+        if not is_parts(value):
+            return value
+        return torch.view_as_complex(torch.stack([value.re, value.im], -1))
+
+    return operator_(*pytree.tree_map(whole, args), **kwargs)
+
+
+INSTEAD: dict[Any, Callable[..., Any]] = {
+    _aten.hypot.default: lambda one, other: (one * one + other * other).sqrt(),
+    torch.ops.prims.convert_element_type.default: lambda x, kind: _aten._to_copy(x, dtype=kind),
+}
+"""What torch.onnx does not know, of what the decompositions are made of."""
+_MADE: dict[Any, Callable[..., Any]] = {
+    _aten.complex.default: complex_of,
+    _aten.polar.default: lambda size, angle: complex_of(size * angle.cos(), size * angle.sin()),
+    _aten.copy.default: _copied,
+    _aten.pow.Tensor_Scalar: _power,
+    _aten.view_as_complex.default: lambda x: complex_of(x.select(-1, 0), x.select(-1, 1)),
+}
+_COMBINED: dict[Any, Callable[[tuple[Any, Any], tuple[Any, Any]], Any]] = {
+    _aten.add: _sum,
+    _aten.sub: _difference,
+    _aten.rsub: lambda one, other: _difference(other, one),
+    _aten.mul: _product,
+    _aten.div: _quotient,
+}
+"""Of two values of which one may be real, or a number of Python."""
+_LEFT = frozenset({_aten._fft_r2c.default, _aten._fft_c2c.default, _aten._fft_c2r.default})

@@ -1,0 +1,90 @@
+"""Complex values in modules: torch.onnx knows few operators on them."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import onnx_external as oe
+
+torch = pytest.importorskip("torch", minversion="2.13")  # its decompositions of complex operators
+pytest.importorskip("onnxscript")
+pytest.importorskip("onnxruntime")
+
+
+class Functions(torch.nn.Module):
+    def forward(self, x: Any) -> Any:
+        z = torch.complex(x, x + 1)
+        return (
+            z * torch.arange(3),
+            z + x.double(),
+            (z - 2j).abs(),
+            x / z + z / 2,
+            z**2 - z.sqrt(),
+            torch.exp(-1j * x).real,
+            torch.ones(3, dtype=torch.complex64) * z.conj(),
+            torch.linalg.vector_norm(z, dim=-1),
+        )
+
+
+class Writes(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.table = torch.nn.Parameter(torch.randn(5, 4, dtype=torch.complex64))
+        self.register_buffer("line", torch.polar(torch.ones(4), torch.arange(4.0)))
+
+    def forward(self, i: Any, x: Any) -> Any:
+        z = torch.view_as_complex(x).clone()
+        z[:, 0] = 1 + 2j
+        z[1:] = self.line
+        z = torch.where(x[..., 0] > 0, z, z.conj())
+        kept = z[z.abs() > 1].sum()
+        return torch.cat([self.table[i], z]).sum(0), torch.stack([z, z]).transpose(0, 1), kept
+
+
+class Spectral(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.randn(2, 3, 5, dtype=torch.complex64))
+
+    def forward(self, x: Any) -> Any:
+        modes = torch.fft.rfft(x)
+        out = torch.zeros(x.shape[0], 3, 9, dtype=torch.complex64)
+        out[..., :5] = torch.einsum("bix,iox->box", modes[..., :5], self.weight)
+        y = torch.fft.irfft(out, n=16)
+        return (torch.fft.fft(y) * 1j).real if x.sum() > 0 else y
+
+
+def complex_input(*sizes: int) -> Any:
+    return torch.randn(*sizes, dtype=torch.complex64)
+
+
+class Inputs(torch.nn.Module):
+    def forward(self, z: Any, w: Any) -> Any:
+        return (z @ w).exp(), z.sum(0, keepdim=True)
+
+
+CASES = {
+    "functions": (Functions, [(torch.randn(2, 3),), (torch.randn(4, 3),)]),
+    "writes": (
+        Writes,
+        [
+            (torch.tensor([1, 2]), torch.randn(3, 4, 2)),
+            (torch.tensor([1, 2, 0]), torch.randn(2, 4, 2)),
+        ],
+    ),
+    "a spectral convolution, and a branch": (
+        Spectral,
+        [(torch.rand(2, 2, 16),), (-torch.rand(3, 2, 16),)],
+    ),
+    "inputs": (Inputs, [(complex_input(n, 3), complex_input(3, 3)) for n in (2, 4)]),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_complex_values_are_computed_in_real_numbers(name: str, tmp_path: Path) -> None:
+    kind, sets = CASES[name]
+    path = tmp_path / "model.onnx"
+    report = oe.torch.export(kind(), sets[0], path, input_sets=sets[1:], fsync=False)
+    assert report.checked == len(sets)
+    assert {each.dtype for each in oe.inspect(path).tensors} <= {"float32", "int64", "bool"}

@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from ._diagnosis import Diagnosis, ModuleDiagnosis, Status, diagnose
     from ._diagnosis.export_diagnosing import diagnose_export
     from ._diagnosis.export_reports import ExportDiagnosis
+    from ._rewriting.refusals import RewriteError, UnmergeableError
     from ._validation import Validation, validate
     from .generating import generate
     from .plans import Plan, plan
@@ -64,6 +65,8 @@ _LATER = {
     "diagnose": "_diagnosis",
     "diagnose_export": "_diagnosis.export_diagnosing",
     "generate": "generating",
+    "RewriteError": "_rewriting.refusals",
+    "UnmergeableError": "_rewriting.refusals",
     "Plan": "plans",
     "plan": "plans",
     "Writer": "writer",
@@ -93,12 +96,14 @@ __all__ = [
     "PickledValue",
     "Plan",
     "ReadWriteError",
+    "RewriteError",
     "RunError",
     "SaveReport",
     "SavedModel",
     "SavedTensor",
     "Status",
     "Tensor",
+    "UnmergeableError",
     "Validation",
     "VerifyReport",
     "Writer",

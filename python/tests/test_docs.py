@@ -52,6 +52,17 @@ def test_the_programs_of_the_page_on_exporting_run(tiny: Path, tmp_path: Path) -
     assert run_programs(EXPORT_PAGE.read_text(), tiny, tmp_path) >= 2
 
 
+def test_the_page_on_errors_has_all_exceptions() -> None:
+    named = re.findall(
+        r"^\| `(\w+Error)` \| `(\w+)`", (DOCS / "python-errors.md").read_text(), re.M
+    )
+    public = (getattr(onnx_external, name) for name in dir(onnx_external) if "Error" in name)
+    found = {each.__name__: {base.__name__ for base in each.__mro__} for each in public}
+    del found["Error"]
+    assert found.keys() == dict(named).keys()
+    assert all(base in found[name] for name, base in named)
+
+
 def test_the_docstring_s_program_runs(tiny: Path, tmp_path: Path) -> None:
     text = onnx_external.__doc__.replace("fc.weight", "module.transformer.wte.weight")
     assert run_programs(text, tiny, tmp_path) == 1

@@ -15,7 +15,7 @@ import pytest
 import onnx_external as oe
 from onnx_external.options import SaveKeywords
 
-MADE_BY_US = ("Checkpoint", "Error", "Tensor")
+MADE_BY_US = ("Checkpoint", "Error", "RewriteError", "Tensor", "UnmergeableError")
 """Classes that callers do not make."""
 
 

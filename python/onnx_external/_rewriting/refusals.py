@@ -11,7 +11,11 @@ __all__ = ["RewriteError", "UnmergeableError", "chain"]
 
 
 class RewriteError(ExportError):
-    """The control flow cannot be rewritten; the message says why, and the way out."""
+    """The control flow cannot be rewritten; the message says why, and the way out.
+
+    Attributes:
+        where: the place in the user's source, "FILE:LINE:COLUMN"; may be empty.
+    """
 
     def __init__(self, message: str, where: str = "") -> None:
         place = re.sub(r"(:\d+)-\d+$", r"\1", where)  # the key of a call has its end, too

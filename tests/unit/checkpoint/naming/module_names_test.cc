@@ -16,13 +16,19 @@ using ::testing::UnorderedElementsAre;
 
 // What a test module holds; each name is a tensor that views the one storage.
 struct TestModule {
+  std::string name = {};  // in the module that holds it
   std::vector<std::string> parameters = {};
   std::vector<std::string> buffers = {};
   std::vector<std::string> not_persistent = {};
-  std::vector<std::pair<std::string, TestModule>> modules = {};
+  std::vector<TestModule> modules = {};
   std::vector<std::string> attributes = {};
   bool set_as_object = true;  // as protocol 2 pickles it
 };
+
+TestModule named(std::string name, TestModule module) {
+  module.name = std::move(name);
+  return module;
+}
 
 void put_w(PickleBuilder& pickle, const std::string& name) {
   pickle.string(name);
@@ -62,8 +68,8 @@ void put_module(PickleBuilder& pickle, const TestModule& module) {
   pickle.string("_non_persistent_buffers_set");
   put_names(pickle, module);
   pickle.string("_modules").ordered_dict().mark();
-  for (const auto& [name, inner] : module.modules) {
-    pickle.string(name);
+  for (const TestModule& inner : module.modules) {
+    pickle.string(inner.name);
     put_module(pickle, inner);
   }
   pickle.set_items();
@@ -92,7 +98,8 @@ const TestModule kNet{
     .parameters = {"scale"},
     .buffers = {"mask", "table"},
     .not_persistent = {"mask"},
-    .modules = {{"fc", kLinear}, {"blocks", {.modules = {{"0", kLinear}, {"1", kLinear}}}}},
+    .modules = {named("fc", kLinear),
+                named("blocks", {.modules = {named("0", kLinear), named("1", kLinear)}})},
     .attributes = {"cache"}};
 
 TEST(ModuleNames, AreThoseOfStateDictInItsOrder) {
@@ -111,7 +118,7 @@ TEST(ModuleNames, ListTheOtherAttributesAndTheClassesForInspection) {
   const auto all = open_bytes(zip_of({.parameters = {"w"},
                                       .buffers = {"mask"},
                                       .not_persistent = {"mask"},
-                                      .modules = {{"fc", kLinear}},
+                                      .modules = {named("fc", kLinear)},
                                       .attributes = {"cache"}}),
                               {.selection = Selection::kEverything});
   EXPECT_THAT(names(all), ElementsAre("w", "mask", "fc.weight", "fc.bias", "cache"));
@@ -196,7 +203,7 @@ TEST(ModuleNames, AreRefusedWhenModulesRepeatALongName) {
 
 TEST(ModuleNames, PathsOfMoreThanAMebibyteAreRefused) {
   const std::string name(std::size_t{600} << 10, 'n');
-  EXPECT_THAT(open_bytes(zip_of({.modules = {{name, {.modules = {{name, kLinear}}}}}})),
+  EXPECT_THAT(open_bytes(zip_of({.modules = {named(name, {.modules = {named(name, kLinear)}})}})),
               FailsWith(ErrorCode::kUnsupported, "repeats its parts"));
 }
 

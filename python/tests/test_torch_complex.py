@@ -55,6 +55,12 @@ class Spectral(torch.nn.Module):
         return (torch.fft.fft(y) * 1j).real if x.sum() > 0 else y
 
 
+class Lengths(torch.nn.Module):
+    def forward(self, x: Any) -> Any:
+        modes = torch.fft.rfft2(x, norm="ortho")
+        return torch.fft.irfft2(modes, s=x.shape, norm="ortho"), torch.fft.irfft(modes, n=10)
+
+
 def complex_input(*sizes: int) -> Any:
     return torch.randn(*sizes, dtype=torch.complex64)
 
@@ -77,6 +83,7 @@ CASES = {
         Spectral,
         [(torch.rand(2, 2, 16),), (-torch.rand(3, 2, 16),)],
     ),
+    "transforms of any length": (Lengths, [(torch.rand(3, n),) for n in (8, 13, 7)]),
     "inputs": (Inputs, [(complex_input(n, 3), complex_input(3, 3)) for n in (2, 4)]),
 }
 

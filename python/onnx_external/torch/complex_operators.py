@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -149,6 +149,28 @@ def _copied(value: Any, source: Any, _: bool = False) -> Any:
     return complex_of(re.to(value.re.dtype).expand(value.re.shape), im)
 
 
+def _real_inverse(value: Any, dims: Sequence[int], norm: int, size: Any) -> torch.Tensor:
+    """The inverse of a one-sided Fourier transform, by that of all frequencies.
+
+    ONNX takes the result of a DFT to be as long as its input, if its length is no constant, and
+    ONNX Runtime then gives both the same memory.
+    """
+    *others, last = dims
+    if others:
+        value = _transformed(value, others, norm)
+    mirrored = size - value.re.shape[last]
+
+    def whole(part: torch.Tensor, sign: int) -> torch.Tensor:
+        return torch.cat([part, sign * part.narrow(last, 1, mirrored).flip(last)], last)
+
+    return _transformed(complex_of(whole(value.re, 1), whole(value.im, -1)), [last], norm).re
+
+
+def _transformed(value: Any, dims: Sequence[int], norm: int) -> Any:
+    found = _by_torch_onnx(_aten._fft_c2c.default, (value, list(dims), norm, False), {})
+    return complex_of(*parts_of(found))
+
+
 def _by_torch_onnx(operator_: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """What torch.onnx translates itself."""
 
@@ -169,6 +191,7 @@ _MADE: dict[Any, Callable[..., Any]] = {
     _aten.complex.default: complex_of,
     _aten.polar.default: lambda size, angle: complex_of(size * angle.cos(), size * angle.sin()),
     _aten.copy.default: _copied,
+    _aten._fft_c2r.default: _real_inverse,
     _aten.pow.Tensor_Scalar: _power,
     _aten.view_as_complex.default: lambda x: complex_of(x.select(-1, 0), x.select(-1, 1)),
 }
@@ -180,4 +203,4 @@ _COMBINED: dict[Any, Callable[[tuple[Any, Any], tuple[Any, Any]], Any]] = {
     _aten.div: _quotient,
 }
 """Of two values of which one may be real, or a number of Python."""
-_LEFT = frozenset({_aten._fft_r2c.default, _aten._fft_c2c.default, _aten._fft_c2r.default})
+_LEFT = frozenset({_aten._fft_r2c.default, _aten._fft_c2c.default})

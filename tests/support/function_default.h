@@ -11,6 +11,17 @@
 
 namespace onnx_external {
 
+// A template, because only a newer schema has the member.
+template <typename Function>
+void add_attribute_default(Function& function, const onnx::AttributeProto& proto) {
+  if constexpr (requires { function.add_attribute_proto(); }) {
+    *function.add_attribute_proto() = proto;
+  } else {
+    function.GetReflection()->MutableUnknownFields(&function)->AddLengthDelimited(
+        kAttributeProtoField, proto.SerializeAsString());
+  }
+}
+
 // Gives the model a function "f" of the domain "d" whose attribute has `value` as default.
 inline onnx::FunctionProto& add_function_with_default(onnx::ModelProto& model,
                                                       const std::string& attribute,
@@ -22,8 +33,7 @@ inline onnx::FunctionProto& add_function_with_default(onnx::ModelProto& model,
   onnx::FunctionProto& function = *model.add_functions();
   function.set_domain("d");
   function.set_name("f");
-  function.GetReflection()->MutableUnknownFields(&function)->AddLengthDelimited(
-      kAttributeProtoField, proto.SerializeAsString());
+  add_attribute_default(function, proto);
   return function;
 }
 

@@ -229,7 +229,15 @@ TEST(ModelSchema, LetsAnEditReachDefaultValuesOfFunctionsToo) {
   EXPECT_EQ(edited(*model, kChange), model_with(kChange).SerializeAsString());
 }
 
+template <typename Function>
+constexpr bool kKnowsDefaultValues = requires(Function function) {
+  function.attribute_proto();
+};
+
 TEST(ModelSchema, RefusesADefaultValueThatIsNoAttribute) {
+  if (kKnowsDefaultValues<onnx::FunctionProto>) {
+    GTEST_SKIP() << "the classes of this onnx parse the field themselves";
+  }
   onnx::ModelProto model;
   onnx::FunctionProto& function = *model.add_functions();
   function.set_name("f");

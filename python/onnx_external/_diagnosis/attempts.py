@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import tempfile
 import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -79,7 +79,7 @@ class Attempts:
             captured: it, and its calls.
             instead: modules inside of it that are custom operators meanwhile.
         """
-        found = Outcome()
+        found, reason = Outcome(), ""
         job: _Job | None = None
         try:
             operators = CustomOperators(instead, self.functions, self.exporter == "torchscript")
@@ -88,6 +88,7 @@ class Attempts:
                 tempfile.TemporaryDirectory() as folder,
                 operators,
                 self._as_forward(captured, calls[0][1]),
+                _without_hooks(captured.module),
                 buffers_kept(captured.module),
                 silent(everything=self.exporter == "torchscript"),
                 torch.no_grad(),
@@ -96,12 +97,15 @@ class Attempts:
                 job = _Job(captured, calls, operators, bool(instead), Path(folder), found)
                 try:
                     getattr(self, f"_{self.exporter}")(job)
+                except Exception as error:
+                    # While the custom operators are there: a program that has one is run again.
+                    reason = reason_of(error, job.program, job.step == "export")
+                    raise
                 finally:
-                    shown, job.program = job.program, None
+                    job.program = None
         except Exception as error:
             step = "export" if job is None else job.step
-            program = None if job is None else shown
-            reason = reason_of(error, program, step == "export")
+            reason = reason or reason_of(error, None, step == "export")
             unjudged = any(isinstance(each, NoOperatorError) for each in chain(error))
             return Outcome(Status.FAIL, step, reason, notes=found.notes, unjudged=unjudged)
         found.judge()
@@ -306,6 +310,23 @@ class Attempts:
             if vary:
                 found[name] = vary
         return found
+
+
+@contextlib.contextmanager
+def _without_hooks(module: torch.nn.Module) -> Iterator[None]:
+    """Within it a module is called as its values were recorded: its method alone.
+
+    What its hooks do belongs to the module that calls it.
+    """
+    names = ("_forward_hooks", "_forward_pre_hooks")
+    kept = {name: dict(getattr(module, name)) for name in names}
+    try:
+        for name in names:
+            getattr(module, name).clear()
+        yield
+    finally:
+        for name, hooks in kept.items():
+            getattr(module, name).update(hooks)
 
 
 def _kind(stored: StoredCall) -> tuple[Any, list[str]]:

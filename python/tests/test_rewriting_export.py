@@ -445,3 +445,54 @@ def test_a_module_that_writes_to_a_weight_is_refused_with_its_name(tmp_path: Pat
     ):
         oe.torch.export(Halves(), (UP,), tmp_path / "model.onnx", input_sets=[(-UP,)], fsync=False)
     assert not list(tmp_path.iterdir())
+
+
+class TensorOrNone(torch.nn.Module):
+    def forward(self, x: Any) -> Any:
+        return x * 2 if x.sum() > 0 else None
+
+
+class Chooses(torch.nn.Module):
+    """It exports as it is; its part does not by itself."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.part = TensorOrNone()
+
+    def forward(self, x: Any) -> Any:
+        found = self.part(x)
+        y = x - 1 if found is None else found
+        return y if y.max() > 3 else y + 1
+
+
+def test_a_diagnosis_says_that_a_model_exports_though_its_modules_do_not() -> None:
+    report = oe.diagnose_export(Chooses().eval(), SETS[:2])
+    assert report.sentence.startswith(
+        "oe.torch.export exports the model as it is: it rewrites its tests and loops. Without "
+        "that, the first module that does not export is part (TensorOrNone)"
+    )
+
+
+class Hooked(torch.nn.Module):
+    """ONNX has no operator for what it does; its part has a hook, and exports."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.part = torch.nn.Linear(2, 2)
+        self.part.register_forward_hook(lambda module, args, result: result * 3)
+
+    def forward(self, x: Any) -> Any:
+        y = self.part(x)
+        return torch.linalg.svdvals(y) if y.sum() > 0 else y[:, 0]
+
+
+def test_a_module_with_a_hook_is_right_in_a_diagnosis() -> None:
+    report = oe.diagnose_export(Hooked().eval(), SETS[:1])
+    assert [each.name for each in report.wrong] == [""]
+
+
+def test_the_obstacle_that_rewriting_does_not_mend_is_told(tmp_path: Path) -> None:
+    with pytest.raises(oe.ExportError) as refused:
+        oe.torch.export(Hooked(), SETS[0], tmp_path / "model.onnx", input_sets=SETS[1:])
+    assert str(refused.value).startswith("torch.onnx cannot convert the program: ")
+    assert str(refused.value).endswith("its tests and loops on tensors were rewritten before")

@@ -24,7 +24,7 @@ from .attempts import EXPORTERS, Attempts
 from .capturing import Captured, capture
 from .custom_operators import ShapeFunction, why_not
 from .dynamic_dimensions import named_dimensions
-from .export_reports import MENDS, ExportDiagnosis, ExportedModule
+from .export_reports import MENDS, MENDS_ALL, ExportDiagnosis, ExportedModule
 from .naming import check_choice, check_names, is_named, one_or_several
 from .outcomes import Outcome
 from .recording import Call
@@ -140,8 +140,16 @@ class _Tree:
     def try_rewriting(self, wrong: Sequence[Captured]) -> None:
         """Say of modules that fail by themselves whether rewriting mends them."""
         attempts = replace(self.attempts, rewrites=True)
+        model = self.captured[0]
+        whole = self.found[model.name]
+        if wrong and whole.status & WRONG and (whole.instead or model not in wrong):
+            outcome = attempts.attempt(model)  # as oe.torch.export does it
+            if outcome.status == Status.OK and outcome.notes:
+                whole.rewriting = f"{MENDS_ALL}: {outcome.notes[0]}"
         for each in wrong:
             found = self.found[each.name]
+            if found.rewriting:
+                continue
             instead = [one for one in self.captured if one.name in found.instead]
             outcome = attempts.attempt(each, instead)
             if outcome.status == Status.OK:

@@ -84,9 +84,12 @@ class ExportDiagnosis(Diagnosis):
             does, how = "that computes something else when it is exported", _difference(first)
         others = len(wrong) - 1
         more = f"; {others} other{'s' if others > 1 else ''} as well" if others else ""
+        whole = f"first module {does} is {title_of(first)}: {how}{more}"
+        exported = self._exported()
+        if exported and _mended_as_it_is(exported[0]):
+            return f"{_EXPORTS_ALL} Without that, the {whole}."
         mended = isinstance(first, ExportedModule) and first.rewriting.startswith(MENDS)
-        more += f"; {MENDS}" if mended else ""
-        return f"The first module {does} is {title_of(first)}: {how}{more}."
+        return f"The {whole}{f'; {MENDS}' if mended else ''}."
 
     def _sound(self) -> str:
         tried = [each for each in self._exported() if each.tried]
@@ -162,6 +165,14 @@ class ExportDiagnosis(Diagnosis):
 
 MENDS = "rewriting mends it"
 """How `ExportedModule.rewriting` begins if oe.torch.export exports the module all the same."""
+_EXPORTS_ALL = "oe.torch.export exports the model as it is: it rewrites its tests and loops."
+MENDS_ALL = f"{MENDS}, also in the modules inside of it"
+"""The same, of a model whose modules do not export by themselves."""
+
+
+def _mended_as_it_is(model: ExportedModule) -> bool:
+    return model.rewriting.startswith(MENDS_ALL if model.instead else MENDS)
+
 
 _AT = re.compile(r", at (\S+:\d+, in )")
 """Where a reason goes over to the line of source that it is about."""

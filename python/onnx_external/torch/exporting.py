@@ -112,7 +112,7 @@ class ExportReport(Stepwise):
         return self.save.verified
 
     def __str__(self) -> str:
-        """Return what was exported in a line; `repr()` has all of it."""
+        """Return what was exported in a line, and what was not compared; `repr()` has all of it."""
         told = f"{self.save}; input sets on which it was compared: {self.checked}"
         told += "".join(
             f"; {note}" for note in self.notes if note.startswith(("not checked", FIXED))
@@ -120,8 +120,8 @@ class ExportReport(Stepwise):
         if self.rewriting.changes:
             told += f"; rewritten functions: {len(self.rewriting.changes)}"
         if self.rewriting.unreached:
-            count = len(self.rewriting.unreached)
-            told += f"; ways that no input set takes: {count} (report.rewriting.unreached)"
+            told += f"; ways that no input set takes: {len(self.rewriting.unreached)}"
+            told += "".join(f"\n  {each}" for each in self.rewriting.unreached)
         return told
 
     def to_dict(self) -> dict[str, Any]:

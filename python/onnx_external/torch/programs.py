@@ -21,7 +21,7 @@ from .tracing import Traced, Tracer, trace
 from .training_mode import refuse_traced_training, refuse_training
 from .untouched import Untouched, build, stranded
 
-__all__ = ["Captured", "Target", "captured", "check_initialized"]
+__all__ = ["CANNOT_TRACE", "Captured", "Target", "captured", "check_initialized"]
 
 Target: TypeAlias = (
     nn.Module | torch.export.ExportedProgram | torch.onnx.ONNXProgram | Callable[[], nn.Module]
@@ -123,6 +123,10 @@ def _names_of_tied(module: nn.Module) -> dict[str, list[str]]:
     return {name: tied for tied in names.values() if len(tied) > 1 for name in tied}
 
 
+CANNOT_TRACE = "torch.export cannot trace the module"
+"""How the error of a trace begins."""
+
+
 def _traced(
     module: nn.Module,
     args: tuple[Any, ...],
@@ -132,7 +136,7 @@ def _traced(
 ) -> Traced:
     lost = stranded(module)
     try:
-        with told("torch.export cannot trace the module"), torch.no_grad():
+        with told(CANNOT_TRACE), torch.no_grad():
             return tracer(module, args, kwargs, dynamic_shapes)
     except ExportError as error:
         if lost:

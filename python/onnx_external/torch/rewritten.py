@@ -17,6 +17,7 @@ from .._rewriting.rewriter import Rewriter, Rewriting
 from ..errors import Error, ExportError, InvalidArgumentError
 from .checking import WrongGraphError
 from .guards import Call, Guard
+from .programs import CANNOT_TRACE
 from .tracing import Traced, Tracer, trace
 from .untouched import has_no_data
 
@@ -235,7 +236,14 @@ def _place(guard: Guard) -> tuple[str, int] | None:
 
 
 def not_helped(plain: ExportError, refused: ExportError) -> ExportError:
-    """Return the error of the plain way, which says that rewriting does not help, and why."""
+    """Return the error of the plain way, which says that rewriting does not help, and why.
+
+    If rewriting mends what stopped the plain trace, the next obstacle is what is to be told.
+    """
+    traced = not str(refused).startswith(CANNOT_TRACE)
+    if traced and any(word in str(plain) for word in _DECIDES):
+        refused.args = (f"{refused.args[0]}; its tests and loops on tensors were rewritten before",)
+        return refused
     if str(refused) != str(plain):
         plain.args = (f"{plain.args[0]}; rewriting tests and loops does not help: {refused}",)
     return plain

@@ -185,7 +185,8 @@ def _rows_comprehended(
         if not isinstance(made, torch.Tensor) and not is_number(made):
             raise RewriteError(
                 f"a comprehension over rows makes {described(made)} of each; only tensors and "
-                "numbers can be in such a list",
+                "numbers can be in such a list: make a list of each value, or use the values where "
+                "they are made",
                 key,
             )
         items.append(made)

@@ -426,6 +426,20 @@ def test_a_list_that_grew_in_a_loop_is_read_and_changed_from_both_ends() -> None
     proved(function, *(torch.randn(n, 3) for n in (3, 2, 5)), dims=ROWS)
 
 
+def test_a_round_may_ask_for_the_length_of_a_list_that_it_adds_to() -> None:
+    def function(rt: Any, module: Any, x: Any) -> Any:
+        out: list[Any] = [x[0]]
+
+        def body(row: Any, at: Any) -> Any:
+            out.append(row * rt.len(out))
+            return (rt.ifexp(rt.len(out) == 3, lambda: 1, lambda: at, "t"),)
+
+        (at,) = rt.for_(x, body, ("at",), (0,), False, "k")
+        return torch.stack(out), at + x.sum() * 0
+
+    proved(function, *(torch.rand(n, 3) for n in (3, 1, 5)), dims=ROWS)
+
+
 def test_a_round_that_reads_what_others_appended_is_refused() -> None:
     def function(rt: Any, module: Any, x: Any, read: Any) -> Any:
         out: list[Any] = [x[0]]
@@ -442,7 +456,6 @@ def test_a_round_that_reads_what_others_appended_is_refused() -> None:
         lambda rt, out: out[-1],
         lambda rt, out: rt.item(out, -1),
         lambda rt, out: torch.stack(out).sum(0),
-        lambda rt, out: rt.len(out),
     ):
         refused(lambda rt, m, x, read=read: function(rt, m, x, read), x, "reads from a list to")
 

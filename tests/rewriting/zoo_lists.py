@@ -295,3 +295,27 @@ class F20_Until(nn.Module):
             x = x * 0.5
             outs.append(x.sum())
         return torch.stack(outs)
+
+
+@entry("a round ends the loop by the length of a list that it has added to", LENGTHS, ROWS)
+class F21_Enough(nn.Module):
+    def forward(self, x):
+        outs = [x[0] * 0]
+        for i in range(x.shape[0]):
+            if x[i].sum() < 0:
+                continue
+            outs.append(x[i] / len(outs))
+            if len(outs) == 3:
+                break
+        return torch.stack(outs), len(outs)
+
+
+@entry("a round of a loop over rows computes with the length of a list", LENGTHS, ROWS)
+class F22_Numbered(nn.Module):
+    def forward(self, x):
+        outs, total = [], x[0] * 0
+        for row in x:
+            if row.max() > 0.5:
+                outs.append(row * (1 + len(outs)))
+            total = total + len(outs)
+        return torch.stack(outs).sum(0) + total if outs else total

@@ -10,7 +10,7 @@ import torch
 from torch.utils import _pytree as pytree
 
 from onnx_external._rewriting.refusals import RewriteError
-from onnx_external._rewriting.runtime.collected import Collected, Mark
+from onnx_external._rewriting.runtime.collected import Collected, Mark, NotCountedError
 from onnx_external._rewriting.runtime.lifting import Lift, Run, probe
 from onnx_external._rewriting.runtime.merging import as_tensor
 from onnx_external._rewriting.runtime.places import (
@@ -36,6 +36,7 @@ __all__ = ["Carried", "Emitted", "Growth", "Step"]
 
 Step: TypeAlias = Callable[..., tuple[Any, ...]]
 _TRIES = 12
+_UNSETTLED = "the types of what the loop carries do not settle"
 
 
 @dataclass
@@ -75,6 +76,10 @@ class Emitted:
         if self.has_kept:
             yield torch.ones((), dtype=torch.bool) if kept is None else kept.reshape(()).clone()
 
+    def count(self) -> int:
+        """Return how many tensors that is."""
+        return 1 + (self.bound is not None) + self.has_kept
+
     def collected(self, rows: Iterator[torch.Tensor]) -> Collected:
         """Return the items of all rounds, of one row of each tensor for each round."""
         values = next(rows)
@@ -101,7 +106,10 @@ class Carried:
     emitted: list[Emitted] = field(default_factory=list)
     marked: list[Place] = field(default_factory=list)
     """The lists that have a mark for the items of the rounds before."""
-    mark: Mark = field(default_factory=Mark)
+    marks: list[Mark] = field(default_factory=list)
+    """One for each of them."""
+    counts_rounds: bool = False
+    """Whether the loop knows how many rounds there were, and so how many items a mark has."""
     slots: list[tuple[int, Any]] = field(default_factory=list)
     """What the rounds write to objects of Python: the place, and the key in it."""
 
@@ -116,7 +124,7 @@ class Carried:
                 self._look_again()
                 self._find_emitted()
                 return
-        raise self.refused("the types of what the loop carries do not settle")
+        raise self.refused(_UNSETTLED)
 
     def _look_again(self) -> None:
         """Try a round once more, with a mark in lists for the items of the rounds before.
@@ -127,15 +135,32 @@ class Carried:
         if not self.marked:
             return
         for each in self.marked:
-            each.before = [*each.before, self.mark]
+            self.marks.append(Mark())
+            each.before = [*each.before, self.marks[-1]]
             each.write(each.before)
+        if self.counts_rounds:
+            quietly(lambda: self.count(lambda _: torch.zeros((), dtype=torch.int64)))
         try:
-            self.done = probe(self.state, lambda: self.round(self.full(self.leaves)), self.places)
-            if self._more_slots() or len(self.done.value[2]) != len(self.marked):
-                raise self._changed_otherwise(" and ".join(each.label for each in self.marked))
+            self._settle()
+        except RewriteError as error:
+            self.remove_marks()
+            if error.where or isinstance(error, NotCountedError):
+                raise
+            raise self.refused(str(error)) from error
         except BaseException:
             self.remove_marks()
             raise
+
+    def _settle(self) -> None:
+        """Try rounds with marks until the types stay: what was a number may depend on a length."""
+        for _ in range(_TRIES):
+            self.growth = {}
+            self.done = probe(self.state, lambda: self.round(self.full(self.leaves)), self.places)
+            if self._more_slots() or len(self.done.value[2]) != len(self.marked):
+                raise self._changed_otherwise(" and ".join(each.label for each in self.marked))
+            if not self._adjust():
+                return
+        raise self.refused(_UNSETTLED)
 
     def _changed_otherwise(self, label: str) -> RewriteError:
         return self.refused(
@@ -146,7 +171,12 @@ class Carried:
     def remove_marks(self) -> None:
         """Leave in no list a mark for items of rounds."""
         for each in self.marked:
-            each.write([item for item in each.read() if item is not self.mark])
+            each.write([e for e in each.read() if not any(e is mark for mark in self.marks)])
+
+    def count(self, items: Callable[[int], Any]) -> None:
+        """Say how many items of a place the rounds before have made, where that is asked for."""
+        for mark, (number, _, _) in zip(self.marks, self.done.value[2], strict=True):
+            mark.count = items(number)
 
     def _start(self, full: Any) -> None:
         self.starts, self.spec = pytree.tree_flatten(full)

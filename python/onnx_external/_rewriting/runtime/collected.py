@@ -11,7 +11,7 @@ import torch
 from onnx_external._rewriting.refusals import RewriteError
 from onnx_external._rewriting.runtime.sizes import size_of
 
-__all__ = ["Collected", "Mark", "Rows", "is_collected", "whole"]
+__all__ = ["Collected", "Mark", "NotCountedError", "Rows", "is_collected", "whole"]
 
 
 class Collected:
@@ -110,11 +110,27 @@ _NO_ITEM = (
 )
 
 
+class NotCountedError(RewriteError):
+    """A list is asked for its length in a loop that does not count its rounds."""
+
+
 class Mark(Collected):
-    """Stands in a list for the items of all rounds before, while a round is traced."""
+    """Stands in a list for the items of all rounds before, while a round is traced.
+
+    Nothing of it can be read but how many they are, in a loop that counts its rounds.
+    """
 
     def __init__(self) -> None:
         """Make one that has nothing to be read."""
+        self.count: Any = None
+        self.is_counted = False
+
+    def many(self) -> Any:
+        """Return how many items it stands for."""
+        if self.count is None:
+            raise NotCountedError(_READS)
+        self.is_counted = True
+        return self.count
 
     def mapped(self, function: Callable[[Any], Any]) -> Mark:
         """Return it: it has no tensors."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import functools
+import operator as operators
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -153,7 +155,7 @@ def while_looped(
         ends_early: whether it may take fewer.
     """
     places = Places([goes_on, step])
-    carried = Carried(state, step, names, key, places, init)
+    carried = Carried(state, step, names, key, places, init, counts_rounds=True)
     if carried.growth or carried.emitted:
         return _Bounded(carried, goes_on, bound, ends_early).call()
     tests = _tested(carried, goes_on)
@@ -211,7 +213,8 @@ class _Bounded:
         self.bound: Any = most
         if bound is None:
             self.state.note(f"{carried.key}: the loop ends after {self.bound} rounds at the latest")
-        self.loop = Loop(carried, [carried.done, _tested(carried, goes_on)], [])
+        counts = [mark.count for mark in carried.marks if mark.count is not None]
+        self.loop = Loop(carried, [carried.done, _tested(carried, goes_on)], counts)
         self.buffers = self._buffers()
 
     def _why(self) -> str:
@@ -286,7 +289,18 @@ class _Bounded:
             size = _grown(given[0], each, start.shape[each.dim], values[self._at(place)])
             inner[self._at(place)] = values[self._at(place)].narrow(each.dim, 0, size)
         leaves, table = loop.split(inner, rest)
+        if any(mark.is_counted for mark in self.carried.marks):
+            self.carried.count(lambda place: self._items(place, given[0], given[1:front]))
         return _Round(given[0], bound, list(given[1:front]), values, leaves, table)
+
+    def _items(self, place: int, rounds: torch.Tensor, buffers: Sequence[Any]) -> Any:
+        """How many items of a list the rounds before have made: those that are kept."""
+        found, rest = [], iter(buffers)
+        for each in self.carried.emitted:
+            parts = [next(rest) for _ in range(each.count())]
+            if each.place == place:
+                found.append(parts[-1].sum() if each.has_kept else rounds)
+        return functools.reduce(operators.add, found)
 
     def _at(self, place: int) -> int:
         return self.loop.now.index(place)

@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 import torch
 
 from onnx_external._rewriting.refusals import RewriteError
-from onnx_external._rewriting.runtime.collected import Collected, Rows, is_collected, whole
+from onnx_external._rewriting.runtime.collected import Collected, Mark, Rows, is_collected, whole
 from onnx_external._rewriting.runtime.sizes import size_of
 from onnx_external._rewriting.values import described, is_fake
 
@@ -164,4 +164,6 @@ def _items(each: Any) -> Any:
     """How many items something in a list stands for."""
     if not isinstance(each, Collected):
         return 1
+    if isinstance(each, Mark):
+        return each.many()
     return each.values.shape[0] if each.kept is None else each.kept.sum()

@@ -10,6 +10,7 @@ import torch
 
 from onnx_external._rewriting.runtime.branches import operator
 from onnx_external._rewriting.runtime.carrying import Carried
+from onnx_external._rewriting.runtime.collected import NotCountedError
 from onnx_external._rewriting.runtime.empty import is_only_tried
 from onnx_external._rewriting.runtime.lifting import Lift, apart, run
 from onnx_external._rewriting.runtime.loops import Loop
@@ -24,7 +25,7 @@ _scan = torch.ops.higher_order.scan
 
 
 class GrowsError(Exception):
-    """The state grows: scan does not take that."""
+    """The state grows, or rounds are to be counted: scan does not do that."""
 
 
 def scanned(
@@ -46,11 +47,14 @@ def scanned(
         key: of the loop.
 
     Raises:
-        GrowsError: the state grows.
+        GrowsError: the state grows, or a round asks for the length of a list that grows.
     """
     rows = _first_rows(columns)
     first = _Step(step, rows)
-    carried = Carried(state, first, names, key, Places([step]), init)
+    try:
+        carried = Carried(state, first, names, key, Places([step]), init)
+    except NotCountedError as error:
+        raise GrowsError from error
     if carried.growth:
         carried.remove_marks()
         raise GrowsError

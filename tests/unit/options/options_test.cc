@@ -8,6 +8,7 @@
 #include <set>
 #include <sstream>
 #include <string>
+#include <string_view>
 #include <utility>
 
 namespace onnx_external {
@@ -26,7 +27,7 @@ std::string long_name(const OptionRow& row) {
   return std::string(row.name.substr(row.name.find(',') + 1));
 }
 
-const OptionRow& row_of(unsigned command, const std::string& name) {
+const OptionRow& row_of(unsigned command, std::string_view name) {
   return *std::find_if(option_rows().begin(), option_rows().end(), [&](const OptionRow& row) {
     return (row.commands & command) != 0 && long_name(row) == name;
   });

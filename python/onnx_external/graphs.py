@@ -6,8 +6,6 @@ placeholders in the places of the tensors; their bytes stay where they are until
 
 from __future__ import annotations
 
-import contextlib
-import logging
 import os
 import sys
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -21,6 +19,7 @@ from . import _core
 from .errors import FormatError
 from .moved import EXPORT
 from .options import StrPath
+from .progress import only_errors
 from .tensors import (
     FileRange,
     Loose,
@@ -220,18 +219,6 @@ class _GraphView(_View):
         return len(self._of)
 
 
-@contextlib.contextmanager
-def _open_slots_are_meant() -> Iterator[None]:
-    """Silence onnx_ir, which warns of each initializer without data."""
-    logger = logging.getLogger("onnx_ir.serde")
-    level = logger.level
-    logger.setLevel(logging.ERROR)
-    try:
-        yield
-    finally:
-        logger.setLevel(level)
-
-
 class _IrModel:
     """Takes a model of onnx_ir apart."""
 
@@ -246,7 +233,7 @@ class _IrModel:
             key: _GraphView(function, self._node) for key, function in model.functions.items()
         }
         view = _View(model, graph=self._graph(model.graph), functions=functions)
-        with _open_slots_are_meant():
+        with only_errors("onnx_ir.serde"):  # which warns of each initializer without data
             graph = self._ir.serde.serialize_model(view)
         return _Taken(_serialized(graph), self._base_dir)
 

@@ -6,7 +6,7 @@ Work that has steps, not bytes, is told in lines.
 from __future__ import annotations
 
 import contextlib
-import logging  # noqa: F401  # a fork must take its lock behind ours: see _importing
+import logging  # before `_importing`: a fork must take its lock behind ours
 import os
 import sys
 import threading
@@ -15,7 +15,15 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-__all__ = ["Progress", "ProgressCallback", "StepLines", "no_monitor", "shown", "told"]
+__all__ = [
+    "Progress",
+    "ProgressCallback",
+    "StepLines",
+    "no_monitor",
+    "only_errors",
+    "shown",
+    "told",
+]
 
 ProgressCallback = Callable[[str, int, int], object]
 """Called with the phase ("copy", "sync", "verify", "compare"), the bytes done and the bytes in all,
@@ -81,6 +89,18 @@ def no_monitor() -> Iterator[None]:
         yield
     finally:
         bars.monitor_interval = interval
+
+
+@contextmanager
+def only_errors(logger: str) -> Iterator[None]:
+    """Within this context a logger tells errors, and no warnings."""
+    told = logging.getLogger(logger)
+    level = told.level
+    told.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        told.setLevel(level)
 
 
 @contextmanager

@@ -10,7 +10,6 @@ import argparse
 import contextlib
 import difflib
 import json
-import logging
 import os
 import re
 import shlex
@@ -34,7 +33,6 @@ __all__ = [
     "reported",
     "run",
     "steps",
-    "warnings_told",
 ]
 
 _Report = TypeVar("_Report", bound=Paged)
@@ -203,18 +201,6 @@ def steps(given: argparse.Namespace, counted: bool = False) -> Iterator[StepLine
         yield lines
     finally:
         lines.close()
-
-
-@contextlib.contextmanager
-def warnings_told() -> Iterator[None]:
-    """Keep the package from warning of what the command has told with its options."""
-    logger = logging.getLogger("onnx_external")
-    level = logger.level
-    logger.setLevel(logging.ERROR)
-    try:
-        yield
-    finally:
-        logger.setLevel(level)
 
 
 def reported(

@@ -17,8 +17,8 @@ from ..folders import check_folder
 from ..options import Layout, LayoutName
 from ..packages import FOLDERS, require
 from ..preconditions import model_folders, note_of_folder, refuse_targets
-from ..progress import StepLines
-from .command_line import EXIT_CODES, Parser, run, steps, warnings_told
+from ..progress import StepLines, only_errors
+from .command_line import EXIT_CODES, Parser, run, steps
 
 __all__ = ["main"]
 
@@ -262,7 +262,8 @@ def _work(given: argparse.Namespace) -> int:
     early = _refuse_at_once(given)
     for note in [] if given.quiet else early:
         print(f"note: {parser().in_options(note)}", file=sys.stderr, flush=True)
-    with steps(given) as told, warnings_told():
+    # The command itself has told what the package would warn of, with its options.
+    with steps(given) as told, only_errors("onnx_external"):
         report = _run(given, told)
     if given.json:
         print(json.dumps(report.to_dict(), indent=2))

@@ -496,3 +496,33 @@ def test_the_obstacle_that_rewriting_does_not_mend_is_told(tmp_path: Path) -> No
         oe.torch.export(Hooked(), SETS[0], tmp_path / "model.onnx", input_sets=SETS[1:])
     assert str(refused.value).startswith("torch.onnx cannot convert the program: ")
     assert str(refused.value).endswith("its tests and loops on tensors were rewritten before")
+
+
+class Writes(torch.nn.Module):
+    """A greedy decoder: it ends by a value, or by how much it has written."""
+
+    def forward(self, x: Any) -> Any:
+        written: list[Any] = []
+        state = x[0]
+        while len(written) < x.shape[0]:
+            state = torch.tanh(state + x.mean(0))
+            if state.sum() < 0:
+                break
+            written.append(state)
+        return torch.stack(written) if written else x * 2
+
+
+def test_a_decoder_writes_until_it_is_as_long_as_its_input(tmp_path: Path) -> None:
+    options: Any = {"max_iterations": 8, "fsync": False, "overwrite": True}
+    path, sets = tmp_path / "model.onnx", [(torch.rand(3, 4),), (-torch.rand(2, 4),)]
+    report = oe.torch.export(Writes(), sets[0], path, input_sets=sets[1:], **options)
+    assert report.checked == 2
+    assert "the loop ends after 8 rounds at the latest" in str(report)
+
+
+def test_the_caller_says_what_is_rounding(tmp_path: Path) -> None:
+    module, args = torch.nn.Sequential(torch.nn.GELU(), torch.nn.Softmax(-1)), (torch.rand(8, 99),)
+    path = tmp_path / "model.onnx"
+    with pytest.raises(oe.ExportError, match="atol= and rtol= say what is rounding"):
+        oe.torch.export(module.eval(), args, path, atol=0.0, rtol=0.0)
+    assert oe.torch.export(module.eval(), args, path, atol=1e-6).checked

@@ -110,6 +110,9 @@ class Checking:
     """Floats of 16 bits that the program computes: its results are no more exact than these."""
     makes_sets: bool = True
     """Inputs of other sizes are made, if there is an example only."""
+    atol: float | None = None
+    """What is rounding; None: by the types and sizes of the results."""
+    rtol: float | None = None
     _reference: Any = None
 
     def run(self, save_into: Callable[[Path], None]) -> Checked:
@@ -210,7 +213,7 @@ class Checking:
         except RunError as error:
             return str(error)
         expected = as_given(session.output_names, got, wanted, self._reference.numbers)
-        return difference(session.output_names, got, expected, self.types)
+        return difference(session.output_names, got, expected, self.types, self.atol, self.rtol)
 
     def _refused(self, name: str, call: Call, problem: str) -> ExportError:
         broken = self.sizes.broken(call)
@@ -236,6 +239,8 @@ def difference(
     got: Mapping[str, Any],
     wanted: Mapping[str, Any],
     types: Collection[str] = (),
+    atol: float | None = None,
+    rtol: float | None = None,
 ) -> str:
     """Return how what a graph gives differs from what is wanted; empty if it does not.
 
@@ -244,11 +249,13 @@ def difference(
         got: what it gave, by name.
         wanted: what a module gave, by its own names.
         types: of floats from which it was computed.
+        atol: what is rounding, as for oe.validate().
+        rtol: likewise, for each unit of a value.
     """
     for title, one, other in paired(names, wanted):
         pair = None if one is None else got.get(one), wanted.get(other or "")
         for output, left, right in flattened(title, *pair):
-            compared = compare(output, left, right, others=types)
+            compared = compare(output, left, right, atol, rtol, types)
             if not compared.ok and not compared.is_empty:
                 return _difference(compared)
     return ""
@@ -273,7 +280,10 @@ _WAY_OUT = (
 def _cause(broken: Sequence[Guard]) -> str:
     if broken:
         return f"it holds for {broken_text(broken)} only; {_WAY_OUT}"
-    return f"no test on a size explains it; {_DIAGNOSE}, and check=False leaves this out"
+    return (
+        f"no test on a size explains it; {_DIAGNOSE}, atol= and rtol= say what is rounding, and "
+        "check=False leaves this out"
+    )
 
 
 def refuse_broken(sizes: Sizes, calls: Sequence[Call]) -> None:

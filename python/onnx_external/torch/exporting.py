@@ -117,6 +117,7 @@ class ExportReport(Stepwise):
         told += "".join(
             f"; {note}" for note in self.notes if note.startswith(("not checked", FIXED))
         )
+        told += "".join(f"; {note}" for note in self.rewriting.notes)
         if self.rewriting.changes:
             told += f"; rewritten functions: {len(self.rewriting.changes)}"
         if self.rewriting.unreached:
@@ -369,6 +370,7 @@ def _checked(
     check: bool | None,
     meter: Meter,
     saving: _Saving,
+    tolerance: tuple[float | None, float | None],
 ) -> Checked:
     """Compare the graph with the module, or refuse sets for which it may be wrong."""
     reason = "the weights are converted" if saving.converts else why_not(runs, check)
@@ -380,7 +382,8 @@ def _checked(
     draws = [] if found.traced is None else drawing_of_program(found.traced)
     types = [] if found.traced is None else half_types(found.traced)
     with meter.step("check"):
-        checking = Checking(runs, found.sizes, calls, draws, types, isinstance(runs, nn.Module))
+        makes_sets = isinstance(runs, nn.Module)
+        checking = Checking(runs, found.sizes, calls, draws, types, makes_sets, *tolerance)
         return checking.run(saving)
 
 
@@ -445,6 +448,8 @@ def export(
     keep: Collection[str] = (),
     onnx_options: abc.Mapping[str, Any] | None = None,
     check: bool | None = None,
+    atol: float | None = None,
+    rtol: float | None = None,
     repeat: bool = True,
     rewrite: Rewrite = "auto",
     asserts: Literal["omit", "refuse"] = "omit",
@@ -493,6 +498,9 @@ def export(
             the example and all input sets, or on sizes that are made if there are none. None: if
             onnxruntime is installed, the weights are the module's own, and have no more than
             1 GiB. False: never; sets for which a test on a size was decided otherwise are refused.
+        atol: the difference from the module that the check takes for rounding, as for
+            oe.validate(). None: by the types and the sizes of the results.
+        rtol: likewise, for each unit of a result.
         repeat: trace a module whose lists of layers are alike with few of them, and repeat these in
             the graph, where it is proved that this gives the same. False: trace all layers.
         rewrite: what is done with tests and loops on tensors, see docs/python-rewriting.md. "auto":
@@ -584,7 +592,8 @@ def export(
             attempt.take_weights(target, keep)
             runs = None if extra or options["mapping"].partial else _run_by(target, weights)
             saving = _Saving(attempt.made, attempt.weights, attempt.options)
-            attempt.checked = _checked(attempt.found, runs, calls, check, meter, saving)
+            tolerance = atol, rtol
+            attempt.checked = _checked(attempt.found, runs, calls, check, meter, saving, tolerance)
 
         ways = Ways(target, calls, rewrite, asserts, max_iterations, changes_example=True)
         attempt, rewriting = ways.first(capture, judge)

@@ -115,6 +115,6 @@ def test_outcomes_that_no_input_set_has_are_named() -> None:
     line = Net.forward.__code__.co_firstlineno
     assert untaken(observed) == [
         f"test_rewriting_showing.py:{line + 1}: no input set makes this False (if)",
-        f"test_rewriting_showing.py:{line + 3}: no input set has no round of this for",
+        f"test_rewriting_showing.py:{line + 3}: every input set has a round of this for",
         f"test_rewriting_showing.py:{line + 3}: no input set has one round of this for",
     ]

@@ -121,8 +121,11 @@ def _line(key: str) -> str:
 
 def _words(seen: Seen, outcome: object) -> str:
     if seen.kind in ("for", "comprehension"):
-        rounds = {0: "no round", 1: "one round", 2: "several rounds"}[int(str(outcome))]
-        return f"no input set has {rounds} of this {seen.kind}"
+        rounds = int(str(outcome))
+        if not rounds:
+            return f"every input set has a round of this {seen.kind}"
+        many = "one round" if rounds == 1 else "several rounds"
+        return f"no input set has {many} of this {seen.kind}"
     return f"no input set makes this {outcome} ({seen.kind})"
 
 

@@ -73,6 +73,10 @@ class Source:
     """The steps that made it from the key, as in a map file."""
 
 
+_GUARDS_SHOWN = 3
+"""In the text of a report."""
+
+
 @dataclass
 class ExportReport(Stepwise):
     """What an export did."""
@@ -123,7 +127,13 @@ class ExportReport(Stepwise):
         if self.rewriting.unreached:
             told += f"; ways that no input set takes: {len(self.rewriting.unreached)}"
             told += "".join(f"\n  {each}" for each in self.rewriting.unreached)
-        return told
+        return told + self._limits()
+
+    def _limits(self) -> str:
+        """The sizes for which the graph holds, as far as the trace has limited them."""
+        shown = [f"\n  it holds for sizes with {each}" for each in self.guards[:_GUARDS_SHOWN]]
+        more = len(self.guards) - len(shown)
+        return "".join(shown) + (f"\n  and {more} more in report.guards" if more else "")
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain dicts and lists."""

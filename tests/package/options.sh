@@ -19,7 +19,7 @@ configure() {
     -DCMAKE_DISABLE_FIND_PACKAGE_mimalloc=ON -DCMAKE_DISABLE_FIND_PACKAGE_MPI=ON "$@" 2>&1
 }
 configure >"$work/auto"
-for package in libseccomp-dev libmimalloc-dev libopenmpi-dev; do
+for package in libseccomp-dev "libmimalloc-dev 2" libopenmpi-dev; do
   [ "$(grep -c "without $package, which is not installed: " "$work/auto")" = 1 ] ||
     { cat "$work/auto"; exit 1; }
 done

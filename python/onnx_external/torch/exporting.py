@@ -552,13 +552,14 @@ def export(
     refuse_linked(options["files"].transpose_weights, layout)
     require("torch.onnx", *CONVERSION)
     refuse_training(target)
+    calls = calls_of(target, args, kwargs, input_sets)  # which says so if `path` stands there
     if not overwrite and not dry_run:
         refuse_existing(path)
     early = note_of_state(_state_of(target))
     warn(early)
     with shown(progress) as callback:
         meter = Meter(callback)
-        settings, calls = onnx_options or {}, calls_of(target, args, kwargs, input_sets)
+        settings = onnx_options or {}
         shapes = dynamic_shapes or shapes_of(target, calls)
 
         def made_of(tracer: Tracer, optimize: bool, few: bool) -> _Attempt:

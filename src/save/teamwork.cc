@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <array>
 #include <cstring>
 
 #include "base/try.h"
@@ -33,11 +34,8 @@ WrittenRanges ranges_of_others(const SavePlan& plan, const Team& team) {
   return others;
 }
 
-// What a process sends of each range that it copied.
-struct RangeResult {
-  std::uint32_t crc;
-  std::uint32_t infinite;
-};
+// What a process sends of each range that it copied: its CRC, and 1 if a number became infinite.
+using RangeResult = std::array<std::uint32_t, 2>;
 
 std::string text_of(const CopiedFiles& copied, const WrittenRanges& others) {
   std::string text;
@@ -56,8 +54,8 @@ Result<CopiedFiles> joined(const std::vector<std::string>& texts) {
     for (std::size_t at = 1; at < texts[rank].size(); at += sizeof(RangeResult)) {
       RangeResult range{};
       std::memcpy(&range, &texts[rank][at], sizeof(range));
-      all.crcs.push_back(range.crc);
-      all.infinite.push_back(range.infinite != 0);
+      all.crcs.push_back(range[0]);
+      all.infinite.push_back(range[1] != 0);
     }
   }
   return all;

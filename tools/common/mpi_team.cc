@@ -18,14 +18,12 @@
 namespace onnx_external {
 namespace {
 
+bool is_several(const char* size) {
+  return size != nullptr && std::string_view(size) != "1";
+}
+
 bool is_one_of_several() {
-  for (const char* name : {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE"}) {
-    const char* const size = std::getenv(name);
-    if (size != nullptr && std::string_view(size) != "1") {
-      return true;
-    }
-  }
-  return false;
+  return is_several(std::getenv("OMPI_COMM_WORLD_SIZE")) || is_several(std::getenv("PMI_SIZE"));
 }
 
 #ifdef ONNX_EXTERNAL_MPI
@@ -108,9 +106,7 @@ std::unique_ptr<MpiTeam> join_team() {
   joined->end = [self = joined.get()](bool succeeded) { return leave(*self, succeeded); };
   return joined;
 #else
-  write_stderr(
-      "save-external: error: started by mpirun, but built without MPI; use save-external-mpi, of a "
-      "build with ONNX_EXTERNAL_MPI=ON\n");
+  write_stderr("save-external: error: it is built without MPI; mpirun takes save-external-mpi\n");
   std::exit(kFailed);
 #endif
 }

@@ -14,8 +14,8 @@ __all__ = ["translations"]
 
 
 def translations(program: torch.export.ExportedProgram) -> dict[Any, Callable[..., Any]]:
-    """Return what torch.onnx is to do instead, for the operators that a program has."""
-    found: dict[Any, Callable[..., Any]] = {}
+    """Return what torch.onnx is to do instead, for the operators that a program has, or may get."""
+    found: dict[Any, Callable[..., Any]] = {torch.ops.aten.select_copy.int: _selected}
     for node in nodes_of(program):
         if node.target is operator.floordiv and any(map(_may_be_negative, node.args)):
             found[operator.floordiv] = _floor_division
@@ -78,6 +78,14 @@ def _distances(one: Any, other: Any, p: float, _: int | None = None) -> Any:
     power = op.CastLike(p, far)
     total = op.ReduceSum(op.Pow(far, power), [-1], keepdims=0)
     return op.Pow(total, op.Reciprocal(power))
+
+
+def _selected(value: Any, dim: int, index: Any) -> Any:
+    """What `x[i]` is where its decomposition is traced in a branch."""
+    import onnxscript
+
+    op: Any = onnxscript.opset18
+    return op.Gather(value, index, axis=dim)
 
 
 def _copied(value: Any, source: Any, _: bool = False) -> Any:

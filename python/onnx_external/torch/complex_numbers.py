@@ -19,9 +19,9 @@ from torch.fx import Graph, GraphModule, Node
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils import _pytree as pytree
 
-from .complex_operators import INSTEAD, REAL, called, complex_of, is_parts, parts_of
+from .complex_operators import INSTEAD, REAL, called, complex_of, is_complex, parts_of
 
-__all__ = ["in_real_numbers"]
+__all__ = ["in_real_numbers", "paired"]
 
 _aten = torch.ops.aten
 _ASKED = (_aten.is_pinned.default,)
@@ -75,13 +75,14 @@ def in_real_numbers(program: torch.export.ExportedProgram) -> torch.export.Expor
     return program._update(
         graph,
         signature,
-        state_dict={name: _paired(each) for name, each in program.state_dict.items()},
-        constants={name: _paired(each) for name, each in program.constants.items()},
+        state_dict={name: paired(each) for name, each in program.state_dict.items()},
+        constants={name: paired(each) for name, each in program.constants.items()},
     )
 
 
-def _paired(value: Any) -> Any:
-    if not isinstance(value, torch.Tensor) or not value.is_complex():
+def paired(value: Any) -> Any:
+    """Return a complex tensor as the pairs of floats of a graph, any other value as it is."""
+    if not is_complex(value):
         return value
     made = torch.view_as_real(value.detach().resolve_conj())
     return torch.nn.Parameter(made, False) if isinstance(value, torch.nn.Parameter) else made
@@ -93,8 +94,7 @@ def _has_complex(module: GraphModule) -> bool:
 
 
 def _is_complex(node: Node) -> bool:
-    leaves = pytree.tree_leaves(node.meta.get("val"))
-    return any(isinstance(each, torch.Tensor) and each.is_complex() for each in leaves)
+    return any(map(is_complex, pytree.tree_leaves(node.meta.get("val"))))
 
 
 def _converted(module: GraphModule) -> tuple[GraphModule, dict[str, str]]:
@@ -164,23 +164,21 @@ class _Conversion:
         leaves, spec = pytree.tree_flatten((node.args, node.kwargs))
         given = [self.made[each] if isinstance(each, Node) else each for each in leaves]
         nodes = [part for each in given for part in _nodes_of(each)]
-        forms: list[bool] = []
-        kinds: list[Any] = []
+        is_one, is_pair = True, [False]
 
         def call(*values: Any) -> list[Any]:
+            nonlocal is_one, is_pair
             rest = iter(values)
             args, kwargs = pytree.tree_unflatten([_value(each, rest) for each in given], spec)
-            results, form = pytree.tree_flatten(called(node.target, args, dict(kwargs)))
-            kinds[:] = [form]
-            forms[:] = [is_parts(each) for each in results]
+            result = called(node.target, args, dict(kwargs))
+            is_one = not isinstance(result, (list, tuple))
+            results = [result] if is_one else list(result)
+            is_pair = [is_complex(each) for each in results]
             return [part for each in results for part in parts_of(each)]
 
-        rest = iter(self._traced(call, nodes, node))
-        found = [_Pair(next(rest), next(rest)) if pair else next(rest) for pair in forms]
-        made = pytree.tree_unflatten(found, kinds[0])
-        return (
-            list(made) if isinstance(made, (list, tuple)) and not isinstance(made, _Pair) else made
-        )
+        parts = iter(self._traced(call, nodes, node))
+        found = [_Pair(next(parts), next(parts)) if pair else next(parts) for pair in is_pair]
+        return found[0] if is_one else found
 
     def _traced(self, call: Callable[..., list[Any]], given: list[Node], of: Node) -> list[Node]:
         """Add what a function does to the graph, in the place of a node; return its results."""

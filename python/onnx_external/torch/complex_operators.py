@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch.utils import _pytree as pytree
 
-__all__ = ["INSTEAD", "REAL", "called", "complex_of", "is_parts", "parts_of"]
+__all__ = ["INSTEAD", "REAL", "called", "complex_of", "is_complex", "parts_of"]
 
 _aten = torch.ops.aten
 _MOST_FACTORS = 8
@@ -21,7 +21,7 @@ REAL = {
 """The types of the parts."""
 
 
-def is_parts(value: Any) -> bool:
+def is_complex(value: Any) -> bool:
     """Return whether a value is a complex tensor."""
     return isinstance(value, torch.Tensor) and value.is_complex()
 
@@ -32,7 +32,7 @@ def parts_of(value: Any) -> Iterator[Any]:
 
     if isinstance(value, ComplexTensor):
         yield from (value.re, value.im)
-    elif is_parts(value):
+    elif is_complex(value):
         pairs = torch.view_as_real(value)
         yield from (pairs.select(-1, 0), pairs.select(-1, 1))
     else:
@@ -44,9 +44,10 @@ def called(operator_: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any
     from torch._subclasses.complex_tensor._ops.common import lookup_complex
 
     made = _MADE.get(operator_)
-    if made is not None:
-        return made(*args, **kwargs)
-    if kwargs.get("dtype") in REAL and not any(map(is_parts, pytree.tree_leaves(args))):
+    found = NotImplemented if made is None else made(*args, **kwargs)
+    if found is not NotImplemented:
+        return found
+    if kwargs.get("dtype") in REAL and not any(map(is_complex, pytree.tree_leaves(args))):
         return _filled(operator_, args, kwargs)
     if operator_ in _LEFT:
         return _by_torch_onnx(operator_, args, kwargs)
@@ -133,10 +134,8 @@ def _quotient(one: tuple[Any, Any], other: tuple[Any, Any]) -> Any:
 
 
 def _power(value: Any, exponent: Any) -> Any:
-    from torch._subclasses.complex_tensor._ops.common import lookup_complex
-
     if not isinstance(exponent, int) or not 0 < exponent <= _MOST_FACTORS:
-        return lookup_complex(_aten.pow.Tensor_Scalar)(value, exponent)
+        return NotImplemented
     found = value
     for _ in range(exponent - 1):
         found = _product(_split(found), _split(value))
@@ -175,7 +174,7 @@ def _by_torch_onnx(operator_: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
     """What torch.onnx translates itself."""
 
     def whole(value: Any) -> Any:
-        if not is_parts(value):
+        if not is_complex(value):
             return value
         return torch.view_as_complex(torch.stack([value.re, value.im], -1))
 

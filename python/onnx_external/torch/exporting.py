@@ -38,6 +38,7 @@ from .checking import (
     refuse_broken,
     why_not,
 )
+from .complex_numbers import paired
 from .dimension_names import name_sizes
 from .guards import Call
 from .input_sets import FIXED, calls_of, fixed_sizes, shapes_of
@@ -294,15 +295,10 @@ def _weights_of(target: Target, made: Skeleton) -> dict[str, torch.Tensor] | Non
     """The weights of the target that the graph needs. None if it has none with values."""
     needed = made.named()
     return {
-        name: _as_in_graph(tensor.detach())
+        name: paired(tensor.detach())
         for name, tensor in _state_of(target).items()
         if name in needed and isinstance(tensor, torch.Tensor) and not has_no_data(tensor)
     } or None
-
-
-def _as_in_graph(tensor: torch.Tensor) -> torch.Tensor:
-    """A complex weight has two floats for each number in a graph of torch.onnx."""
-    return torch.view_as_real(tensor.resolve_conj()) if tensor.is_complex() else tensor
 
 
 def _state_of(target: Target) -> abc.Mapping[str, Any]:

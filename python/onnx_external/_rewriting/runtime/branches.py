@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeAlias
 
 import torch
@@ -69,8 +69,6 @@ def branched(
         return traced
 
     def tried(done: Run, taken: bool) -> Callable[..., tuple[torch.Tensor, ...]]:
-        # Of a branch in a branch that is only tried, the types of the results are known by now: if
-        # it ran again, the time would double with each branch around it.
         def results_of(*_: Any) -> tuple[torch.Tensor, ...]:
             out = [*merged.leaves(done, taken, Lift(state, {}))]
             out += [lifted[one].clone() for one in mutated]
@@ -78,26 +76,42 @@ def branched(
 
         return results_of
 
-    def call(sizes: list[torch.SymInt]) -> Any:
+    def chosen(then: Any, other: Any, sizes: Sequence[torch.SymInt] = ()) -> Any:
         operands = apart(state.resolved(each) for each in lifted.values())
-        if is_only_tried():
-            then, other = tried(runs[0], True), tried(runs[1], False)
-        else:
-            then, other = branch(functions[0], True), branch(functions[1], False)
         return _cond(predicate(state.resolved(test)), then, other, (*operands, *sizes))
 
-    results = iter(list(operator(call, places, list(lifted.values()))))
+    def call(sizes: list[torch.SymInt]) -> Any:
+        return chosen(branch(functions[0], True), branch(functions[1], False), sizes)
+
+    def types() -> Any:
+        return chosen(tried(runs[0], True), tried(runs[1], False))
+
+    results = iter(list(operator(call, types, places, list(lifted.values()))))
     value = merged.rebuilt(results)
     for one in mutated:
         lifted[one].copy_(next(results))
     return value
 
 
-def operator(call: Callable[[list[torch.SymInt]], Any], places: Places, operands: list[Any]) -> Any:
+def operator(
+    call: Callable[[list[torch.SymInt]], Any],
+    types: Callable[[], Any],
+    places: Places,
+    operands: list[Any],
+) -> Any:
     """Call an operator; where a branch needs sizes that no operand has, with these beside them.
 
     Not all conversions of torch take sizes as operands, so that they are given only if they must.
+
+    Args:
+        call: it, with sizes.
+        types: gives what has the types of its results. Inside of code that is only tried it does:
+            if branches and rounds ran again, the time would double with each level around them.
+        places: what the branches see.
+        operands: of the operator.
     """
+    if is_only_tried():
+        return types()
     try:
         return call([])
     except (AssertionError, RuntimeError) as error:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import operator as operators
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -14,7 +13,6 @@ from onnx_external._rewriting.refusals import RewriteError
 from onnx_external._rewriting.runtime.branches import operator
 from onnx_external._rewriting.runtime.carrying import Carried, Growth, Step
 from onnx_external._rewriting.runtime.collected import Collected
-from onnx_external._rewriting.runtime.empty import is_only_tried
 from onnx_external._rewriting.runtime.lifting import Lift, Run, apart, probe, run
 from onnx_external._rewriting.runtime.places import Places
 from onnx_external._rewriting.runtime.sizes import size_of
@@ -173,11 +171,11 @@ def while_looped(
             return tuple(loop.outputs(done, lift, table))
 
     def call(sizes: list[torch.SymInt]) -> Any:
-        if is_only_tried():
-            return loop.starts()  # what rounds give has the types of what they are given
         return _while_loop(cond_fn, body_fn, tuple(loop.starts()), tuple(loop.more(sizes)))
 
-    return loop.finished(list(operator(call, places, [*loop.operands, *loop.starts()])))
+    # What rounds give has the types of what they are given.
+    operands = [*loop.operands, *loop.starts()]
+    return loop.finished(list(operator(call, loop.starts, places, operands)))
 
 
 def _tested(carried: Carried, goes_on: Callable[..., Any]) -> Run:
@@ -238,20 +236,20 @@ class _Bounded:
         if not isinstance(self.bound, int):
             witnesses.append(torch.zeros(self.bound, dtype=torch.bool))
 
-        def call(sizes: list[torch.SymInt]) -> Any:
+        def starts() -> tuple[torch.Tensor, ...]:
             rounds = torch.zeros((), dtype=torch.int64)
             padded = [*first]
             for place, growth in self.carried.growth.items():
                 most = growth.start + self.bound * growth.by
                 padded[self._at(place)] = _filled(first[self._at(place)], growth.dim, most)
-            starts = (rounds, *(each.clone() for each in self.buffers), *padded)
+            return (rounds, *(each.clone() for each in self.buffers), *padded)
+
+        def call(sizes: list[torch.SymInt]) -> Any:
             more = (*witnesses, *self.loop.more(sizes))
-            if is_only_tried():
-                return starts
-            return _while_loop(self._cond, self._body, starts, more)
+            return _while_loop(self._cond, self._body, starts(), more)
 
         operands = [*self.loop.operands, *witnesses, *first]
-        results = list(operator(call, self.carried.places, operands))
+        results = list(operator(call, starts, self.carried.places, operands))
         many = 1 + len(self.buffers)
         return self._finished(results[0], results[1:many], results[many:])
 
@@ -300,7 +298,7 @@ class _Bounded:
             parts = [next(rest) for _ in range(each.count())]
             if each.place == place:
                 found.append(parts[-1].sum() if each.has_kept else rounds)
-        return functools.reduce(operators.add, found)
+        return functools.reduce(torch.add, found)
 
     def _at(self, place: int) -> int:
         return self.loop.now.index(place)

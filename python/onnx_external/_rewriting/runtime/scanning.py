@@ -11,7 +11,6 @@ import torch
 from onnx_external._rewriting.runtime.branches import operator
 from onnx_external._rewriting.runtime.carrying import Carried
 from onnx_external._rewriting.runtime.collected import NotCountedError
-from onnx_external._rewriting.runtime.empty import is_only_tried
 from onnx_external._rewriting.runtime.lifting import Lift, apart, run
 from onnx_external._rewriting.runtime.loops import Loop
 from onnx_external._rewriting.runtime.places import Places
@@ -92,20 +91,24 @@ class _Scan:
     def call(self) -> tuple[Any, ...]:
         """Run the operator; return the state after the last round."""
         operands = [*self.loop.operands, *self.loop.starts()]  # a round has no column as a whole
-        results = list(operator(self._called, self.carried.places, operands))
+        results = list(operator(self._called, self._types, self.carried.places, operands))
         final = self.loop.finished(results[: self.many])
         self.loop.append(iter(results[self.kept :]))
         return final
 
-    def _called(self, sizes: list[torch.SymInt]) -> Any:
+    def _given(self, sizes: list[torch.SymInt]) -> list[Any]:
         columns = [self.state.resolved(each) for each in self.columns]
-        given = [*self.loop.starts(), *self.dummy, *columns, *self.loop.more(sizes)]
-        if is_only_tried():
-            return self._nothing(*given)  # of the same types as what the rounds give
+        return [*self.loop.starts(), *self.dummy, *columns, *self.loop.more(sizes)]
+
+    def _types(self) -> Any:
+        return self._nothing(*self._given([]))
+
+    def _called(self, sizes: list[torch.SymInt]) -> Any:
+        given = self._given(sizes)
         if not may_be_zero(self.columns[0].shape[0]):
             return self._scanned(*given)
         # ONNX Runtime refuses a Scan over no rows, so there is an If around it.
-        some = torch.scalar_tensor(columns[0].shape[0], dtype=torch.int64) > 0
+        some = torch.scalar_tensor(given[self.kept].shape[0], dtype=torch.int64) > 0
         return _cond(some, self._scanned, self._nothing, tuple(apart(given)))
 
     def _scanned(self, *given: Any) -> tuple[Any, ...]:

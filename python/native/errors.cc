@@ -48,7 +48,7 @@ void raise_from(nb::handle exception, nb::handle cause) {
 void raise(const Error& error, nb::handle cause) {
   const ErrorDetails none;
   const ErrorDetails& details = error.details ? *error.details : none;
-  const nb::object make = nb::module_::import_("onnx_external.errors").attr("_make");
+  const nb::object make = nb::module_::import_("onnx_external._errors").attr("_make");
   const nb::object exception = make(std::string(error_code_name(error.code)), error.message,
                                     lists_of(details), remedies_of(details));
   const nb::object of_class = CallClasses::cause_of(error.message);

@@ -13,11 +13,11 @@ with oe.open_checkpoint("checkpoint.pt") as checkpoint:
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from ._checkpoint import Checkpoint, Tensor, open_checkpoint
+from ._classes import PickledValue, register_class, unregister_class
 from ._core import version as __version__
-from .checkpoint import Checkpoint, Tensor, open_checkpoint
-from .classes import PickledValue, register_class, unregister_class
-from .cut import cut, cut_bytes
-from .errors import (
+from ._cut import cut, cut_bytes
+from ._errors import (
     Error,
     ExistsError,
     ExportError,
@@ -29,8 +29,8 @@ from .errors import (
     ReadWriteError,
     RunError,
 )
-from .options import Layout, Mapping
-from .reports import (
+from ._options import Layout, Mapping
+from ._reports import (
     CutReport,
     Finding,
     InspectedTensor,
@@ -40,8 +40,8 @@ from .reports import (
     SaveReport,
     VerifyReport,
 )
-from .save import save, save_model_with_external_data
-from .verify import inspect, verify
+from ._save import save, save_model_with_external_data
+from ._verify import inspect, verify
 
 if TYPE_CHECKING:
     from . import torch as torch
@@ -49,11 +49,11 @@ if TYPE_CHECKING:
     from ._diagnosis import Diagnosis, ModuleDiagnosis, Status, diagnose
     from ._diagnosis.export_diagnosing import diagnose_export
     from ._diagnosis.export_reports import ExportDiagnosis
+    from ._generating import generate
+    from ._plans import Plan, plan
     from ._rewriting.refusals import RewriteError, UnmergeableError
     from ._validation import Validation, validate
-    from .generating import generate
-    from .plans import Plan, plan
-    from .writer import Writer
+    from ._writer import Writer
 
 # Names that are imported when they are first asked for, and where they are: what few programs use
 # does not make `import onnx_external` longer.
@@ -64,12 +64,12 @@ _LATER = {
     "ExportDiagnosis": "_diagnosis.export_reports",
     "diagnose": "_diagnosis",
     "diagnose_export": "_diagnosis.export_diagnosing",
-    "generate": "generating",
+    "generate": "_generating",
     "RewriteError": "_rewriting.refusals",
     "UnmergeableError": "_rewriting.refusals",
-    "Plan": "plans",
-    "plan": "plans",
-    "Writer": "writer",
+    "Plan": "_plans",
+    "plan": "_plans",
+    "Writer": "_writer",
     "Validation": "_validation",
     "validate": "_validation",
 }

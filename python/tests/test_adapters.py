@@ -17,7 +17,7 @@ safetensors = pytest.importorskip("safetensors.torch")
 import commands  # noqa: E402
 import generation_cases as cases  # noqa: E402
 
-from onnx_external.transformers.adapters import merged  # noqa: E402
+from onnx_external.transformers._adapters import merged  # noqa: E402
 
 MODULE = "model.layers.0.self_attn.q_proj"
 RANK, ALPHA = 4, 6

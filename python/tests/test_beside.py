@@ -28,9 +28,9 @@ def skeleton() -> Any:
 @pytest.fixture(params=["model", "set"])
 def saving(request: Any, skeleton: Any, tmp_path: Path) -> Any:
     """Saves one graph, or two."""
-    from onnx_external.torch.guards import Sizes
-    from onnx_external.transformers.recording import Key
-    from onnx_external.transformers.saving import Graph, Saving
+    from onnx_external.torch._guards import Sizes
+    from onnx_external.transformers._recording import Key
+    from onnx_external.transformers._saving import Graph, Saving
 
     source = tmp_path / "source"
     source.mkdir()
@@ -94,7 +94,7 @@ def occupy(place: Path, kind: str) -> None:
 def test_what_cannot_be_replaced_is_refused_and_nothing_changes(
     saving: Any, before: dict[str, Any], kind: str, tmp_path: Path
 ) -> None:
-    from onnx_external.preconditions import refuse_targets
+    from onnx_external._preconditions import refuse_targets
 
     occupy(saving.folder / "tokenizer.json", kind)
     there = tree(tmp_path)
@@ -155,7 +155,7 @@ def test_whatever_call_fails_nothing_changes(
 def test_a_save_that_ends_after_the_copies_takes_them_back(
     saving: Any, before: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from onnx_external.transformers.beside import Beside
+    from onnx_external.transformers._beside import Beside
 
     published = Beside.before_publish
     monkeypatch.setattr(Beside, "before_publish", lambda self: not published(self))
@@ -167,7 +167,7 @@ def test_a_save_that_ends_after_the_copies_takes_them_back(
 def test_a_model_that_appears_in_the_end_stays_and_the_copies_go(
     saving: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from onnx_external.transformers.beside import Beside
+    from onnx_external.transformers._beside import Beside
 
     place = saving.folder / next(iter(saving._graphs))
     published = Beside.before_publish

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import onnx_external as oe
-from onnx_external import classes
+from onnx_external import _classes
 
 torch = pytest.importorskip("torch")
 
@@ -31,7 +31,7 @@ NAME = f"{State.__module__}.State"
 @pytest.fixture(autouse=True)
 def nothing_stays_registered() -> Iterator[None]:
     yield
-    classes._registered.clear()
+    _classes._registered.clear()
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ pytest.importorskip("onnxscript")
 
 from torch.export import Dim  # noqa: E402
 
-from onnx_external.torch.dimension_names import give_names, name_sizes  # noqa: E402
+from onnx_external.torch._dimension_names import give_names, name_sizes  # noqa: E402
 
 Shapes = Mapping[str, Sequence[Any]]
 X, Y = torch.rand(3, 5, 8), torch.rand(3, 4)
@@ -117,7 +117,7 @@ def test_names_are_exchanged_at_once_and_numbers_are_numbers() -> None:
 
 def names_of_transformers(inputs: Shapes, outputs: Shapes, example: Shapes) -> dict[str, list[Any]]:
     pytest.importorskip("transformers", minversion="5.20")
-    from onnx_external.transformers.naming import name_dimensions
+    from onnx_external.transformers._naming import name_dimensions
 
     made = graph(inputs, outputs)
     name_dimensions(made, example)

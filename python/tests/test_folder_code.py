@@ -98,7 +98,7 @@ def watched(llama: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iter
 def loads(folder: Path, task: str | None) -> Iterator[Any]:
     """What the export, and what validate and diagnose load of a folder."""
     from onnx_external._validation.transformers_reference import loaded
-    from onnx_external.transformers.loading import load
+    from onnx_external.transformers._loading import load
 
     yield lambda: load(folder, task, None).model
     yield lambda: loaded(folder, task, None)
@@ -106,7 +106,7 @@ def loads(folder: Path, task: str | None) -> Iterator[Any]:
 
 def graphs_of(folder: Path) -> dict[str, Any]:
     """What the export would trace."""
-    from onnx_external.transformers.tracing import graph_modules
+    from onnx_external.transformers._tracing import graph_modules
 
     return graph_modules(next(loads(folder, None))(), None, True)
 
@@ -292,7 +292,7 @@ def test_kernels_that_transformers_would_fetch_are_not(
 ) -> None:
     from transformers.integrations import hub_kernels
 
-    from onnx_external.transformers.guarding import alone
+    from onnx_external.transformers._guarding import alone
 
     monkeypatch.setattr(hub_kernels, "is_kernels_available", lambda: True)
     got = lambda *_, **__: watched.asked.append("kernel")  # noqa: E731
@@ -308,7 +308,7 @@ def test_within_alone_the_hub_is_not_asked_and_everything_is_as_it_was_afterward
     from transformers import dynamic_module_utils
     from transformers.integrations import hub_kernels
 
-    from onnx_external.transformers.guarding import alone
+    from onnx_external.transformers._guarding import alone
 
     def state() -> tuple[Any, ...]:
         offline = huggingface_hub.constants.HF_HUB_OFFLINE

@@ -470,8 +470,8 @@ def graph() -> Any:
 
 @pytest.mark.parametrize("name", LAYOUTS)
 def test_a_folder_is_read_as_transformers_reads_it(name: str, tmp_path: Path) -> None:
-    from onnx_external.transformers.loading import load
-    from onnx_external.transformers.recording import Key
+    from onnx_external.transformers._loading import load
+    from onnx_external.transformers._recording import Key
 
     layout = LAYOUTS[name]
     source = made(layout, tmp_path)

@@ -79,7 +79,7 @@ def edited(folder: Path, where: str, value: Any, out: Path) -> Path:
 def load_both(folder: Path) -> list[Any]:
     """What an export makes of a folder, and what validate and diagnose do."""
     from onnx_external._validation.transformers_reference import loaded
-    from onnx_external.transformers.loading import load
+    from onnx_external.transformers._loading import load
 
     return [lambda: load(folder, None, None).model, lambda: loaded(folder, None, None)]
 
@@ -179,7 +179,7 @@ def test_what_is_no_number_ends_in_an_error_of_this_package_or_in_a_model(
 def test_an_example_that_would_fill_the_memory_is_not_made(
     folders: dict[str, Path], value: Any, tmp_path: Path
 ) -> None:
-    from onnx_external.transformers.tracing import graph_modules
+    from onnx_external.transformers._tracing import graph_modules
 
     folder = edited(folders["resnet"], "image_size", value, tmp_path / "edited")
     with pytest.raises(oe.Error, match=r"inputs=\{name: tensor\}"):

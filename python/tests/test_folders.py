@@ -12,7 +12,7 @@ import onnx_external as oe
 from onnx_external._commands.diagnose import main as diagnose
 from onnx_external._commands.export import main as export
 from onnx_external._commands.validate import main as validate
-from onnx_external.folders import check_folder
+from onnx_external._folders import check_folder
 
 
 def folder(path: Path, **files: Any) -> Path:
@@ -108,7 +108,7 @@ def test_keys_of_quantized_weights_name_the_method(tmp_path: Path) -> None:
 def test_rwkv_is_loaded_such_that_it_halves_no_weights_of_its_later_layers(tmp_path: Path) -> None:
     pytest.importorskip("torch", minversion="2.9")
     transformers = pytest.importorskip("transformers", minversion="5")
-    from onnx_external.transformers.loading import chosen
+    from onnx_external.transformers._loading import chosen
 
     config = {"model_type": "rwkv", "architectures": ["RwkvForCausalLM"], "rescale_every": 6}
     _, found = chosen(folder(tmp_path, config__json=config), transformers.RwkvForCausalLM)

@@ -180,7 +180,7 @@ def test_bash_completes_commands_options_and_choices(tmp_path: Path) -> None:
 
 
 def test_a_step_is_a_line_where_stderr_is_no_terminal(capsys: pytest.CaptureFixture[str]) -> None:
-    from onnx_external.progress import StepLines
+    from onnx_external._progress import StepLines
 
     lines: Any = StepLines()
     for done in (0, 5, 10):
@@ -198,7 +198,7 @@ def test_a_step_is_a_line_where_stderr_is_no_terminal(capsys: pytest.CaptureFixt
 def test_a_step_that_takes_long_says_so_though_stderr_is_another_one_meanwhile(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    from onnx_external.progress import StepLines
+    from onnx_external._progress import StepLines
 
     lines: Any = StepLines()
     lines._every = 0.05

@@ -12,8 +12,8 @@ import onnx_external as oe
 pytest.importorskip("torch", minversion="2.11")
 transformers = pytest.importorskip("transformers", minversion="5.20")
 
-from onnx_external.transformers.disagreeing import of_other_sizes  # noqa: E402
-from onnx_external.transformers.generation import (  # noqa: E402
+from onnx_external.transformers._disagreeing import of_other_sizes  # noqa: E402
+from onnx_external.transformers._generation import (  # noqa: E402
     plain_generation,
     without_checked_settings,
 )

@@ -12,10 +12,10 @@ from onnx_external._commands import diagnose as command
 from onnx_external._commands import validate as validate_command
 from onnx_external._diagnosis import diagnosing
 from onnx_external._diagnosis.reports import Diagnosis, ModuleDiagnosis, Status
+from onnx_external._reports import inspection
 from onnx_external._validation import validating
 from onnx_external._validation.comparing import Comparison
 from onnx_external._validation.reports import ComparedOutput, GraphValidation, Validation
-from onnx_external.reports import inspection
 
 START = "<!DOCTYPE html>\n<!-- A report of onnx-external. -->\n"
 

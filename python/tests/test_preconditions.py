@@ -22,7 +22,7 @@ class Untraced(torch.nn.Module):  # type: ignore[misc,name-defined]
 def leave_out(monkeypatch: pytest.MonkeyPatch, *modules: str) -> None:
     """Make packages seem not to be installed."""
     monkeypatch.setattr(
-        "onnx_external.packages.find_spec",
+        "onnx_external._packages.find_spec",
         lambda name: None if name in modules else find_spec(name),
     )
 
@@ -30,8 +30,8 @@ def leave_out(monkeypatch: pytest.MonkeyPatch, *modules: str) -> None:
 def test_all_places_tell_a_missing_package_in_the_same_words(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    transformers = pytest.importorskip("onnx_external.transformers.checking")
-    from onnx_external.torch.checking import why_not
+    transformers = pytest.importorskip("onnx_external.transformers._checking")
+    from onnx_external.torch._checking import why_not
 
     leave_out(monkeypatch, "onnxruntime", "onnx_ir", "transformers")
     told = "onnxruntime is not installed: pip install onnxruntime"
@@ -105,7 +105,7 @@ def test_graphs_that_are_there_are_told_before_a_folder_is_loaded(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    exporting = pytest.importorskip("onnx_external.transformers.exporting")
+    exporting = pytest.importorskip("onnx_external.transformers._exporting")
     from onnx_external._commands import export as command
 
     folder, out = folder_of(tmp_path / "bert", **more), tmp_path / "out"
@@ -141,7 +141,7 @@ def test_bfloat16_is_told_before_a_folder_is_loaded(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    exporting = pytest.importorskip("onnx_external.transformers.exporting")
+    exporting = pytest.importorskip("onnx_external.transformers._exporting")
     from onnx_external._commands import export as command
 
     folder, out = folder_of(tmp_path / "bert", **config), tmp_path / "out"

@@ -23,7 +23,7 @@ from onnx_external._repeating.recording import Segment, Unprovable, recorded  # 
 from onnx_external._repeating.shallow import shallow  # noqa: E402
 from onnx_external._repeating.signature import told_signature  # noqa: E402
 from onnx_external._repeating.users import more_users, places_of  # noqa: E402
-from onnx_external.torch.guards import Input, Sizes  # noqa: E402
+from onnx_external.torch._guards import Input, Sizes  # noqa: E402
 
 DEPTH = 8
 ODD = 5  # the layer that is not like the others
@@ -789,8 +789,8 @@ def test_a_repeated_graph_that_no_runtime_loads_is_traced_in_full(
 def test_a_repeated_graph_of_a_folder_that_no_runtime_loads_is_traced_in_full(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    checking = pytest.importorskip("onnx_external.transformers.checking")
-    from onnx_external.transformers.rewritten import Ways
+    checking = pytest.importorskip("onnx_external.transformers._checking")
+    from onnx_external.transformers._rewritten import Ways
 
     ways: Any = Ways(None, None)  # type: ignore[arg-type]
     monkeypatch.setattr(Ways, "_first", lambda self, name, part: "a full trace")
@@ -867,7 +867,7 @@ def test_inputs_that_are_no_tensors_are_told_apart_from_those_of_layers() -> Non
 
 
 def test_sizes_of_inputs_are_told_apart_from_inputs_that_are_no_tensors() -> None:
-    repeated = pytest.importorskip("onnx_external.transformers.repeated")
+    repeated = pytest.importorskip("onnx_external.transformers._repeated")
     given = [True, False, True, True]
     proof = Proof(caches_of(3), {}, [True, True, False, True, True], given)
     deep, few = ["words", "in.0", "in.1", "in.2"], ["words", "in.0", "in.1"]

@@ -17,7 +17,7 @@ from torch.fx.experimental.proxy_tensor import PreDispatchTorchFunctionMode  # n
 from onnx_external._rewriting.refusals import RewriteError, UnmergeableError  # noqa: E402
 from onnx_external._rewriting.runtime import Runtime  # noqa: E402
 from onnx_external._rewriting.values import UNDEFINED, described, same_value  # noqa: E402
-from onnx_external.torch.converting import converted  # noqa: E402
+from onnx_external.torch._converting import converted  # noqa: E402
 
 AUTO = torch.export.Dim.AUTO
 ROWS = {0: AUTO}

@@ -2,7 +2,7 @@
 
 import onnx_external as oe
 from onnx_external._diagnosis.reports import Diagnosis, ModuleDiagnosis, ValueForm
-from onnx_external.tables import table
+from onnx_external._tables import table
 
 ROWS = [
     ["name", "empty", "form"],

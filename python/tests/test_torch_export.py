@@ -451,7 +451,7 @@ def test_nothing_of_torch_is_imported_unasked() -> None:
 
 
 def test_products_with_untouched_matrices_are_zeros_that_nothing_computes() -> None:
-    from onnx_external.torch.untouched import ZeroProducts, untouched
+    from onnx_external.torch._untouched import ZeroProducts, untouched
 
     bias, real = torch.randn(512), torch.randn(512, 300)
     weight = untouched((512, 300), torch.float32)

@@ -153,7 +153,7 @@ def test_a_graph_that_is_not_checked_says_why(
             return x + torch.rand_like(x)
 
     assert "random" in exported("random", Noise()).notes[0]
-    monkeypatch.setattr("onnx_external.torch.checking.missing_text", lambda name: "it is missing")
+    monkeypatch.setattr("onnx_external.torch._checking.missing_text", lambda name: "it is missing")
     assert exported("none", linear).notes == ["not checked: it is missing"]
 
 
@@ -179,9 +179,9 @@ def test_a_graph_that_is_wrong_for_the_example_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Something that no test on a size explains, such as a wrong conversion."""
-    from onnx_external.torch import programs
+    from onnx_external.torch import _programs
 
-    convert = programs.converted
+    convert = _programs.converted
 
     def wrong(program: Any, **options: Any) -> Any:
         graph = convert(program, **options)
@@ -189,7 +189,7 @@ def test_a_graph_that_is_wrong_for_the_example_is_refused(
             node.op_type = "Sub" if node.op_type == "Add" else node.op_type
         return graph
 
-    monkeypatch.setattr(programs, "converted", wrong)
+    monkeypatch.setattr(_programs, "converted", wrong)
     with pytest.raises(oe.ExportError, match=r"wrong for the example.*differs in 16 of 16"):
         export(Harmless(), EVEN, tmp_path / "model.onnx")
     assert list(tmp_path.iterdir()) == []
@@ -229,7 +229,7 @@ def test_the_state_of_a_module_is_as_before(tmp_path: Path) -> None:
 
 
 def test_sets_have_the_order_of_the_example() -> None:
-    from onnx_external.torch.input_sets import calls_of
+    from onnx_external.torch._input_sets import calls_of
 
     def forward(x: Any, a: Any, b: Any) -> Any:
         return x + a - b

@@ -44,9 +44,9 @@ def test_a_branch_for_one_size_does_not_fix_the_size(tmp_path: Path) -> None:
 def test_a_graph_that_does_not_take_the_example_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from onnx_external.torch import mending
+    from onnx_external.torch import _mending
 
-    monkeypatch.setattr(mending, "_forget_sizes_of_branches", lambda model: None)
+    monkeypatch.setattr(_mending, "_forget_sizes_of_branches", lambda model: None)
     with pytest.raises(oe.ExportError, match=r"input x has the shape \[3, 3\]"):
         oe.torch.export(
             KeptForTwo(), (torch.rand(3, 3),), tmp_path / "model.onnx", dynamic_shapes=DYNAMIC
@@ -76,7 +76,7 @@ main (float[N] x, bool q) => (float[N] y) <float zero = {0}, float[2] w = {1, 2}
 
 
 def test_a_test_on_weights_in_a_branch_of_another_depends_on_an_input() -> None:
-    from onnx_external.torch.mending import mend
+    from onnx_external.torch._mending import mend
 
     model = onnx_ir.from_onnx_text(NESTED)
     mend(model)

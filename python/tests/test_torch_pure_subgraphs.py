@@ -8,7 +8,7 @@ torch = pytest.importorskip("torch", minversion="2.9")
 
 from torch.fx.experimental.proxy_tensor import make_fx  # noqa: E402
 
-from onnx_external.torch.pure_subgraphs import _is_pure, trusted_if_pure  # noqa: E402
+from onnx_external.torch._pure_subgraphs import _is_pure, trusted_if_pure  # noqa: E402
 
 
 def twice(x: Any) -> Any:

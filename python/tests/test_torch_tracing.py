@@ -177,7 +177,7 @@ def test_negative_sizes_are_divided_as_python_divides(tmp_path: Path) -> None:
 def test_torch_keeps_no_results_while_sizes_vary() -> None:
     from torch._dynamo import config
 
-    from onnx_external.torch.tracing import trace
+    from onnx_external.torch._tracing import trace
 
     kept = []
 
@@ -193,7 +193,7 @@ def test_torch_keeps_no_results_while_sizes_vary() -> None:
 
 
 def test_results_of_halves_are_as_exact_as_halves() -> None:
-    from onnx_external.torch.checking import difference, half_types
+    from onnx_external.torch._checking import difference, half_types
 
     class Half(torch.nn.Module):
         def forward(self, x: Any) -> Any:

@@ -19,10 +19,10 @@ def test_a_vision_tower_that_is_wrong_for_several_pictures_is_refused(
     """transformers.exporters' own attention takes all pictures to be of one size."""
     from transformers.models.qwen2_vl import modeling_qwen2_vl as qwen
 
-    from onnx_external.transformers import loading
+    from onnx_external.transformers import _loading
 
     tower = qwen.Qwen2VisionTransformerPretrainedModel
-    monkeypatch.setattr(loading.transformers, tower.__name__, tower, raising=False)
+    monkeypatch.setattr(_loading.transformers, tower.__name__, tower, raising=False)
     sizes: dict[str, Any] = dict(depth=1, embed_dim=32, hidden_size=24, num_heads=4, patch_size=4)
     torch.manual_seed(0)
     tower(qwen.Qwen2VLVisionConfig(**sizes)).save_pretrained(tmp_path / "tower")

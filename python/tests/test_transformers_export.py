@@ -22,7 +22,7 @@ sympy = pytest.importorskip("sympy")
 pytest.importorskip("onnxscript")
 runtime = pytest.importorskip("onnxruntime")
 
-from onnx_external.transformers.naming import _simplified, input_name, output_name  # noqa: E402
+from onnx_external.transformers._naming import _simplified, input_name, output_name  # noqa: E402
 
 SIZES = dict(
     vocab_size=96,
@@ -210,7 +210,7 @@ def weights_of(folder: Path) -> int:
 @pytest.fixture
 def traced_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Exports of one model in a test share their traces; all that follows is done for each."""
-    from onnx_external.transformers.rewritten import Ways
+    from onnx_external.transformers._rewritten import Ways
 
     trace, traced = Ways.graph, {}
 
@@ -366,7 +366,7 @@ def test_quantized_weights_and_folders_without_config_are_refused(tmp_path: Path
 
 def evaluated(made: Any, state: dict[str, Any], dtype: Any) -> Any:
     """What a recipe says, done by torch."""
-    from onnx_external.transformers.recording import Join, Key
+    from onnx_external.transformers._recording import Join, Key
 
     if isinstance(made, Key):
         return state[made.name]
@@ -395,7 +395,7 @@ def evaluated(made: Any, state: dict[str, Any], dtype: Any) -> Any:
 def test_recipes_make_what_transformers_loads(
     name: str, more: dict[str, Any], dtype: str, tmp_path: Path
 ) -> None:
-    from onnx_external.transformers.loading import load
+    from onnx_external.transformers._loading import load
 
     saved(tmp_path, name, **more)
     loaded = load(tmp_path, None, dtype)
@@ -414,8 +414,8 @@ def test_recipes_make_what_transformers_loads(
 
 @pytest.mark.parametrize("dtype", [None, "float16"])
 def test_experts_that_are_joined_become_derived_tensors(dtype: str | None, tmp_path: Path) -> None:
-    from onnx_external.transformers.loading import load
-    from onnx_external.transformers.recipes import map_document
+    from onnx_external.transformers._loading import load
+    from onnx_external.transformers._recipes import map_document
 
     saved(tmp_path, "MixtralForCausalLM", num_local_experts=2, num_key_value_heads=2)
     document = map_document(load(tmp_path, None, dtype).made)
@@ -431,8 +431,8 @@ def test_experts_that_are_joined_become_derived_tensors(dtype: str | None, tmp_p
 
 
 def test_derived_tensors_of_several_graphs_are_one_if_they_are_equal() -> None:
-    from onnx_external.transformers.recipes import map_of_set
-    from onnx_external.transformers.recording import Join, Key
+    from onnx_external.transformers._recipes import map_of_set
+    from onnx_external.transformers._recording import Join, Key
 
     one = Join("stack", 0, (Key("a"), Key("b")))
     other = Join("concat", 0, (Key("a"), Key("b")))
@@ -489,7 +489,7 @@ def test_a_cache_of_the_hub_is_linked_only_beside_its_blobs(tmp_path: Path) -> N
 
 
 def test_an_operation_without_a_recipe_is_named(tmp_path: Path) -> None:
-    from onnx_external.transformers.recording import Recorder
+    from onnx_external.transformers._recording import Recorder
 
     recorder = Recorder(lambda first, second: False)
     weight = recorder.key("a.weight", (4, 4), torch.float32)

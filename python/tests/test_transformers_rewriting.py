@@ -17,8 +17,8 @@ import transformers  # noqa: E402
 
 import onnx_external as oe  # noqa: E402
 from onnx_external._rewriting.refusals import RewriteError  # noqa: E402
-from onnx_external.transformers import twins as twins_module  # noqa: E402
-from onnx_external.transformers.twins import twins  # noqa: E402
+from onnx_external.transformers import _twins  # noqa: E402
+from onnx_external.transformers._twins import twins  # noqa: E402
 
 
 class DecidingConfig(transformers.PreTrainedConfig):  # type: ignore[misc, name-defined]
@@ -107,9 +107,9 @@ def test_a_test_on_a_size_is_rewritten_when_the_graph_turns_out_wrong(tmp_path: 
 def test_a_graph_that_was_not_checked_is_proved_on_the_small_model(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from onnx_external.transformers import checking
+    from onnx_external.transformers import _checking
 
-    monkeypatch.setattr(checking, "LARGEST", 1)
+    monkeypatch.setattr(_checking, "LARGEST", 1)
     report = oe.transformers.export(folder(tmp_path), tmp_path / "out")
     assert report.checked == {"model": 0}
     assert any("was right for 2 input sets" in each for each in report.notes)
@@ -118,7 +118,7 @@ def test_a_graph_that_was_not_checked_is_proved_on_the_small_model(
 def test_without_room_for_a_twin_the_model_itself_runs_without_weights(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(twins_module, "_MOST", 10)
+    monkeypatch.setattr(_twins, "_MOST", 10)
     report = oe.transformers.export(folder(tmp_path), tmp_path / "out")
     assert report.checked == {"model": 2}
     assert any("with zeros for its weights" in each for each in report.notes)
@@ -142,7 +142,7 @@ def test_without_rewriting_the_line_of_the_model_is_named(tmp_path: Path) -> Non
 def test_a_twin_has_few_layers_and_fits_into_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     model = Deciding(DecidingConfig(hidden_size=64, num_hidden_layers=30))
     assert [len(each.model.layers) for each in twins(model)] == [2, 30]
-    monkeypatch.setattr(twins_module, "_MOST", 2_000)
+    monkeypatch.setattr(_twins, "_MOST", 2_000)
     narrow = next(iter(twins(model)))
     assert narrow.model.config.hidden_size == 16
     assert "1/4 as wide" in narrow.text

@@ -76,8 +76,8 @@ def by_ours(entry: Entry, path: str) -> str:
 def by_rewriter(entry: Entry, path: str) -> str:
     """The rewriter alone, whether or not a plain export is right: what `ours` does at last."""
     from onnx_external._rewriting.rewriter import Rewriter
-    from onnx_external.torch.converting import converted
-    from onnx_external.torch.tracing import trace
+    from onnx_external.torch._converting import converted
+    from onnx_external.torch._tracing import trace
 
     module, sets, dynamic = entry.module(), entry.sets(), entry.dynamic_shapes()
     args, kwargs = sets[0]

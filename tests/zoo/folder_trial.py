@@ -18,7 +18,7 @@ import memory
 import onnx_external as oe
 import values
 from architectures import Architecture
-from onnx_external.transformers.naming import input_name, output_name
+from onnx_external.transformers._naming import input_name, output_name
 from judge import TOLERANCE, TRANSPOSED, initializers_of
 from programs import bytes_of, quiet
 from trial import LAYOUTS, REFUSED, RIGHT, WRONG

@@ -19,10 +19,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NoReturn, TypeVar
 
 from .. import _core
-from ..errors import Error, Remedy
-from ..packages import pip_name
-from ..pages import Paged
-from ..progress import StepLines
+from .._errors import Error, Remedy
+from .._packages import pip_name
+from .._pages import Paged
+from .._progress import StepLines
 
 __all__ = [
     "EXIT_CODES",

@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from .._diagnosis.reports import Diagnosis
+from .._folder_config import refuse_at_once
+from .._folders import check_folder
+from .._packages import FOLDERS, require
+from .._progress import StepLines
+from .._tables import terminal_columns
 from .._validation.folders import has_models, is_transformers
-from ..folder_config import refuse_at_once
-from ..folders import check_folder
-from ..packages import FOLDERS, require
-from ..progress import StepLines
-from ..tables import terminal_columns
 from .command_line import EXIT_CODES, Parser, UsageError, reported, run
 
 __all__ = ["main"]

@@ -12,12 +12,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, get_args
 
-from ..folder_config import refuse_at_once
-from ..folders import check_folder
-from ..options import Layout, LayoutName
-from ..packages import FOLDERS, require
-from ..preconditions import model_folders, note_of_folder, refuse_targets
-from ..progress import StepLines, only_errors
+from .._folder_config import refuse_at_once
+from .._folders import check_folder
+from .._options import Layout, LayoutName
+from .._packages import FOLDERS, require
+from .._preconditions import model_folders, note_of_folder, refuse_targets
+from .._progress import StepLines, only_errors
 from .command_line import EXIT_CODES, Parser, run, steps
 
 __all__ = ["main"]

@@ -61,7 +61,7 @@ def _tokens(text: str) -> list[int]:
 
 
 def _work(given: argparse.Namespace) -> int:
-    from ..generating import generate
+    from .._generating import generate
 
     prompts = given.prompt or given.tokens
     found = generate(given.folder, prompts, given.max_new_tokens, providers=given.provider)

@@ -7,10 +7,10 @@ import os
 from collections.abc import Sequence
 from typing import get_args
 
+from .._options import LayoutName
+from .._progress import StepLines
+from .._tables import table, terminal_columns
 from .._validation.reports import ComparedOutput, GraphValidation, Latency, Validation
-from ..options import LayoutName
-from ..progress import StepLines
-from ..tables import table, terminal_columns
 from .command_line import EXIT_CODES, Parser, reported, run
 
 __all__ = ["main"]

@@ -14,15 +14,15 @@ import numpy as np
 import torch
 from torch.utils import _pytree as pytree
 
+from .._errors import RunError
 from .._rewriting.rewriter import Rewriter
+from .._save import save
 from .._validation.comparing import compare
 from .._validation.randomness import drawing_of_program
 from .._validation.running import Session
 from .._validation.values import Array, from_torch
-from ..errors import RunError
-from ..save import save
-from ..torch.converting import converted
-from ..torch.tracing import trace
+from ..torch._converting import converted
+from ..torch._tracing import trace
 from .capturing import Captured, StoredCall, buffers_kept, replaced
 from .custom_operators import CustomOperators, NoOperatorError, ShapeFunction
 from .dynamic_dimensions import guessed_shapes, with_plain_signature

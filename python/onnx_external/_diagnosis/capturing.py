@@ -14,9 +14,9 @@ from typing import Any
 import torch
 from torch.utils import _pytree as pytree
 
+from .._errors import InvalidArgumentError, ReadWriteError
 from .._validation.references import named_arguments
 from .._validation.running import first_line
-from ..errors import InvalidArgumentError, ReadWriteError
 from .recording import Call, ModuleRecord, Recorder
 
 __all__ = ["Captured", "Stored", "StoredCall", "buffers_kept", "capture", "exchanged", "method_of"]

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch.utils import _pytree as pytree
 
-from ..errors import ExportError
+from .._errors import ExportError
 from .capturing import Captured, Stored, exchanged, replaced
 from .guessed_shapes import Size, guess_size
 

@@ -8,6 +8,9 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any, get_args
 
+from .._errors import Error, InvalidArgumentError
+from .._options import FloatType, StrPath
+from .._progress import Progress, told
 from .._validation.comparing import agree
 from .._validation.folders import graph_of, is_transformers, model_in
 from .._validation.giving import calls_of
@@ -18,10 +21,7 @@ from .._validation.randomness import drawing_nodes
 from .._validation.references import ModuleReference
 from .._validation.running import Session, provider_names
 from .._validation.values import Value
-from ..errors import Error, InvalidArgumentError
-from ..options import FloatType, StrPath
-from ..progress import Progress, told
-from ..verify import inspect
+from .._verify import inspect
 from .judging import Judge
 from .naming import check_choice, check_names, one_or_several
 from .pieces import Boundary, Piece, load

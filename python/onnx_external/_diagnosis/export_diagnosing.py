@@ -11,15 +11,15 @@ from typing import Any, Literal, get_args
 
 import torch
 
+from .._errors import InvalidArgumentError, NotFoundError
+from .._options import FloatType
+from .._packages import CONVERSION, require
 from .._patching.classes import known_classes
+from .._progress import Progress, ProgressCallback, told
 from .._validation.folders import example_graphs, is_transformers
 from .._validation.giving import calls_of
 from .._validation.references import ModuleReference
-from ..errors import InvalidArgumentError, NotFoundError
-from ..options import FloatType
-from ..packages import CONVERSION, require
-from ..progress import Progress, ProgressCallback, told
-from ..torch.programs import check_initialized
+from ..torch._programs import check_initialized
 from .attempts import EXPORTERS, Attempts
 from .capturing import Captured, capture
 from .custom_operators import ShapeFunction, why_not

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..errors import InvalidArgumentError
-from ..tables import table
+from .._errors import InvalidArgumentError
+from .._tables import table
 from .reports import (
     WRONG,
     Diagnosis,

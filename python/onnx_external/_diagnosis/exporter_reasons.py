@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from ..errors import Error
+from .._errors import Error
 from .surroundings import silent
 
 __all__ = ["chain", "reason_of"]

@@ -6,9 +6,9 @@ import os
 from collections.abc import Sequence, Set
 from typing import Any
 
+from .._errors import Error, RunError
 from .._validation.comparing import Comparison, compare
 from .._validation.running import Session
-from ..errors import Error, RunError
 from .outcomes import Outcome
 from .pieces import (
     Boundary,

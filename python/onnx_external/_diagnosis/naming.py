@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from typing import Any
 
-from ..errors import InvalidArgumentError
+from .._errors import InvalidArgumentError
 
 __all__ = ["check_choice", "check_names", "is_named", "one_or_several"]
 

@@ -10,11 +10,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from .._cut import cut_bytes
+from .._errors import NotFoundError, RunError
 from .._validation.comparing import Comparison, compare
 from .._validation.running import Session
 from .._validation.values import Array, Value, kind_of
-from ..cut import cut_bytes
-from ..errors import NotFoundError, RunError
 from .spill import Spilled, can_spill, spill
 
 __all__ = [

@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from .._errors import ReadWriteError, RunError
 from .._validation.references import leaves, named_arguments
 from .._validation.running import first_line
 from .._validation.values import Array, from_torch
-from ..errors import ReadWriteError, RunError
 from .reports import ValueForm
 from .spill import Spilled, can_spill, spill
 

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from .._pages import Paged
+from .._tables import table
 from .._validation.comparing import Comparison
 from .._validation.reports import finite
-from ..pages import Paged
-from ..tables import table
 
 __all__ = [
     "WRONG",

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from .._errors import ReadWriteError
 from .._validation.values import Array, Value, kind_of
-from ..errors import ReadWriteError
 
 __all__ = ["Spilled", "can_spill", "spill"]
 

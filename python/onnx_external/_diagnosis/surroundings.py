@@ -11,7 +11,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from ..torch.skeleton import quiet
+from ..torch._skeleton import quiet
 from .capturing import replaced
 from .recording import Call
 

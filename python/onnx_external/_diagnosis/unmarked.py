@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..cut import cut_bytes
-from ..errors import Error
+from .._cut import cut_bytes
+from .._errors import Error
 
 __all__ = ["Unmarked", "find_unmarked"]
 

@@ -12,8 +12,8 @@ from typing import Any
 import torch
 from torch.utils import _pytree as pytree
 
-from ..classes import registered_attributes
-from ..errors import InvalidArgumentError
+from .._classes import registered_attributes
+from .._errors import InvalidArgumentError
 
 __all__ = ["known_classes"]
 

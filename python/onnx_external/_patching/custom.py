@@ -21,7 +21,7 @@ from importlib import metadata
 from types import ModuleType
 from typing import Any
 
-from ..errors import InvalidArgumentError
+from .._errors import InvalidArgumentError
 
 __all__ = ["MethodPatch", "Skipped", "method_patches"]
 

@@ -100,7 +100,7 @@ def _row(kind: str, patch: MethodPatch) -> AppliedPatch:
 
 @contextlib.contextmanager
 def _torch_patched(made: Patches) -> Iterator[None]:
-    from ..torch.tracing import as_torch_onnx
+    from ..torch._tracing import as_torch_onnx
 
     with as_torch_onnx():
         made.applied += [AppliedPatch("torch", name, why) for name, why in _OF_TORCH.items()]

@@ -7,7 +7,7 @@ import pkgutil
 from collections.abc import Iterator
 from types import ModuleType
 
-from ..errors import InvalidArgumentError
+from .._errors import InvalidArgumentError
 from .custom import MethodPatch, Skipped, method_patches
 
 __all__ = ["patches_of"]

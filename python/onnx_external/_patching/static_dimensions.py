@@ -13,9 +13,9 @@ from typing import Any
 import sympy  # type: ignore[import-untyped]
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
+from .._errors import ExportError
 from .._rewriting.finding.functions import is_users
 from .._rewriting.frames import outside
-from ..errors import ExportError
 from .swapping import exchanged
 
 __all__ = ["SizeConstraint", "StaticDimensionError", "sizes_watched"]

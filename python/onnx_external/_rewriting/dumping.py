@@ -9,9 +9,9 @@ import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
+from onnx_external._errors import Error, ExistsError, ReadWriteError
 from onnx_external._rewriting.rewriter import Rewriting
 from onnx_external._rewriting.showing import dump
-from onnx_external.errors import Error, ExistsError, ReadWriteError
 
 __all__ = ["room_for_diffs"]
 

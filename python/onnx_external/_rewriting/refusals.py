@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from onnx_external.errors import ExportError
+from onnx_external._errors import ExportError
 
 __all__ = ["RewriteError", "UnmergeableError", "chain"]
 

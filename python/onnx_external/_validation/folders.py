@@ -11,18 +11,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .. import _core
-from ..errors import Error, InvalidArgumentError, NotFoundError, RunError
-from ..folder_config import refuse_at_once
-from ..meter import Meter
-from ..options import StrPath
-from ..packages import FOLDERS, require
+from .._errors import Error, InvalidArgumentError, NotFoundError, RunError
+from .._folder_config import refuse_at_once
+from .._meter import Meter
+from .._options import StrPath
+from .._packages import FOLDERS, require
 from .inputs import Given, InputSet
 from .precision import weight_type
 from .references import ModuleReference
 
 if TYPE_CHECKING:
-    from ..transformers.decoders import Graphs
-    from ..transformers.tracing import Part
+    from ..transformers._decoders import Graphs
+    from ..transformers._tracing import Part
 
 __all__ = [
     "Folder",
@@ -186,8 +186,8 @@ def example_graphs(
     The sets are "example" and "longer", "shorter" for models with a state, and "prompt" and
     "longer prompt" for the one graph of a decoder.
     """
-    from ..transformers.inputs import sample_inputs
-    from ..transformers.tracing import graph_modules
+    from ..transformers._inputs import sample_inputs
+    from ..transformers._tracing import graph_modules
 
     first = dict(inputs or sample_inputs(model, model.can_generate()))
     parts, notes = {"example": graph_modules(model, first, dynamic, graphs)}, []

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import InvalidArgumentError
+from .._errors import InvalidArgumentError
 from .inputs import Given, InputSet, Making, made_sets
 from .recorded import is_recorded, read_set, recorded_sets
 from .references import ModuleReference, RecordedReference, Reference

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import InvalidArgumentError
+from .._errors import InvalidArgumentError
 from .running import Form
 from .values import Array, Value, dtype_of_type, is_float, shape_text
 

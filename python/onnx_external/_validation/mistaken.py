@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from ..checkpoint import open_checkpoint
-from ..errors import Error, InvalidArgumentError
-from ..options import StrPath
+from .._checkpoint import open_checkpoint
+from .._errors import Error, InvalidArgumentError
+from .._options import StrPath
 
 __all__ = ["refuse_mistaken"]
 

@@ -9,8 +9,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ..errors import Error
-from ..verify import inspect
+from .._errors import Error
+from .._verify import inspect
 
 __all__ = ["Quantized", "may_have", "model_proto", "quantized", "weight_type"]
 

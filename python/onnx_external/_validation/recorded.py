@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import ExistsError, FormatError, NotFoundError, ReadWriteError
+from .._errors import ExistsError, FormatError, NotFoundError, ReadWriteError
 from .running import Form
 from .values import Value
 

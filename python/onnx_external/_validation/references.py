@@ -9,8 +9,8 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from ..classes import registered_attributes
-from ..errors import Error, InvalidArgumentError, MismatchError, RunError
+from .._classes import registered_attributes
+from .._errors import Error, InvalidArgumentError, MismatchError, RunError
 from .inputs import Given
 from .randomness import drawing_nodes, drawing_of_program
 from .running import Session, first_line

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from ..meter import Step
-from ..pages import Paged
+from .._meter import Step
+from .._pages import Paged
 from .comparing import Comparison
 from .precision import Quantized
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import (
+from .._errors import (
     Error,
     FormatError,
     InvalidArgumentError,
@@ -18,8 +18,8 @@ from ..errors import (
     NotFoundError,
     RunError,
 )
-from ..packages import require
-from ..verify import inspect
+from .._packages import require
+from .._verify import inspect
 from .values import Value, dtype_of_type, from_ort_value, is_float, is_narrow, to_ort_value
 
 __all__ = ["Form", "Session", "first_line", "provider_names"]

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import torch
 
-from ..folders import check_folder
-from ..transformers.generation import plain_generation, token_ids, without_checked_settings
-from ..transformers.guarding import LOCAL, alone
-from ..transformers.loading import model_class, opened, told
-from ..transformers.naming import input_name, output_name
+from .._folders import check_folder
+from ..transformers._generation import plain_generation, token_ids, without_checked_settings
+from ..transformers._guarding import LOCAL, alone
+from ..transformers._loading import model_class, opened, told
+from ..transformers._naming import input_name, output_name
 from .inputs import Given
 from .references import ModuleReference
 from .values import Value, from_torch

@@ -12,10 +12,10 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import InvalidArgumentError, ReadWriteError
-from ..meter import Meter, anonymous_memory, versions
-from ..options import FloatType, LayoutName, StrPath
-from ..progress import Progress, told
+from .._errors import InvalidArgumentError, ReadWriteError
+from .._meter import Meter, anonymous_memory, versions
+from .._options import FloatType, LayoutName, StrPath
+from .._progress import Progress, told
 from .comparing import agree, compare, flattened
 from .folders import Folder, has_models, is_transformers, model_in, opened
 from .giving import chosen_sets, is_path

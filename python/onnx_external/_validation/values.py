@@ -10,8 +10,8 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from ..checkpoint import numpy_dtype
-from ..errors import FormatError
+from .._checkpoint import numpy_dtype
+from .._errors import FormatError
 
 __all__ = [
     "Array",

@@ -7,11 +7,11 @@ oe.torch.export(make_model, (ids,), "out/model.onnx", weights="model.safetensors
 ```
 """
 
+from .._meter import Step
 from .._patching.patches import patches
-from ..meter import Step
-from .exporting import ExportReport, Source, export, skeleton
-from .skeleton import Skeleton, Slot
-from .untouched import build
+from ._exporting import ExportReport, Source, export, skeleton
+from ._skeleton import Skeleton, Slot
+from ._untouched import build
 
 __all__ = [
     "ExportReport",

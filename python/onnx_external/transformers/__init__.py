@@ -9,7 +9,7 @@ oe.transformers.export("llama/", "out", layout="link")
 
 import torch
 
-from .exporting import ModelReport, export
+from ._exporting import ModelReport, export
 
 __all__ = ["ModelReport", "export"]
 

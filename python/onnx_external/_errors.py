@@ -1,0 +1,206 @@
+"""What can go wrong, as exceptions.
+
+Every exception is an `Error`; its text is the library's message. `code` is the library's word for
+the cause ("not-found", "mismatch", ...), `lists` what the message only counts or shows in part, and
+`remedies` the options with which the work could succeed, which the text spells as arguments.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import NamedTuple
+
+from ._options import spelled
+
+__all__ = [
+    "Error",
+    "ExistsError",
+    "ExportError",
+    "FormatError",
+    "InvalidArgumentError",
+    "MappingError",
+    "MismatchError",
+    "NotFoundError",
+    "ReadWriteError",
+    "RunError",
+]
+
+
+class Item(NamedTuple):
+    """One line of a list: a weight of the graph or a key of the checkpoint."""
+
+    name: str
+    form: str
+    """Its type and shape, e.g. "FLOAT [64, 3, 7, 7]"; empty if they are not known."""
+    note: str
+    candidates: list[str]
+    """Names on the other side, the nearest first."""
+
+
+class Remedy(NamedTuple):
+    """An option that may help, and when to use it."""
+
+    option: str
+    """Its name, such as "ignore": a field of `Mapping` or `Layout`, or an argument."""
+    value: str
+    """Its value, or what stands for one ("NAMES"); empty for what is switched on."""
+    when: str
+    """The case that it is for; may be empty."""
+
+
+class Error(Exception):
+    """Base class of all exceptions of this package.
+
+    Attributes:
+        code: the library's word for the cause (docs/python-errors.md has all).
+        lists: by title, names that the message only counts or shows in part.
+        remedies: options with which the work could succeed.
+    """
+
+    code: str = ""
+    lists: dict[str, list[Item]]
+    remedies: list[Remedy]
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message)
+        self.lists = {}
+        self.remedies = []
+        self._reader: str | None = None
+
+    def __str__(self) -> str:
+        """Return the message and, below it, the ways out."""
+        lines = [str(self.args[0])]
+        for remedy in self.remedies:
+            argument = spelled(remedy.option, remedy.value, self._reader)
+            lines.append(f"  {argument}: {remedy.when}" if remedy.when else f"  {argument}")
+        return "\n".join(lines)
+
+
+@contextmanager
+def checkpoint_is(argument: str) -> Iterator[None]:
+    """Within it, errors know which argument of the caller is the checkpoint that is read."""
+    try:
+        yield
+    except Error as error:
+        error._reader = argument
+        raise
+
+
+class InvalidArgumentError(Error, ValueError):
+    """The caller asked for something impossible."""
+
+    code = "invalid-argument"
+
+
+class NotFoundError(Error, FileNotFoundError):
+    """A file or a name does not exist."""
+
+    code = "not-found"
+
+
+class ExistsError(Error, FileExistsError):
+    """The work would replace something; `overwrite=True` allows that."""
+
+    code = "already-exists"
+
+
+class FormatError(Error, ValueError):
+    """A file breaks the rules of its format, or holds what this library does not read."""
+
+    code = "corrupt"
+
+
+class MismatchError(Error, ValueError):
+    """Two inputs contradict each other: shapes, element types, bytes."""
+
+    code = "mismatch"
+
+
+class MappingError(Error, ValueError):
+    """Weights and keys do not fit together one to one: nothing was saved."""
+
+    code = "ambiguous"
+
+    @property
+    def missing(self) -> list[str]:
+        """Values of the graph, or of several graphs, without a value.
+
+        The checkpoint has no key for them, or none is given and the graph has no data.
+        """
+        return [item.name for item in self._listed(*_MISSING)]
+
+    @property
+    def unexpected(self) -> list[str]:
+        """Keys of the checkpoint that the graph does not use."""
+        return [item.name for item in self._listed(_UNUSED)]
+
+    @property
+    def ambiguous(self) -> list[str]:
+        """Names for which two answers fit, or which the caller has to confirm."""
+        return [
+            item.name
+            for title, items in self.lists.items()
+            if not title.endswith((*_MISSING, _UNUSED))
+            for item in items
+        ]
+
+    def _listed(self, *what: str) -> list[Item]:
+        # With several graphs, the name of the graph precedes the title.
+        return [
+            item for title, items in self.lists.items() if title.endswith(what) for item in items
+        ]
+
+
+_MISSING = ("missing in the checkpoint", "constants and buffers without values", "without data")
+_UNUSED = "unused keys"
+
+
+class ReadWriteError(Error, OSError):
+    """The operating system refused: the disk is full, a right is missing, a read failed."""
+
+    code = "io"
+
+
+class ExportError(Error, RuntimeError):
+    """torch or transformers cannot export the module; the cause is the exception's `__cause__`."""
+
+    code = "unsupported"
+
+
+class RunError(Error, RuntimeError):
+    """ONNX Runtime or a reference cannot run a model; the cause is the exception's `__cause__`."""
+
+    code = "unsupported"
+
+
+_CLASSES: dict[str, type[Error]] = {
+    "invalid-argument": InvalidArgumentError,
+    "not-found": NotFoundError,
+    "already-exists": ExistsError,
+    "corrupt": FormatError,
+    "unsupported": FormatError,
+    "mismatch": MismatchError,
+    "ambiguous": MappingError,
+    "io": ReadWriteError,
+    "busy": ReadWriteError,
+    "cancelled": Error,
+}
+
+# What a traceback and a caller's `except` name.
+for _each in (*_CLASSES.values(), ExportError, RunError):
+    _each.__module__ = "onnx_external"
+
+
+def _make(
+    code: str,
+    message: str,
+    lists: list[tuple[str, list[tuple[str, str, str, list[str]]]]],
+    remedies: list[tuple[str, str, str]],
+) -> Error:
+    """Make the exception of an error of the library (called by the extension)."""
+    error = (MappingError if lists else _CLASSES[code])(message)
+    error.code = code
+    error.lists = {title: [Item(*item) for item in items] for title, items in lists}
+    error.remedies = [Remedy(*remedy) for remedy in remedies]
+    return error

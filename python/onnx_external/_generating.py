@@ -1,0 +1,278 @@
+"""oe.generate: text by an exported decoder, with ONNX Runtime and its tokenizer alone."""
+
+from __future__ import annotations
+
+import operator
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, overload
+
+import numpy as np
+
+from ._errors import FormatError, InvalidArgumentError, MismatchError, NotFoundError, RunError
+from ._folder_config import document_of
+from ._options import StrPath
+from ._packages import require
+from ._validation.running import Session, first_line, provider_names
+
+__all__ = ["Decoder", "generate"]
+
+_PAST, _PRESENT = "past_key_values.", "present."
+_INPUTS = ("input_ids", "attention_mask", "position_ids")
+_TYPES = {"tensor(float)": np.float32, "tensor(float16)": np.float16}
+_MOST_WORDS = 64
+"""New words if nobody says how many."""
+
+
+@overload
+def generate(
+    folder: StrPath,
+    prompt: str | list[str] | tuple[str, ...],
+    max_new_tokens: int = ...,
+    *,
+    providers: str | Sequence[Any] | None = ...,
+) -> list[str]: ...
+
+
+@overload
+def generate(
+    folder: StrPath,
+    prompt: Sequence[int] | Sequence[Sequence[int]],
+    max_new_tokens: int = ...,
+    *,
+    providers: str | Sequence[Any] | None = ...,
+) -> list[list[int]]: ...
+
+
+def generate(
+    folder: StrPath,
+    prompt: Any,
+    max_new_tokens: int = _MOST_WORDS,
+    *,
+    providers: str | Sequence[Any] | None = None,
+) -> Any:
+    """Continue texts with the likeliest tokens, by a decoder that oe.transformers.export() wrote.
+
+    Args:
+        folder: the graphs, with tokenizer.json beside them.
+        prompt: a text, or several that are continued together; or the ids of its tokens
+            (`[1, 2, 3]`, or a list of such), which need no tokenizer.
+        max_new_tokens: at most; a text ends earlier with the token that ends it.
+        providers: of ONNX Runtime, such as "cuda"; by default the CPU's.
+
+    Returns:
+        What follows each prompt, without it: a list of texts, or of lists of ids if the prompts
+        are ids. (The command prints the prompt before it.)
+
+    Raises:
+        NotFoundError: there is no graph of a decoder, or no tokenizer.json.
+        InvalidArgumentError: there is nothing to continue, or an id is not of the model's.
+        RunError: onnxruntime or tokenizers is not installed, or the graph does not run.
+    """
+    path = Path(folder)
+    if path.is_file():
+        raise InvalidArgumentError(
+            f"{path}: is a file; give the folder of the graphs: "
+            f"oe.generate({os.fspath(path.parent)!r}, ...)"
+        )
+    given = prompt.tolist() if hasattr(prompt, "tolist") else prompt
+    texts: list[Any] = list(given) if isinstance(given, (list, tuple)) else [given]
+    if not texts or max_new_tokens < 1:
+        raise InvalidArgumentError("generate: give a prompt, and max_new_tokens of at least 1")
+    if not all(isinstance(text, str) for text in texts):
+        several = [texts] if all(isinstance(each, int) for each in texts) else texts
+        return Decoder(path, providers).generate(list(map(_ids, several)), max_new_tokens)
+    tokenizer = _tokenizer(path)
+    decoder = Decoder(path, providers)
+    rows = [tokenizer.encode(text).ids for text in texts]
+    for text, row in zip(texts, rows, strict=True):
+        if not row:
+            raise InvalidArgumentError(f"generate: the tokenizer makes no token of {text!r}")
+    found = decoder.generate(rows, max_new_tokens)
+    return [str(tokenizer.decode(row, skip_special_tokens=True)) for row in found]
+
+
+def _ids(row: Any) -> list[int]:
+    try:
+        found = [operator.index(each) for each in row]
+    except TypeError as error:
+        raise TypeError(
+            "generate: expected a text, the ids of its tokens ([1, 2, 3]), or a list of such, not "
+            f"{row!r}"
+        ) from error
+    if not found or min(found) < 0:
+        raise InvalidArgumentError(
+            f"generate: {found}: expected ids of tokens, which are 0 or more"
+        )
+    return found
+
+
+def _tokenizer(folder: Path) -> Any:
+    require("generate", "tokenizers", error=RunError)
+    from tokenizers import Tokenizer
+
+    path = folder / "tokenizer.json"
+    if not path.is_file():
+        raise NotFoundError(
+            f"{path}: not found; generate needs the tokenizer beside the graphs: copy it from the "
+            "folder of the model, or of the export that these graphs were made of; "
+            "AutoTokenizer.from_pretrained(MODEL).save_pretrained(FOLDER) of transformers writes "
+            f"it; ids of tokens need none: oe.generate({os.fspath(folder)!r}, [1, 2, 3])"
+        )
+    try:
+        made = Tokenizer.from_file(str(path))
+    except Exception as error:  # of the tokenizers' own class
+        raise FormatError(f"{path}: no tokenizer: {first_line(error)}") from error
+    made.no_padding()
+    made.no_truncation()
+    return made
+
+
+@dataclass
+class _State:
+    """What a step leaves for the next one."""
+
+    cache: dict[str, Any]
+    mask: Any
+    places: Any
+
+
+class Decoder:
+    """The graph, or the two graphs, of a decoder.
+
+    Args:
+        folder: where they are: model.onnx, or prefill.onnx and decode.onnx.
+        providers: of ONNX Runtime.
+    """
+
+    def __init__(self, folder: Path, providers: str | Sequence[Any] | None = None) -> None:
+        self._folder = folder
+        given = provider_names(providers)
+        names = _graph_name(folder), "prefill.onnx", "decode.onnx"
+        found = [folder / name for name in names if (folder / name).is_file()]
+        if not found:
+            raise NotFoundError(
+                f"{folder}: has no model.onnx, nor prefill.onnx and decode.onnx; "
+                "onnx-external export MODEL -o FOLDER writes them"
+            )
+        self._first = Session(found[0], given, found[0].name)
+        self._next = Session(found[-1], given, found[-1].name) if found[1:] else self._first
+        for session in (self._first, self._next):
+            self._check(session)
+        self.ends, self._pad = _token_ids(folder)
+
+    def _check(self, session: Session) -> None:
+        taken = {form.name for form in session.inputs}
+        caches = [form for form in session.outputs if form.name.startswith(_PRESENT)]
+        others = [name for name in taken if name not in _INPUTS and not name.startswith(_PAST)]
+        if others or "input_ids" not in taken or not caches or session.output_names[0] != "logits":
+            raise MismatchError(
+                f"{self._folder / session.name}: is not the graph of a decoder, which takes "
+                f"input_ids and a cache, and gives logits and a longer cache; it takes "
+                f"{', '.join(sorted(taken))}"
+            )
+        for form in session.inputs:
+            if form.name.startswith(_PAST) and form.type not in _TYPES:
+                raise MismatchError(
+                    f"{self._folder / session.name}: {form.name} is {form.type}, which numpy does "
+                    "not have; export with --dtype float32"
+                )
+
+    def generate(self, rows: Sequence[Sequence[int]], count: int) -> list[list[int]]:
+        """Return the tokens that follow each row, without the one that ends it."""
+        found: list[list[int]] = [[] for _ in rows]
+        running = [True] * len(rows)
+        for tokens in self._steps(rows, count):
+            for row, token in enumerate(tokens):
+                running[row] = running[row] and token not in self.ends
+                if running[row]:
+                    found[row].append(token)
+            if not any(running):
+                break
+        return found
+
+    def _steps(self, rows: Sequence[Sequence[int]], count: int) -> Iterator[list[int]]:
+        """The likeliest next token of each row, step by step; rows are padded on the left."""
+        longest = max(map(len, rows))
+        ids = np.full((len(rows), longest), self._pad, np.int64)
+        mask = np.zeros((len(rows), longest), np.int64)
+        for number, row in enumerate(rows):
+            ids[number, longest - len(row) :] = row
+            mask[number, longest - len(row) :] = 1
+        state = _State(_empty(self._first, len(rows)), mask, np.maximum(mask.cumsum(1) - 1, 0))
+        session = self._first
+        for _ in range(count):
+            logits, state = self._run(session, ids, state)
+            session = self._next
+            ids = logits[:, -1].argmax(-1)[:, None].astype(np.int64)
+            yield ids[:, 0].tolist()
+
+    def _run(self, session: Session, ids: Any, state: _State) -> tuple[Any, _State]:
+        feed = {
+            "input_ids": ids,
+            "attention_mask": state.mask,
+            "position_ids": state.places,
+            **state.cache,
+        }
+        try:
+            results = session.run(session.feed(feed, "generate"), "generate")
+        except RunError as error:
+            _refuse_unknown(session, ids, error)
+            raise
+        more = np.ones((len(ids), 1), np.int64)
+        cache = {
+            _PAST + name.removeprefix(_PRESENT): value
+            for name, value in results.items()
+            if name.startswith(_PRESENT)
+        }
+        mask = np.concatenate([state.mask, more], 1)
+        return results["logits"], _State(cache, mask, state.places[:, -1:] + 1)
+
+
+def _refuse_unknown(session: Session, ids: Any, error: RunError) -> None:
+    """Name an id that the model has no token for, if there is one, as the cause of an error."""
+    size = next(form.shape[-1] for form in session.outputs if form.name == "logits")
+    if isinstance(size, int) and ids.max() >= size:
+        raise InvalidArgumentError(
+            f"generate: {ids.max()} is no id of a token: the model knows 0 to {size - 1}"
+        ) from error
+
+
+def _empty(session: Session, rows: int) -> dict[str, Any]:
+    """A cache without words."""
+    found = {}
+    for form in session.inputs:
+        if form.name.startswith(_PAST):
+            shape = [size if isinstance(size, int) else 0 for size in form.shape]
+            found[form.name] = np.zeros([rows, *shape[1:]], _TYPES[form.type])
+    return found
+
+
+def _token_ids(folder: Path) -> tuple[set[int], int]:
+    """The tokens that end a text, and the one that fills it up."""
+    files = (_document(folder, name) for name in ("generation_config.json", "config.json"))
+    for found in (_genai_model(folder), *files):
+        ends = found.get("eos_token_id")
+        if isinstance(ends, (int, list)):
+            numbers = [ends] if isinstance(ends, int) else [e for e in ends if isinstance(e, int)]
+            pad = found.get("pad_token_id")
+            return set(numbers), pad if isinstance(pad, int) else (numbers or [0])[0]
+    return set(), 0
+
+
+def _graph_name(folder: Path) -> str:
+    """What the only graph is called, if the export was told another name than usual."""
+    decoder = _genai_model(folder).get("decoder")
+    name = decoder.get("filename") if isinstance(decoder, dict) else None
+    return name if isinstance(name, str) and Path(name).name == name else "model.onnx"
+
+
+def _genai_model(folder: Path) -> Mapping[str, Any]:
+    found = _document(folder, "genai_config.json").get("model")
+    return found if isinstance(found, dict) else {}
+
+
+def _document(folder: Path, name: str) -> Mapping[str, Any]:
+    return document_of(folder, name) if (folder / name).is_file() else {}

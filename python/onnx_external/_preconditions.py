@@ -1,0 +1,186 @@
+"""What an export refuses or tells before it works: before a trace, and before torch is imported."""
+
+from __future__ import annotations
+
+import logging
+import stat
+from collections.abc import Iterable, Iterator, Mapping
+from os.path import samefile
+from pathlib import Path
+from typing import Any
+
+from ._errors import Error, ExistsError, ReadWriteError, Remedy
+from ._folder_config import base_of, document_of, is_adapter
+from ._options import StrPath
+from ._save import target_of
+
+__all__ = [
+    "BFLOAT16",
+    "copies_of",
+    "files_beside",
+    "model_folders",
+    "note_of_folder",
+    "note_of_state",
+    "refuse_copies",
+    "refuse_existing",
+    "refuse_targets",
+    "warn",
+]
+
+_log = logging.getLogger("onnx_external")
+
+BFLOAT16 = (
+    "the model computes in bfloat16, as its weights are, for which ONNX Runtime's CPU provider "
+    'lacks operators: dtype="float32" converts the weights while they are written'
+)
+_OF_MODULES = (
+    "the module computes in bfloat16, for which ONNX Runtime's CPU provider lacks operators: "
+    "export module.float() for it"
+)
+
+_COPIED = (
+    "config.json",
+    "generation_config.json",
+    "tokenizer*",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "vocab.*",
+    "merges.txt",
+    "*.model",
+    "spiece*",
+    "chat_template*",
+    "preprocessor_config.json",
+    "processor_config.json",
+    "feature_extractor_config.json",
+)
+"""What lies beside the weights and belongs to the model, too."""
+
+
+def warn(notes: Iterable[str]) -> None:
+    """Say at once what the notes of a report will say, as warnings of the package's logger."""
+    for note in notes:
+        _log.warning(note)
+
+
+def note_of_folder(folder: Path, dtype: str | None) -> list[str]:
+    """Return the note on a model that will compute in bfloat16, as far as its config says so.
+
+    Args:
+        folder: of a model of transformers.
+        dtype: what the caller asked for.
+    """
+    config = _config(folder)
+    found = dtype or config.get("dtype") or config.get("torch_dtype")
+    return [BFLOAT16] if str(found).removeprefix("torch.") == "bfloat16" else []
+
+
+def note_of_state(state: Mapping[str, Any]) -> list[str]:
+    """Return the note on a module most of whose floats are bfloat16.
+
+    Args:
+        state: its tensors.
+    """
+    count: dict[str, int] = {}
+    for tensor in state.values():
+        if getattr(tensor, "is_floating_point", bool)():
+            name = str(tensor.dtype)
+            count[name] = count.get(name, 0) + tensor.numel()
+    most = max(count, key=lambda name: count[name], default="")
+    return [_OF_MODULES] if most == "torch.bfloat16" else []
+
+
+def refuse_existing(path: StrPath) -> None:
+    """Refuse a model that is there, as the save would after the trace.
+
+    Args:
+        path: as for oe.save().
+
+    Raises:
+        ExistsError: there is a model.
+    """
+    folder, name = target_of(path)
+    target = (folder or Path()) / name
+    if target.is_file():
+        error = ExistsError(f"{target}: exists")
+        error.remedies = [Remedy("overwrite", "", "replaces it")]
+        raise error
+
+
+def refuse_targets(
+    folders: Iterable[Path], target: Path, graphs: str | None, overwrite: bool, dry_run: bool
+) -> None:
+    """Refuse to replace what is there, as the save of a folder's model would after the trace.
+
+    Args:
+        folders: what is exported, as model_folders() gives it.
+        target: the folder or file that is to be written.
+        graphs: how many a decoder is to have, as for oe.transformers.export().
+        overwrite: files may be replaced.
+        dry_run: nothing is written.
+
+    Raises:
+        ExistsError: there is a graph of a name that the model's will have, or a file beside it.
+    """
+    folders = list(folders)
+    is_file = target.suffix == ".onnx" and not target.is_dir()
+    if not overwrite and not dry_run:
+        several = graphs == "two" or _config(folders[0]).get("is_encoder_decoder") is True
+        names = ("encoder", "prefill", "decode") if several else ("model",)
+        for path in [target] if is_file else [target / f"{name}.onnx" for name in names]:
+            refuse_existing(path)
+    files = [file for folder in folders for file in files_beside(folder)]
+    refuse_copies(files, target.parent if is_file else target, overwrite)
+
+
+def model_folders(folder: Path, base: StrPath | None) -> list[Path]:
+    """Return the folder of a model, or that of an adapter's base and the adapter's own."""
+    if not is_adapter(folder):
+        return [folder]
+    return [base_of(folder, Path(base) if base is not None else None), folder]
+
+
+def _config(folder: Path) -> dict[str, Any]:
+    """The config, or nothing if it cannot be read, which others tell."""
+    try:
+        return document_of(folder)
+    except Error:
+        return {}
+
+
+def files_beside(folder: Path) -> list[Path]:
+    """Return the files beside a model's weights that belong beside its graphs, too."""
+    return sorted({path for name in _COPIED for path in folder.glob(name) if path.is_file()})
+
+
+def copies_of(files: Iterable[Path], folder: Path) -> Iterator[tuple[Path, Path]]:
+    """Yield files and where they are to be copied to, without those that lie there themselves."""
+    for file in files:
+        target = folder / file.name
+        if not (target.exists() and samefile(file, target)):
+            yield file, target
+
+
+def refuse_copies(files: Iterable[Path], folder: Path, overwrite: bool) -> None:
+    """Refuse files that cannot be replaced, or may not be.
+
+    Args:
+        files: what is to be copied.
+        folder: where to.
+        overwrite: files may be replaced.
+
+    Raises:
+        ExistsError: there is one already, or a folder in its place.
+        ReadWriteError: nothing can be written there.
+    """
+    for _, target in copies_of(files, folder):
+        try:
+            kind = stat.S_IFMT(target.lstat().st_mode)
+        except FileNotFoundError:
+            continue
+        except OSError as error:
+            raise ReadWriteError(f"{target}: cannot be written: {error.strerror}") from error
+        if kind not in (stat.S_IFREG, stat.S_IFLNK):
+            what = "a folder" if kind == stat.S_IFDIR else "no file"
+            raise ExistsError(f"{target}: is {what}; move it away")
+        if not overwrite:
+            raise ExistsError(f"{target}: exists; overwrite=True replaces it")

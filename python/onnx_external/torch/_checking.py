@@ -1,0 +1,312 @@
+"""A graph on ONNX Runtime beside the module run by torch, before anything is saved."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from .._errors import Error, ExportError, MismatchError, RunError
+from .._packages import missing_text
+from .._rewriting.runtime.places import state_kept
+from .._validation.comparing import compare, flattened
+from .._validation.inputs import Given
+from .._validation.randomness import nodes_of
+from .._validation.references import ModuleReference, as_given, paired, training_mode_of
+from .._validation.running import Session
+from ._guards import Call, Guard, Sizes
+from ._other_sizes import other_sizes, resized
+from ._untouched import has_no_data
+
+__all__ = [
+    "LARGEST",
+    "Checked",
+    "Checking",
+    "UnloadableGraphError",
+    "WrongGraphError",
+    "broken_text",
+    "difference",
+    "refuse_broken",
+    "why_not",
+]
+
+LARGEST = 1 << 30
+"""Bytes of weights up to which a graph is checked if nobody asks for it."""
+
+
+class WrongGraphError(ExportError):
+    """A graph gives something else than the module, or would for some sizes."""
+
+    def __init__(self, message: str, guards: Sequence[Guard] = ()) -> None:
+        super().__init__(message)
+        self.guards = list(guards)
+        """What holds in the graph, and not for the inputs."""
+
+
+class UnloadableGraphError(ExportError):
+    """ONNX Runtime cannot load a graph."""
+
+
+@dataclass
+class Checked:
+    """What was found."""
+
+    sets: int = 0
+    """Input sets on which the graph gives what the module gives."""
+    notes: list[str] = field(default_factory=list)
+
+
+def why_not(module: Any, asked: bool | None) -> str:
+    """Return why a graph cannot be compared with a module; empty if it can.
+
+    Args:
+        module: a module of torch, or a program of torch.export; None: there is none with values.
+        asked: whether the caller asked for it, whatever it costs.
+    """
+    if missing := missing_text("onnxruntime"):
+        return missing
+    if module is None:
+        return "the module has no weights of its own to be run with"
+    if not isinstance(module, nn.Module):
+        return ""
+    tensors = [*module.parameters(), *module.buffers()]
+    if any(has_no_data(each) for each in tensors):
+        return "the module has no weights of its own to be run with"
+    size = sum(each.numel() * each.itemsize for each in tensors)
+    if size > LARGEST and not asked:
+        return f"the weights have {size / 1e9:.1f} GB; check=True runs the graph all the same"
+    return ""
+
+
+class _InItsMode(ModuleReference):
+    """A module as it is exported, which may be in training mode."""
+
+    def __init__(self, module: nn.Module) -> None:
+        self.program, self.module, self.name = None, module, type(module).__name__
+        self.numbers = set()
+
+
+def _reference(module: Any) -> ModuleReference:
+    return _InItsMode(module) if isinstance(module, nn.Module) else ModuleReference(module)
+
+
+@dataclass
+class Checking:
+    """Compares a graph with a module."""
+
+    module: Any
+    """Or a program of torch.export."""
+    sizes: Sizes
+    calls: Sequence[Call]
+    """The example, and all further sets."""
+    draws: Sequence[str] = ()
+    """What draws random numbers in the program."""
+    types: Collection[str] = ()
+    """Floats of 16 bits that the program computes: its results are no more exact than these."""
+    makes_sets: bool = True
+    """Inputs of other sizes are made, if there is an example only."""
+    atol: float | None = None
+    """What is rounding; None: by the types and sizes of the results."""
+    rtol: float | None = None
+    _reference: Any = None
+
+    def run(self, save_into: Callable[[Path], None]) -> Checked:
+        """Save the graph into a folder that is removed, and run it on all sets.
+
+        Args:
+            save_into: is given the model's path.
+
+        Raises:
+            ExportError: the graph gives something else than the module.
+        """
+        found = Checked()
+        if self.draws:
+            found.notes.append(f"not checked: random numbers are drawn by {', '.join(self.draws)}")
+            return found
+        self._reference = _reference(self.module)
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "model.onnx"
+            save_into(path)
+            try:
+                session = Session(path, ["CPUExecutionProvider"], "the graph")
+            except RunError as error:
+                if "NOT_IMPLEMENTED" not in str(error):
+                    raise UnloadableGraphError(f"{error}; {_DIAGNOSE}") from error
+                found.notes.append(f"not checked: {error}")
+                return found
+            self._judge(session, found)
+        return found
+
+    def _judge(self, session: Any, found: Checked) -> None:
+        for number, call in enumerate(self.calls):
+            name = f"input set {number}" if number else "the example"
+            try:
+                problem = self._problem(session, call, self._wanted(call, name), name)
+                problem = problem or self._with_other_values(session, call, name, found)
+            except MismatchError as error:
+                if number or self.sizes.broken(call):
+                    raise self._refused(name, call, str(error)) from error
+                found.notes.append(f"not checked: {error}")
+                return
+            if problem:
+                raise self._refused(name, call, problem)
+            found.sets += 1
+        if len(self.calls) == 1 and self.makes_sets:
+            for name, call, wanted in self._made():
+                try:
+                    problem = self._problem(session, call, wanted, name)
+                except MismatchError as error:
+                    problem = str(error)
+                if problem:
+                    raise self._refused(name, call, problem)
+                found.sets += 1
+
+    def _with_other_values(self, session: Any, call: Call, name: str, found: Checked) -> str:
+        """Where a test was decided otherwise, look closer: two branches may agree by chance."""
+        tests = [each for each in self.sizes.broken(call) if each.is_test]
+        if not tests:
+            return ""
+        other = resized(self.sizes, call, self.sizes.values(call))
+        try:
+            wanted = self._wanted(other, name)
+        except Error:  # only these values may be given
+            return "it takes another branch"
+        problem = self._problem(session, other, wanted, name)
+        if not problem:
+            text = f"{name} breaks {broken_text(tests)}; the graph is right all the same"
+            found.notes.append(text)
+        return problem
+
+    def _made(self) -> Iterator[tuple[str, Call, Any]]:
+        """Sets of other sizes that the module takes, with what it gives for them."""
+        for group in other_sizes(self.sizes, self.calls[0]):
+            for call in group:
+                name = f"inputs of other sizes ({self.sizes.text(call)})"
+                try:
+                    wanted = self._wanted(call, name)
+                except Error:  # these are no sizes for this module
+                    continue
+                yield name, call, wanted
+                break
+
+    def _wanted(self, call: Call, name: str) -> dict[str, Any]:
+        module = self._reference.module
+        with state_kept(module), torch.random.fork_rng(devices=[]):
+            given: dict[str, Any] = self._reference.outputs(Given({}, call=call), name)
+        return given
+
+    def _problem(self, session: Any, call: Call, wanted: dict[str, Any], name: str) -> str:
+        """Return how the graph differs from the module; empty if it does not."""
+        names = [form.name for form in session.inputs]
+        given = dict(self._reference.feed(call, names))
+        misfits = session.misfits(given)
+        if misfits:
+            return "; ".join(f"input {each}" for each in misfits)
+        feed = session.feed(given, name)
+        try:
+            got = session.run(feed, name)
+        except RunError as error:
+            return str(error)
+        expected = as_given(session.output_names, got, wanted, self._reference.numbers)
+        return difference(session.output_names, got, expected, self.types, self.atol, self.rtol)
+
+    def _refused(self, name: str, call: Call, problem: str) -> ExportError:
+        broken = self.sizes.broken(call)
+        cause = _cause(broken)
+        if isinstance(self.module, nn.Module):
+            fault = training_mode_of(self.module, self._reference.name)
+            cause = f"{fault}. If that is meant, {cause}" if fault else cause
+        return WrongGraphError(f"the graph is wrong for {name}: {problem}; {cause}", broken)
+
+
+def half_types(program: Any) -> list[str]:
+    """Return the floats of 16 bits that operators of an ExportedProgram compute."""
+    found: dict[str, None] = {}
+    for node in nodes_of(program):
+        kind = getattr(node.meta.get("val"), "dtype", None)
+        if node.op == "call_function" and kind in (torch.float16, torch.bfloat16):
+            found[str(kind).removeprefix("torch.")] = None
+    return list(found)
+
+
+def difference(
+    names: Sequence[str],
+    got: Mapping[str, Any],
+    wanted: Mapping[str, Any],
+    types: Collection[str] = (),
+    atol: float | None = None,
+    rtol: float | None = None,
+) -> str:
+    """Return how what a graph gives differs from what is wanted; empty if it does not.
+
+    Args:
+        names: the graph's outputs, in order.
+        got: what it gave, by name.
+        wanted: what a module gave, by its own names.
+        types: of floats from which it was computed.
+        atol: what is rounding, as for oe.validate().
+        rtol: likewise, for each unit of a value.
+    """
+    for title, one, other in paired(names, wanted):
+        pair = None if one is None else got.get(one), wanted.get(other or "")
+        for output, left, right in flattened(title, *pair):
+            compared = compare(output, left, right, atol, rtol, types)
+            if not compared.ok and not compared.is_empty:
+                return _difference(compared)
+    return ""
+
+
+def _difference(compared: Any) -> str:
+    if compared.problem is not None:
+        return f"output {compared.output}: {compared.problem}"
+    told = f"output {compared.output} differs in {compared.beyond} of {compared.elements} elements"
+    if compared.max_abs is not None:
+        told += f", by {compared.max_abs:.3g} at most, at {compared.max_abs_at}"
+    return f"{told} (expected {compared.expected}, got {compared.actual})"
+
+
+_DIAGNOSE = "oe.diagnose_export(module, inputs) finds the modules that keep it from being exported"
+_WAY_OUT = (
+    "write the line so that it holds for all sizes (torch.where, torch.cond), or leave the size "
+    "out of dynamic_shapes; with input_sets=[...] the sizes that you need are tried, and no others"
+)
+
+
+def _cause(broken: Sequence[Guard]) -> str:
+    if broken:
+        return f"it holds for {broken_text(broken)} only; {_WAY_OUT}"
+    return (
+        f"no test on a size explains it; {_DIAGNOSE}, atol= and rtol= say what is rounding, and "
+        "check=False leaves this out"
+    )
+
+
+def refuse_broken(sizes: Sizes, calls: Sequence[Call]) -> None:
+    """Refuse sets for which a graph, which cannot be run, was not traced.
+
+    Args:
+        sizes: what the program assumes.
+        calls: the example, and further sets.
+
+    Raises:
+        ExportError: of the first set that breaks a guard.
+    """
+    for number, call in enumerate(calls):
+        broken = sizes.broken(call)
+        if broken:
+            name = f"input set {number}" if number else "the example"
+            raise WrongGraphError(
+                f"the graph may be wrong for {name} ({sizes.text(call)}): {_cause(broken)}", broken
+            )
+
+
+def broken_text(broken: Sequence[Guard]) -> str:
+    """Return what does not hold: that of the user's own lines first, and not pages of it."""
+    ordered = sorted(broken, key=lambda each: (not each.where, len(each.text)))
+    more = f" and {len(broken) - 3} more" if len(broken) > 3 else ""
+    return ", ".join(map(str, ordered[:3])) + more

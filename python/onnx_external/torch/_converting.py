@@ -1,0 +1,138 @@
+"""From a program to a graph, with what torch.onnx gets wrong put right."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import torch
+
+from .._patching.swapping import exchanged
+from .._rewriting.runtime.assuming import assuming, branches_assume_tests
+from .._rewriting.runtime.chosen import decided_by_definitions
+from .._rewriting.runtime.results import results_need_no_guards
+from ._complex_numbers import in_real_numbers
+from ._constant_outputs import numbers_as_tensors
+from ._mending import mend
+from ._pure_subgraphs import trusted_if_pure
+from ._tracing import loops_of_recurrent_layers
+from ._translations import translations
+from ._walking import all_nodes, graphs_of
+
+if TYPE_CHECKING:
+    import onnx_ir
+
+__all__ = ["converted", "one_subgraph_version"]
+
+
+def converted(program: torch.export.ExportedProgram, **options: Any) -> torch.onnx.ONNXProgram:
+    """Convert a program by torch.onnx.export, without its optimizer, and mend the graph."""
+    program = in_real_numbers(program)
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(one_subgraph_version())
+        stack.enter_context(branches_assume_tests())
+        stack.enter_context(results_need_no_guards())
+        stack.enter_context(decided_by_definitions())
+        stack.enter_context(_types_promoted_under_tests())
+        stack.enter_context(numbers_as_tensors(program))
+        stack.enter_context(trusted_if_pure(program))
+        stack.enter_context(torch.no_grad())  # or branches that use parameters do not convert
+        if program.range_constraints:  # else an unrolled layer is fine, and faster
+            stack.enter_context(loops_of_recurrent_layers())
+        options["custom_translation_table"] = {
+            **translations(program),
+            **(options.get("custom_translation_table") or {}),
+        }
+        graph = torch.onnx.export(
+            program, (), dynamo=True, optimize=False, verbose=False, **options
+        )
+    assert graph is not None
+    mend(graph.model)
+    return graph
+
+
+@contextlib.contextmanager
+def _types_promoted_under_tests() -> Iterator[None]:
+    """Within it torch.onnx promotes types in a branch with what the test says of sizes as a fact.
+
+    It runs each branch alone for that, and a branch may be impossible for the example's sizes.
+    """
+    try:
+        from torch.onnx._internal.exporter import _fx_passes
+
+        promotion = _fx_passes.passes.InsertTypePromotion
+    except (ImportError, AttributeError):  # another torch, which may not run them
+        yield
+        return
+
+    def promote(program: torch.fx.GraphModule) -> None:
+        for module, tests in _with_tests(program, ()):
+            with contextlib.ExitStack() as stack:
+                for test, outcome in tests:
+                    stack.enter_context(assuming(test, outcome))
+                promotion(module).run()
+
+    with exchanged(_fx_passes, "insert_type_promotion_nodes", promote):
+        yield
+
+
+_Tests: TypeAlias = tuple[tuple[Any, bool], ...]
+
+
+def _with_tests(module: torch.fx.GraphModule, tests: _Tests) -> Iterator[tuple[Any, _Tests]]:
+    """The module and those in it, each with the tests that have chosen it, and how."""
+    yield module, tests
+    own: dict[str, _Tests] = {}
+    for node in module.graph.nodes:
+        if node.target is torch.ops.higher_order.cond:
+            test = node.args[0].meta.get("val") if hasattr(node.args[0], "meta") else None
+            for outcome, branch in zip((True, False), node.args[1:3], strict=True):
+                own[branch.target] = (*tests, (test, outcome))
+    for name, each in module.named_children():
+        if isinstance(each, torch.fx.GraphModule):
+            yield from _with_tests(each, own.get(name, tests))
+
+
+@contextlib.contextmanager
+def one_subgraph_version() -> Iterator[None]:
+    """Within it torch.onnx.export gives the functions of control flow one version.
+
+    Its conversion of a loop imports them with another version than that of a condition; with a
+    condition inside of a loop ONNX Runtime refuses the graph ("Opset mismatch when inlining").
+    """
+    try:
+        from torch.onnx._internal.exporter import _constants, _ir_passes
+
+        add, domain = _ir_passes.add_opset_imports, _constants.LOCAL_FUNCTION_DOMAIN
+    except (ImportError, AttributeError):  # another torch, which may have mended it
+        yield
+        return
+
+    def add_one_version(model: onnx_ir.Model) -> None:
+        add(model)
+        _set_version(model, domain)
+        _let_versions_be_converted(model)
+
+    with exchanged(_ir_passes, "add_opset_imports", add_one_version):
+        yield
+
+
+def _set_version(model: onnx_ir.Model, domain: str) -> None:
+    for node in all_nodes(model):
+        if node.domain == domain:
+            node.version = 1
+    for each in (model, *model.functions.values()):
+        if domain in each.opset_imports:
+            each.opset_imports[domain] = 1
+
+
+def _let_versions_be_converted(model: onnx_ir.Model) -> None:
+    """Let the conversion to the version that was asked for go into branches and loops.
+
+    torch.onnx gives an If, Loop or Scan that version already, so that their operators are left as
+    they were in version 18: ONNX Runtime refuses a DFT or a GridSample there.
+    """
+    for node in all_nodes(model):
+        if any(True for _ in graphs_of(node)):
+            node.version = None

@@ -1,0 +1,201 @@
+"""What the sizes that vary are called in a graph.
+
+torch calls them by its symbols (`s77`, `u0`), also where `dynamic_shapes` has a name for one. Here
+they get names by what they are: one name for one size.
+"""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import inspect
+import re
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.export.dynamic_shapes import Dim
+from torch.utils import _pytree as pytree
+
+from ._walking import all_nodes, graphs_of
+
+if TYPE_CHECKING:
+    import onnx_ir
+
+__all__ = [
+    "SYMBOL",
+    "change_dimensions",
+    "give_names",
+    "name_of_place",
+    "name_sizes",
+    "names_of_dims",
+    "text_of",
+    "without_names",
+]
+
+SYMBOL = re.compile(r"\b(?:s|u|zf|zuf)\d+\b")
+"""What torch calls a size that varies."""
+
+
+def without_names(shapes: Any) -> Any:
+    """Return dynamic_shapes as torch.export takes them: a name alone lets a size vary."""
+    if isinstance(shapes, str):
+        return torch.export.Dim.DYNAMIC
+    if type(shapes) in (tuple, list):
+        return type(shapes)(map(without_names, shapes))
+    if type(shapes) is dict:
+        return {key: without_names(each) for key, each in shapes.items()}
+    return shapes
+
+
+def names_of_dims(
+    program: torch.export.ExportedProgram, module: Any, args: Any, kwargs: Any, shapes: Any
+) -> dict[str, str]:
+    """Return the names that dynamic_shapes gives to symbols of a program.
+
+    Args:
+        program: what was traced.
+        module: of which it was.
+        args: its positional inputs.
+        kwargs: its inputs by name.
+        shapes: dynamic_shapes, in which a name may stand for a Dim.
+    """
+    if not shapes:
+        return {}
+    leaves = pytree.tree_leaves([args, kwargs or {}])
+    dims: dict[int, Any] = {}
+    with contextlib.suppress(Exception):  # without names of the user's there are others
+        taken = inspect.signature(module.forward).bind(*args, **(kwargs or {})).arguments
+        given: Any = taken if isinstance(shapes, dict) else type(shapes)(taken.values())
+        leaves = pytree.tree_leaves(dict(taken))
+        _match(given, shapes, dims)
+    found: dict[str, str] = {}
+    values = {node.name: node.meta.get("val") for node in program.graph.nodes}
+    for leaf, name in zip(leaves, program.graph_signature.user_inputs, strict=False):
+        value = values.get(name)
+        if id(leaf) in dims and isinstance(value, torch.Tensor):
+            found = {**dict(_named(value, dims[id(leaf)])), **found}
+    return found
+
+
+def _match(given: Any, shapes: Any, found: dict[int, Any]) -> None:
+    """Find what dynamic_shapes has for each tensor, by the tensor's id."""
+    if isinstance(given, torch.Tensor):
+        found.setdefault(id(given), shapes)
+    elif isinstance(given, Mapping) and isinstance(shapes, Mapping):
+        for key, each in given.items():
+            _match(each, shapes.get(key), found)
+    elif shapes is not None:
+        children = given if type(given) in (tuple, list) else pytree.tree_flatten(given)[0]
+        inner = shapes.values() if isinstance(shapes, Mapping) else shapes
+        for each, shape in zip(children, inner, strict=False):
+            _match(each, shape, found)
+
+
+def _named(value: torch.Tensor, shape: Any) -> Iterator[tuple[str, str]]:
+    dims = shape.items() if isinstance(shape, Mapping) else enumerate(shape or ())
+    for place, dim in dims:
+        size = value.shape[place]
+        if not isinstance(size, torch.SymInt) or not isinstance(dim, (str, Dim)):
+            continue
+        symbols = size.node.expr.free_symbols
+        root = getattr(dim, "root", dim)  # of "2*half"
+        if len(symbols) == 1 and (size.node.expr.is_Symbol or root is not dim):
+            yield str(next(iter(symbols))), root if isinstance(root, str) else root.__name__
+
+
+def name_sizes(model: onnx_ir.Model, names: Mapping[str, str]) -> None:
+    """Name all sizes that vary of a graph.
+
+    Args:
+        model: its inputs and outputs have their names.
+        names: of symbols that have one; others are called after the first input or output that
+            they are a dimension of.
+    """
+    found = dict(names)
+    for value in (*model.graph.inputs, *model.graph.outputs):
+        for place, dim in enumerate(value.shape or ()):
+            symbol = text_of(dim) or ""
+            if symbol not in found and SYMBOL.fullmatch(symbol):
+                found[symbol] = _free(name_of_place(value.name or "", place), found)
+    give_names(model, found)
+
+
+def name_of_place(name: str, place: int) -> str:
+    """Return a name for a size of which no more is known than where it is."""
+    return f"{re.sub(r'[^A-Za-z0-9]+', '_', name)}_dim_{place}"
+
+
+def _free(name: str, names: Mapping[str, str]) -> str:
+    while name in names.values():
+        name += "_"
+    return name
+
+
+def text_of(dim: Any) -> str | None:
+    """Return what a dimension says that varies; None of a number or of nothing."""
+    value = getattr(dim, "value", dim)
+    return None if value is None or isinstance(value, int) else str(value)
+
+
+def give_names(
+    model: onnx_ir.Model, names: Mapping[str, str], change: Callable[[str], str] = str
+) -> None:
+    """Put names in the place of symbols, in all shapes of a graph.
+
+    Symbols without a name are no dimension of an input or output: they become `size_1`, `size_2`.
+
+    Args:
+        model: the graph.
+        names: by symbol.
+        change: makes another text of a dimension that has names.
+    """
+    known = dict(names)
+
+    def named(match: re.Match[str]) -> str:
+        if match[0] not in known:
+            known[match[0]] = _free(f"size_{len(known) - len(names) + 1}", known)
+        return known[match[0]]
+
+    change_dimensions(model, lambda text: change(_tidy(SYMBOL.sub(named, text))))
+
+
+def change_dimensions(model: onnx_ir.Model, change: Callable[[str], str]) -> None:
+    """Replace what the dimensions of a graph say that vary; a number makes them fixed."""
+    import onnx_ir
+
+    found: dict[str, Any] = {}
+
+    def changed(dim: Any) -> Any:
+        text = text_of(dim)
+        if text is None:
+            return dim
+        if text not in found:
+            told = change(text)
+            found[text] = int(told) if told.isdecimal() else told
+        return found[text]
+
+    for value in _values(model):
+        if value.shape is not None and any(not isinstance(dim, int) for dim in value.shape):
+            value.shape = onnx_ir.Shape(changed(dim) for dim in value.shape)
+
+
+def _values(model: onnx_ir.Model) -> Iterator[onnx_ir.Value]:
+    yield from model.graph.inputs
+    yield from model.graph.outputs
+    for node in all_nodes(model):
+        yield from node.outputs
+        for graph in graphs_of(node):
+            yield from graph.inputs
+
+
+def _tidy(text: str) -> str:
+    """The same expression without needless parentheses, and the factors of a product in order."""
+    if re.fullmatch(r"\w+(\*\w+)+", text):  # torch's order is that of its symbols' numbers
+        return "*".join(sorted(text.split("*")))
+    if "(" not in text:
+        return text
+    try:
+        return ast.unparse(ast.parse(text, mode="eval"))
+    except (SyntaxError, ValueError, RecursionError):  # whatever torch writes, it is a name
+        return text

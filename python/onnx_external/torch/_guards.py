@@ -1,0 +1,264 @@
+"""What a trace assumed about sizes: where a graph is right, and where it may not be.
+
+A test on a size (`if x.shape[0] % 2`) is decided once, while the module is traced. torch.export
+writes down what was decided, as guards; torch.onnx drops them, and a graph of ONNX takes any size.
+"""
+
+from __future__ import annotations
+
+import linecache
+import re
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch.utils import _pytree as pytree
+
+from .._rewriting.runtime.assuming import conditional_guards
+from .._rewriting.runtime.chosen import expanded, guards_on_chosen
+from .._rewriting.runtime.empty import not_empty
+from .._rewriting.runtime.evaluating import evaluated
+from ._tracing import is_library
+
+__all__ = ["Call", "Guard", "Input", "Sizes", "sizes_of"]
+
+Call = tuple[tuple[Any, ...], dict[str, Any]]
+"""Positional inputs, and inputs by name."""
+
+_LOCAL = re.compile(r"L\['(\w+)'\]")
+_FLAT = re.compile(r"flat_args\[(\d+)\]")
+_MOST = 4096
+"""Characters of a guard that are shown, and nodes of one that is evaluated."""
+
+
+@dataclass(frozen=True)
+class Guard:
+    """One assumption about sizes that vary."""
+
+    text: str
+    """In a user's words, e.g. "x.size()[1] > 6"."""
+    expression: Any
+    """Of sympy."""
+    where: str = ""
+    """The line of the user's code that made it, with its text; empty if torch does not say."""
+    is_test: bool = False
+    """Whether it is the outcome of a test in that line, and not what an operator assumed."""
+
+    def __str__(self) -> str:
+        """Return the text, with the line."""
+        return f"{self.text} ({self.where})" if self.where else self.text
+
+    def holds(self, sizes: Mapping[Any, int]) -> bool | None:
+        """Return whether it is true of these sizes; None if they do not tell."""
+        try:
+            return bool(evaluated(self.expression, sizes))
+        except Exception:  # a size without value, a function that is not known, a division by zero
+            return None
+
+
+@dataclass(frozen=True)
+class Input:
+    """An input of the program."""
+
+    name: str
+    dims: tuple[Any, ...] | None
+    """Numbers, and expressions of sizes that vary; None of an input that is a number itself."""
+    own: tuple[Any, ...] = ()
+    """Likewise, before the trace found that sizes are equal."""
+
+
+@dataclass
+class Sizes:
+    """What a program assumes about the sizes of its inputs."""
+
+    inputs: list[Input] = field(default_factory=list)
+    guards: list[Guard] = field(default_factory=list)
+    ranges: dict[Any, tuple[Any, Any]] = field(default_factory=dict)
+    """The least and the largest value of each symbol."""
+
+    @property
+    def symbols(self) -> list[Any]:
+        """The sizes that vary and are independent of each other, in the order of the inputs."""
+        every = (dim for each in self.inputs for dim in each.dims or ())
+        found = [dim for dim in every if getattr(dim, "is_Symbol", False)]
+        return list(dict.fromkeys(found))
+
+    def values(self, call: Call) -> dict[Any, int]:
+        """Return what the symbols are in a call; the first of several sizes counts."""
+        found: dict[Any, int] = {}
+        for each, value in zip(self.inputs, _leaves_of(call), strict=False):
+            if isinstance(value, torch.Tensor) and each.dims is not None:
+                for dims in (each.own, each.dims):
+                    for dim, size in zip(dims, value.shape, strict=False):
+                        if getattr(dim, "is_Symbol", False):
+                            found.setdefault(dim, _integer(size))
+        return found
+
+    def broken(self, call: Call) -> list[Guard]:
+        """Return what does not hold in a call: guards, ranges, and sizes that are fixed."""
+        values = self.values(call)
+        found = [each for each in self.guards if each.holds(values) is False]
+        found += self._outside(values) if not found else []
+        return found + list(self._fixed(call, values))
+
+    def text(self, call: Call) -> str:
+        """Return the shapes of the inputs of a call."""
+        pairs = zip(self.inputs, _leaves_of(call), strict=False)
+        shapes = [(each.name, value.shape) for each, value in pairs if hasattr(value, "shape")]
+        return ", ".join(f"{name}: {list(shape)}" for name, shape in shapes)
+
+    def _outside(self, values: Mapping[Any, int]) -> Iterator[Guard]:
+        for symbol, (least, most) in self.ranges.items():
+            if symbol in values and not least <= values[symbol] <= most:
+                yield Guard(f"{least} <= {self._name(symbol)} <= {most}", None)
+
+    def _fixed(self, call: Call, values: Mapping[Any, int]) -> Iterator[Guard]:
+        """Sizes that the graph has as numbers, or that are another size in it."""
+        for each, value in zip(self.inputs, _leaves_of(call), strict=False):
+            if not isinstance(value, torch.Tensor) or each.dims is None:
+                continue
+            for place, (dim, size) in enumerate(zip(each.dims, value.shape, strict=False)):
+                known = dim if isinstance(dim, int) else values.get(dim)
+                if known is not None and known != size:
+                    name = f"{each.name}.size()[{place}]"
+                    other = dim if isinstance(dim, int) else self._name(dim)
+                    yield Guard(f"{name} == {other}", None)
+
+    def _name(self, symbol: Any) -> str:
+        for each in self.inputs:
+            for dims in (each.own, each.dims or ()):
+                if symbol in dims:
+                    return f"{each.name}.size()[{dims.index(symbol)}]"
+        return str(symbol)
+
+
+def _integer(size: int) -> Any:
+    import sympy  # type: ignore[import-untyped]
+
+    return sympy.Integer(size)
+
+
+def _leaves_of(call: Call) -> list[Any]:
+    """What a program takes of a call, in its order."""
+    return pytree.tree_leaves((tuple(call[0]), dict(call[1])))  # type: ignore[no-any-return]
+
+
+def sizes_of(
+    program: torch.export.ExportedProgram, tests: Collection[tuple[str, int]] = ()
+) -> Sizes:
+    """Read what a program assumes about sizes; do it before the program is converted.
+
+    Args:
+        program: the program.
+        tests: files and lines that were found to test sizes while it was traced.
+    """
+    found, environment = Sizes(), None
+    for node in _placeholders(program):
+        value = node.meta.get("val")
+        if not isinstance(value, torch.Tensor):
+            found.inputs.append(Input(node.name, None))
+            continue
+        for size in value.shape:
+            if isinstance(size, torch.SymInt):
+                environment = size.node.shape_env
+        found.inputs.append(
+            Input(node.name, _dims(value, "expr"), _dims(value, "_expr")),
+        )
+    if environment is not None:
+        names = [each.name for each in found.inputs]
+        found.guards = list(_guards(environment, names, tests))
+        for symbol, bounds in program.range_constraints.items():
+            found.ranges[symbol] = bounds.lower, bounds.upper
+    return found
+
+
+def _placeholders(program: torch.export.ExportedProgram) -> Iterator[Any]:
+    nodes = {node.name: node for node in program.graph.nodes if node.op == "placeholder"}
+    for spec in program.graph_signature.input_specs:
+        if spec.kind.name == "USER_INPUT":
+            yield nodes[spec.arg.name]
+
+
+def _dims(value: torch.Tensor, attribute: str) -> tuple[Any, ...]:
+    return tuple(
+        getattr(size.node, attribute, size.node.expr) if isinstance(size, torch.SymInt) else size
+        for size in value.shape
+    )
+
+
+def _guards(
+    environment: Any, names: Sequence[str], tests: Collection[tuple[str, int]]
+) -> Iterator[Guard]:
+    from torch.fx.experimental import symbolic_shapes
+
+    class Printer(symbolic_shapes.ShapeGuardPythonPrinter):  # type: ignore[misc]
+        def _print_Where(self, expression: Any) -> str:
+            test, one, other = map(self.doprint, expression.args)
+            return f"{one} if {test} else {other}"
+
+    printer = Printer(
+        environment.var_to_sources, lambda source: source.name, environment.var_to_sources
+    )
+    seen = set()
+    for guard, conditions in _all_guards(environment):
+        expression = _implied(conditions, guard.expr)
+        if expression in seen or guard.expr.free_symbols - environment.var_to_sources.keys():
+            continue  # of a value that only the graph knows
+        seen.add(expression)
+        texts = [_words(printer.doprint(each), names) for each in (guard.expr, *conditions)]
+        text = f"{texts[0]} where {' and '.join(texts[1:])}" if conditions else texts[0]
+        frame = guard.sloc.framework_loc
+        place = getattr(frame, "filename", ""), getattr(frame, "lineno", 0)
+        yield Guard(text, expression, _place(guard.sloc), place in tests)
+    yield from _not_empty(environment, printer, names)
+
+
+def _not_empty(environment: Any, printer: Any, names: Sequence[str]) -> Iterator[Guard]:
+    """What was decided because torch takes it that no size is 0."""
+    import sympy
+
+    for symbol, path, line in not_empty(environment):
+        expression = sympy.Ne(symbol, 0, evaluate=False)
+        text = f"{_words(printer.doprint(symbol), names)} != 0"
+        yield Guard(text, expression, _with_line(path, line), True)
+
+
+def _all_guards(environment: Any) -> Iterator[tuple[Any, list[Any]]]:
+    """The guards of torch, each with the tests of the branch that it is in."""
+    yield from ((each, []) for each in (*environment.guards, *guards_on_chosen(environment)))
+    for tests, guard in conditional_guards(environment):
+        known = [expanded(environment, each) for each in tests]
+        # A test that only the graph knows cannot be left out by: the guard is taken to hold always.
+        yield guard, [e for e in known if not e.free_symbols - environment.var_to_sources.keys()]
+
+
+def _implied(conditions: Sequence[Any], expression: Any) -> Any:
+    import sympy
+
+    return sympy.Or(*map(sympy.Not, conditions), expression) if conditions else expression
+
+
+def _words(text: str, names: Sequence[str]) -> str:
+    """A guard as a user would write it, without what torch calls the local variables."""
+
+    def name(match: re.Match[str]) -> str:
+        place = int(match[1])
+        return names[place] if place < len(names) else match[0]
+
+    text = _FLAT.sub(name, _LOCAL.sub(r"\1", text))
+    return text if len(text) <= _MOST else f"{text[:_MOST]}..."
+
+
+def _place(location: Any) -> str:
+    frame = location.framework_loc
+    path = getattr(frame, "filename", "")
+    if path and not is_library(path):
+        return _with_line(path, frame.lineno)
+    line, _, place = str(location.maybe_user_loc or "").rpartition("  # ")
+    return f"{place.partition(' in ')[0]}: {line}" if place else ""
+
+
+def _with_line(path: str, number: int) -> str:
+    line = linecache.getline(path, number).strip()
+    return f"{path}:{number}" + (f": {line}" if line else "")

@@ -1,0 +1,227 @@
+"""What is changed in a graph of torch.onnx before it is optimized, since it would be wrong.
+
+Or refused: by ONNX Runtime, which also crashes on some graphs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from ._walking import all_nodes, graphs_of
+
+if TYPE_CHECKING:
+    import onnx_ir
+
+__all__ = ["mend"]
+
+
+def mend(model: onnx_ir.Model) -> None:
+    """Change what is wrong, or refused by ONNX Runtime, or makes it crash."""
+    _rename_inputs(model)
+    _remove_zero_biases(model)
+    _find_nothing_in_nothing(model)
+    _forget_sizes_of_branches(model)
+    _make_columns_of_vectors(model)
+    _choose_bools_by_logic(model)
+    _vary_nested_tests(model)
+
+
+def _rename_inputs(model: onnx_ir.Model) -> None:
+    """Rename inputs with the name of a weight: torch.onnx gives an argument that name, too."""
+    for value in model.graph.inputs:
+        if model.graph.initializers.get(value.name, value) is not value:
+            value.name = f"input.{value.name}"
+
+
+def _remove_zero_biases(model: onnx_ir.Model) -> None:
+    """Remove the bias that torch.onnx makes for a Conv3d without one: zeros of two dimensions.
+
+    Only its optimizer puts that right.
+    """
+    for node in all_nodes(model):
+        bias = node.inputs[2] if node.op_type == "Conv" and len(node.inputs) > 2 else None
+        if bias is not None and _is_expanded_zero(bias):
+            node.replace_input_with(2, None)
+            _remove_unused(bias.producer())
+
+
+def _is_expanded_zero(value: onnx_ir.Value) -> bool:
+    node = value.producer()
+    if node is None or node.op_type != "Expand":
+        return False
+    filled = node.inputs[0]
+    inner = filled.producer() if filled is not None else None
+    if inner is not None and inner.op_type in ("CastLike", "Cast"):
+        filled = inner.inputs[0]
+    constant = _constant(filled)
+    return constant is not None and constant.size == 1 and not constant.numpy().any()
+
+
+def _constant(value: onnx_ir.Value | None) -> Any:
+    node = value.producer() if value is not None else None
+    if node is not None and node.op_type == "Constant" and "value" in node.attributes:
+        return node.attributes["value"].value
+    return value.const_value if value is not None else None
+
+
+def _remove_unused(node: onnx_ir.Node | None) -> None:
+    """Remove a node that nobody uses any longer, and those that were there for it alone."""
+    if node is None or any(value.uses() or value.is_graph_output() for value in node.outputs):
+        return
+    before = [value.producer() for value in node.inputs if value is not None]
+    graph = node.graph
+    assert graph is not None
+    graph.remove(node, safe=True)
+    for each in dict.fromkeys(before):
+        if each is None or each.graph is not None:
+            _remove_unused(each)
+
+
+def _find_nothing_in_nothing(model: onnx_ir.Model) -> None:
+    """Let any() of no elements be False: torch.onnx takes the largest of them, the least int64.
+
+    The sum of zeros and ones is right for none, too.
+    """
+    for node in all_nodes(model):
+        cast = node.inputs[0].producer() if node.op_type == "ReduceMax" else None
+        if cast is not None and cast.op_type == "Cast" and _is_bool(cast.inputs[0]):
+            node.op_type = "ReduceSum"
+
+
+def _is_bool(value: onnx_ir.Value | None) -> bool:
+    if value is None or value.dtype is not None:
+        return value is not None and value.dtype.name == "BOOL"
+    cast = value.producer()  # what torch.onnx adds has no type yet
+    to = cast.attributes.get("to") if cast is not None and cast.op_type == "Cast" else None
+    return to is not None and to.as_int() == 9  # TensorProto.BOOL
+
+
+def _forget_sizes_of_branches(model: onnx_ir.Model) -> None:
+    """Give what a branch hands on the sizes that the value has outside of the branch.
+
+    In a branch for `n == 2`, torch knows 2 for n. The optimizer takes the shape of the result of
+    an Identity for that of its input, and so for all branches.
+    """
+    import onnx_ir
+
+    for node in onnx_ir.traversal.RecursiveGraphIterator(model.graph):
+        if node.op_type == "Identity" and node.graph is not model.graph:
+            before, after = node.inputs[0], node.outputs[0]
+            if before is not None and before.shape is not None:
+                after.shape = onnx_ir.Shape(before.shape)
+
+
+def _make_columns_of_vectors(model: onnx_ir.Model) -> None:
+    """Multiply a transposed matrix by a vector as by a matrix of one column.
+
+    ONNX Runtime (1.31 and 1.32) makes one operator of Transpose and MatMul, which gives other
+    values if the second operand is a vector.
+    """
+    for node in list(all_nodes(model)):
+        if node.op_type == "MatMul" and _is_transposed(node.inputs[0]):
+            shape = node.inputs[1].shape if node.inputs[1] is not None else None
+            if shape is not None and len(shape) == 1:
+                _make_column(node)
+
+
+def _is_transposed(value: onnx_ir.Value | None) -> bool:
+    node = value.producer() if value is not None else None
+    while node is not None and node.op_type in ("Cast", "Identity"):
+        before = node.inputs[0]
+        node = before.producer() if before is not None else None
+    return node is not None and node.op_type == "Transpose"
+
+
+def _make_column(node: onnx_ir.Node) -> None:
+    import onnx_ir
+
+    last = onnx_ir.tensor([-1], dtype=onnx_ir.DataType.INT64, name=f"{node.outputs[0].name}.axes")
+    axes = onnx_ir.node("Constant", [], {"value": last})
+    column = onnx_ir.node("Unsqueeze", [node.inputs[1], axes.outputs[0]])
+    product = onnx_ir.node("MatMul", [node.inputs[0], column.outputs[0]])
+    vector = onnx_ir.node("Squeeze", [product.outputs[0], axes.outputs[0]])
+    _replace(node, [axes, column, product, vector])
+
+
+def _choose_bools_by_logic(model: onnx_ir.Model) -> None:
+    """Let And and Or choose between bools: ONNX Runtime (1.31 and 1.32) has no Where for them."""
+    import onnx_ir
+
+    for node in list(all_nodes(model)):
+        if node.op_type == "Where" and any(_is_bool(each) for each in node.inputs[1:] if each):
+            test, one, other = node.inputs
+            taken = onnx_ir.node("And", [test, one])
+            otherwise = onnx_ir.node("Not", [test])
+            left = onnx_ir.node("And", [otherwise.outputs[0], other])
+            either = onnx_ir.node("Or", [taken.outputs[0], left.outputs[0]])
+            _replace(node, [taken, otherwise, left, either])
+
+
+def _replace(node: onnx_ir.Node, made: list[onnx_ir.Node]) -> None:
+    """Put nodes in the place of one whose only result the last of them gives."""
+    import onnx_ir
+
+    for at, each in enumerate(made):
+        each.metadata_props.update(node.metadata_props)
+        each.outputs[0].name = f"{node.outputs[0].name}.{each.op_type}_{at}"
+    onnx_ir.convenience.replace_nodes_and_values(
+        node.graph, node, [node], made, node.outputs, made[-1].outputs
+    )
+
+
+def _vary_nested_tests(model: onnx_ir.Model) -> None:
+    """Let tests on weights alone depend on an input if they stand in a branch of such a test.
+
+    ONNX Runtime (1.31 and 1.32) decides tests on constants when it loads a graph, and may crash if
+    the branch that it takes has another such test.
+    """
+    if model.graph.inputs:
+        _NestedTests(model.graph.inputs).visit(model.graph, False)
+
+
+class _NestedTests:
+    """A walk through a graph, its branches and the bodies of its loops."""
+
+    def __init__(self, inputs: Sequence[onnx_ir.Value]) -> None:
+        self.input = inputs[0]
+        self.varying = {id(value) for value in inputs}
+        """Of the values that depend on inputs, or on where a loop is."""
+
+    def visit(self, graph: onnx_ir.Graph, is_decided: bool) -> bool:
+        """Return whether something in a graph depends on inputs.
+
+        Args:
+            graph: of the model, a branch, or the body of a loop.
+            is_decided: whether it is in a branch of a test that depends on no input.
+        """
+        varying = [self._visit_node(node, is_decided) for node in list(graph)]
+        return any(varying)
+
+    def _visit_node(self, node: onnx_ir.Node, is_decided: bool) -> bool:
+        is_constant = node.op_type == "If" and id(node.inputs[0]) not in self.varying
+        if is_constant and is_decided:
+            self._make_vary(node)
+        is_varying = any(id(value) in self.varying for value in node.inputs)
+        for inner in graphs_of(node):
+            self.varying.update(map(id, inner.inputs))
+            inside = self.visit(inner, is_decided or is_constant)
+            is_varying = is_varying or inside or bool(inner.inputs)
+        if is_varying:
+            self.varying.update(map(id, node.outputs))
+        return is_varying
+
+    def _make_vary(self, node: onnx_ir.Node) -> None:
+        """Add to a test that an input has as many elements as it has."""
+        import onnx_ir
+
+        name = f"{node.outputs[0].name}.test"
+        size = onnx_ir.node("Size", [self.input])
+        same = onnx_ir.node("Equal", [size.outputs[0], size.outputs[0]])
+        both = onnx_ir.node("And", [node.inputs[0], same.outputs[0]])
+        for each in (size, same, both):
+            each.outputs[0].name = f"{name}.{each.op_type}"
+        graph = node.graph
+        assert graph is not None
+        graph.insert_before(node, [size, same, both])
+        node.replace_input_with(0, both.outputs[0])

@@ -1,0 +1,66 @@
+"""Saving of graphs whose values are few constants, as those of modules that only compute."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from .._options import StrPath
+from .._reports import SaveReport, save_report
+from .._save import target_of
+from ._skeleton import Skeleton
+
+__all__ = ["save_alone"]
+
+_NAMES = (
+    "tensors",
+    "unmatched_keys",
+    "baked_keys",
+    "unused_modules",
+    "ignored_keys",
+    "skipped_keys",
+    "overlaid",
+    "tied_keys",
+    "initializers_kept",
+    "kept_by_option",
+    "slots_left",
+    "left_old",
+    "oversized",
+)
+"""What a report of a save lists, and is empty here."""
+
+
+def save_alone(made: Skeleton, path: StrPath, options: Mapping[str, Any]) -> SaveReport:
+    """Write a graph with the constants inside of it, complete or not at all.
+
+    Args:
+        made: the graph.
+        path: as for oe.save().
+        options: of oe.save(); those for weights say nothing here.
+
+    Raises:
+        ExistsError: there is a model, and `overwrite` is False.
+    """
+    start = time.perf_counter()
+    folder, name = target_of(path)
+    target = (folder or Path()) / name
+    dry_run = bool(options.get("dry_run"))
+    if not dry_run:
+        is_new = not target.parent.exists()
+        target.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            made.save(target, overwrite=bool(options.get("overwrite")))
+        except BaseException:
+            if is_new:
+                with contextlib.suppress(OSError):
+                    target.parent.rmdir()
+            raise
+    document: dict[str, Any] = {each: [] for each in _NAMES}
+    document |= {"model": str(target), "dry_run": dry_run, "complete": True, "verified": True}
+    document |= {"inputs_left": [value.name for value in made.model.graph.inputs]}
+    document |= {"alignment": "", "bytes": 0, "seconds": time.perf_counter() - start}
+    return save_report(json.dumps(document))

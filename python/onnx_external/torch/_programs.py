@@ -1,0 +1,218 @@
+"""From a module, a function that makes one, or a program to a graph of onnx_ir."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+import torch
+from torch import nn
+
+from .._errors import ExportError, InvalidArgumentError
+from .._meter import Meter
+from ._converting import converted
+from ._dimension_names import names_of_dims, without_names
+from ._guards import Sizes, sizes_of
+from ._repeated import NotRepeatedError, Repetition, repetition
+from ._skeleton import quiet
+from ._tracing import Traced, Tracer, trace
+from ._training_mode import refuse_traced_training, refuse_training
+from ._untouched import Untouched, build, stranded
+
+__all__ = ["CANNOT_TRACE", "Captured", "Target", "captured", "check_initialized"]
+
+Target: TypeAlias = (
+    nn.Module | torch.export.ExportedProgram | torch.onnx.ONNXProgram | Callable[[], nn.Module]
+)
+"""What can be exported; a function is called to make a module whose parameters take no memory."""
+
+
+@dataclass
+class Captured:
+    """A graph that nothing has optimized, and what is known about its initializers."""
+
+    program: torch.onnx.ONNXProgram
+    ties: dict[str, list[str]] = field(default_factory=dict)
+    """All names of each parameter and buffer that has several, by each of them."""
+    sizes: Sizes = field(default_factory=Sizes)
+    """What the program assumes about sizes."""
+    traced: torch.export.ExportedProgram | None = None
+    """What was converted."""
+    note: str = ""
+    """What a caller should know of how it was traced; usually nothing."""
+    repetition: Repetition | None = None
+    """How the graph, which is that of a few layers then, becomes that of all."""
+    sizes_named: dict[str, str] | None = None
+    """What `dynamic_shapes` calls torch's symbols; None: the graph has its names already."""
+
+
+def first_line(error: BaseException) -> str:
+    """Of the innermost error: torch.onnx wraps that of torch.export in pages of advice."""
+    while error.__cause__ is not None:
+        error = error.__cause__
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return f"{type(error).__name__}: {lines[0] if lines else 'no message'}"
+
+
+@contextlib.contextmanager
+def told(what: str, program: torch.export.ExportedProgram | None = None) -> Iterator[None]:
+    """Make an ExportError of what torch raises, and keep its prints from the caller's terminal.
+
+    Args:
+        what: what does not work.
+        program: what is converted; if there is none, the module's own code runs.
+    """
+    try:
+        with quiet():
+            yield
+    except Exception as error:
+        from .._diagnosis.exporter_reasons import reason_of  # which is needed only here
+
+        reason = reason_of(error, program, program is None, in_full=True)
+        raise ExportError(f"{what}: {reason}; {_way_out(reason)}") from error
+
+
+_WAYS_OUT = (
+    ("Unsupported input type", "oe.register_class(cls) makes a class of yours an input"),
+    ("in output, which is not a known type", "oe.register_class(cls) makes it an output"),
+    (
+        "No ONNX function found for",
+        "onnx_options={'custom_translation_table': {operator: function}} gives it one, as "
+        "examples/custom_operator.py shows",
+    ),
+)
+"""What torch says, and what helps."""
+
+
+def _way_out(reason: str) -> str:
+    """Return what helps against the reason of an error, or finds out more."""
+    for said, way in _WAYS_OUT:
+        if said in reason:
+            return way
+    return "oe.diagnose_export(module, inputs) finds the modules that keep it from being exported"
+
+
+def check_initialized(module: nn.Module) -> None:
+    """Refuse a module with parameters that get their shapes when it runs, as LazyLinear has."""
+    for kind, tensors in (
+        ("parameter", module.named_parameters()),
+        ("buffer", module.named_buffers()),
+    ):
+        for name, tensor in tensors:
+            if nn.parameter.is_lazy(tensor):
+                raise ExportError(
+                    f"{kind} {name!r} is not initialized: a {_owner(module, name)} gets its shape "
+                    "from its first input; run the module once first: module(*args)"
+                )
+
+
+def _owner(module: nn.Module, name: str) -> str:
+    return type(module.get_submodule(name.rpartition(".")[0])).__name__
+
+
+def _names_of_tied(module: nn.Module) -> dict[str, list[str]]:
+    names: dict[int, list[str]] = {}
+    for tensors in (
+        module.named_parameters(remove_duplicate=False),
+        module.named_buffers(remove_duplicate=False),
+    ):
+        for name, tensor in tensors:
+            names.setdefault(id(tensor), []).append(name)
+    return {name: tied for tied in names.values() if len(tied) > 1 for name in tied}
+
+
+CANNOT_TRACE = "torch.export cannot trace the module"
+"""How the error of a trace begins."""
+
+
+def _traced(
+    module: nn.Module,
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any] | None,
+    dynamic_shapes: Any,
+    tracer: Tracer,
+) -> Traced:
+    lost = stranded(module)
+    try:
+        with told(CANNOT_TRACE), torch.no_grad():
+            return tracer(module, args, kwargs, dynamic_shapes)
+    except ExportError as error:
+        if lost:
+            raise InvalidArgumentError(
+                f"{', '.join(lost)}: these attributes hold tensors without data (on meta), which "
+                "are neither parameters nor buffers, so that nothing can give them values; make "
+                f"them buffers, or compute them in forward ({error})"
+            ) from error
+        raise
+
+
+def _repetition(
+    module: nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any] | None
+) -> tuple[Repetition | None, str]:
+    """How its layers are repeated, if they can be, else why not."""
+    try:
+        return repetition(module, args, kwargs), ""
+    except NotRepeatedError as reason:
+        return None, str(reason)
+
+
+@contextlib.contextmanager
+def captured(
+    target: Target,
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any] | None,
+    dynamic_shapes: Any,
+    onnx_options: Mapping[str, Any],
+    meter: Meter,
+    tracer: Tracer = trace,
+    repeat: bool = False,
+) -> Iterator[Captured]:
+    """Yield the graph; the module's parameters have storage as long as the caller works with it.
+
+    Args:
+        target: the module, or what was made of it.
+        args: its positional inputs.
+        kwargs: its inputs by name.
+        dynamic_shapes: as torch.export.export takes them, or with names of sizes.
+        onnx_options: of torch.onnx.export.
+        meter: measures the steps.
+        tracer: traces a module.
+        repeat: trace a module with few of its layers, if it is proved that they can be repeated.
+    """
+    if isinstance(target, torch.onnx.ONNXProgram):
+        copy = torch.onnx.ONNXProgram(target.model.clone(), target.exported_program)
+        yield Captured(copy, traced=target.exported_program)
+        return
+    ties: dict[str, list[str]] = {}
+    note, tests, repeated = "", frozenset[tuple[str, int]](), None
+    names: dict[str, str] = {}
+    lent: Untouched | None = None
+    try:
+        if not isinstance(target, torch.export.ExportedProgram):
+            is_made = not isinstance(target, nn.Module)
+            if not isinstance(target, nn.Module):
+                with meter.step("build"):
+                    target = build(target)
+                refuse_training(target, is_made)
+            check_initialized(target)
+            ties = _names_of_tied(target)
+            lent = Untouched(target)
+            if repeat:
+                with meter.step("record"):
+                    repeated, note = _repetition(target, args, kwargs)
+            few = repeated.shallow() if repeated is not None else contextlib.nullcontext()
+            with meter.step("trace"), few:
+                made = _traced(target, tuple(args), kwargs, without_names(dynamic_shapes), tracer)
+            refuse_traced_training(target, made.program, is_made)
+            names = names_of_dims(made.program, target, args, kwargs, dynamic_shapes)
+            target, tests = made.program, made.tests
+            note = "; ".join(filter(None, (note, made.note)))
+        sizes = sizes_of(target, tests)  # before the conversion, which adds to them
+        with meter.step("convert"), told("torch.onnx cannot convert the program", target):
+            program = converted(target, **onnx_options)
+        yield Captured(program, ties, sizes, target, note, repeated, names)
+    finally:
+        if lent is not None:
+            lent.take_back()

@@ -1,0 +1,119 @@
+"""A module with few of its layers, and how the graph of all of them is made of its graph."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import nn
+
+from .._errors import ExportError
+from .._repeating.kinds import Stack, find_stacks
+from .._repeating.naming import Names
+from .._repeating.proof import Proof, proved
+from .._repeating.recording import Record, Unprovable, recorded
+from .._repeating.shallow import shallow
+from ._skeleton import quiet
+from ._tracing import as_torch_onnx
+from ._untouched import has_no_data
+
+if TYPE_CHECKING:
+    import onnx_ir
+
+    from .._repeating.numbers import Starts
+
+__all__ = ["NotRepeatedError", "Repetition", "repetition"]
+
+
+class NotRepeatedError(ExportError):
+    """A graph of few layers does not show what the module does, so that all are traced."""
+
+
+@dataclass
+class Repetition:
+    """What it takes to trace a module with few layers."""
+
+    module: nn.Module
+    stacks: Sequence[Stack]
+    proof: Proof
+    record: Record
+    """Of the module with few layers."""
+
+    @contextlib.contextmanager
+    def shallow(self) -> Iterator[None]:
+        """Within it the module has few layers."""
+        with shallow(self.module, self.stacks):
+            yield
+
+    def starts(self, model: onnx_ir.Model) -> Starts:
+        """Return where the numbers of layers start, before the graph is optimized."""
+        from .._repeating.numbers import starts_of  # which needs onnx_ir
+
+        return starts_of(model, self.stacks)
+
+    def repeat(self, model: onnx_ir.Model, exported: Any, starts: Starts) -> None:
+        """Make of the graph that of all layers.
+
+        Args:
+            model: the graph of few layers.
+            exported: the program that it was converted of.
+            starts: where the numbers of layers started.
+
+        Raises:
+            ExportError: the graph does not show its layers as the module does.
+        """
+        from .._repeating.stamping import stamp  # which needs onnx_ir
+
+        inputs = [value.name or "" for value in model.graph.inputs]
+        outputs = [value.name or "" for value in model.graph.outputs]
+        counts = len(self.record.inputs), len(self.record.outputs)
+        try:
+            if (len(inputs), len(outputs)) != counts:
+                raise Unprovable("the graph has not the inputs and outputs of the module")
+            names = Names(self.stacks, self.proof, inputs, outputs, inputs, outputs, True)
+            stamp(model, self.stacks, names, exported, starts)
+        except Exception as error:  # the graph is dropped then, whatever it is
+            raise NotRepeatedError(f"traced in full, not repeated: {error}") from error
+
+
+def repetition(
+    module: nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any] | None
+) -> Repetition | None:
+    """Find out whether the layers of a module can be repeated; None if it has none that are alike.
+
+    Args:
+        module: the module.
+        args: its positional inputs.
+        kwargs: its inputs by name.
+
+    Raises:
+        NotRepeatedError: they cannot; it says why.
+    """
+
+    def has_data(tensor: torch.Tensor) -> bool:
+        return not has_no_data(tensor)
+
+    stacks = find_stacks(module, has_data)
+    if not stacks:
+        return None
+
+    def export() -> None:
+        with torch.no_grad(), quiet(), as_torch_onnx():
+            torch.export.export(module, tuple(args), kwargs=dict(kwargs or {}), strict=False)
+
+    try:
+        deep = recorded(module, stacks, export)
+        with shallow(module, stacks):
+            small = recorded(module, stacks, export)
+        proof = proved(stacks, deep, small)
+        if any(
+            slot.segment.stack >= 0 for slot in (*proof.inputs.values(), *proof.outputs.values())
+        ):
+            if len(deep.inputs) != len(small.inputs) or len(deep.outputs) != len(small.outputs):
+                raise Unprovable("its layers have inputs or outputs of their own")
+    except Unprovable as reason:
+        raise NotRepeatedError(f"traced in full, not repeated: {reason}") from reason
+    return Repetition(module, stacks, proof, small)

@@ -1,0 +1,271 @@
+"""Exports that are tried plainly first, and then with tests and loops on tensors rewritten."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeVar
+
+import torch
+from torch import nn
+from torch.utils import _pytree as pytree
+
+from .._errors import Error, ExportError, InvalidArgumentError
+from .._rewriting.applying import one_thread
+from .._rewriting.finding.functions import Missing
+from .._rewriting.refusals import RewriteError, chain
+from .._rewriting.rewriter import Rewriter, Rewriting
+from ._checking import WrongGraphError
+from ._guards import Call, Guard
+from ._programs import CANNOT_TRACE
+from ._tracing import Traced, Tracer, trace
+from ._untouched import has_no_data
+
+__all__ = [
+    "MOST_GRAPHS",
+    "Rewrite",
+    "Ways",
+    "check_options",
+    "learn",
+    "may_repeat",
+    "not_helped",
+    "refusal_in",
+]
+
+Rewrite = Literal["auto"] | bool
+_T = TypeVar("_T")
+
+
+def check_options(rewrite: Any, asserts: Any) -> None:
+    """Refuse values that the options do not have."""
+    if rewrite not in (True, False, "auto"):
+        raise InvalidArgumentError(f'rewrite: expected "auto", True or False, not {rewrite!r}')
+    if asserts not in ("omit", "refuse"):
+        raise InvalidArgumentError(f'asserts: expected "omit" or "refuse", not {asserts!r}')
+
+
+@dataclass
+class Ways:
+    """Which ways of exporting a module are tried.
+
+    Args:
+        target: the module, or what else is exported.
+        calls: the example, and all further input sets.
+        rewrite: "auto": where the plain export fails or is wrong; True: always; False: never.
+        asserts: "omit" or "refuse": what becomes of assertions on the values of tensors.
+        max_iterations: the most rounds of loops whose state grows.
+        changes_example: whether what captures takes `example`, which may become another call.
+    """
+
+    target: Any
+    calls: Sequence[Call]
+    rewrite: Rewrite = "auto"
+    asserts: Literal["omit", "refuse"] = "omit"
+    max_iterations: int | None = None
+    changes_example: bool = False
+    example: Call = field(init=False)
+    """What is traced."""
+
+    def __post_init__(self) -> None:
+        """Check the options."""
+        self.example = self.calls[0]
+        check_options(self.rewrite, self.asserts)
+        if self.rewrite is True and self._why_not():
+            raise InvalidArgumentError(f"rewrite=True: {self._why_not()}")
+
+    def _why_not(self) -> str:
+        """Why nothing can be rewritten; empty if something can."""
+        if not isinstance(self.target, nn.Module):
+            return "what is exported is no module, whose functions could be rewritten"
+        tensors = [*self.target.parameters(), *self.target.buffers()]
+        if any(nn.parameter.is_lazy(each) or has_no_data(each) for each in tensors):
+            return "the module has no weights of its own, so it cannot be run to see its tests"
+        return ""
+
+    def first(
+        self, capture: Callable[[Tracer], _T], judge: Callable[[_T], None]
+    ) -> tuple[_T, Rewriting]:
+        """Return what the first way gives that is right; other threads wait until it is known.
+
+        Args:
+            capture: traces, by what it is given, and converts.
+            judge: raises a WrongGraphError if the graph is wrong.
+
+        Raises:
+            ExportError: no way leads to a graph that is right.
+        """
+        with one_thread:
+            return self._first(capture, judge)
+
+    def _first(
+        self, capture: Callable[[Tracer], _T], judge: Callable[[_T], None]
+    ) -> tuple[_T, Rewriting]:
+        if self.rewrite is False or self._why_not():
+            return _judged(capture(trace), judge), Rewriting()
+        plain: ExportError | None = None
+        if self.rewrite == "auto":
+            try:
+                return self._plain(capture, judge), Rewriting()
+            except ExportError as error:
+                plain = error
+        try:
+            return self._rewritten(capture, judge, plain)
+        except ExportError as error:
+            if plain is None:
+                raise
+            refused = error
+        if not isinstance(plain, WrongGraphError):
+            try:
+                return _judged(capture(trace), judge), Rewriting()
+            except ExportError:  # the reasons of the usual way are better ones
+                pass
+        if isinstance(refused, (RewriteError, WrongGraphError)):
+            raise refused from plain
+        raise plain if refused is plain else not_helped(plain, refused)
+
+    def _plain(self, capture: Callable[[Tracer], _T], judge: Callable[[_T], None]) -> _T:
+        try:
+            return _judged(capture(_without_dynamo), judge)
+        except WrongGraphError as error:
+            if not self._takes_other_example(error):
+                raise
+        return _judged(capture(_without_dynamo), judge)
+
+    def _takes_other_example(self, error: WrongGraphError) -> bool:
+        """Trace another call after this, if the graph holds for sizes of 1 only.
+
+        What torch decides by the strides of an example, it decides otherwise where a size is 1.
+        """
+        tested = error.guards and all(each.is_test for each in error.guards)
+        best = min(self.calls, key=_sizes_of_one)
+        if not self.changes_example or tested or _sizes_of_one(best) >= _sizes_of_one(self.example):
+            return False
+        self.example = best
+        return True
+
+    def _rewritten(
+        self,
+        capture: Callable[[Tracer], _T],
+        judge: Callable[[_T], None],
+        plain: ExportError | None,
+    ) -> tuple[_T, Rewriting]:
+        rewriter = self._rewriter()
+        if plain is not None:
+            learned = learn(rewriter, plain)
+            if not rewriter.observed.chosen and not learned:
+                raise _without_source(plain, rewriter.observed.missing)
+        rewriter.check()
+        for _ in range(MOST_GRAPHS):
+            rewritings: list[Rewriting] = []
+
+            def tracer(*given: Any, made: list[Rewriting] = rewritings) -> Traced:
+                traced, rewriting = rewriter.exported(lambda: _of_branches(*given))
+                made.append(rewriting)
+                return traced
+
+            try:
+                return _judged(capture(tracer), judge), rewritings[-1]
+            except WrongGraphError as error:
+                if not self._takes_other_example(error) and not learn(rewriter, error):
+                    raise
+            except ExportError as error:
+                raise refusal_in(error) or error from error.__cause__
+        raise RewriteError(f"no graph is right for all input sets after {MOST_GRAPHS} of them")
+
+    def _rewriter(self) -> Rewriter:
+        try:
+            return Rewriter(
+                self.target,
+                self.calls,
+                asserts=self.asserts,
+                max_iterations=self.max_iterations,
+            )
+        except Error:
+            raise
+        except Exception as error:  # of the module's own code
+            raise ExportError(
+                f"the module does not run on the inputs that it is given: {type(error).__name__}: "
+                f"{error}"
+            ) from error
+
+
+MOST_NAMED = 3
+"""Functions that one message names."""
+MOST_GRAPHS = 10
+"""Graphs that are made until one is right: each that is wrong names tests on sizes."""
+
+
+def _without_dynamo(
+    module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any] | None, dynamic_shapes: Any
+) -> Traced:
+    return trace(module, args, kwargs, dynamic_shapes, fall_back=False)
+
+
+def _of_branches(
+    module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any] | None, dynamic_shapes: Any
+) -> Traced:
+    return trace(module, args, kwargs, dynamic_shapes, fall_back=False, repeats_calls=True)
+
+
+def _sizes_of_one(call: Call) -> int:
+    tensors = [each for each in pytree.tree_leaves(call) if isinstance(each, torch.Tensor)]
+    return sum(size <= 1 for each in tensors for size in each.shape)
+
+
+def may_repeat(tracer: Tracer) -> bool:
+    """Whether a tracer runs the module's own code, whose layers can be recorded as they are."""
+    return tracer in (trace, _without_dynamo)
+
+
+def _judged(found: _T, judge: Callable[[_T], None]) -> _T:
+    judge(found)
+    return found
+
+
+def learn(rewriter: Rewriter, error: ExportError) -> bool:
+    """Choose more by an error; return whether that is new."""
+    if isinstance(error, WrongGraphError):
+        return any([rewriter.learn_guard(each.text, _place(each)) for each in error.guards])
+    return rewriter.learn(error)
+
+
+def _place(guard: Guard) -> tuple[str, int] | None:
+    path, _, rest = guard.where.partition(".py:")
+    line = rest.partition(":")[0]
+    return (f"{path}.py", int(line)) if line.isdigit() else None
+
+
+def not_helped(plain: ExportError, refused: ExportError) -> ExportError:
+    """Return the error of the plain way, which says that rewriting does not help, and why.
+
+    If rewriting mends what stopped the plain trace, the next obstacle is what is to be told.
+    """
+    traced = not str(refused).startswith(CANNOT_TRACE)
+    if traced and any(word in str(plain) for word in _DECIDES):
+        refused.args = (f"{refused.args[0]}; its tests and loops on tensors were rewritten before",)
+        return refused
+    if str(refused) != str(plain):
+        plain.args = (f"{plain.args[0]}; rewriting tests and loops does not help: {refused}",)
+    return plain
+
+
+_DECIDES = ("GuardOnDataDependentSymNode", "DataDependentOutputException")
+"""What torch calls the errors of code that decides by values: rewriting is the way out."""
+
+
+def _without_source(plain: ExportError, missing: Sequence[Missing]) -> ExportError:
+    """Return the error of the plain way, which names functions that could not be looked into."""
+    if missing:
+        told = ", ".join(map(str, missing[:MOST_NAMED]))
+        way_out = (
+            f"put the class into a file, so that its tests and loops can be rewritten ({told})"
+        )
+        text = str(plain.args[0])
+        first = any(word in text for word in _DECIDES) or isinstance(plain, WrongGraphError)
+        plain.args = (f"{way_out}; as it is: {text}" if first else f"{text}; {way_out}",)
+    return plain
+
+
+def refusal_in(error: BaseException) -> RewriteError | None:
+    """The refusal that an error was made of."""
+    return next((each for each in chain(error) if isinstance(each, RewriteError)), None)

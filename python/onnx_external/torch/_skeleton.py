@@ -1,0 +1,352 @@
+"""A graph without weights: typed slots for parameters, and the values that no checkpoint has."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import logging
+import os
+import tempfile
+import warnings
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from .._errors import ExistsError, InvalidArgumentError
+from .._progress import no_monitor
+from .._transposing import transposable, transposed_model
+from ._walking import all_nodes, graphs_of
+
+if TYPE_CHECKING:
+    import onnx_ir
+
+__all__ = ["Skeleton", "Slot"]
+
+_KIND = "pkg.torch.export.graph_signature.InputSpec.kind"
+_PERSISTENT = "pkg.torch.export.graph_signature.InputSpec.persistent"
+_FOLDED = "pkg.onnxscript.optimizer.folded_from"
+_WITHOUT_DATA = "pkg.onnx_external.without_data"
+"""Tells whoever fills a slot that no optimizer can have merged it with an equal constant."""
+
+_MOST_BYTES = 2**31 - 1
+"""Protobuf's limit on a model."""
+_LOGGERS = (
+    "onnx_ir",
+    "onnxscript",
+    "torch.onnx",
+    "torch._export",
+    "torch._dynamo",
+    "torch.fx.experimental.symbolic_shapes",
+)
+"""Those that warn of what is meant here, or reported: no data, dimensions that do not vary."""
+_SHOWN = 8
+"""Names that a message lists."""
+
+
+@dataclass(frozen=True)
+class Slot:
+    """A weight of the graph that a checkpoint is to fill."""
+
+    name: str
+    """That of the initializer."""
+    dtype: str
+    """As ONNX calls it: "FLOAT", "BFLOAT16"."""
+    shape: tuple[int, ...]
+    """As the graph states it."""
+    kind: str
+    """ "parameter" or "buffer"."""
+
+
+@dataclass
+class Skeleton:
+    """A graph whose weights are typed slots without data.
+
+    `oe.save(skeleton, path, weights)` fills it, and so does the command `save-external` once
+    `save()` has written it.
+    """
+
+    model: onnx_ir.Model
+    """The graph, as onnx_ir holds it."""
+    slots: dict[str, Slot]
+    """The weights that a checkpoint fills, by name."""
+    constants: dict[str, str] = field(default_factory=dict)
+    """Initializers that have values: "init" (the module's own) or "constant" (from the trace or the
+    optimizer)."""
+    left: dict[str, int] = field(default_factory=dict)
+    """What an optimizer would do if it had the weights, and how often."""
+    ties: dict[str, list[str]] = field(default_factory=dict)
+    """Other names that the module has for the tensor of a slot."""
+    guards: list[str] = field(default_factory=list)
+    """What the trace assumed about sizes: for others, the graph may be wrong."""
+
+    def named(self) -> set[str]:
+        """The names of state dicts that slots have: their own, and others for the same tensor."""
+        return set(self.slots).union(*self.ties.values())
+
+    def SerializeToString(self) -> bytes:
+        """Return the ModelProto's bytes, as a protobuf message does."""
+        import onnx_ir
+
+        held = sum(
+            value.const_value.nbytes
+            for value in self.model.graph.initializers.values()
+            if value.const_value is not None
+        )
+        if held > _MOST_BYTES:
+            raise InvalidArgumentError(
+                f"the constants and buffers of the graph have {held} bytes, more than a model can "
+                "hold; make them parameters or persistent buffers, which a checkpoint fills"
+            )
+        with quiet():
+            return bytes(onnx_ir.to_proto(self.model).SerializeToString())
+
+    def transposed(self) -> Skeleton:
+        """Return one in which slots stand for what Transpose nodes make of weights.
+
+        A weight that is also needed as it is, such as a tied embedding, keeps its node.
+        """
+        names = transposable(self.model)
+        together = {name: {name, *self.ties.get(name, ())} & self.slots.keys() for name in names}
+        turned = {name for name in names & self.slots.keys() if together[name] <= names}
+        if not turned:
+            return self
+        made = _described(transposed_model(self.model, turned), self.constants)
+        made.ties = {name: names for name, names in self.ties.items() if name in made.slots}
+        made.guards = self.guards
+        return made
+
+    def save(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        overwrite: bool = False,
+        transpose_weights: bool = True,
+    ) -> None:
+        """Write the graph into a file, complete or not at all.
+
+        Args:
+            path: the file, such as "graph.onnx".
+            overwrite: replace a file that is there.
+            transpose_weights: as `transposed()`; False for a graph whose model is to be linked.
+
+        Raises:
+            ExistsError: there is a file, and `overwrite` is False.
+        """
+        target = Path(path)
+        if target.exists() and not overwrite:
+            raise ExistsError(f"{target}: exists; overwrite=True replaces it")
+        data = (self.transposed() if transpose_weights else self).SerializeToString()
+        with tempfile.NamedTemporaryFile(
+            dir=target.parent, prefix=target.name, delete=False
+        ) as out:
+            try:
+                out.write(data)
+                out.flush()
+                os.chmod(out.name, 0o644)
+                os.replace(out.name, target)
+            except BaseException:
+                os.unlink(out.name)
+                raise
+
+
+@contextlib.contextmanager
+def quiet() -> Iterator[None]:
+    """Silence what the exporter and the optimizer say about slots without data.
+
+    Their logs and warnings, and what they print: torch prints pages of its graph if a trace fails.
+    """
+    loggers = [logging.getLogger(name) for name in _LOGGERS]
+    levels = [logger.level for logger in loggers]
+    nowhere = io.StringIO()
+    with (
+        warnings.catch_warnings(),
+        no_monitor(),
+        contextlib.redirect_stdout(nowhere),
+        contextlib.redirect_stderr(nowhere),
+    ):
+        warnings.simplefilter("ignore")
+        try:
+            for logger in loggers:
+                logger.setLevel(logging.ERROR)
+            yield
+        finally:
+            for logger, level in zip(loggers, levels, strict=True):
+                logger.setLevel(level)
+
+
+def _is_slot(value: onnx_ir.Value) -> bool:
+    """Whether a state dict has the value: a parameter or a persistent buffer."""
+    kind, persistent = value.metadata_props.get(_KIND), value.metadata_props.get(_PERSISTENT)
+    return bool(kind == "PARAMETER" or (kind == "BUFFER" and persistent == "True"))
+
+
+def _make_slot(value: onnx_ir.Value) -> Slot:
+    assert value.name is not None and value.dtype is not None and value.shape is not None
+    kind = "buffer" if value.metadata_props.get(_KIND) == "BUFFER" else "parameter"
+    return Slot(value.name, value.dtype.name, tuple(int(dim) for dim in value.shape), kind)
+
+
+def _listed(names: Collection[str]) -> str:
+    more = len(names) - _SHOWN
+    return ", ".join(sorted(names)[:_SHOWN]) + (f" and {more} more" if more > 0 else "")
+
+
+def _refuse_without_data(names: list[str]) -> None:
+    raise InvalidArgumentError(
+        f"{_listed(names)}: the graph needs the values of these buffers and constants, which no "
+        "checkpoint has, and the module has none; give a function that makes the module instead "
+        "of a module on meta (their values are computed then), or extra={name: tensor}"
+    )
+
+
+def _refuse_folded(names: list[str]) -> None:
+    raise InvalidArgumentError(
+        f"{_listed(names)}: the optimizer computed these from weights, so that no checkpoint has "
+        "their values; export with optimize=False (it is optimized afterwards)"
+    )
+
+
+def make_skeleton(
+    model: onnx_ir.Model,
+    holds_no_data: Callable[[Any], bool],
+    extra: Mapping[str, Any],
+    keep: Collection[str],
+    optimize: Callable[[onnx_ir.Model], onnx_ir.Model] | None,
+) -> Skeleton:
+    """Take the weights out of an exported graph, and optimize what is left.
+
+    Args:
+        model: as exported with optimize=False; it is changed.
+        holds_no_data: whether a tensor of the exporter's stands for one without data.
+        extra: values for buffers and constants.
+        keep: initializers that are no slots although a state dict has them.
+        optimize: changes the model, or None.
+    """
+    initializers = model.graph.initializers
+    folded = [
+        name
+        for name, value in initializers.items()
+        if value.metadata_props.get(_FOLDED, "[]") != "[]"
+    ]
+    if folded:
+        _refuse_folded(folded)
+    _give(initializers, extra)
+    _remove_unused(model)
+    empty = []
+    for name, value in initializers.items():
+        if _is_slot(value) and name not in extra and name not in keep:
+            value.const_value = None
+        elif value.const_value is None or holds_no_data(getattr(value.const_value, "raw", None)):
+            empty.append(name)
+    if empty:
+        _refuse_without_data(empty)
+    init = _of_module(model)
+    if optimize is not None:
+        with quiet():
+            model = optimize(model)
+        _remove_unused(model)  # code without effect used them
+    _fix_dimensions(model)
+    return _described(model, dict.fromkeys(init | _of_module(model), "init"))
+
+
+def _remove_unused(model: onnx_ir.Model) -> None:
+    """Remove initializers that neither a node has, in branches and loops too, nor the outputs."""
+    import onnx_ir
+
+    nodes = onnx_ir.traversal.RecursiveGraphIterator(model.graph)  # uses() knows removed ones, too
+    used = {id(value) for node in nodes for value in node.inputs}
+    initializers = model.graph.initializers
+    for name, value in list(initializers.items()):
+        if id(value) not in used and not value.is_graph_output():
+            del initializers[name]
+
+
+def _of_module(model: onnx_ir.Model) -> set[str]:
+    """The initializers that are tensors of the module."""
+    return {
+        name
+        for name, value in model.graph.initializers.items()
+        if value.metadata_props.get(_KIND) in ("BUFFER", "PARAMETER")
+    }
+
+
+def _fix_dimensions(model: onnx_ir.Model) -> None:
+    """Give inputs numbers for dimensions that were to vary and that the trace has fixed.
+
+    torch's exporter makes names of such numbers, and a runtime takes a name for any size.
+    """
+    import onnx_ir
+
+    for value in model.graph.inputs:
+        if value.shape is not None:
+            value.shape = onnx_ir.Shape(
+                int(name) if (name := str(getattr(dim, "value", dim))).isdigit() else dim
+                for dim in value.shape
+            )
+
+
+def _give(initializers: Any, extra: Mapping[str, Any]) -> None:
+    """Give buffers and constants the caller's values."""
+    import onnx_ir
+    import torch
+
+    unknown = [name for name in extra if name not in initializers]
+    if unknown:
+        raise InvalidArgumentError(f"extra: the graph has no {_listed(unknown)}")
+    for name, given in extra.items():
+        value = initializers[name]
+        tensor = torch.as_tensor(given).detach().cpu()
+        new = onnx_ir.tensor(tensor, name=name)
+        if (new.dtype, new.shape) != (value.dtype, value.shape):
+            raise InvalidArgumentError(
+                f"extra: {name} is {value.dtype} {value.shape} in the graph, not "
+                f"{new.dtype} {new.shape}"
+            )
+        value.const_value = new
+
+
+def _described(model: onnx_ir.Model, origins: Mapping[str, str]) -> Skeleton:
+    slots, constants = {}, {}
+    for name, value in model.graph.initializers.items():
+        if value.const_value is None:
+            slots[name] = _make_slot(value)
+            value.metadata_props[_WITHOUT_DATA] = "True"
+        else:
+            constants[name] = origins.get(name, "constant")
+            _mark_constant(value)
+    for value in _initializers_of_branches(model):
+        _mark_constant(value)
+    return Skeleton(model, slots, constants, left_of(model, slots))
+
+
+def _initializers_of_branches(model: onnx_ir.Model) -> Iterator[onnx_ir.Value]:
+    """Those of the graphs inside of nodes: of branches and of the bodies of loops."""
+    for node in all_nodes(model):
+        for graph in graphs_of(node):
+            yield from graph.initializers.values()
+
+
+def _mark_constant(value: onnx_ir.Value) -> None:
+    """Tell whoever fills the graph that no key stands for the value: it depends on no weight.
+
+    Without weights, an optimizer can have computed it from constants only.
+    """
+    value.metadata_props.pop(_FOLDED, None)
+    value.metadata_props.setdefault(_KIND, "CONSTANT_TENSOR")
+    if value.metadata_props[_KIND] == "PARAMETER":
+        value.metadata_props[_KIND] = "CONSTANT_TENSOR"
+    value.metadata_props[_PERSISTENT] = "False"
+
+
+def left_of(model: onnx_ir.Model, slots: Collection[str]) -> dict[str, int]:
+    """What an optimizer that has the weights would have folded into them."""
+    left: Counter[str] = Counter()
+    for name in slots:
+        for node, _ in model.graph.initializers[name].uses():
+            if node.op_type == "Transpose":
+                left["Transpose of a weight"] += 1
+            elif node.op_type == "BatchNormalization" and node.inputs[1] is not None:
+                left["BatchNormalization"] += node.inputs[1].name == name
+    return {what: times for what, times in left.items() if times}

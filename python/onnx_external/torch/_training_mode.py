@@ -1,0 +1,70 @@
+"""Refuses a module whose layers compute something else in training mode, before anything runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from torch import nn
+from torch.nn.parameter import is_lazy
+
+from .._errors import InvalidArgumentError
+from .._validation.randomness import drawing_of_program
+
+__all__ = ["refuse_traced_training", "refuse_training"]
+
+
+def refuse_training(target: Any, is_made: bool = False) -> None:
+    """Refuse a module with dropout or running statistics that are in use.
+
+    In training mode a run changes the buffers of normalizations, and a trace runs the module.
+
+    Args:
+        target: anything else than a module is let pass.
+        is_made: the module was made by the caller's function.
+
+    Raises:
+        InvalidArgumentError: names the first layer of this kind.
+    """
+    if isinstance(target, nn.Module) and not any(map(is_lazy, target.parameters())):
+        for name, each in _in_training(target):
+            where = f"{name} ({type(each).__name__})" if name else "it"
+            raise _refusal(type(target).__name__, f"{where} computes", is_made)
+
+
+def refuse_traced_training(target: nn.Module, program: Any, is_made: bool) -> None:
+    """Refuse a program in which the module's own code drops out values.
+
+    Args:
+        target: what was traced.
+        program: what torch.export made of it.
+        is_made: the module was made by the caller's function.
+
+    Raises:
+        InvalidArgumentError: names the first operator of this kind.
+    """
+    if any(each.training for each in target.modules()):
+        for each in drawing_of_program(program):
+            if "dropout" in each or "attention" in each:
+                raise _refusal(type(target).__name__, f"{each} computes", is_made)
+
+
+def _refusal(name: str, what: str, is_made: bool) -> InvalidArgumentError:
+    evaluated = f"lambda: {name}().eval()" if is_made else "module.eval()"
+    return InvalidArgumentError(
+        f"{name} is in training mode, in which {what} something else than a model that is "
+        f"deployed; call its eval(), and give {evaluated}. If training mode is meant, give "
+        "torch.export.export(module, args), which is taken as it is"
+    )
+
+
+def _in_training(module: nn.Module) -> Iterator[tuple[str, nn.Module]]:
+    """The layers of torch that compute something else in the mode in which they are."""
+    for name, each in module.named_modules():
+        if each.training and (
+            (isinstance(each, nn.modules.dropout._DropoutNd) and each.p > 0)
+            or (isinstance(each, nn.modules.batchnorm._NormBase) and each.track_running_stats)
+            or (isinstance(each, (nn.RNNBase, nn.MultiheadAttention)) and each.dropout > 0)
+            or isinstance(each, nn.RReLU)
+        ):
+            yield name, each

@@ -1,0 +1,295 @@
+"""A folder of peft with a LoRA adapter, merged into its base before it is exported.
+
+`W + scale * B @ A` is computed in float32, one weight after another, and rounded once, into a
+folder that lives as long as the export. peft's merge_and_unload() does the same, in the type of the
+weights.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import re
+import shutil
+import struct
+import tempfile
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO, NamedTuple
+
+import torch
+
+from .._checkpoint import Checkpoint, Tensor, open_checkpoint
+from .._errors import ExportError, FormatError, InvalidArgumentError, MappingError, NotFoundError
+from .._folder_config import ADAPTER, base_of, document_of, is_adapter
+from .._options import StrPath
+
+__all__ = ["Source", "merged"]
+
+_PREFIX = "base_model.model."
+_KEY = re.compile(r"(?P<module>.+)\.lora_(?P<embedding>embedding_)?(?P<side>[AB])(?:\.weight)?")
+_REFUSED = (
+    "use_dora",
+    "lora_bias",
+    "layer_replication",
+    "trainable_token_indices",
+    "target_parameters",
+    "use_bdlora",
+    "arrow_config",
+    "alora_invocation_tokens",
+    "velora_config",
+    "kappa_tuner_config",
+    "corda_config",
+)
+"""Settings with which an adapter is more than a product of two matrices."""
+_TYPES = {
+    torch.float64: "F64",
+    torch.float32: "F32",
+    torch.float16: "F16",
+    torch.bfloat16: "BF16",
+    torch.int64: "I64",
+    torch.int32: "I32",
+    torch.int16: "I16",
+    torch.int8: "I8",
+    torch.uint8: "U8",
+    torch.bool: "BOOL",
+}
+_WITH_CONV1D = ("gpt2", "openai-gpt", "imagegpt", "decision_transformer")
+"""The `model_type` of those whose layers are Conv1D, and other modules Linear."""
+_CONV1D = ("c_attn", "q_attn", "c_proj", "c_fc")
+_FILE = "model.safetensors"
+_OF_THE_BASE = ("config.json", "generation_config.json")
+"""A training may have left them beside the adapter."""
+
+
+@dataclass(frozen=True)
+class _Pair:
+    """What is added to one weight."""
+
+    first: str
+    """The key of A."""
+    second: str
+    """The key of B."""
+    scale: float
+    is_transposed: bool
+    """The weight has its inputs first, as an Embedding and a Conv1D have."""
+
+
+class Source(NamedTuple):
+    """The folder of a model that is exported."""
+
+    folder: Path
+    variant: str | None
+    """Of its weights."""
+    notes: list[str]
+    """What was done to get it."""
+
+
+@contextlib.contextmanager
+def merged(
+    folder: Path, base: StrPath | None, near: Path, options: Mapping[str, Any]
+) -> Iterator[Source]:
+    """Yield the folder of a model: the given one, or a temporary one if it is an adapter.
+
+    Args:
+        folder: a model's, or that of an adapter.
+        base: the folder of the adapter's base; None: it is where adapter_config.json says.
+        near: the output, beside which the merged weights are for a while.
+        options: of the save.
+
+    Raises:
+        NotFoundError: the base is not there.
+        ExportError: the adapter is of another kind than a plain LoRA.
+    """
+    variant = options.get("variant")
+    if not is_adapter(folder):
+        if base is not None:
+            raise InvalidArgumentError(f"base: {folder} is no adapter: it has no {ADAPTER}")
+        yield Source(folder, variant, [])
+        return
+    if options.get("layout") == "link":
+        raise InvalidArgumentError(
+            f"{folder}: layout='link' refers to weights, and those of an adapter are merged first; "
+            "use another layout"
+        )
+    settings = document_of(folder, ADAPTER)
+    _refuse(folder, settings)
+    whole = base_of(folder, Path(base) if base is not None else None)
+    place = near.parent
+    while not place.is_dir():
+        place = place.parent
+    with tempfile.TemporaryDirectory(prefix=".merged-adapter-", dir=place) as made:
+        with (
+            open_checkpoint(whole, variant=variant) as weights,
+            open_checkpoint(_weights_of(folder)) as adapter,
+        ):
+            _copy(whole, folder, Path(made))
+            count = _write(weights, adapter, settings, folder, Path(made) / _FILE)
+        yield Source(
+            Path(made), None, [f"{folder}: an adapter, merged into {count} weights of {whole}"]
+        )
+
+
+def _weights_of(folder: Path) -> Path:
+    for name in ("adapter_model.safetensors", "adapter_model.bin"):
+        if (folder / name).is_file():
+            return folder / name
+    raise NotFoundError(f"{folder}/adapter_model.safetensors: not found beside {ADAPTER}")
+
+
+def _refuse(folder: Path, settings: Mapping[str, Any]) -> None:
+    path, kind = folder / ADAPTER, settings.get("peft_type")
+    way_out = "load it with peft, merge_and_unload(), save_pretrained() and export that folder"
+    if kind != "LORA":
+        raise ExportError(f"{path}: an adapter of the type {kind}, which is not merged; {way_out}")
+    for name in _REFUSED:
+        if settings.get(name):
+            raise ExportError(f"{path}: {name} is set, which is not merged; {way_out}")
+    if settings.get("bias", "none") != "none":
+        raise ExportError(f"{path}: bias is {settings['bias']!r}, which is not merged; {way_out}")
+
+
+def _copy(base: Path, folder: Path, made: Path) -> None:
+    """Copy what is small: the base's files, and over them the adapter's tokenizer."""
+    for source in (base, folder):
+        for path in source.iterdir():
+            small = path.suffix in (".json", ".model", ".txt", ".jinja")
+            own = path.name == ADAPTER or (source == folder and path.name in _OF_THE_BASE)
+            if small and path.is_file() and not own and not path.name.endswith(".index.json"):
+                shutil.copyfile(path, made / path.name)
+
+
+def _write(
+    base: Checkpoint, adapter: Checkpoint, settings: Mapping[str, Any], folder: Path, path: Path
+) -> int:
+    """Write the merged checkpoint, and return how many of its weights are other ones."""
+    kind = document_of(path.parent).get("model_type")
+    pairs, replaced = _targets(base, adapter, settings, folder, kind)
+    header: dict[str, Any] = {}
+    place = 0
+    for name, tensor in base.items():
+        dtype = _TYPES.get(getattr(torch, tensor.dtype, None))
+        if dtype is None:
+            raise ExportError(f"{folder}: its base has {name} of the type {tensor.dtype}")
+        ends = [place, place + tensor.nbytes]
+        header[name] = {"dtype": dtype, "shape": list(tensor.shape), "data_offsets": ends}
+        place = ends[1]
+    text = json.dumps({"__metadata__": {"format": "pt"}, **header}).encode()
+    with path.open("wb") as out:
+        out.write(struct.pack("<Q", len(text)) + text)
+        for name, tensor in base.items():
+            value = tensor.torch()
+            if name in replaced:
+                value = _instead(value, adapter[replaced[name]], name, folder)
+            if name in pairs:
+                value = _sum(value, adapter, pairs[name], name, folder)
+            _append(out, value)
+    return len(pairs) + len(replaced)
+
+
+def _append(out: BinaryIO, value: torch.Tensor) -> None:
+    flat = value.contiguous().reshape(-1)
+    if flat.numel():
+        out.write(memoryview(flat.view(torch.uint8).numpy()))
+
+
+def _instead(weight: torch.Tensor, other: Tensor, name: str, folder: Path) -> torch.Tensor:
+    if other.shape != weight.shape:
+        raise MappingError(
+            f"{folder}: {other.name} is {list(other.shape)}, and {name} of its base is "
+            f"{list(weight.shape)}; load both with peft, resize the base's embeddings, "
+            "merge_and_unload(), save_pretrained() and export that folder"
+        )
+    return other.torch().to(weight.dtype)
+
+
+def _sum(
+    weight: torch.Tensor,
+    adapter: Checkpoint,
+    pair: _Pair,
+    name: str,
+    folder: Path,
+) -> torch.Tensor:
+    """`W + scale * B @ A` in float32, rounded to the type of W."""
+    first, second = (adapter[key].torch().float() for key in (pair.first, pair.second))
+    if first.dim() != 2 or second.dim() != 2 or first.shape[0] != second.shape[1]:
+        raise ExportError(
+            f"{folder}: {pair.first} {list(first.shape)} and {pair.second} {list(second.shape)} "
+            "are no two matrices of a Linear; merge it by peft"
+        )
+    delta = (second @ first) * pair.scale
+    if pair.is_transposed:
+        delta = delta.T
+    if delta.shape != weight.shape:
+        raise MappingError(
+            f"{folder}: {pair.second} @ {pair.first} is {list(delta.shape)}, and {name} of its "
+            f"base is {list(weight.shape)}: it is an adapter of another model"
+        )
+    return (weight.float() + delta).to(weight.dtype)
+
+
+def _is_conv1d(module: str, settings: Mapping[str, Any], kind: Any) -> bool:
+    """Whether a module is a Conv1D of transformers, a Linear whose weight is transposed.
+
+    peft's fan_in_fan_out says so of all modules, and is that of the last where they differ.
+    """
+    if kind in _WITH_CONV1D:
+        return module.rpartition(".")[2] in _CONV1D
+    return bool(settings.get("fan_in_fan_out"))
+
+
+def _targets(
+    base: Checkpoint, adapter: Checkpoint, settings: Mapping[str, Any], folder: Path, kind: Any
+) -> tuple[dict[str, _Pair], dict[str, str]]:
+    """What is added to which weight of the base, and which are replaced, by its keys."""
+    sides: dict[tuple[str, bool], dict[str, str]] = {}
+    replaced: dict[str, str] = {}
+    for key in adapter:
+        name = key.removeprefix(_PREFIX)
+        found = _KEY.fullmatch(name)
+        if found is not None:
+            at = found["module"], bool(found["embedding"])
+            sides.setdefault(at, {})[found["side"]] = key
+        elif ".lora_" in name:
+            raise ExportError(f"{folder}: {key} is no matrix of a plain LoRA; merge it by peft")
+        else:  # modules_to_save, and embeddings, which peft saves whole
+            plain = name.replace(".modules_to_save.", ".").replace(".base_layer.", ".")
+            replaced[_key_of(base, plain, folder)] = key
+    pairs = {}
+    for (module, is_embedding), keys in sides.items():
+        if keys.keys() != {"A", "B"}:
+            raise FormatError(f"{folder}: {module} has lora_{next(iter(keys))} only")
+        rank = adapter[keys["A"]].shape[0]
+        scale = _scale(module, rank, settings, folder)
+        name = _key_of(base, f"{module}.weight", folder)
+        turned = is_embedding or _is_conv1d(module, settings, kind)
+        pairs[name] = _Pair(keys["A"], keys["B"], scale, turned)
+    return pairs, replaced
+
+
+def _key_of(base: Checkpoint, name: str, folder: Path) -> str:
+    """The key of the base for a parameter: its name, or the only key that ends like it."""
+    if name in base:
+        return name
+    ends = [key for key in base if name.endswith(f".{key}") or key.endswith(f".{name}")]
+    if len(ends) == 1:
+        return ends[0]
+    raise MappingError(
+        f"{folder}: the adapter changes {name}, and its base has no such tensor; load both with "
+        "peft, merge_and_unload(), save_pretrained() and export that folder"
+    )
+
+
+def _scale(module: str, rank: int, settings: Mapping[str, Any], folder: Path) -> float:
+    """What the product is multiplied by: alpha / rank, or alpha / sqrt(rank)."""
+    alpha: Any = settings.get("lora_alpha", 8)
+    patterns = settings.get("alpha_pattern") or {}
+    for pattern, value in patterns.items() if isinstance(patterns, dict) else ():
+        if re.fullmatch(rf"(.*\.)?({pattern})", module):
+            alpha = value
+            break
+    if not isinstance(alpha, (int, float)) or not rank:
+        raise FormatError(f"{folder}/{ADAPTER}: lora_alpha is {alpha!r}")
+    return float(alpha / (math.sqrt(rank) if settings.get("use_rslora") else rank))

@@ -1,0 +1,142 @@
+"""Files that are copied beside the graphs, as a part of their save: all of it, or nothing."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from .._errors import Error, ReadWriteError
+from .._preconditions import copies_of, refuse_copies
+from .._progress import ProgressCallback
+
+__all__ = ["Beside"]
+
+_STAGING = ".copied-files-"
+"""What the names of folders begin with in which files are staged."""
+
+
+class Beside:
+    """Copies of files, which a save puts in place right before its models.
+
+    At that time the save has the folder for itself, and its weights are written and verified. What
+    the copies replace is kept until the models are in place, too.
+    """
+
+    def __init__(self, files: list[Path], folder: Path, progress: ProgressCallback | None) -> None:
+        """Args: what is copied; where to; what the save calls with its progress."""
+        self._files, self._folder, self._progress = files, folder, progress
+        self._sync = True
+        self._staging: Path | None = None
+        self._placed: list[Path] = []
+        self._failure: BaseException | None = None
+
+    def __call__(self, phase: str, done: int, total: int) -> None:
+        """Pass on the progress of the save, for which this is the callback."""
+        if self._progress is not None:
+            self._progress(phase, done, total)
+
+    def check(self, overwrite: bool) -> None:
+        """Refuse targets that cannot be replaced, or may not be."""
+        refuse_copies(self._files, self._folder, overwrite)
+
+    @contextlib.contextmanager
+    def saving(self, sync: bool, overwrite: bool) -> Iterator[None]:
+        """Within it one save runs, whose progress callback this is."""
+        self._sync, self._overwrite = sync, overwrite
+        new_folder = not self._folder.exists()
+        try:
+            yield
+        except BaseException:
+            self._roll_back()
+            if new_folder:
+                with contextlib.suppress(OSError):
+                    self._folder.rmdir()
+            if self._failure is not None:
+                raise self._failure from None
+            raise
+        self._remove_staging()
+
+    def before_publish(self) -> bool:
+        """Copy the files and put them in place; the save ends if it returns False."""
+        try:
+            self.check(self._overwrite)
+            self._remove_leftovers()
+            copies = list(copies_of(self._files, self._folder))
+            if copies:
+                self._staging = Path(tempfile.mkdtemp(prefix=_STAGING, dir=self._folder))
+            for file, target in copies:
+                self._stage(file, target)
+            for _, target in copies:
+                self._place(target)
+        except Error as error:
+            self._failure = error
+        except OSError as error:
+            self._failure = self._failed(self._folder, error)
+        except BaseException as error:
+            self._failure = error
+        return self._failure is None
+
+    def _remove_leftovers(self) -> None:
+        """Those of saves that were killed."""
+        for left in self._folder.glob(f"{_STAGING}*"):
+            shutil.rmtree(left, ignore_errors=True)
+
+    @staticmethod
+    def _failed(place: Path, error: OSError) -> ReadWriteError:
+        made = ReadWriteError(f"{place}: cannot be written: {error.strerror}")
+        made.__cause__ = error
+        return made
+
+    def _stage(self, file: Path, target: Path) -> None:
+        assert self._staging is not None
+        try:
+            with file.open("rb") as source, (self._staging / file.name).open("wb") as out:
+                shutil.copyfileobj(source, out)
+                out.flush()
+                if self._sync:
+                    os.fsync(out.fileno())
+        except OSError as error:
+            raise self._failed(target, error) from error
+
+    def _place(self, target: Path) -> None:
+        assert self._staging is not None
+        try:
+            with contextlib.suppress(FileNotFoundError):
+                self._keep(target, self._kept(target))
+            self._placed.append(target)
+            os.replace(self._staging / target.name, target)
+        except OSError as error:
+            raise self._failed(target, error) from error
+
+    def _kept(self, target: Path) -> Path:
+        """Where what a copy replaces is kept."""
+        assert self._staging is not None
+        return self._staging / f"old-{target.name}"
+
+    @staticmethod
+    def _keep(target: Path, kept: Path) -> None:
+        try:
+            os.link(target, kept, follow_symlinks=False)
+        except (NotImplementedError, OSError) as error:
+            if isinstance(error, FileNotFoundError):
+                raise
+            shutil.copy2(target, kept, follow_symlinks=False)  # where there are no hard links
+
+    def _roll_back(self) -> None:
+        for target in reversed(self._placed):
+            kept = self._kept(target)
+            with contextlib.suppress(OSError):
+                if os.path.lexists(kept):
+                    os.replace(kept, target)
+                elif not os.path.lexists(kept.with_name(target.name)):  # its copy is in place
+                    target.unlink()
+        self._remove_staging()
+
+    def _remove_staging(self) -> None:
+        if self._staging is not None:
+            shutil.rmtree(self._staging, ignore_errors=True)
+        self._staging, self._placed = None, []

@@ -1,0 +1,186 @@
+"""The graphs of a folder beside transformers' own model, before they are saved."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from .._errors import Error, ExportError, MismatchError, RunError
+from .._meter import Meter
+from .._options import contents_of
+from .._packages import missing_text
+from .._validation.folders import Folder
+from .._validation.inputs import InputSet
+from .._validation.randomness import drawing_nodes
+from .._validation.references import ModuleReference
+from .._validation.running import Session
+from ..torch._checking import WrongGraphError, broken_text, difference
+from ..torch._guards import Guard, Sizes
+from ._decoders import prepared
+from ._saving import Graph, Saving
+
+__all__ = ["LARGEST", "Checked", "Judging", "UnloadablePartError", "WrongPartError", "judge"]
+
+LARGEST = 512 << 20
+"""Bytes of weights up to which graphs are checked if nobody asks for it."""
+
+
+@dataclass
+class Checked:
+    """What was found."""
+
+    sets: dict[str, int] = field(default_factory=dict)
+    """By graph: input sets on which it gives what transformers' model gives."""
+    notes: list[str] = field(default_factory=list)
+
+
+@dataclass
+class Judging:
+    """Runs graphs that are saved for a while."""
+
+    weights: list[Path]
+    """The folder of the model, or its files."""
+    graphs: Mapping[str, Graph]
+    folder: Callable[[dict[str, Path]], Folder]
+    """Makes, of the graphs' files, what they are compared with."""
+    size: int
+    """Bytes of the weights."""
+    options: Mapping[str, Any]
+    """Of the save."""
+
+    def judged(self, asked: bool | None, meter: Meter) -> Checked:
+        """Compare all graphs with transformers' model.
+
+        Args:
+            asked: True whatever it costs, False not at all.
+            meter: measures it.
+
+        Raises:
+            ExportError: a graph is wrong, or cannot be checked although it was asked for.
+        """
+        found = Checked(dict.fromkeys(self.graphs, 0))
+        if asked is False:
+            return found
+        reason = self._why_not(asked)
+        if not reason:
+            with meter.step("check"), tempfile.TemporaryDirectory() as folder:
+                reason = self._run(Path(folder), found)
+        if reason and asked:
+            raise ExportError(f"check=True: the graphs cannot be checked: {reason}")
+        found.notes += [f"not checked: {reason}"] if reason else []
+        return found
+
+    def _why_not(self, asked: bool | None) -> str:
+        if missing := missing_text("onnxruntime"):
+            return missing
+        if self.size > LARGEST and not asked:
+            return f"the weights have {self.size / 1e9:.1f} GB; check=True runs the graphs"
+        return ""
+
+    def _run(self, target: Path, found: Checked) -> str:
+        """Compare what can be compared, and return why something cannot."""
+        quick = {"layout": "single", "overwrite": False, "fsync": False, "verify": False}
+        quick |= {"progress": False, "files": contents_of(self.options["files"])}
+        Saving(self.weights, target, self.graphs).save({**self.options, **quick})
+        paths = {name: target / f"{name}.onnx" for name in self.graphs}
+        reasons = []
+        try:
+            references = self.folder(paths).graphs()
+        except Error as error:
+            return str(error)
+        for name, (reference, sets, notes) in references.items():
+            found.notes += [f"{name}: {note}" for note in notes]
+            try:
+                session = Session(paths[name], ["CPUExecutionProvider"], f"{name}.onnx")
+            except RunError as error:
+                if "NOT_IMPLEMENTED" not in str(error):
+                    raise UnloadablePartError(name, "", str(error)) from error
+                reasons.append(str(error))
+                continue
+            draws = drawing_nodes(session.source)
+            if draws:
+                reasons.append(f"{name}.onnx draws random numbers: {', '.join(draws)}")
+                continue
+            try:
+                for each in sets:
+                    judge(name, session, reference, each, self.graphs[name].sizes, found)
+            except MismatchError as error:  # what the graph takes is not what the model takes
+                reasons.append(str(error))
+        return "; ".join(reasons)
+
+
+class WrongPartError(WrongGraphError):
+    """A graph of a model gives something else than transformers' model."""
+
+    def __init__(self, name: str, inputs: str, message: str, guards: Sequence[Guard] = ()) -> None:
+        super().__init__(message, guards)
+        self.name = name
+        """Of the graph."""
+        self.inputs = inputs
+        """The input set for which it is wrong."""
+
+
+class UnloadablePartError(WrongPartError):
+    """ONNX Runtime cannot load a graph of a model."""
+
+
+def judge(
+    name: str,
+    session: Session,
+    reference: ModuleReference,
+    each: InputSet,
+    sizes: Sizes,
+    found: Checked,
+) -> None:
+    """Compare one graph on one set.
+
+    Args:
+        name: of the graph.
+        session: runs it.
+        reference: what it is compared with.
+        each: the inputs.
+        sizes: what the trace assumed.
+        found: gets the number of sets.
+
+    Raises:
+        WrongPartError: the graph gives something else.
+    """
+    given = each.load()
+    try:
+        wanted = reference.outputs(given, each.name)
+    except RunError as error:  # sizes that the model does not take
+        found.notes.append(f"{name}: {error}")
+        return
+    feed = _feed(session, reference, given.call)
+    if each.may_misfit and session.misfits(feed):
+        return  # `ModelReport.fixed` says which sizes do not vary
+    try:
+        got = session.run(session.feed(feed, each.name), each.name)
+        problem = difference(session.output_names, got, wanted)
+    except RunError as error:
+        problem = str(error)
+    if problem:
+        shapes = ", ".join(f"{key}: {list(value.shape)}" for key, value in feed.items())
+        broken = sizes.broken(((), prepared(reference.module, given.call[1])))
+        cause = f"it holds for {broken_text(broken)} only; " if broken else ""
+        raise WrongPartError(
+            name,
+            each.name,
+            f"{name}.onnx is wrong for the inputs {each.name!r} ({shapes}): {problem}; {cause}"
+            "dynamic=False fixes all sizes, oe.diagnose_export(folder) finds the module, and "
+            "check=False leaves this out",
+            broken,
+        )
+    found.sets[name] += 1
+
+
+def _feed(session: Session, reference: ModuleReference, call: Any) -> dict[str, Any]:
+    """What a graph takes, some of which transformers.exporters compute of the model's inputs."""
+    names = [form.name for form in session.inputs]
+    try:
+        return dict(reference.feed(call, names))
+    except MismatchError:
+        return dict(reference.feed(((), prepared(reference.module, call[1])), names))

@@ -1,0 +1,87 @@
+"""How many graphs a model becomes, and which."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from .._errors import ExportError, InvalidArgumentError
+from ..torch._checking import broken_text
+from ._checking import WrongPartError
+from ._decoders import Graphs, unfit_for_prompts
+from ._rewritten import Ways
+from ._saving import Graph
+from ._tracing import Part, graph_modules
+
+__all__ = ["Choice"]
+
+
+@dataclass
+class Choice:
+    """The graphs of a model, of which a decoder has one or two.
+
+    Args:
+        ways: traces a graph.
+        inputs: examples that the user gave.
+        asked: how many graphs a decoder is to have; None: one if it can serve.
+    """
+
+    ways: Ways
+    inputs: Mapping[str, Any] | None
+    asked: Graphs | None
+    parts: dict[str, Part] = field(default_factory=dict)
+    graphs: dict[str, Graph] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+
+    def trace(self) -> None:
+        """Trace all graphs.
+
+        Raises:
+            ExportError: one cannot be traced.
+            InvalidArgumentError: one graph was asked for, and the model has several.
+        """
+        self.parts = self._modules(self.asked)
+        one = self.parts.get("model")
+        if self.asked == "one" and one is None:
+            raise InvalidArgumentError(
+                f"graphs='one': the model has the graphs {', '.join(self.parts)}, since only a "
+                "decoder whose cache keeps all words has one for everything; leave graphs away"
+            )
+        self.graphs = {name: self.ways.graph(name, part) for name, part in self.parts.items()}
+        if one is not None and one.prompt is not None:
+            broken = unfit_for_prompts(self.graphs["model"].sizes, one.module, one.prompt)
+            if broken:
+                self._split(f"it holds for {broken_text(broken)} only")
+
+    def again(self, error: WrongPartError) -> None:
+        """Trace a graph that is wrong, or that no runtime loads, in another way.
+
+        Raises:
+            ExportError: there is none.
+        """
+        part = self.parts[error.name]
+        if part.prompt is not None and "prompt" in error.inputs and self.asked is None:
+            self._split("it is wrong for an empty one")
+        else:
+            self.graphs[error.name] = self.ways.again(error.name, part, error)
+
+    def _split(self, why: str) -> None:
+        if self.asked == "one":
+            raise ExportError(
+                f"graphs='one': the graph that takes a cache cannot read a prompt: {why}; "
+                "leave graphs away"
+            )
+        self.notes.append(f"two graphs: the one that takes a cache needs one, as {why}")
+        self.parts = self._modules("two")
+        decode = self.graphs.pop("model")
+        self.ways.rename("model", "decode")
+        self.graphs = {
+            name: decode if name == "decode" else self.ways.graph(name, part)
+            for name, part in self.parts.items()
+        }
+
+    def _modules(self, graphs: Graphs | None) -> dict[str, Part]:
+        tracing = self.ways.tracing
+        with tracing.meter.step("inputs"):
+            return graph_modules(tracing.loaded.model, self.inputs, tracing.dynamic, graphs)

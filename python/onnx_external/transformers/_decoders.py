@@ -1,0 +1,103 @@
+"""The one graph of a decoder, which reads a text and then goes on with it.
+
+transformers.exporters make two: one without a cache for the prompt, and one that takes a cache. But
+the second one reads a prompt just as well if its cache is empty, and runtimes that generate text
+want one graph.
+"""
+
+from __future__ import annotations
+
+import copy
+import inspect
+from collections.abc import Mapping
+from typing import Any, Literal
+
+import transformers
+from transformers import cache_utils
+
+from ..torch._guards import Guard, Sizes
+from ._loading import told
+
+__all__ = ["Graphs", "cache_for", "prepared", "prompt_of", "unfit_for_prompts"]
+
+Graphs = Literal["one", "two"]
+"""How many graphs a decoder becomes."""
+
+
+def cache_for(model: Any) -> dict[str, Any]:
+    """Return generate()'s argument for a cache in which every layer keeps the whole text.
+
+    transformers cuts what a layer with a sliding window keeps, so that a trace would have another
+    length for it; the mask applies the window anyway. Nothing is returned for other caches.
+    """
+    taken = inspect.signature(model.forward).parameters
+    name = "cache" if "cache" in taken else "past_key_values"
+    if model.config.is_encoder_decoder or name not in taken:
+        return {}
+    config = model.config.get_text_config(decoder=True)
+    try:
+        usual = transformers.DynamicCache(config=config)
+    except Exception:  # a config that it does not know has a cache of its own
+        return {}
+    kinds = {type(layer).__name__ for layer in usual.layers}
+    if kinds != {"DynamicLayer", "DynamicSlidingWindowLayer"} and kinds != {
+        "DynamicSlidingWindowLayer"
+    }:
+        return {}
+    return {name: transformers.DynamicCache()}
+
+
+def prompt_of(prefill: Mapping[str, Any], decode: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Return the inputs of a prompt as the graph that takes a cache gets them: an empty one.
+
+    Args:
+        prefill: the inputs of the prompt, without a cache.
+        decode: those of the steps behind it.
+
+    Returns:
+        None: the graph that takes a cache needs what a prompt does not have.
+    """
+    found: dict[str, Any] = {}
+    for name, value in decode.items():
+        if isinstance(value, transformers.DynamicCache):
+            found[name] = _emptied(value)
+            if found[name] is None:
+                return None
+        elif name in prefill:
+            found[name] = copy.deepcopy(prefill[name])
+        elif value is not None:
+            return None
+    caches = [name for name in found if isinstance(found[name], transformers.DynamicCache)]
+    words = decode.get("input_ids")
+    return found if len(caches) == 1 and words is not None and words.shape[1] > 1 else None
+
+
+def _emptied(cache: Any) -> Any:
+    """A copy of a cache in which no layer has a word; None if a layer keeps something else."""
+    found = copy.deepcopy(cache)
+    for layer in found.layers:
+        if type(layer).__name__ not in ("DynamicLayer", "DynamicSlidingWindowLayer"):
+            return None
+        if not layer.is_initialized:
+            return None
+        layer.keys, layer.values = layer.keys[..., :0, :], layer.values[..., :0, :]
+    return found
+
+
+def unfit_for_prompts(sizes: Sizes, module: Any, prompt: Mapping[str, Any]) -> list[Guard]:
+    """Return what the trace with a cache assumed that does not hold for an empty one.
+
+    That a layer of the cache says that it has no words is no assumption: its keys say the same.
+    """
+    own = f"{cache_utils.__file__}:"
+    broken = sizes.broken(((), prepared(module, prompt)))
+    return [each for each in broken if not each.where.startswith(own)]
+
+
+def prepared(module: Any, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the inputs that a trace takes, some of which are computed of the model's."""
+    from transformers.exporters.utils import prepare_for_export
+
+    with told("transformers cannot prepare its inputs"):
+        _, found, _ = prepare_for_export(module, copy.deepcopy(dict(given)))
+    return dict(found)

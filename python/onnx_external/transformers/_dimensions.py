@@ -1,0 +1,98 @@
+"""Dimensions that a trace says may vary although what it assumed holds for the examples' alone.
+
+torch.export writes down what it assumed of dimensions ("a quarter of the height is 8"), and a
+program of its own checks that. A graph of ONNX does not: it would take any size, and fail later.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from ..torch._dimension_names import SYMBOL, change_dimensions
+
+if TYPE_CHECKING:
+    import onnx_ir
+
+__all__ = ["fix_bound_dimensions"]
+
+
+@dataclass(frozen=True)
+class _Input:
+    """An input of the program, as its guards see it."""
+
+    name: str
+    dims: tuple[Any, ...]
+    """Numbers and expressions of torch's symbols."""
+    sizes: dict[Any, int]
+    """Of the symbols, in the example."""
+
+    def sized(self, sizes: Mapping[Any, int]) -> dict[str, Any]:
+        """What guards call by names, if the symbols have these sizes."""
+        dims = tuple(dim if isinstance(dim, int) else int(dim.subs(sizes)) for dim in self.dims)
+        return {"L": {self.name: SimpleNamespace(size=lambda: dims)}, "math": math}
+
+
+def _inputs(exported: torch.export.ExportedProgram) -> Iterator[_Input]:
+    names = set(exported.graph_signature.user_inputs)
+    for node in exported.graph.nodes:
+        value = node.meta.get("val")
+        if node.name not in names or not isinstance(value, torch.Tensor):
+            continue
+        vary = [dim.node for dim in value.shape if isinstance(dim, torch.SymInt)]
+        sizes = {dim.expr: int(dim.hint) for dim in vary if dim.expr.is_Symbol and dim.has_hint()}
+        dims = (dim.node.expr if isinstance(dim, torch.SymInt) else dim for dim in value.shape)
+        yield _Input(node.name, tuple(dims), sizes)
+
+
+def _holds(guard: str, given: _Input, sizes: Mapping[Any, int]) -> bool:
+    """Whether a guard, which torch wrote, is true; what is not understood is."""
+    try:
+        return bool(eval(guard, {"__builtins__": {}, "max": max, "min": min}, given.sized(sizes)))
+    except Exception:  # whatever a later torch writes, it is no reason to refuse a graph
+        return True
+
+
+def _bound(exported: torch.export.ExportedProgram) -> dict[str, int]:
+    """The dimensions that the guards of their input allow at no multiple of the example's size."""
+    bound: dict[str, int] = {}
+    guards = [str(guard) for guard in getattr(exported, "_guards_code", None) or ()]
+    for given in _inputs(exported):
+        mine = f"L['{given.name}'].size()"
+        own = [guard for guard in guards if guard.count("L[") == guard.count(mine) > 0]
+        for symbol, size in given.sizes.items():
+            sizes = [given.sizes | {symbol: other} for other in (2 * size, 3 * size, size // 2)]
+            if not any(all(_holds(guard, given, one) for guard in own) for one in sizes):
+                bound[str(symbol)] = size
+    return bound
+
+
+def fix_bound_dimensions(model: onnx_ir.Model, exported: torch.export.ExportedProgram) -> None:
+    """Put numbers where a size other than the example's would break the graph.
+
+    They are in the inputs, and in what is computed of them.
+    """
+    bound = {symbol: str(size) for symbol, size in _bound(exported).items()}
+    if bound:
+        change_dimensions(model, lambda text: _evaluated(SYMBOL.sub(_by(bound), text)))
+
+
+def _by(sizes: Mapping[str, str]) -> Callable[[re.Match[str]], str]:
+    return lambda match: sizes.get(match[0], match[0])
+
+
+def _evaluated(text: str) -> str:
+    """The number that an expression of torch is, if it is one; else the text."""
+    if SYMBOL.search(text):
+        return text
+    try:
+        value = eval(text, {"__builtins__": {}, "Max": max, "Min": min}, {})
+    except Exception:  # whatever torch writes, it is a name
+        return text
+    return str(value) if isinstance(value, int) else text

@@ -1,0 +1,83 @@
+"""Weights that do not fit the config beside them: of other sizes, or quantized."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from .._errors import Item, MismatchError
+
+__all__ = ["of_other_sizes", "quantized_text"]
+
+_SHOWN = 3
+
+Mismatch = tuple[str, Iterable[int], Iterable[int]]
+"""A tensor of the model, its shape in the checkpoint, and its shape in the model."""
+
+
+def of_other_sizes(folder: Path, model: Any, found: Iterable[Mismatch]) -> MismatchError:
+    """Return the error for tensors whose shapes are not those that the config gives them."""
+    all_found = sorted((name, list(have), list(want)) for name, have, want in found)
+    numbers: Counter[str] = Counter()
+    settings = list(_numbers(_config(folder, model)))
+    for _, have, want in all_found:
+        if len(have) == len(want):
+            pairs = {(a, b) for a, b in zip(have, want, strict=True) if a != b}
+            numbers.update(
+                f"{name} is {b} in config.json and {a} in the weights"
+                for a, b in sorted(pairs)
+                for name, value in settings
+                if value == b
+            )
+    told = [
+        f"{name}: {have} in the weights, {want} by the config" for name, have, want in all_found
+    ]
+    cause = "; ".join(text for text, _ in numbers.most_common(2))
+    error = MismatchError(
+        f"{folder}/config.json: {type(model).__name__} would have {len(all_found)} tensors of "
+        f"other sizes than the weights have: {', '.join(told[:_SHOWN])}"
+        + (f"; perhaps {cause}" if cause else "")
+        + "; config.json and the weights must be of the same model"
+    )
+    error.code = "mismatch"
+    error.lists = {
+        "of other sizes": [
+            Item(name, str(have), f"{want} by the config", []) for name, have, want in all_found
+        ]
+    }
+    return error
+
+
+def _config(folder: Path, model: Any) -> Mapping[str, Any]:
+    """What config.json states; what a class has by default comes from the model."""
+    stated: Mapping[str, Any] = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    return {**model.config.to_dict(), **stated}
+
+
+def _numbers(config: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, int]]:
+    """The settings that are sizes, those of parts by their path."""
+    for name, value in config.items():
+        if isinstance(value, Mapping):
+            yield from _numbers(value, f"{path}{name}.")
+        elif isinstance(value, int) and not isinstance(value, bool) and "token" not in name:
+            yield f"{path}{name}", value
+
+
+def quantized_text(folder: Path, found: tuple[str, str] | None, unused: Iterable[str]) -> str:
+    """Say that weights are quantized, if keys that the model does not take show it."""
+    if found is None or found[1] not in set(unused):
+        return ""
+    method, key = found
+    beside = [name for name in _FILES if (folder / name).is_file()]
+    seen = f"the checkpoint has {key!r}" + "".join(f", the folder {name}" for name in beside)
+    return (
+        f"the weights are quantized by {method} ({seen}); export the checkpoint that they were "
+        "made from"
+    )
+
+
+_FILES = ("quantize_config.json", "quant_config.json", "hf_quant_config.json", "quanto_qmap.json")
+"""Where libraries say how they quantized, if not in config.json."""

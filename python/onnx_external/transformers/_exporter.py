@@ -1,0 +1,148 @@
+"""The exporter of transformers, which lets a trace be tried again and keeps the program."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+import transformers
+
+from .._diagnosis.exporter_reasons import reason_of
+from .._errors import ExportError
+from .._patching.swapping import exchanged
+from ..torch._guards import Sizes, sizes_of
+from ..torch._skeleton import quiet
+from ..torch._tracing import lines_of_guards
+from ._loading import told
+
+__all__ = ["Run", "exporter", "patches_of_transformers", "silently"]
+
+Run = Callable[[Callable[[], Any]], Any]
+"""Calls what it is given, which traces, and may do so again."""
+
+
+def exporter(run: Run) -> Any:
+    """An exporter of transformers, which has `exported` and `sizes` of what it converted last.
+
+    Its `decomposed` is the program whose nodes became those of the graph. Its `names` are lists to
+    which each run of a model adds: the names of its inputs, of its outputs, and what it returned.
+
+    Args:
+        run: calls the trace, which torch.export does, without the conversion that follows.
+
+    Raises:
+        ExportError: the installed transformers has none.
+    """
+    try:
+        with quiet():
+            from transformers.exporters.exporter_onnx import OnnxExporter
+
+            level = transformers.logging.get_verbosity()
+            transformers.logging.set_verbosity_error()
+            try:
+                return _keeping(OnnxExporter, run)
+            finally:
+                transformers.logging.set_verbosity(level)
+    except ImportError as error:
+        raise ExportError(
+            f"transformers {transformers.__version__} cannot export to ONNX: {error}; newer ones "
+            "have transformers.exporters. oe.torch.export takes any module"
+        ) from error
+
+
+def _keeping(exporter: type, run: Run) -> Any:
+    from transformers.exporters import exporter_onnx
+    from transformers.exporters.exporter_dynamo import DynamoExporter
+
+    class Keeper(DynamoExporter):  # type: ignore[misc]
+        exported: Any
+        decomposed: Any
+        sizes: Sizes
+        names: list[list[Any]]
+
+        def export_program(self, model: Any, sample_inputs: Any, config: Any) -> Any:
+            given = dict(sample_inputs)
+
+            def trace() -> Any:
+                # A trace takes flags out of the inputs, and adds to the lists of names.
+                sample_inputs.clear()
+                sample_inputs.update(given)
+                for names in lists:
+                    names.clear()
+                with lines_of_guards() as tests:
+                    found = super(Keeper, self).export_program(model, sample_inputs, config)
+                return found, tests, [list(names) for names in lists]
+
+            found, tests, written = run(trace)
+            for names, each in zip(lists, written, strict=True):
+                names[:] = each  # a rewriting puts back what a trace has written to
+            self.exported, self.sizes = found[0], sizes_of(found[0], tests)
+            return found
+
+    lists: list[list[Any]] = []
+
+    class Retrying(exporter):  # type: ignore[misc]
+        def export_program(self, *args: Any, **kwargs: Any) -> Any:
+            plain = torch.onnx.export
+
+            def export(*given: Any, **options: Any) -> Any:
+                graph = plain(*given, **options)
+                self.decomposed = None if graph is None else graph.exported_program
+                return graph
+
+            with _lists_of_names(exporter_onnx, lists), exchanged(torch.onnx, "export", export):
+                return super().export_program(*args, **kwargs)
+
+    # Keeper stands between the exporter and what it inherits from, whose method it calls.
+    made = type(exporter.__name__, (Retrying, Keeper), {"__doc__": exporter.__doc__})()
+    made.names = lists
+    return made
+
+
+@contextlib.contextmanager
+def _lists_of_names(module: Any, lists: list[list[Any]]) -> Iterator[None]:
+    """Within it `lists` are those to which each run of a model adds names and outputs."""
+    patch = module.patch_model_outputs
+
+    @contextlib.contextmanager
+    def patched(model: Any) -> Iterator[Any]:
+        with patch(model) as found:
+            lists[:] = [each for each in found if isinstance(each, list)]
+            yield found
+
+    with exchanged(module, "patch_model_outputs", patched):
+        yield
+
+
+def patches_of_transformers() -> list[str]:
+    """What it replaces while a model is traced and converted."""
+    from transformers.exporters.utils import _PATCHES
+
+    return sorted(
+        {f"{owner}.{name}" for kind in ("dynamo", "onnx") for owner, name, _ in _PATCHES[kind]}
+    )
+
+
+@contextlib.contextmanager
+def silently(what: str, way_out: str) -> Iterator[None]:
+    """As told(), with the line of the model's code.
+
+    Torch and the exporter, whose logger is none of transformers', are silent, too.
+    """
+    from transformers.exporters import exporter_dynamo
+
+    logger = logging.getLogger(exporter_dynamo.__file__)  # the name that it has
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        with quiet(), told(what, way_out, _reason):
+            yield
+    finally:
+        logger.setLevel(level)
+
+
+def _reason(error: BaseException) -> str:
+    return reason_of(error, None, inside_model=True, in_full=True)

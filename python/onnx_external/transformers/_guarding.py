@@ -1,0 +1,169 @@
+"""What transformers may not do with a folder: run its code, ask a question, or use the network."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import huggingface_hub.constants
+import transformers
+from huggingface_hub.errors import LocalEntryNotFoundError, OfflineModeIsEnabled
+from transformers import dynamic_module_utils
+
+from .._errors import ExportError, FormatError, InvalidArgumentError
+from .._folder_config import document_of, own_code, refuse_kernels, refuse_types
+
+__all__ = ["LOCAL", "alone", "not_run", "read_config", "refuse_own_code", "registered", "usable"]
+
+LOCAL = {"trust_remote_code": False, "local_files_only": True}
+"""Keywords of every from_pretrained() of transformers."""
+
+
+class _Alone:
+    """Counts who needs the guards, which are those of the process; the last one takes them off."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._count = 0
+        self._guards = contextlib.ExitStack()
+
+    def enter(self) -> None:
+        with self._lock:
+            if not self._count:
+                self._guards = _guards()
+            self._count += 1
+
+    def leave(self) -> None:
+        with self._lock:
+            self._count -= 1
+            if not self._count:
+                self._guards.close()
+
+
+_ALONE = _Alone()
+
+
+@contextlib.contextmanager
+def alone() -> Iterator[None]:
+    """Keep transformers from the network, from questions on the terminal and from kernels.
+
+    The Hub's library refuses every request meanwhile, those of other threads too.
+    """
+    _ALONE.enter()
+    try:
+        yield
+    finally:
+        _ALONE.leave()
+
+
+def _guards() -> contextlib.ExitStack:
+    from transformers.integrations import hub_kernels
+
+    stack = contextlib.ExitStack()
+    replaced = [
+        (huggingface_hub.constants, "HF_HUB_OFFLINE", True),
+        (dynamic_module_utils, "TIME_OUT_REMOTE_CODE", 0),  # it asks for so many seconds
+        (hub_kernels, "get_kernel", _no_kernel),
+    ]
+    for owner, name, value in replaced:
+        if hasattr(owner, name):
+            stack.callback(setattr, owner, name, getattr(owner, name))
+            setattr(owner, name, value)
+    return stack
+
+
+def _no_kernel(name: str, *_: Any, **__: Any) -> Any:
+    raise FileNotFoundError(f"{name}: kernels of the Hub are not loaded here")
+
+
+def not_run(error: BaseException) -> str:
+    """Say what was asked for that is not done here, if an error of transformers comes from that."""
+    chain: list[BaseException] = [error]
+    while (before := chain[-1].__cause__ or chain[-1].__context__) and before not in chain:
+        chain.append(before)
+    offline = (OfflineModeIsEnabled, LocalEntryNotFoundError)
+    if any(isinstance(each, offline) for each in chain):
+        found = re.search(r"https?://[^/ ]+/(?:api/models/)?([^/ ]+/[^/ ]+)", str(error))
+        return (
+            f"it needs {found[1].rstrip(':.,') if found else 'something'} of the Hub, and nothing "
+            "is fetched here; load it with from_pretrained, and export what save_pretrained makes"
+        )
+    if "trust_remote_code" in str(error):
+        return "it needs code that is not transformers', and no code of a folder is run"
+    return ""
+
+
+def registered(name: str) -> Any:
+    """A class of this name that the user has registered with an Auto class; None if there is none.
+
+    These are the only classes outside of transformers that a config may name.
+    """
+    from transformers.models.auto import modeling_auto
+
+    for each in vars(modeling_auto).values():
+        mapping = getattr(each, "_model_mapping", None)
+        for value in getattr(mapping, "_extra_content", {}).values():
+            for found in value if isinstance(value, (list, tuple)) else (value,):
+                if getattr(found, "__name__", None) == name:
+                    return found
+    return None
+
+
+def usable(found: Any, name: str, place: str) -> Any:
+    """Return a class if it makes models; tokenizers and configs would look for files on the Hub.
+
+    Args:
+        found: what transformers, or the user, has under the name.
+        name: the name.
+        place: where it was named, for the message.
+    """
+    needs = getattr(found, "_backends", None)
+    if needs and ("For" in name or name.endswith(("Model", "Backbone"))):
+        raise InvalidArgumentError(f"{place}: {name} needs {', '.join(needs)}; install it")
+    if isinstance(found, type) and (_makes_models(found) or hasattr(found, "_model_mapping")):
+        return found
+    raise InvalidArgumentError(
+        f"{place}: {name} of transformers {transformers.__version__} is no class of models; give "
+        "one, such as LlamaForCausalLM, or a task, such as text-generation"
+    )
+
+
+def _makes_models(found: type) -> bool:
+    return (
+        issubclass(found, transformers.PreTrainedModel)
+        and getattr(found, "config_class", None) is not None
+    )
+
+
+def read_config(folder: Path) -> dict[str, Any]:
+    """Return what config.json says, having refused what would run code of the folder or the Hub.
+
+    Raises:
+        NotFoundError: there is none.
+        FormatError: it is no object of JSON.
+        ExportError: it needs code that is not run.
+    """
+    from transformers.configuration_utils import get_configuration_file
+
+    path, config = folder / "config.json", document_of(folder)
+    files = config.get("configuration_files")
+    if isinstance(files, list):  # it names others, one for each version of transformers
+        try:
+            config = document_of(folder, str(get_configuration_file(files)))
+        except (AttributeError, ValueError) as error:
+            raise FormatError(f"{path}: configuration_files: {error}") from error
+    refuse_kernels(path, config)
+    refuse_types(path, config, transformers.CONFIG_MAPPING.__contains__)
+    return config
+
+
+def refuse_own_code(folder: Path, auto: str) -> None:
+    """Refuse a class that only the code of the folder has."""
+    advice = own_code(read_config(folder), auto)
+    if advice:
+        path = folder / "config.json"
+        raise ExportError(f"{path}: transformers has no class of {auto} for it; {advice}")

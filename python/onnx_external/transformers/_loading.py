@@ -1,0 +1,323 @@
+"""A model of transformers from its folder, with parameters that take no memory."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+import transformers
+
+from .._checkpoint import Checkpoint, open_checkpoint
+from .._errors import (
+    Error,
+    ExportError,
+    FormatError,
+    InvalidArgumentError,
+    Item,
+    MappingError,
+)
+from .._folder_config import own_code
+from .._folders import check_folder
+from .._progress import no_monitor
+from ..torch._programs import first_line
+from ._disagreeing import of_other_sizes, quantized_text
+from ._generation import plain_generation, without_checked_settings
+from ._guarding import LOCAL, alone, not_run, read_config, refuse_own_code, registered, usable
+from ._recording import Key, Made, Recorder, Unknown
+from ._sizes import Sizes
+
+__all__ = ["Loaded", "load", "model_class", "opened", "told"]
+
+
+_MOST = 800
+"""Characters of a message: it may quote what is in a file."""
+
+
+@dataclass
+class Loaded:
+    """A model as from_pretrained() makes it, except that its parameters have no values."""
+
+    model: Any
+    made: dict[str, Made]
+    """How each parameter and buffer that the checkpoint fills is made of its keys."""
+    weights: list[Path]
+    """What the checkpoint consists of: its folder, and files that the class reads besides."""
+    unused: list[str] = field(default_factory=list)
+    """Keys that transformers does not load into this class."""
+    notes: list[str] = field(default_factory=list)
+    """What of the folder is not in the graphs."""
+
+
+@contextlib.contextmanager
+def told(
+    what: str, way_out: str = "", reason: Callable[[BaseException], str] = first_line
+) -> Iterator[None]:
+    """Make an ExportError of what transformers raises, and keep what it says from the terminal.
+
+    Whatever it does meanwhile, it does alone().
+
+    Args:
+        what: what does not work.
+        way_out: what may.
+        reason: what an error says, in a line.
+    """
+    level = transformers.logging.get_verbosity()
+    bars = transformers.logging.is_progress_bar_enabled()
+    transformers.logging.set_verbosity_error()
+    transformers.logging.disable_progress_bar()
+    try:
+        with contextlib.redirect_stdout(io.StringIO()), alone(), no_monitor():
+            yield
+    except Error:
+        raise
+    except Exception as error:
+        advice = f"; {way_out}" if way_out else ""
+        raise ExportError(f"{what}: {(not_run(error) or reason(error))[:_MOST]}{advice}") from error
+    finally:
+        transformers.logging.set_verbosity(level)
+        if bars:
+            transformers.logging.enable_progress_bar()
+
+
+@contextlib.contextmanager
+def _one_thread() -> Iterator[None]:
+    """Let transformers load in this thread, where operations are written down."""
+    name = "HF_DEACTIVATE_ASYNC_LOAD"
+    before = os.environ.get(name)
+    os.environ[name] = "1"
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[name]
+        else:
+            os.environ[name] = before
+
+
+def model_class(folder: Path, task: str | None) -> Any:
+    """The class of the model: of the task, else the one that the config names."""
+    path, config = folder / "config.json", read_config(folder)
+    if not isinstance(config.get("quantization_config") or {}, dict):
+        raise FormatError(f"{path}: no config of transformers: quantization_config is no object")
+    if task is not None:
+        return _class_of_task(task)
+    named = config.get("architectures")
+    for name in named if isinstance(named, list) else []:
+        found = registered(name) or getattr(transformers, str(name), None)
+        if found is not None:
+            return usable(found, str(name), f"{path}: architectures")
+    advice = own_code(config, "AutoModel")
+    if advice:
+        raise ExportError(f"{path}: transformers has no class {named}; {advice}")
+    raise InvalidArgumentError(
+        f"{path}: names no class of transformers {transformers.__version__} "
+        f"({config.get('architectures')}); give task="
+    )
+
+
+def _class_of_task(task: str) -> Any:
+    """An Auto class of a task's name as the Hub has it, or of a class name."""
+    name = task if hasattr(transformers, task) else _TASKS.get(task, "")
+    if not name:
+        raise InvalidArgumentError(
+            f"task: {task!r} is none of {', '.join(sorted(_TASKS))}, and no class of transformers"
+        )
+    return usable(getattr(transformers, name), name, "task")
+
+
+def sizes_of(folder: Path, checkpoint: Checkpoint) -> Sizes:
+    """The sizes of a checkpoint, which contradict no number of the config.
+
+    Raises:
+        MismatchError: they do.
+    """
+    shapes = {name: tensor.shape for name, tensor in checkpoint.items()}
+    found = Sizes(folder / "config.json", read_config(folder), shapes)
+    found.check()
+    return found
+
+
+def chosen(folder: Path, made_by: Any) -> tuple[Any, Any]:
+    """The class of a folder's model, which is no Auto class, and its config."""
+    with told(f"{folder}: transformers cannot read its config"):
+        config = transformers.AutoConfig.from_pretrained(folder, **LOCAL)
+    if getattr(config, "fusion_config", None) is not None:
+        config.fusion_config = None  # it would replace classes of transformers, for good
+    if getattr(config, "rescale_every", 0):
+        # RWKV would halve weights of later layers in place when it runs first, and the states that
+        # they are added to in between: the results are the same without, but for halves.
+        config.rescale_every = 0
+    if hasattr(made_by, "_model_mapping"):
+        if type(config) not in made_by._model_mapping:
+            refuse_own_code(folder, made_by.__name__)
+            raise InvalidArgumentError(
+                f"{folder}: {made_by.__name__} has no class for {config.model_type}; give a task "
+                "that the model was made for, or a class of transformers"
+            )
+        made_by = made_by._model_mapping[type(config)]
+        made_by = made_by[0] if isinstance(made_by, tuple) else made_by
+    return made_by, config
+
+
+_TASKS = {
+    "text-generation": "AutoModelForCausalLM",
+    "text2text-generation": "AutoModelForSeq2SeqLM",
+    "automatic-speech-recognition": "AutoModelForSpeechSeq2Seq",
+    "feature-extraction": "AutoModel",
+    "fill-mask": "AutoModelForMaskedLM",
+    "text-classification": "AutoModelForSequenceClassification",
+    "token-classification": "AutoModelForTokenClassification",
+    "question-answering": "AutoModelForQuestionAnswering",
+    "image-classification": "AutoModelForImageClassification",
+    "object-detection": "AutoModelForObjectDetection",
+    "audio-classification": "AutoModelForAudioClassification",
+}
+
+
+def _equality(checkpoint: Checkpoint) -> Any:
+    """Whether two keys have the same bytes; mapped, so that they take no memory."""
+
+    def equal(first: str, second: str) -> bool:
+        one, other = checkpoint[first], checkpoint[second]
+        if one.file is not None and (one.file, one.offset) == (other.file, other.offset):
+            return True
+        return bool(torch.equal(one.torch(), other.torch()))
+
+    return equal
+
+
+class Opened(NamedTuple):
+    """The checkpoint of a folder, and what its config makes of it."""
+
+    made_by: Any
+    config: Any
+    sizes: Sizes
+    weights: list[Path]
+    """What it consists of: the folder, and files that the class reads after the folder's own."""
+    checkpoint: Checkpoint
+
+
+@contextlib.contextmanager
+def opened(folder: Path, made_by: Any, variant: str | None) -> Iterator[Opened]:
+    """Open the checkpoint of a folder, which contradicts no number of its config."""
+    with contextlib.ExitStack() as stack:
+        checkpoint = stack.enter_context(open_checkpoint(folder, variant=variant))
+        sizes = sizes_of(folder, checkpoint)
+        made_by, config = chosen(folder, made_by)
+        names = getattr(type(config), "extra_files", ())  # such as those of heads
+        weights = [folder, *(folder / name for name in names if (folder / name).is_file())]
+        if len(weights) > 1:
+            whole = open_checkpoint(weights, variant=variant, overlay=True)
+            checkpoint = stack.enter_context(whole)
+            sizes = sizes_of(folder, checkpoint)
+        yield Opened(made_by, config, sizes, weights, checkpoint)
+
+
+def load(folder: Path, task: str | None, dtype: str | None, variant: str | None = None) -> Loaded:
+    """Make the model of a folder, of its files or those of a variant.
+
+    transformers' own loader runs: renames, prefixes, ties, merged and split tensors, types and
+    buffers are as it decides; only the bytes stay where they are.
+
+    Raises:
+        MappingError: the checkpoint lacks parameters, which transformers would make up.
+        ExportError: transformers cannot load the model, or does what cannot be written down.
+    """
+    notes = check_folder(folder)
+    made_by = model_class(folder, task)
+    if dtype is not None and not isinstance(getattr(torch, dtype, None), torch.dtype):
+        raise InvalidArgumentError(f"dtype: torch has no {dtype!r}; e.g. 'float32', 'bfloat16'")
+    with opened(folder, made_by, variant) as (made_by, config, sizes, weights, checkpoint):
+        notes += without_checked_settings(config)
+        recorder = Recorder(_equality(checkpoint))
+        with torch.no_grad():
+            state = {
+                name: recorder.key(name, tensor.shape, getattr(torch, tensor.dtype))
+                for name, tensor in checkpoint.items()
+            }
+        try:
+            loading = told(f"{folder}: transformers cannot load {made_by.__name__}")
+            with loading, sizes.bounding():
+                model, info = _from_pretrained(made_by, config, folder, state, dtype, recorder)
+        except ExportError as error:
+            if recorder.refused:
+                raise _unknown(folder, recorder) from error
+            raise
+        quantized = checkpoint.core.quantization()
+    if info["mismatched_keys"]:
+        raise of_other_sizes(folder, model, info["mismatched_keys"])
+    made = _all_made(model, recorder)
+    if recorder.refused:
+        raise _unknown(folder, recorder)
+    missing, unused = sorted(info["missing_keys"]), sorted(info["unexpected_keys"])
+    told_by = quantized_text(folder, quantized, unused)
+    if missing:
+        raise _missing(folder, model, missing, told_by)
+    if told_by:
+        raise InvalidArgumentError(f"{folder}: {told_by}")
+    if model.can_generate():
+        notes += plain_generation(model, folder)
+    return Loaded(model, made, weights, unused, notes)
+
+
+def _from_pretrained(
+    made_by: Any,
+    config: Any,
+    folder: Path,
+    state: dict[str, Any],
+    dtype: str | None,
+    recorder: Recorder,
+) -> tuple[Any, Mapping[str, Any]]:
+    with _one_thread(), recorder:
+        model, info = made_by.from_pretrained(
+            None,
+            config=config,
+            state_dict=state,
+            dtype=dtype or "auto",
+            output_loading_info=True,
+            **LOCAL,
+            ignore_mismatched_sizes=True,  # load() says more of them
+        )
+    return model.eval().requires_grad_(False), info
+
+
+def _unknown(folder: Path, recorder: Recorder) -> ExportError:
+    return ExportError(
+        f"{folder}: transformers {transformers.__version__} changes tensors while it loads them in "
+        f"a way that has no recipe: {recorder.refused[0]}; load the model with from_pretrained, "
+        "save it with save_pretrained(..., save_original_format=False), and export that folder"
+    )
+
+
+def _missing(folder: Path, model: Any, names: list[str], told_by: str) -> MappingError:
+    error = MappingError(
+        f"{folder}: the checkpoint lacks {len(names)} tensors of {type(model).__name__}, which "
+        f"transformers would fill with random values: {', '.join(names[:8])}; "
+        + (told_by or "give the task that the model was trained for")
+    )
+    error.code = "not-found"
+    error.lists = {"missing in the checkpoint": [Item(name, "", "", []) for name in names]}
+    return error
+
+
+def _all_made(model: Any, recorder: Recorder) -> dict[str, Made]:
+    found: dict[str, Made] = {}
+    for tensors in (
+        model.named_parameters(remove_duplicate=False),
+        model.named_buffers(remove_duplicate=False),
+    ):
+        for name, tensor in tensors:
+            made = recorder.made(tensor.detach())
+            if isinstance(made, Unknown):
+                recorder.refused.append(f"{name} would be {made}")
+            elif made is not None:
+                found[name] = made
+            elif not tensor.numel():
+                found[name] = Key(name)
+    return found

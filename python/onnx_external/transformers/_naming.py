@@ -1,0 +1,245 @@
+"""What the inputs and outputs of a graph, and their dimensions, are called.
+
+transformers.exporters name them by the paths of Python's objects (`input.cache.layers.0.keys`), and
+torch names dimensions by its symbols (`s44`). Runtimes that generate text expect
+`past_key_values.0.key`, and `present.0.key` for the longer cache; people expect `batch`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import sympy  # type: ignore[import-untyped]
+
+from ..torch._dimension_names import SYMBOL, give_names, name_of_place, text_of
+
+if TYPE_CHECKING:
+    import onnx_ir
+
+__all__ = [
+    "forms",
+    "input_name",
+    "name_dimensions",
+    "name_inputs_and_outputs",
+    "output_name",
+    "output_of",
+]
+
+_CACHE = re.compile(
+    r"(?:cache|past_key_values|cache_params)\."
+    r"(?:(self|cross)_attention_cache\.)?layers\.(\d+)\.(\w+(?:\.\d+)?)"
+)
+_SIDES = {"self": "decoder.", "cross": "encoder.", None: ""}
+_PARTS = {"keys": "key", "values": "value"}
+_TYPES = {"float": "float32", "double": "float64"}
+
+
+def input_name(path: str) -> str:
+    """Return what an input is called that is at a path of the arguments of forward()."""
+    return _named(path, "past_key_values", "input.")
+
+
+def output_name(path: str) -> str:
+    """Return what an output is called that is at a path of the outputs of forward()."""
+    return _named(path, "present", "output.")
+
+
+def output_of(name: str) -> str:
+    """Return what the output is called that an input becomes, such as a longer cache."""
+    for before, after in (("past_key_values.", "present."), ("input.", "output.")):
+        if name.startswith(before):
+            return after + name.removeprefix(before)
+    return name
+
+
+def _named(path: str, cache: str, prefix: str) -> str:
+    found = _CACHE.fullmatch(path.removeprefix(prefix))
+    if found is None:
+        return path
+    side, layer, part = found.groups()
+    part = part.removesuffix(".0")  # the first of a list, which has most often no other
+    return f"{cache}.{layer}.{_SIDES[side]}{_PARTS.get(part, part)}"
+
+
+def name_inputs_and_outputs(model: onnx_ir.Model) -> None:
+    """Name them as runtimes do, and take out the inputs that have no effect."""
+    for value in list(model.graph.inputs):
+        _remove_without_effect(model.graph, value)
+    for value in model.graph.inputs:
+        value.name = input_name(value.name or "")
+    for value in model.graph.outputs:
+        value.name = output_name(value.name or "")
+
+
+def _remove_without_effect(graph: onnx_ir.Graph, value: onnx_ir.Value) -> None:
+    """Take out an input that nothing uses, or that is only handed on as an output."""
+    nodes = [node for node, _ in value.uses()]
+    handed_on = [node.outputs[0] for node in nodes if node.op_type == "Identity"]
+    if value.is_graph_output() or len(handed_on) != len(nodes) or len(graph.inputs) == 1:
+        return
+    if any(each.uses() or not each.is_graph_output() for each in handed_on):
+        return
+    if len(handed_on) == len(graph.outputs):
+        return
+    for each in handed_on:
+        graph.outputs.remove(each)
+    graph.remove(nodes, safe=True)
+    graph.inputs.remove(value)
+
+
+def forms(values: Iterable[onnx_ir.Value]) -> dict[str, str]:
+    """Return the types and dimensions of inputs or outputs, such as "int64[batch, sequence]"."""
+    found = {}
+    for value in values:
+        dtype = "?" if value.dtype is None else value.dtype.name.lower()
+        dims = [text_of(dim) or str(dim) for dim in value.shape or ()]
+        found[value.name or ""] = f"{_TYPES.get(dtype, dtype)}[{', '.join(dims)}]"
+    return found
+
+
+def name_dimensions(
+    model: onnx_ir.Model, example: Mapping[str, Sequence[int]], is_encoder: bool = False
+) -> None:
+    """Give sizes that vary names by what they are: one name for one size.
+
+    torch gives sizes that it does not know to be equal, such as the rows of a text and of its mask,
+    two symbols. They get one name if they are the same by their place, and in the example.
+
+    Args:
+        model: its inputs and outputs have their names.
+        example: the shapes that the graph was traced with, by the name of the input.
+        is_encoder: its text is not that of the decoder beside it.
+    """
+    roles = _Roles(model, is_encoder)
+    names = dict(_names(model, example, roles))
+    symbols = {name: sympy.Symbol(name, integer=True) for name in {*names.values(), "total"}}
+    give_names(model, names, partial(_simplified, symbols=symbols, words=roles.words))
+
+
+def _names(
+    model: onnx_ir.Model, example: Mapping[str, Sequence[int]], roles: _Roles
+) -> Iterator[tuple[str, str]]:
+    """The symbols of inputs and outputs, and their names."""
+    given: dict[str, str] = {}
+    sizes: dict[str, int] = {}
+    taken: set[str] = set()
+    # Whatever belongs to a text tells first how many rows there are.
+    values = sorted(model.graph.inputs, key=lambda value: value.name in _MEDIA)
+    for value in [*values, *model.graph.outputs]:
+        shape = example.get(value.name or "", ())
+        for place, dim in enumerate(value.shape or ()):
+            symbol = text_of(dim)
+            if symbol is None or symbol in given or not SYMBOL.fullmatch(symbol):
+                continue
+            name = roles.of(value.name or "", place, len(value.shape or ()))
+            size = shape[place] if place < len(shape) else None
+            if name is None or (name in taken and (size is None or sizes.get(name) != size)):
+                name = name_of_place(value.name or "", place)
+            given[symbol] = name
+            taken.add(name)
+            if size is not None:
+                sizes[name] = size
+            yield symbol, name
+
+
+def _simplified(text: str, symbols: Mapping[str, Any], words: int | None = None) -> str:
+    """The same with `total` for `past + sequence`.
+
+    Args:
+        text: what a dimension says.
+        symbols: by name.
+        words: how many the graph takes, if that does not vary.
+    """
+    if words is not None and text == f"past + {words}":
+        return "total"
+    if text in symbols or not {"past", "sequence"} <= symbols.keys() or "past" not in text:
+        return text
+    try:
+        expression = sympy.sympify(text, locals=dict(symbols))
+        shorter = expression.subs(symbols["past"], symbols["total"] - symbols["sequence"])
+    except Exception:  # whatever torch writes, it is a name
+        return text
+    return str(shorter) if len(shorter.free_symbols) < len(expression.free_symbols) else text
+
+
+class _Roles:
+    """What the dimensions of inputs and outputs are, by their names and places."""
+
+    def __init__(self, model: onnx_ir.Model, is_encoder: bool) -> None:
+        names = {value.name or "" for value in model.graph.inputs}
+        self._decodes = any(name.startswith("past_key_values.") for name in names)
+        self._has_encoder = any(
+            name.startswith("encoder_outputs") or ".encoder." in name for name in names
+        )
+        self._has_text = any(name in _WORDS for name in names)
+        self._text = "encoder_sequence" if is_encoder else "sequence"
+        self.words = next(iter(_numbers_of_words(model)), None)
+        """How many words the graph takes, if that does not vary."""
+
+    def of(self, name: str, place: int, rank: int) -> str | None:
+        """Return the name of a dimension; None if it is not known."""
+        if name.startswith(("past_key_values.", "present.")):
+            return self._of_cache(name, place, rank)
+        if ".state." in f".{name}" and place == 2:  # of RWKV, for all layers in one tensor
+            return "layers"
+        if place == 0:
+            if name in _PIECES and rank == 2:
+                return _PIECES[name]
+            return _ROWS.get(name, "batch") if self._has_text else "batch"
+        if name.startswith(("encoder_outputs", "encoder_last_hidden_state")):
+            return "encoder_sequence" if place == 1 else None
+        if name in _MEDIA:
+            return dict(zip(range(rank), _MEDIA[name].get(rank, ()), strict=False)).get(place)
+        if place == 1 and (rank == 2 or name in _TEXTS):
+            return self._of_text(name)
+        return None
+
+    def _of_text(self, name: str) -> str:
+        if name == "attention_mask":
+            if self._has_encoder:
+                return "encoder_sequence"
+            return "total" if self._decodes else self._text
+        if name == "decoder_attention_mask" and self._decodes:
+            return "total"
+        return self._text
+
+    def _of_cache(self, name: str, place: int, rank: int) -> str | None:
+        if place == 0:
+            return "batch"
+        if name.endswith(".conv_states") and place == 2:
+            return "conv_kernel"
+        if not name.endswith((".key", ".value")) or place != rank - 2:
+            return None
+        if ".encoder." in name:
+            return "encoder_sequence"
+        return "past" if name.startswith("past") else "total" if self._decodes else "sequence"
+
+
+_WORDS = ("input_ids", "decoder_input_ids", "inputs_embeds")
+_TEXTS = ("inputs_embeds", "decoder_inputs_embeds", "bbox", "logits", "last_hidden_state")
+_PIECES = {
+    "pixel_values": "patches",  # of all images in one row
+    "image_grid_thw": "images",
+    "pixel_values_videos": "video_patches",
+    "video_grid_thw": "videos",
+}
+_ROWS = {"pixel_values": "images", "input_features": "sounds", "input_values": "sounds"}
+"""Beside texts, of which there may be another number."""
+_MEDIA: dict[str, dict[int, tuple[str, ...]]] = {
+    "pixel_values": {
+        4: ("batch", "channels", "height", "width"),
+        5: ("batch", "images", "channels", "height", "width"),
+    },
+    "input_features": {3: ("batch", "bins", "frames")},
+    "input_values": {2: ("batch", "samples"), 3: ("batch", "frames", "bins")},
+}
+
+
+def _numbers_of_words(model: onnx_ir.Model) -> Iterator[int]:
+    for value in model.graph.inputs:
+        if value.name in _WORDS and value.shape is not None and len(value.shape) > 1:
+            if isinstance(value.shape[1], int):
+                yield value.shape[1]

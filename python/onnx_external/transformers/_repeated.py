@@ -1,0 +1,202 @@
+"""Graphs of deep models, made of a shallow model's and proved to be what a trace would give."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+
+from .._errors import ExportError
+from .._repeating.kinds import Stack, find_stacks
+from .._repeating.naming import Names, deep_name
+from .._repeating.proof import proved
+from .._repeating.recording import Record, Unprovable, recorded
+from .._repeating.shallow import shallow
+from ..torch._guards import Input, Sizes
+from ..torch._untouched import has_no_data
+from ._decoders import Graphs
+from ._exporter import exporter, silently
+from ._saving import Graph
+from ._tracing import (
+    Part,
+    Tracing,
+    graph_modules,
+    made_of,
+    name_graph,
+    refuse_one_step,
+    tensors_of,
+)
+
+__all__ = ["Repeating"]
+
+
+@dataclass
+class Repeating:
+    """Makes the graphs of a model from those of the same model with fewer layers.
+
+    Args:
+        tracing: traces one graph.
+        inputs: what the user gave as examples.
+    """
+
+    tracing: Tracing
+    inputs: Mapping[str, Any] | None
+    done: set[str] = field(default_factory=set)
+    """The graphs that were made so."""
+    notes: list[str] = field(default_factory=list)
+    """Why others were not."""
+    _refused: set[str] = field(default_factory=set)
+    _stacks: list[Stack] | None = None
+    _parts: dict[Graphs, dict[str, Part]] = field(default_factory=dict)
+    """Of the shallow model, by how many graphs a decoder has."""
+
+    def graph(self, name: str, part: Part) -> Graph | None:
+        """Make a graph; None if its layers cannot be repeated, which `notes` then tell of."""
+        if self._stacks is None:
+            self._stacks = find_stacks(self.tracing.loaded.model, _has_data)
+        stacks = within(self._stacks, self.tracing.loaded.model, part.module)
+        if not stacks or name in self._refused:
+            return None
+        try:
+            made = self._graph(name, part, stacks)
+        except (Unprovable, ExportError) as reason:
+            self.notes.append(f"{name}: traced in full, not repeated: {reason}")
+            return None
+        self.done.add(name)
+        return made
+
+    def refuse(self, name: str) -> None:
+        """Make a graph no more: it was wrong, and a trace shows whether the layers are to blame."""
+        self.done.discard(name)
+        self._refused.add(name)
+        self.notes.append(f"{name}: traced in full, since the repeated graph was wrong")
+
+    def _graph(self, name: str, part: Part, stacks: Sequence[Stack]) -> Graph:
+        tracing = self.tracing
+        recipes = made_of(tracing.loaded, part.module)
+        with tracing.meter.step(f"record {name}"):
+            deep = _recorded(part, stacks)
+        with shallow(tracing.loaded.model, self._stacks or ()):
+            few = self._shallow_part(name)
+            keep = [
+                each for each, _ in tensors_of(few.module) if deep_name(each, stacks) not in recipes
+            ]
+            with tracing.meter.step(f"record {name}"):
+                small = _recorded(few, stacks)
+                proof = proved(stacks, deep.record, small.record)
+                proof.match_unused(stacks, deep.inputs, small.inputs)
+            with tracing.meter.step(f"trace {name}"):
+                made_by = tracing.converted(name, few, tracing.loaded.model)
+            names = Names(stacks, proof, deep.inputs, deep.outputs, small.inputs, small.outputs)
+            from .._repeating.numbers import starts_of  # which needs onnx_ir
+
+            starts = starts_of(made_by.graph, stacks)
+            failed: list[Exception] = []
+
+            def repeat(model: Any) -> Any:
+                from .._repeating.stamping import stamp  # which needs onnx_ir
+
+                try:
+                    stamp(model, stacks, names, made_by.program, starts)
+                except Exception as error:  # the graph is dropped then, whatever it is
+                    failed.append(error)
+                return model
+
+            made = tracing.skeleton(name, few, made_by.graph, keep, repeat)
+        if failed:
+            raise Unprovable(str(failed[0])) from failed[0]
+        name_graph(made.model, name, part)
+        if tracing.dynamic:
+            refuse_one_step(f"{type(part.module).__name__} ({name})", made)
+        missing = sorted(made.slots.keys() - recipes.keys())
+        if missing:
+            raise Unprovable(f"the graph has a weight that the model has not: {missing[0]}")
+        return Graph(
+            made, {slot: recipes[slot] for slot in made.slots}, _deep_sizes(made_by.sizes, names)
+        )
+
+    def _shallow_part(self, name: str) -> Part:
+        """The part of the model that is shallow meanwhile, with inputs of its own."""
+        kind: Graphs = "one" if name == "model" else "two"
+        if kind not in self._parts:
+            model, dynamic = self.tracing.loaded.model, self.tracing.dynamic
+            self._parts[kind] = graph_modules(model, self.inputs, dynamic, kind)
+        if name not in self._parts[kind]:
+            raise Unprovable(f"a shallower model has the graphs {', '.join(self._parts[kind])}")
+        return self._parts[kind][name]
+
+    def rename(self, old: str, new: str) -> None:
+        """Call a graph something else, which is made already."""
+        for names in (self.done, self._refused):
+            if old in names:
+                names.remove(old)
+                names.add(new)
+        self.notes = [each.replace(f"{old}: ", f"{new}: ", 1) for each in self.notes]
+
+
+@dataclass
+class _Run:
+    """What a part does, and what its inputs and outputs are called."""
+
+    record: Record
+    inputs: list[str]
+    outputs: list[str]
+
+
+def _has_data(tensor: torch.Tensor) -> bool:
+    return not has_no_data(tensor)
+
+
+def within(stacks: Sequence[Stack], model: Any, module: Any) -> list[Stack]:
+    """Return the lists of layers that a part of a model has, by their names in it."""
+    names = {id(each): name for name, each in module.named_modules()}
+    found = [(stack, id(model.get_submodule(stack.name))) for stack in stacks]
+    return [replace(stack, name=names[each]) for stack, each in found if each in names]
+
+
+def _recorded(part: Part, stacks: Sequence[Stack]) -> _Run:
+    """Run a part as transformers.exporters traces it, for the sizes of the example alone."""
+    from transformers.exporters import OnnxConfig
+
+    exporting = exporter(lambda trace: trace())
+    config = OnnxConfig(dynamic=False, optimize=False)
+
+    def export() -> None:
+        with torch.no_grad(), silently("it does not run", ""):
+            exporting.export(part.module, copy.copy(part.given), config)
+
+    record = recorded(part.module, stacks, export)
+    inputs, outputs = (list(map(str, names)) for names in exporting.names[:2])
+    if (len(inputs), len(outputs)) != (len(record.inputs), len(record.outputs)):
+        raise Unprovable("it takes or returns what has no name")
+    from transformers.exporters.utils import disambiguate_io_names
+
+    inputs, outputs = disambiguate_io_names(inputs, outputs)
+    return _Run(record, inputs, outputs)
+
+
+def _deep_sizes(sizes: Sizes, names: Names) -> Sizes:
+    """What is assumed of sizes, of the deep model's inputs."""
+    if [each.dims is not None for each in sizes.inputs] != names.proof.shallow_given:
+        raise Unprovable("its inputs are no tensors where the shallow model's are")
+    tensors = [each for each in sizes.inputs if each.dims is not None]
+    others = iter([each for each in sizes.inputs if each.dims is None])
+    places = iter(range(len(names.inputs)))
+    inputs = [
+        _deep_size(next(places), tensors, names) if is_tensor else next(others)
+        for is_tensor in names.proof.given
+    ]
+    return Sizes(inputs, sizes.guards, sizes.ranges)
+
+
+def _deep_size(place: int, tensors: Sequence[Input], names: Names) -> Input:
+    new = names.inputs[place]
+    slot = names.proof.inputs.get(place)
+    if slot is None:
+        raise Unprovable(f"nothing is known of the input {new}")
+    given = tensors[slot.number]
+    told = names.numbered(given.name, names.shallow_inputs[slot.number], new)
+    return replace(given, name=told)

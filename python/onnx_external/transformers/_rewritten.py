@@ -1,0 +1,299 @@
+"""Graphs of a folder that are traced plainly first, and then with tests and loops rewritten."""
+
+from __future__ import annotations
+
+import contextlib
+import tempfile
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+
+from .._diagnosis.surroundings import TransformersSurroundings, register_caches
+from .._errors import ExportError
+from .._packages import missing_text
+from .._rewriting.refusals import RewriteError
+from .._rewriting.rewriter import Rewriter, Rewriting
+from .._validation.inputs import Given, InputSet
+from .._validation.running import Session
+from ..torch._checking import WrongGraphError
+from ..torch._rewritten import MOST_GRAPHS, Rewrite, check_options, learn, not_helped, refusal_in
+from ..torch._tracing import as_torch_onnx
+from ..torch._untouched import ZeroProducts
+from ._checking import Checked, UnloadablePartError, judge
+from ._decoders import Graphs
+from ._exporter import silently
+from ._repeated import Repeating
+from ._saving import Graph
+from ._tracing import Part, Tracing, has_length, name_graph
+from ._twins import Twin, twins
+
+__all__ = ["Ways"]
+
+
+@dataclass
+class _Observed:
+    """A part of a twin with its input sets, and what is rewritten for it."""
+
+    twin: Twin
+    parts: dict[str, Part]
+    """By the input set."""
+    surroundings: TransformersSurroundings
+    rewriter: Rewriter
+    tries: int = 0
+
+    @property
+    def module(self) -> Any:
+        """The part of the twin."""
+        return self.parts["example"].module
+
+
+@dataclass
+class Ways:
+    """Traces the graphs of a model: plainly, and what fails or is wrong with rewritten code.
+
+    Args:
+        tracing: traces one graph.
+        inputs: what the user gave as examples.
+        rewrite: "auto": where the plain trace fails or is wrong; True: always; False: never.
+        asserts: "omit" or "refuse": what becomes of assertions on the values of tensors.
+        max_iterations: the most rounds of loops whose state grows.
+        repeat: make graphs of deep models from those of shallow ones, where that is proved.
+    """
+
+    tracing: Tracing
+    inputs: Mapping[str, Any] | None
+    rewrite: Rewrite = "auto"
+    asserts: Literal["omit", "refuse"] = "omit"
+    max_iterations: int | None = None
+    repeat: bool = True
+    done: dict[str, Rewriting] = field(default_factory=dict)
+    """By graph: what was rewritten."""
+    notes: list[str] = field(default_factory=list)
+    _observed: dict[str, _Observed] = field(default_factory=dict)
+    _plain: dict[str, ExportError] = field(default_factory=dict)
+    """Why the plain graphs were no good."""
+
+    def __post_init__(self) -> None:
+        """Check the options."""
+        check_options(self.rewrite, self.asserts)
+        self.repeating = Repeating(self.tracing, self.inputs)
+
+    def graph(self, name: str, part: Part) -> Graph:
+        """Trace a part: plainly if that works.
+
+        Raises:
+            ExportError: no way leads to a graph.
+        """
+        tracing = self.tracing
+        if self.rewrite is not False and tracing.dynamic and has_length(tracing.loaded.model, part):
+            tracing.lengths.add(name)
+            return self.again(name, part, None)
+        return self._first(name, part)
+
+    def _first(self, name: str, part: Part) -> Graph:
+        if self.rewrite is not True:
+            made = self.repeating.graph(name, part) if self.repeat else None
+            if made is not None:
+                return made
+            try:
+                return self.tracing.graph(name, part)
+            except ExportError as error:
+                if self.rewrite is False:
+                    raise
+                return self.again(name, part, error)
+        return self.again(name, part, None)
+
+    def again(self, name: str, part: Part, error: ExportError | None) -> Graph:
+        """Trace a part with more of its code rewritten.
+
+        Args:
+            name: of the graph.
+            part: the module and its inputs.
+            error: why the graph before was no good; None: there was none.
+
+        Raises:
+            ExportError: that does not help; it says what was tried.
+        """
+        if name in self.repeating.done:
+            self.repeating.refuse(name)
+            return self._first(name, part)
+        if isinstance(error, UnloadablePartError):
+            raise error
+        if self.rewrite is False:
+            assert error is not None
+            raise error
+        if error is not None:
+            self._plain.setdefault(name, error)
+        try:
+            return self._rewritten(name, part, error)
+        except ExportError as refused:
+            if name in self.tracing.lengths:
+                return self._of_one_length(name, part, refused)
+            plain = self._plain.get(name)
+            if plain is None or refused is plain:
+                raise
+            if isinstance(refused, RewriteError) and not isinstance(plain, WrongGraphError):
+                raise refused from plain
+            raise not_helped(plain, refused) from plain.__cause__
+
+    def _of_one_length(self, name: str, part: Part, refused: ExportError) -> Graph:
+        """Trace a part for the length of the example, which needs no rewriting."""
+        self.tracing.lengths.discard(name)
+        for found in (self._observed, self.done, self._plain):
+            found.pop(name, None)
+        self.notes = [each for each in self.notes if not each.startswith(f"{name}: ")]
+        self.notes.append(f"{name}: the length of the text does not vary, since {refused.args[0]}")
+        return self._first(name, part)
+
+    def _rewritten(self, name: str, part: Part, error: ExportError | None) -> Graph:
+        observed = self._observed.get(name)
+        if observed is None:
+            with self.tracing.meter.step(f"observe {name}"):
+                observed = self._observed[name] = self._observe(name)
+            self.notes.append(f"{name}: rewritten after a run of {observed.twin.text}")
+        observed.tries += 1
+        if observed.tries > MOST_GRAPHS:
+            raise RewriteError(f"{name}: no graph is right after {MOST_GRAPHS} of them")
+        rewriter = observed.rewriter
+        if error is not None and not learn(rewriter, error) and name in self.done:
+            raise error
+        if error is not None and not rewriter.observed.chosen:
+            raise error
+        if name not in self.done:
+            with _running(observed.twin, observed.surroundings):
+                rewriter.check()
+
+        def run(trace: Any) -> Any:
+            with as_torch_onnx():
+                found, self.done[name] = rewriter.exported(trace, part.module)
+            return found
+
+        try:
+            return self.tracing.graph(name, part, run)
+        except ExportError as refused:
+            raise refusal_in(refused) or refused from refused.__cause__
+
+    def _observe(self, name: str) -> _Observed:
+        """Run a part on small weights, or on none, and see what its tests and loops see.
+
+        Raises:
+            ExportError: nothing of its code runs.
+        """
+        reason: Exception | None = None
+        with silently(f"{name}: rewriting has to run the model's code", ""):
+            for twin in twins(self.tracing.loaded.model):
+                try:
+                    return self._observe_twin(twin, name)
+                except Exception as error:  # of the model's code, which such sizes may break
+                    reason = reason or error
+        raise ExportError(
+            f"{name}: rewriting has to run the model's code, and that fails: "
+            f"{type(reason).__name__}: {reason}"
+        ) from reason
+
+    def _observe_twin(self, twin: Twin, name: str) -> _Observed:
+        parts = self._parts(twin.model, name)
+        surroundings = TransformersSurroundings(parts["example"].module)
+        register_caches(twin.model)
+        calls = [surroundings.prepared(each.given) for each in parts.values()]
+        with _running(twin, surroundings):
+            rewriter = Rewriter(
+                parts["example"].module,
+                calls,
+                asserts=self.asserts,
+                max_iterations=self.max_iterations,
+            )
+        return _Observed(twin, parts, surroundings, rewriter)
+
+    def _parts(self, model: Any, name: str) -> dict[str, Part]:
+        """A part of a model by the name of the input set."""
+        from .._validation.folders import example_graphs
+
+        kind: Graphs = "one" if name == "model" else "two"
+        graphs, _ = example_graphs(model, self.inputs, self.tracing.dynamic, kind)
+        if not self.tracing.dynamic:
+            graphs = {"example": graphs["example"]}
+        return {title: each[name] for title, each in graphs.items()}
+
+    def rename(self, old: str, new: str) -> None:
+        """Call a graph that is traced already something else."""
+        if old in self.done:
+            self.done[new] = self.done.pop(old)
+        if old in self._observed:
+            self._observed[new] = self._observed.pop(old)
+        if old in self._plain:
+            self._plain[new] = self._plain.pop(old)
+        self.repeating.rename(old, new)
+        self.notes = [each.replace(f"{old}: ", f"{new}: ", 1) for each in self.notes]
+
+    def all_notes(self) -> list[str]:
+        """Return how graphs were rewritten, and what they leave out."""
+        left = [f"{name}: {note}" for name, each in self.done.items() for note in each.notes]
+        return [*self.repeating.notes, *self.notes, *left]
+
+    def prove(self, checked: Checked) -> None:
+        """Compare rewritten graphs with their code on the twins, where no weights were read.
+
+        Raises:
+            ExportError: one gives something else.
+        """
+        for name, observed in self._observed.items():
+            if name not in self.done or checked.sets.get(name):
+                continue
+            missing = missing_text("onnxruntime")
+            if not observed.twin.has_weights or missing:
+                why = f": {missing}" if missing else ""
+                self.notes.append(f"{name}: nothing has compared the rewritten graph{why}")
+                continue
+            with self.tracing.meter.step(f"prove {name}"):
+                found = self._proved(name, observed)
+            told = f"the rewritten graph of {observed.twin.text}, was right for {found} input sets"
+            self.notes.append(f"{name}: {told}")
+
+    def _proved(self, name: str, observed: _Observed) -> int:
+        import onnx_ir
+
+        if observed.twin.model.dtype == torch.bfloat16:  # of which ONNX Runtime multiplies nothing
+            observed.twin.model.float()
+            observed.parts = self._parts(observed.twin.model, name)
+
+        def run(trace: Any) -> Any:
+            with as_torch_onnx():
+                return observed.rewriter.exported(trace, observed.module)[0]
+
+        # It imports the package that this module is of.
+        from .._validation.transformers_reference import TransformersReference
+
+        example = Part(observed.module, dict(observed.parts["example"].given))
+        found = Checked({name: 0})
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / f"{name}.onnx"
+            program, sizes, _ = self.tracing.converted(name, example, observed.twin.model, run)
+            name_graph(program, name, example)
+            onnx_ir.save(program, path, external_data=f"{name}.data")
+            session = Session(path, ["CPUExecutionProvider"], path.name)
+            reference = TransformersReference(observed.module, session.output_names)
+            for title, part in observed.parts.items():
+                given = InputSet(title, partial(_given, part), may_misfit=title != "example")
+                judge(name, session, reference, given, sizes, found)
+        return found.sets[name]
+
+
+@contextlib.contextmanager
+def _running(twin: Twin, surroundings: TransformersSurroundings) -> Iterator[None]:
+    """Within it the code of a twin runs as the trace will run it."""
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(silently("the model's code does not run", ""))
+        stack.enter_context(torch.no_grad())
+        stack.enter_context(surroundings.recording())
+        if not twin.has_weights:
+            stack.enter_context(ZeroProducts())
+        yield
+
+
+def _given(part: Part) -> Given:
+    return Given({}, call=((), part.given))

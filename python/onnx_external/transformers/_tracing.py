@@ -1,0 +1,312 @@
+"""The graphs of a model: which there are, and how each is traced and converted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, TypeAlias
+
+import torch
+
+from .._errors import ExportError
+from .._meter import Meter
+from ..torch._converting import one_subgraph_version
+from ..torch._exporting import optimized
+from ..torch._guards import Sizes
+from ..torch._mending import mend
+from ..torch._skeleton import Skeleton, make_skeleton
+from ..torch._tracing import without_cache_of_results
+from ..torch._untouched import ZeroProducts, has_no_data
+from ._decoders import Graphs, cache_for, prompt_of
+from ._dimensions import fix_bound_dimensions
+from ._exporter import Run, exporter, silently
+from ._inputs import plain_words, sample_inputs
+from ._loading import Loaded, told
+from ._naming import input_name, name_dimensions, name_inputs_and_outputs, output_of
+from ._saving import Graph
+
+__all__ = [
+    "Part",
+    "Tracing",
+    "fixed_dimensions",
+    "graph_modules",
+    "has_length",
+    "made_of",
+    "name_graph",
+    "refuse_one_step",
+    "tensors_of",
+]
+
+
+class Part(NamedTuple):
+    """What becomes one graph: a module, which is the model or a part of it, and its inputs."""
+
+    module: Any
+    given: dict[str, Any]
+    prompt: dict[str, Any] | None = None
+    """The inputs of a prompt, if this is the one graph of a decoder: with an empty cache."""
+
+
+def graph_modules(
+    model: Any,
+    inputs: Mapping[str, Any] | None,
+    dynamic: bool,
+    graphs: Graphs | None = None,
+) -> dict[str, Part]:
+    """The graphs of a model: each a module and its inputs.
+
+    Args:
+        model: of transformers.
+        inputs: examples; None: they are made of the config.
+        dynamic: sizes are to vary.
+        graphs: "two": a decoder has one graph for the prompt and one for the steps behind it;
+            otherwise one for both, if it may have.
+    """
+    from transformers.exporters.utils import decompose_for_generation
+
+    generates = model.can_generate()
+    if inputs is not None:
+        given = dict(inputs)
+    else:
+        what = f"{type(model).__name__}: no example inputs can be made of its config"
+        with told(what, "give inputs={name: tensor}"):
+            given = sample_inputs(model, generates)
+    if not generates:
+        return {"model": Part(model, given)}
+    for settings in (model.config, model.generation_config):
+        settings.use_cache = True  # else every step would compute the whole text again
+    way_out = (
+        "inputs={name: tensor} gives it other examples, and task='feature-extraction' takes the "
+        "class that does not generate"
+    )
+    running = silently(f"{type(model).__name__}.generate() does not run", way_out)
+    with running, ZeroProducts():
+        words = {"logits_processor": [plain_words(model)], **cache_for(model), **given}
+        several = dynamic and not model._is_stateful  # a state moves on by one token at a time
+        found = decompose_for_generation(model, words, multi_token_decode=several)
+    if model.config.is_encoder_decoder:
+        encoder = model.get_encoder()
+        names = (model.main_input_name, "attention_mask")
+        found = {"encoder": (encoder, {n: given[n] for n in names if n in given}), **found}
+    if several and graphs != "two" and list(found) == ["prefill", "decode"]:
+        prompt = prompt_of(found["prefill"][1], found["decode"][1])
+        if prompt is not None:
+            module, steps = found["decode"]
+            return {"model": Part(module, steps, prompt)}
+    return {name: Part(*each) for name, each in found.items()}
+
+
+class Converted(NamedTuple):
+    """The graph of a part as torch.onnx made it."""
+
+    graph: Any
+    """Of onnx_ir."""
+    sizes: Sizes
+    """What it assumes of sizes."""
+    program: Any
+    """What was converted, node by node."""
+
+
+Change: TypeAlias = Callable[[Any], Any]
+"""Makes a graph of onnx_ir of another."""
+
+
+def _plainly(trace: Any) -> Any:
+    return trace()
+
+
+def _as_it_is(model: Any) -> Any:
+    return model
+
+
+@dataclass
+class Tracing:
+    """Traces the parts of a model, whose weights lie in files."""
+
+    loaded: Loaded
+    dynamic: bool
+    optimize: bool
+    meter: Meter
+    lengths: set[str] = field(default_factory=set)
+    """The graphs of models with a state in which the length of the text varies."""
+
+    def graph(self, name: str, part: Part, run: Run = _plainly) -> Graph:
+        """Trace a part, convert and optimize it.
+
+        Args:
+            name: of the graph.
+            part: the module and its inputs.
+            run: calls the trace.
+
+        Raises:
+            ExportError: torch or transformers cannot do it.
+        """
+        what = _what(name, part)
+        recipes = made_of(self.loaded, part.module)
+        keep = [each for each, _ in tensors_of(part.module) if each not in recipes]
+        with self.meter.step(f"trace {name}"):
+            program, sizes, _ = self.converted(name, part, self.loaded.model, run)
+        made = self.skeleton(name, part, program, keep)
+        name_graph(made.model, name, part)
+        if self.dynamic:
+            refuse_one_step(what, made)
+        return Graph(made, {slot: recipes[slot] for slot in made.slots}, sizes)
+
+    def converted(self, name: str, part: Part, model: Any, run: Run = _plainly) -> Converted:
+        """Return the graph of a part, which nothing has optimized.
+
+        Args:
+            name: of the graph.
+            part: the module and its inputs.
+            model: what the module is, or is a part of.
+            run: calls the trace.
+        """
+        exporting = exporter(run)
+        from transformers.exporters import OnnxConfig
+
+        way_out = "dynamic=False or other inputs may help, and oe.torch.export takes any module"
+        told_by = silently(f"transformers cannot export {_what(name, part)}", way_out)
+        with told_by, torch.no_grad():
+            shapes = _shapes(model, part.given, name in self.lengths) if self.dynamic else None
+            config = OnnxConfig(dynamic=self.dynamic, optimize=False, dynamic_shapes=shapes)
+            with one_subgraph_version(), without_cache_of_results(self.dynamic):
+                program = exporting.export(part.module, part.given, config).program
+            mend(program)
+            fix_bound_dimensions(program, exporting.exported)
+        return Converted(program, exporting.sizes, exporting.decomposed)
+
+    def skeleton(
+        self, name: str, part: Part, program: Any, keep: Sequence[str], then: Change = _as_it_is
+    ) -> Skeleton:
+        """Optimize a graph; `ties` stays empty, since the map has every slot.
+
+        Args:
+            name: of the graph.
+            part: the module and its inputs.
+            program: the graph.
+            keep: tensors of the module that the checkpoint does not fill.
+            then: changes the optimized graph.
+        """
+
+        def empty(tensor: Any) -> bool:
+            return isinstance(tensor, torch.Tensor) and has_no_data(tensor)
+
+        def change(model: Any) -> Any:
+            return then(optimized(model) if self.optimize else model)
+
+        from transformers.exporters.utils import apply_patches
+
+        what = f"torch cannot optimize {_what(name, part)}"
+        optimized_by = silently(what, "optimize=False leaves that out")
+        with self.meter.step(f"optimize {name}"), optimized_by, apply_patches("onnx"):
+            return make_skeleton(program, empty, {}, keep, change)
+
+
+def name_graph(model: Any, name: str, part: Part) -> None:
+    """Name the inputs, outputs and dimensions of a graph.
+
+    Args:
+        model: the graph, of onnx_ir.
+        name: of the graph.
+        part: what it was traced with.
+    """
+    from transformers.exporters.utils import get_leaf_tensors
+
+    leaves = get_leaf_tensors(part.given)
+    name_inputs_and_outputs(model)
+    example = {input_name(path): tuple(tensor.shape) for path, tensor in leaves.items()}
+    name_dimensions(model, example, is_encoder=name == "encoder")
+
+
+def _what(name: str, part: Part) -> str:
+    return f"{type(part.module).__name__} ({name})"
+
+
+def tensors_of(module: Any) -> Iterator[tuple[str, Any]]:
+    """Yield the parameters and buffers of a module, by each of their names."""
+    yield from module.named_parameters(remove_duplicate=False)
+    yield from module.named_buffers(remove_duplicate=False)
+
+
+def made_of(loaded: Loaded, module: Any) -> dict[str, Any]:
+    """How the tensors of a module, which is a part of the model, are made, by its own names."""
+    if module is loaded.model:
+        return loaded.made
+    by_tensor = {
+        id(tensor): loaded.made[name]
+        for name, tensor in tensors_of(loaded.model)
+        if name in loaded.made
+    }
+    return {
+        name: by_tensor[id(tensor)]
+        for name, tensor in tensors_of(module)
+        if id(tensor) in by_tensor
+    }
+
+
+def _shapes(model: Any, given: Mapping[str, Any], lengths: bool) -> dict[str, Any] | None:
+    """Dimensions that vary, where transformers.exporters would not get them right.
+
+    The code of models with a state loops over the text, or cuts it into pieces of a fixed length: a
+    trace is right for one length only, and does not always say so.
+
+    Args:
+        model: what is exported.
+        given: its inputs.
+        lengths: the loops are rewritten, so that the length of a text varies as well.
+    """
+    if not getattr(model, "_is_stateful", False):
+        return None
+    from transformers.exporters import exporter_dynamo, utils
+
+    exporter_dynamo.register_cache_pytrees_for_model(model)
+    traced = {name: value for name, value in given.items() if name not in utils._OUTPUT_FLAGS}
+    shapes = dict(exporter_dynamo.get_auto_dynamic_shapes(traced))
+    rows: dict[int, Any] = {0: torch.export.Dim.AUTO}
+    texts = {**rows, 1: torch.export.Dim.DYNAMIC}
+    steps = {**rows, 1: torch.export.Dim.AUTO}  # a mask grows by one word with each step
+    one_word = _words(traced) == 1
+    for name, each in traced.items():
+        if isinstance(each, torch.Tensor):
+            flat = each.dim() == 2
+            shapes[name] = steps if one_word and flat and "mask" in name else rows
+            if lengths and flat:
+                shapes[name] = texts
+    return shapes
+
+
+def _words(given: Mapping[str, Any]) -> int:
+    words = given.get("input_ids")
+    return int(words.shape[1]) if isinstance(words, torch.Tensor) and words.dim() == 2 else 0
+
+
+def has_length(model: Any, part: Part) -> bool:
+    """Whether the code of a part loops over a text, whose length a plain trace would fix."""
+    return bool(getattr(model, "_is_stateful", False)) and _words(part.given) > 1
+
+
+def refuse_one_step(what: str, made: Skeleton) -> None:
+    """Refuse a graph that would run once: the trace has fixed the length of a growing cache."""
+    outputs = {value.name: value for value in made.model.graph.outputs}
+    for value in made.model.graph.inputs:
+        longer = outputs.get(output_of(value.name or ""))
+        if longer is None or value.shape is None or longer.shape is None:
+            continue
+        for place, (before, after) in enumerate(zip(value.shape, longer.shape, strict=True)):
+            if isinstance(before, int) and isinstance(after, int) and before != after:
+                raise ExportError(
+                    f"{what}: the trace fixes {value.name}[{place}] to {before}, and a cache grows "
+                    f"with each word, so the graph would run once; export the module without a "
+                    "cache by oe.torch.export, or all of it for one size with dynamic=False"
+                )
+
+
+def fixed_dimensions(made: Skeleton) -> list[str]:
+    """The fixed dimensions of what a caller gives; caches have such by nature."""
+    return [
+        f"{value.name}[{place}] = {dim}"
+        for value in made.model.graph.inputs
+        if value.name is not None and "." not in value.name and value.shape is not None
+        for place, dim in enumerate(value.shape)
+        if isinstance(dim, int)
+    ]

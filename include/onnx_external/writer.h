@@ -200,10 +200,11 @@ class ExternalDataWriter {
   // Verifies what was written, writes the model and its manifest, then publishes. No add() may run
   // at the same time. kInvalidArgument if a tensor that was added is not an initializer of `model`,
   // or the model has external data of others; kNotFound, with a list, if the model lacks weights
-  // (names that nothing defines, initializers without data). After these errors finish() may be
-  // called again, with a model that fits. kMismatch if the disk has other bytes than were written,
-  // and the message names the tensor; kIo, kCancelled. After these, all that was written is
-  // removed, and every further call fails with kInvalidArgument, as after success.
+  // (names that nothing defines, initializers without data); kMismatch if a node cannot have the
+  // weights that it reads. After these errors finish() may be called again, with a model that fits.
+  // kMismatch if the disk has other bytes than were written, and the message names the tensor; kIo,
+  // kCancelled. After these, all that was written is removed, and every further call fails with
+  // kInvalidArgument, as after success.
   [[nodiscard]] Status finish(const onnx::ModelProto& model);
   // The same with a model that may leave the data of its other tensors in the file that it was
   // loaded from.

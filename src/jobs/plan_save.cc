@@ -13,6 +13,7 @@
 #include "save/option_rules.h"
 #include "save/output_names.h"
 #include "save/planned_bytes.h"
+#include "save/shape_check.h"
 #include "save/sparse_files.h"
 #include "verify/recorded_bytes.h"
 
@@ -57,10 +58,12 @@ Result<SavePlan> plan_models(std::span<const Model> models, std::span<const std:
                              const Checkpoint& checkpoint, std::span<const Mapping> mappings,
                              const SaveTarget& target, const PlanOptions& options,
                              const WriteOptions& write) {
+  const auto name_of = [&](std::size_t i) {
+    return models.size() == 1 ? graph_name(models[i]) : names[i];
+  };
   for (std::size_t i = 0; i < models.size(); ++i) {
     TRY(check_option_rules(options, write, mappings[i].options.casts));
-    TRY_IN(models.size() == 1 ? graph_name(models[i]) : names[i],
-           check_complete(models[i], mappings[i]));
+    TRY_IN(name_of(i), check_complete(models[i], mappings[i]));
   }
   std::string data_dir = target.data_dir;
   if (!target.folder.empty()) {
@@ -68,6 +71,9 @@ Result<SavePlan> plan_models(std::span<const Model> models, std::span<const std:
                                          options.layout, options.data_name));
   }
   TRY_ASSIGN(auto plan, make_plan(models, names, checkpoint, mappings, options, data_dir));
+  for (std::uint32_t i = 0; i < models.size(); ++i) {
+    TRY_IN(name_of(i), check_shapes(models[i], i, plan.tensors));
+  }
   return complete(std::move(plan), models, checkpoint, target.folder, options, write);
 }
 

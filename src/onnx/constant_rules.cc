@@ -43,6 +43,12 @@ void refine_constant(ValueId value, const onnx::TensorProto& tensor, NodeTypes& 
   }
 }
 
+// The numbers of a value with more dimensions stand in another order once it is joined with others.
+bool is_list(ValueId value, const NodeTypes& node) {
+  const auto& shape = node.shape(value);
+  return !shape || shape->size() < 2;
+}
+
 std::int64_t calculate(const std::string& op, std::int64_t a, std::int64_t b) {
   return op == "Add" ? a + b : op == "Sub" ? a - b : a * b;
 }
@@ -80,7 +86,8 @@ void calculated_numbers(NodeTypes& node) {
   const auto& one = node.numbers(node.in(0));
   const auto& other = node.numbers(node.in(1));
   if (!one || !other || one->empty() || other->empty() ||
-      (one->size() != other->size() && one->size() != 1 && other->size() != 1)) {
+      (one->size() != other->size() && one->size() != 1 && other->size() != 1) ||
+      !is_list(node.in(0), node) || !is_list(node.in(1), node)) {
     return;
   }
   std::vector<std::int64_t> result;
@@ -99,7 +106,7 @@ void concat_numbers(NodeTypes& node) {
   std::vector<std::int64_t> result;
   for (const ValueId input : node.inputs()) {
     const auto& numbers = node.numbers(input);
-    if (!numbers || result.size() + numbers->size() > kMaxNumbers) {
+    if (!numbers || result.size() + numbers->size() > kMaxNumbers || !is_list(input, node)) {
       return;
     }
     result.insert(result.end(), numbers->begin(), numbers->end());
@@ -125,6 +132,7 @@ void shape_numbers(NodeTypes& node) {
     }
     numbers.push_back(*dim);
   }
+  node.types().refine_shape(node.out(0), {static_cast<std::int64_t>(numbers.size())});
   node.types().refine_constant_value(node.out(0), std::move(numbers));
 }
 

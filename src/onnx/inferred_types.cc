@@ -24,6 +24,9 @@ void share_type(const OperatorRule& rule, const NodeValues& node, ValueTypes& ty
     types.refine_type(node.outputs.front(), rule.output_type);
   }
   std::int32_t type = 0;
+  // Scales may have another type than the data.
+  const bool has_scales = types.checks() && rule.op.ends_with("Normalization");
+  const std::uint32_t same_inputs = has_scales ? 1 : rule.same_inputs;
   const auto look = [&](std::span<const ValueId> values, std::uint32_t mask) {
     for (std::size_t i = 0; i < values.size() && type == 0; ++i) {
       type = is_among(i, mask) ? types[values[i]].elem_type : 0;
@@ -36,10 +39,22 @@ void share_type(const OperatorRule& rule, const NodeValues& node, ValueTypes& ty
       }
     }
   };
-  look(node.inputs, rule.same_inputs);
+  look(node.inputs, same_inputs);
   look(node.outputs, rule.same_outputs);
-  spread(node.inputs, rule.same_inputs);
+  spread(node.inputs, same_inputs);
   spread(node.outputs, rule.same_outputs);
+}
+
+// What the rule says of the node; there is none for an operator that is not known.
+void apply(const OperatorRule* rule, const NodeValues& node, ValueTypes& types) {
+  if (rule == nullptr) {
+    return;
+  }
+  share_type(*rule, node, types);
+  if (rule->shapes != nullptr) {
+    NodeTypes view(node, types);
+    rule->shapes(view);
+  }
 }
 
 }  // namespace
@@ -51,25 +66,27 @@ void infer_types(std::span<const NodeValues> nodes, std::span<ValueType> all) {
     rules.push_back(rule_of(*node.node));
   }
   ValueTypes types(nodes, all);
-  const auto apply = [&](std::size_t i) {
-    if (rules[i] == nullptr) {
-      return;
-    }
-    share_type(*rules[i], nodes[i], types);
-    if (rules[i]->shapes != nullptr) {
-      NodeTypes node(nodes[i], types);
-      rules[i]->shapes(node);
-    }
-  };
   for (int round = 0; round < kMaxRounds && (round == 0 || types.changed()); ++round) {
     types.forget_changes();
     for (std::size_t i = 0; i < nodes.size(); ++i) {
-      apply(i);
+      apply(rules[i], nodes[i], types);
     }
     for (std::size_t i = nodes.size(); i > 0; --i) {
-      apply(i - 1);
+      apply(rules[i - 1], nodes[i - 1], types);
     }
   }
+}
+
+const NodeValues* find_contradiction(std::span<const NodeValues> nodes, std::span<ValueType> all) {
+  ValueTypes types(nodes, all);
+  for (const NodeValues& node : nodes) {
+    types.check(node);
+    apply(rule_of(*node.node), node, types);
+    if (types.contradicted()) {
+      return &node;
+    }
+  }
+  return nullptr;
 }
 
 std::optional<SymbolicShape> stated_shape(const onnx::TypeProto::Tensor& type) {

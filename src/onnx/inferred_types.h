@@ -16,6 +16,12 @@ namespace onnx_external {
 // it goes through them a fixed number of times.
 void infer_types(std::span<const NodeValues> nodes, std::span<ValueType> all);
 
+// Goes through the nodes once, from inputs to outputs only, and refines the types in `all`. Returns
+// the first node that cannot have its inputs: a rule says of them what they are not. nullptr if
+// there is none, or none is certain. Requires as above.
+[[nodiscard]] const NodeValues* find_contradiction(std::span<const NodeValues> nodes,
+                                                   std::span<ValueType> all);
+
 // Nothing if the shape has more dimensions than any checkpoint tensor.
 [[nodiscard]] std::optional<SymbolicShape> stated_shape(const onnx::TypeProto::Tensor& type);
 

@@ -19,6 +19,18 @@ std::optional<std::int64_t> broadcast_dim(const std::optional<std::int64_t>& one
   return one && other ? std::optional<std::int64_t>(1) : std::nullopt;
 }
 
+bool may_broadcast(const SymbolicShape& one, const SymbolicShape& other) {
+  const std::size_t rank = std::min(one.size(), other.size());
+  for (std::size_t i = 1; i <= rank; ++i) {
+    const auto& a = one[one.size() - i];
+    const auto& b = other[other.size() - i];
+    if (a != 1 && b != 1 && !may_be_equal(a, b)) {
+      return false;
+    }
+  }
+  return true;
+}
+
 SymbolicShape broadcast(const SymbolicShape& one, const SymbolicShape& other) {
   SymbolicShape result(std::max(one.size(), other.size()));
   const auto from_end = [](const SymbolicShape& shape, std::size_t i) {
@@ -93,6 +105,9 @@ void broadcast_shapes(NodeTypes& node) {
     if (!shape) {
       return;
     }
+    if (!may_broadcast(result, *shape)) {
+      node.types().contradict();
+    }
     result = broadcast(result, *shape);
   }
   node.types().refine_shape(node.out(0), result);
@@ -101,6 +116,9 @@ void broadcast_shapes(NodeTypes& node) {
 // The sum has the shape of the product, and in torch's own modules the bias has one dimension.
 void add_shapes(NodeTypes& node) {
   arithmetic_shapes(node);
+  if (node.types().checks()) {
+    return;  // what torch does is no requirement
+  }
   const std::optional<SymbolicShape> out = node.shape(node.out(0));
   const NodeValues* product = node.types().producer(node.in(0));
   if (!out || out->empty() || product == nullptr || product->node->op_type() != "MatMul" ||

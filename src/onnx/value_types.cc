@@ -28,9 +28,43 @@ const NodeValues* ValueTypes::producer(ValueId value) const {
   return node == kNoNode ? nullptr : &nodes_[node];
 }
 
+bool ValueTypes::may_refine(ValueId value) const {
+  return !checks() || producer(value) == checked_;
+}
+
+// Rules also speak of values that are further away; these are not the checked node's fault.
+void ValueTypes::differ(ValueId value) {
+  const auto has = [value](std::span<const ValueId> values) {
+    return std::find(values.begin(), values.end(), value) != values.end();
+  };
+  if (checks() && !contradicted_) {
+    contradicted_ = has(checked_->inputs) || has(checked_->outputs);
+  }
+}
+
+void ValueTypes::require_broadcast(ValueId value, const SymbolicShape& limit) {
+  if (value == kNoValue || !types_[value].shape) {
+    return;
+  }
+  const SymbolicShape& shape = *types_[value].shape;
+  const auto broadcasts = [](const auto& dim, const auto& wanted) {
+    return dim == 1 || may_be_equal(dim, wanted);
+  };
+  if (shape.size() > limit.size() ||
+      !std::equal(shape.rbegin(), shape.rend(), limit.rbegin(), broadcasts)) {
+    differ(value);
+  }
+}
+
 void ValueTypes::refine_type(ValueId value, std::int32_t elem_type) {
-  if (value != kNoValue && elem_type != 0 && types_[value].elem_type == 0) {
-    types_[value].elem_type = elem_type;
+  if (value == kNoValue || elem_type == 0) {
+    return;
+  }
+  std::int32_t& known = types_[value].elem_type;
+  if (known != 0 && known != elem_type) {
+    differ(value);
+  } else if (known == 0 && may_refine(value)) {
+    known = elem_type;
     changed_ = true;
   }
 }
@@ -40,11 +74,17 @@ void ValueTypes::refine_shape(ValueId value, const SymbolicShape& shape) {
     return;
   }
   if (!types_[value].shape) {
-    types_[value].shape = shape;
-    changed_ = true;
+    if (may_refine(value)) {
+      types_[value].shape = shape;
+      changed_ = true;
+    }
     return;
   }
-  for (std::size_t i = 0; types_[value].shape->size() == shape.size() && i < shape.size(); ++i) {
+  if (types_[value].shape->size() != shape.size()) {
+    differ(value);
+    return;
+  }
+  for (std::size_t i = 0; i < shape.size(); ++i) {
     refine_dim(value, i, shape[i]);
   }
 }
@@ -54,7 +94,12 @@ void ValueTypes::refine_dim(ValueId value, std::size_t axis, std::optional<std::
     return;
   }
   SymbolicShape& shape = *types_[value].shape;
-  if (axis < shape.size() && !shape[axis]) {
+  if (axis >= shape.size()) {
+    return;
+  }
+  if (!may_be_equal(shape[axis], size)) {
+    differ(value);
+  } else if (!shape[axis] && may_refine(value)) {
     shape[axis] = size;
     changed_ = true;
   }
@@ -108,6 +153,11 @@ std::optional<std::vector<std::int64_t>> NodeTypes::numbers(std::string_view att
 std::optional<std::int64_t> NodeTypes::dim(ValueId value, std::size_t axis) const {
   const std::optional<SymbolicShape>& known = shape(value);
   return known && axis < known->size() ? (*known)[axis] : std::nullopt;
+}
+
+bool may_be_equal(const std::optional<std::int64_t>& one,
+                  const std::optional<std::int64_t>& other) {
+  return !one || !other || *one == *other || *one == 0 || *other == 0;
 }
 
 std::optional<std::size_t> axis_of(std::int64_t axis, std::size_t rank) {

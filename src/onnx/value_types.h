@@ -40,6 +40,9 @@ struct NodeValues {
 
 // The types of all values of a model. A refinement that contradicts what is known is ignored:
 // either the model is wrong, or its operators are not what they seem.
+//
+// After check(), a rule refines the outputs of the checked node only, and what it says of the
+// node's inputs and outputs is compared with what is known.
 class ValueTypes {
  public:
   ValueTypes(std::span<const NodeValues> nodes, std::span<ValueType> types);
@@ -59,12 +62,27 @@ class ValueTypes {
   void refine_broadcast_limit(ValueId value, const SymbolicShape& limit);
   void refine_constant_value(ValueId value, std::vector<std::int64_t> numbers);
 
+  // Requires: one of nodes().
+  void check(const NodeValues& node) { checked_ = &node; }
+  [[nodiscard]] bool checks() const { return checked_ != nullptr; }
+  // Whether a rule has contradicted what is known of a checked node's inputs and outputs.
+  [[nodiscard]] bool contradicted() const { return contradicted_; }
+  // Notes that the checked node cannot have its inputs.
+  void contradict() { contradicted_ = contradicted_ || checks(); }
+  // Notes a value of known shape that does not broadcast to the limit.
+  void require_broadcast(ValueId value, const SymbolicShape& limit);
+
  private:
+  [[nodiscard]] bool may_refine(ValueId value) const;
+  void differ(ValueId value);
+
   std::span<const NodeValues> nodes_;
   std::span<ValueType> types_;
   std::vector<std::uint32_t> producers_;  // of each value: index into nodes_
   ValueType none_;
   bool changed_ = false;
+  const NodeValues* checked_ = nullptr;
+  bool contradicted_ = false;
 };
 
 // The interface of an inference rule to one node and the types of its values.
@@ -105,6 +123,10 @@ class NodeTypes {
 // Narrows `limit` so that a shape within it broadcasts to both limits. Where two sizes of a
 // dimension differ, only size 1 broadcasts to both.
 void meet_broadcast_limits(const SymbolicShape& other, SymbolicShape& limit);
+
+// True if a value can have both sizes. A size of 0 is not judged: some exporters mean any size.
+[[nodiscard]] bool may_be_equal(const std::optional<std::int64_t>& one,
+                                const std::optional<std::int64_t>& other);
 
 // Turns an axis that is counted from the end into one from the start. Nothing if out of range.
 [[nodiscard]] std::optional<std::size_t> axis_of(std::int64_t axis, std::size_t rank);

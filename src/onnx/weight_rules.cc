@@ -106,6 +106,7 @@ void gemm_shapes(NodeTypes& node) {
   types.refine_dim(node.out(0), 1, dim(b, 1 - inner_b));
   if (const auto& out = node.shape(node.out(0)); rank_of(out) == 2 && node.in(2) != kNoValue) {
     types.refine_broadcast_limit(node.in(2), *out);
+    types.require_broadcast(node.in(2), *out);
     if (!node.shape(node.in(2)) && is_linear_of_torch(node.node())) {
       types.refine_shape(node.in(2), {out->back()});
     }
@@ -130,13 +131,13 @@ void conv_shapes(NodeTypes& node) {
   if (rank_of(data) == rank && (*data)[1] && groups > 0 && *(*data)[1] % groups == 0) {
     types.refine_dim(weight, 1, *(*data)[1] / groups);
   }
+  if (rank_of(node.shape(weight)) == rank) {
+    types.refine_dim(node.out(0), 1, node.shape(weight)->front());
+  }
   const std::optional<SymbolicShape> out = node.shape(node.out(0));
   if (rank_of(out) == rank) {
     types.refine_dim(weight, 0, (*out)[1]);
     types.refine_dim(node.in(2), 0, (*out)[1]);
-  }
-  if (rank_of(node.shape(weight)) == rank) {
-    types.refine_dim(node.out(0), 1, node.shape(weight)->front());
   }
 }
 
@@ -156,8 +157,13 @@ void conv_transpose_shapes(NodeTypes& node) {
   if (rank_of(data) == rank) {
     types.refine_dim(node.in(1), 0, (*data)[1]);
   }
-  const auto& out = node.shape(node.out(0));
   const std::int64_t groups = node.number("group", 1);
+  constexpr std::int64_t kMaxChannels = std::int64_t{1} << 31;
+  if (const auto each = node.dim(node.in(1), 1);
+      each && *each <= kMaxChannels && groups > 0 && groups <= kMaxChannels) {
+    types.refine_dim(node.out(0), 1, *each * groups);
+  }
+  const std::optional<SymbolicShape> out = node.shape(node.out(0));
   if (rank_of(out) == rank && (*out)[1] && groups > 0 && *(*out)[1] % groups == 0) {
     types.refine_dim(node.in(1), 1, *(*out)[1] / groups);
     types.refine_dim(node.in(2), 0, (*out)[1]);
@@ -167,6 +173,9 @@ void conv_transpose_shapes(NodeTypes& node) {
 // All but the data have one number a channel.
 void channel_shapes(NodeTypes& node) {
   same_shape(node);
+  if (node.number("spatial", 1) == 0) {
+    return;  // before operator set 9 it meant a number for each position
+  }
   const auto& data = node.shape(node.in(0));
   const std::optional<std::int64_t> channels = rank_of(data) > 1 ? (*data)[1] : std::nullopt;
   for (std::size_t i = 1; i < node.inputs().size(); ++i) {
@@ -180,8 +189,13 @@ void layer_norm_shapes(NodeTypes& node) {
   const auto axis = data ? axis_of(node.number("axis", -1), data->size()) : std::nullopt;
   if (axis) {
     const SymbolicShape normalized(data->begin() + static_cast<std::ptrdiff_t>(*axis), data->end());
-    node.types().refine_shape(node.in(1), normalized);
-    node.types().refine_shape(node.in(2), normalized);
+    for (const ValueId weight : {node.in(1), node.in(2)}) {
+      if (node.types().checks()) {
+        node.types().require_broadcast(weight, *data);
+      } else {
+        node.types().refine_shape(weight, normalized);
+      }
+    }
   }
 }
 

@@ -28,6 +28,7 @@
 #include "save/output_names.h"
 #include "save/planned_bytes.h"
 #include "save/publish.h"
+#include "save/shape_check.h"
 #include "save/streamed_files.h"
 #include "save/written_ranges.h"
 
@@ -214,8 +215,8 @@ struct ExternalDataWriter::State {
                   // not
   }
 
-  // Every tensor that was added is in the model, nothing external is in it but those, and no weight
-  // is missing.
+  // Every tensor that was added is in the model, nothing external is in it but those, no weight is
+  // missing, and none contradicts another.
   Status check_model(const Model& model) const {
     std::set<std::string_view> names;
     for (const Slot& slot : model.facts().slots) {
@@ -245,6 +246,7 @@ struct ExternalDataWriter::State {
                                                      ", which this writer did not write for it");
       }
     }
+    TRY_IN("the given graph", check_shapes(model));
     return {};
   }
 

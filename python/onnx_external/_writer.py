@@ -112,7 +112,8 @@ class Writer:
             progress: as for `oe.save`.
 
         Raises:
-            MappingError: the graph has weights that were not added and that it does not hold.
+            MappingError: the graph has weights that were not added and that it does not hold, or
+                weights that contradict each other.
         """
         graph = graph_without(model, self._names)
         with shown(progress) as callback:

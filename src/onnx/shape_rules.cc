@@ -160,7 +160,9 @@ void transpose_shapes(NodeTypes& node) {
   const std::size_t rank = perm != nullptr ? static_cast<std::size_t>(perm->ints_size())
                            : known         ? known->size()
                                            : 0;
-  if (rank == 0 || rank > kMaxInferredRank) {
+  const auto& data = node.shape(node.in(0));
+  // ONNX Runtime takes a wrong rank if another Transpose undoes this one, and removes both.
+  if (rank == 0 || rank > kMaxInferredRank || (data && data->size() != rank)) {
     return;
   }
   std::vector<std::int64_t> order;

@@ -188,6 +188,18 @@ TEST(ShapeConflict, AJoinOfPiecesNeedNotBeTheWhole) {
   EXPECT_NE(conflict_in(graph, {weight("w", {8, 16}), weight("v", {16, 3})}), "");
 }
 
+TEST(ShapeConflict, ATransposeOfAnotherRankMayBeUndone) {
+  GraphBuilder graph;
+  graph.input("x", kFloat, {kSymbolic, kSymbolic, 8}).node("MatMul", {"x", "w"}, {"a"});
+  for (const auto& [from, to] : {std::pair("a", "b"), {"b", "c"}}) {
+    graph.node("Transpose", {from}, {to});
+    auto& perm = last_attribute(graph, "perm");
+    perm.add_ints(1);
+    perm.add_ints(0);
+  }
+  EXPECT_EQ(conflict_in(graph, {weight("w", {8, 16})}), "");
+}
+
 TEST(ShapeConflict, BranchesAreNotJudgedAndGiveValuesOfAnyShape) {
   GraphBuilder graph;
   graph.input("c", onnx::TensorProto::BOOL, {}).input("x", kFloat, {kSymbolic, 8});

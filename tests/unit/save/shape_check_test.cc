@@ -50,6 +50,9 @@ class ShapeCheck : public testing::Test {
   // A writer's model with a second weight of that shape.
   Status finish_second(const Shape& shape) {
     auto writer = Writer::create(dir_.path() / "out" / "model.onnx");
+    if (!writer) {
+      return fail(writer.error());
+    }
     const Shape first = {8, 16};
     for (const auto& [name, dims] : {std::pair("fc1.weight", first), {"fc2.weight", shape}}) {
       const std::string bytes = noise(bytes_in(dims), 1);

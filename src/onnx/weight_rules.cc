@@ -190,10 +190,11 @@ void layer_norm_shapes(NodeTypes& node) {
   if (axis) {
     const SymbolicShape normalized(data->begin() + static_cast<std::ptrdiff_t>(*axis), data->end());
     for (const ValueId weight : {node.in(1), node.in(2)}) {
-      if (node.types().checks()) {
-        node.types().require_broadcast(weight, *data);
-      } else {
+      if (!node.types().checks()) {
         node.types().refine_shape(weight, normalized);
+      } else if (normalized.size() == 1 && rank_of(node.shape(weight)) == 1) {
+        // ONNX Runtime takes any other shape that has as many elements.
+        node.types().require_broadcast(weight, normalized);
       }
     }
   }

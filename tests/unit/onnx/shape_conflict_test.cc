@@ -153,6 +153,7 @@ TEST(ShapeConflict, SumsMayBroadcastButNotBend) {
   }
   EXPECT_EQ(found({20}, {16}), "Add_1");
   EXPECT_EQ(found({16}, {1, 1, 16}), "");
+  EXPECT_EQ(found({16}, {1, 1, 1, 4, 4}), "");
   EXPECT_EQ(found({16}, {20}), "LayerNormalization_2");
 }
 

@@ -85,7 +85,7 @@ class FailingAllocations {
   ~FailingAllocations() { counting = false; }
 };
 
-constexpr std::size_t kNever = static_cast<std::size_t>(-1);
+constexpr std::size_t kNeverFails = static_cast<std::size_t>(-1);
 
 enum class Ending { kDone, kRefused, kThrew };
 
@@ -107,7 +107,7 @@ class Starver {
  private:
   std::size_t count() {
     {
-      const FailingAllocations none(kNever, kNever);
+      const FailingAllocations none(kNeverFails, kNeverFails);
       (void)scene_.save(request());
     }
     restore();
@@ -123,7 +123,7 @@ class Starver {
 
   Ending save(std::size_t nth) {
     const SceneSave wanted = request();
-    const FailingAllocations failing(nth, forever_ ? kNever - 1 : nth);
+    const FailingAllocations failing(nth, forever_ ? kNeverFails - 1 : nth);
     try {
       return scene_.save(wanted) ? Ending::kDone : Ending::kRefused;
     } catch (const std::bad_alloc&) {

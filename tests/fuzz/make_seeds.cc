@@ -252,7 +252,7 @@ void add_manifests(Seeds& seeds) {
 // attributes, in subgraphs, functions and training.
 std::string graph_of_all() {
   GraphBuilder graph;
-  graph.input("x", kFloat, {1, kSymbolic}).input("w", kFloat, {2, 2});
+  graph.input("x", kFloat, {1, kAnySize}).input("w", kFloat, {2, 2});
   graph.initializer("raw", kFloat, {2, 2}, std::string(16, 'r'));
   graph.initializer("large", kFloat, {200}, std::string(800, 'l'));
   graph.initializer("empty", kFloat, {0}, "").initializer("open", kFloat, {2}, "");

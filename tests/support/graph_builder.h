@@ -20,7 +20,7 @@ inline constexpr std::int32_t kFloat = onnx::TensorProto::FLOAT;
 inline constexpr std::int32_t kInt64 = onnx::TensorProto::INT64;
 
 // In test shapes: a symbolic dimension "N".
-inline constexpr std::int64_t kSymbolic = -1;
+inline constexpr std::int64_t kAnySize = -1;
 
 class GraphBuilder {
  public:
@@ -118,7 +118,7 @@ class GraphBuilder {
     tensor_type->mutable_shape();
     for (const std::int64_t dim : shape) {
       auto* added = tensor_type->mutable_shape()->add_dim();
-      if (dim == kSymbolic) {
+      if (dim == kAnySize) {
         added->set_dim_param("N");
       } else {
         added->set_dim_value(dim);

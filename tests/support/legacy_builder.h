@@ -17,6 +17,9 @@ namespace onnx_external {
 inline constexpr std::string_view kLegacyMagicPickle =
     "\x80\x02\x8a\x0a\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19.";
 
+// What the storages of most tests hold.
+inline const std::string kFloats = f32({1, 2, 3, 4});
+
 // A storage of floats in the file.
 struct LegacyBlock {
   std::string key;

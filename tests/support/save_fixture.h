@@ -36,6 +36,27 @@ inline std::string noise(std::size_t size, std::uint32_t seed) {
   return text;
 }
 
+// A matrix of elements of `unit` bytes, row by row, as its columns one by one.
+inline std::string transposed(const std::string& bytes, std::size_t rows, std::size_t columns,
+                              std::size_t unit = sizeof(float)) {
+  std::string out;
+  out.reserve(bytes.size());
+  for (std::size_t column = 0; column < columns; ++column) {
+    for (std::size_t row = 0; row < rows; ++row) {
+      out.append(bytes, (row * columns + column) * unit, unit);
+    }
+  }
+  return out;
+}
+
+// A save that does not wait for the disk.
+inline WriteOptions fast(Overwrite overwrite = Overwrite::kRefuse) {
+  WriteOptions options;
+  options.sync = Sync::kNone;
+  options.overwrite = overwrite;
+  return options;
+}
+
 // `tensors` with float and int64 inputs of their names and shapes.
 inline Model model_for(const std::vector<TestTensor>& tensors,
                        const std::filesystem::path& source_dir = {}) {

@@ -39,6 +39,10 @@ class TempDir {
   std::filesystem::path path_;
 };
 
+inline void append(const std::filesystem::path& file, std::string_view text) {
+  std::ofstream(file, std::ios::binary | std::ios::app) << text;
+}
+
 inline std::string read_text(const std::filesystem::path& path) {
   std::ifstream in(path, std::ios::binary);
   std::string text;

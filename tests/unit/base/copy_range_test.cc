@@ -16,7 +16,7 @@
 namespace onnx_external {
 namespace {
 
-class CopyRange : public testing::Test {
+class CopiedRange : public testing::Test {
  protected:
   OutputFile target() { return OutputFile::create(*folder_, "target").value(); }
   std::shared_ptr<const SourceFile> source(const std::string& content) {
@@ -29,7 +29,7 @@ class CopyRange : public testing::Test {
   RangeCopier copier_;
 };
 
-TEST_F(CopyRange, CopiesAnyRangeToAnyOffset) {
+TEST_F(CopiedRange, CopiesAnyRangeToAnyOffset) {
   const std::string content = pattern(3'000'000);
   const auto from = source(content);
   const OutputFile to = target();
@@ -41,7 +41,7 @@ TEST_F(CopyRange, CopiesAnyRangeToAnyOffset) {
   EXPECT_EQ(reported, 1'700'078U);
 }
 
-TEST_F(CopyRange, TheFileSystemMovesTheSameBytes) {
+TEST_F(CopiedRange, TheFileSystemMovesTheSameBytes) {
   const std::string content = pattern(40'000'000);
   const auto from = source(content);
   const OutputFile to = target();
@@ -53,7 +53,7 @@ TEST_F(CopyRange, TheFileSystemMovesTheSameBytes) {
   EXPECT_EQ(reported, 35'000'001U);
 }
 
-TEST_F(CopyRange, GoesOnByItselfWhereTheFileSystemDoesNotMoveBytes) {
+TEST_F(CopiedRange, GoesOnByItselfWhereTheFileSystemDoesNotMoveBytes) {
   // Between file systems it never does: EXDEV.
   const int fd = ::memfd_create("source", MFD_CLOEXEC);
   ASSERT_GE(fd, 0);
@@ -67,7 +67,7 @@ TEST_F(CopyRange, GoesOnByItselfWhereTheFileSystemDoesNotMoveBytes) {
   ::close(fd);
 }
 
-TEST_F(CopyRange, GivesTheDigestsOfWhatItCopied) {
+TEST_F(CopiedRange, GivesTheDigestsOfWhatItCopied) {
   const std::string content = pattern(1'000'003);
   const auto from = source(content);
   const OutputFile to = target();
@@ -81,7 +81,7 @@ TEST_F(CopyRange, GivesTheDigestsOfWhatItCopied) {
   EXPECT_EQ(sha.hex(), expected.hex());
 }
 
-TEST_F(CopyRange, RefusesARangePastTheEndOfTheSource) {
+TEST_F(CopiedRange, RefusesARangePastTheEndOfTheSource) {
   const auto from = source("short");
   const OutputFile to = target();
   EXPECT_THAT(copier_.copy({*from, 3, 3, to, 0, {}}), FailsWith(ErrorCode::kCorrupt, "source"));
@@ -89,7 +89,7 @@ TEST_F(CopyRange, RefusesARangePastTheEndOfTheSource) {
   EXPECT_EQ(copied(), "");
 }
 
-TEST_F(CopyRange, NamesASourceThatShrinks) {
+TEST_F(CopiedRange, NamesASourceThatShrinks) {
   const auto from = source(pattern(2'000'000));
   const OutputFile to = target();
   ASSERT_EQ(::truncate((dir_.path() / "source").c_str(), 1'500'000), 0);
@@ -100,7 +100,7 @@ TEST_F(CopyRange, NamesASourceThatShrinks) {
               FailsWith(ErrorCode::kCorrupt, "source"));
 }
 
-TEST_F(CopyRange, StopsWhenTheStepSaysSoAndCanBeUsedAgain) {
+TEST_F(CopiedRange, StopsWhenTheStepSaysSoAndCanBeUsedAgain) {
   const std::string content = pattern(4'000'000);
   const auto from = source(content);
   const OutputFile to = target();
@@ -113,7 +113,7 @@ TEST_F(CopyRange, StopsWhenTheStepSaysSoAndCanBeUsedAgain) {
   EXPECT_EQ(copied(), content);
 }
 
-TEST_F(CopyRange, FallsBackWhereTheKernelCannotSplice) {
+TEST_F(CopiedRange, FallsBackWhereTheKernelCannotSplice) {
   // Splicing into a file opened for appending is EINVAL.
   const std::string content = pattern(700'000);
   const auto from = source(content);

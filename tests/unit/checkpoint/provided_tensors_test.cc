@@ -16,7 +16,7 @@
 namespace onnx_external {
 namespace {
 
-using Tensors = std::vector<ProvidedTensor>;
+using ProvidedTensors = std::vector<ProvidedTensor>;
 
 SharedText bytes_upwards(std::size_t count) {
   std::string text;
@@ -38,7 +38,7 @@ std::string refusal(ProvidedTensor tensor) {
 }
 
 // The number that mapping gives the bytes of each tensor; those of ties are equal.
-std::vector<std::size_t> ties(Tensors tensors) {
+std::vector<std::size_t> ties(ProvidedTensors tensors) {
   const auto checkpoint = checkpoint_of(std::move(tensors)).value();
   const auto keys = mapping_keys(checkpoint).value();
   std::vector<std::size_t> ids;
@@ -144,7 +144,7 @@ TEST(ProvidedTensors, KeepTheirOwnersAlive) {
   auto text = bytes_upwards(6);
   const std::weak_ptr<std::string> watch = text;
   {
-    Tensors tensors{matrix("w", text)};
+    ProvidedTensors tensors{matrix("w", text)};
     text.reset();
     const auto checkpoint = checkpoint_of(std::move(tensors)).value();
     tensors.clear();
@@ -231,7 +231,8 @@ TEST(ProvidedTensors, OfFilesThatAreNotAsStatedAreRefused) {
   const TempDir dir;
   const auto path = dir.write("a.bin", "abcdef");
   const auto range = [](const std::filesystem::path& file, std::uint64_t offset) {
-    return Tensors{{.info = {"w", DType::kUInt8, {4}}, .storage = FileBytes{file, offset, 4}}};
+    return ProvidedTensors{
+        {.info = {"w", DType::kUInt8, {4}}, .storage = FileBytes{file, offset, 4}}};
   };
   EXPECT_THAT(checkpoint_of(range(path, 2)), IsOk());
   EXPECT_THAT(checkpoint_of(range(path, 3)), FailsWith(ErrorCode::kCorrupt, "tensor 'w': "));

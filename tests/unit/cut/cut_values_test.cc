@@ -14,7 +14,7 @@ using ::testing::IsEmpty;
 // x -> MatMul(w) = a -> Relu = b -> Add(bias) = c -> Tanh = y
 onnx::ModelProto chain() {
   GraphBuilder b;
-  b.input("x", kFloat, {kSymbolic, 4})
+  b.input("x", kFloat, {kAnySize, 4})
       .external("w", kFloat, {4, 4},
                 {{"location", "model.data"}, {"offset", "4096"}, {"length", "64"}})
       .initializer("bias", kFloat, {4}, std::string(16, '\x2'))
@@ -23,11 +23,11 @@ onnx::ModelProto chain() {
       .node("Relu", {"a"}, {"b"})
       .node("Add", {"b", "bias"}, {"c"})
       .node("Tanh", {"c"}, {"y"})
-      .value_info("a", kFloat, {kSymbolic, 4})
-      .value_info("b", kFloat, {kSymbolic, 4})
-      .value_info("c", kFloat, {kSymbolic, 4})
+      .value_info("a", kFloat, {kAnySize, 4})
+      .value_info("b", kFloat, {kAnySize, 4})
+      .value_info("c", kFloat, {kAnySize, 4})
       .value_info("w", kFloat, {4, 4})
-      .output("y", kFloat, {kSymbolic, 4});
+      .output("y", kFloat, {kAnySize, 4});
   return b.model();
 }
 

@@ -21,7 +21,7 @@ using testing::ElementsAre;
 using testing::IsEmpty;
 using testing::UnorderedElementsAre;
 
-const Recipe kTurn = {RecipeStep::transpose()};
+const Recipe kTranspose = {RecipeStep::transpose()};
 
 std::string turned(const std::vector<float>& values, std::size_t rows, std::size_t columns) {
   std::vector<float> made(values.size());
@@ -72,7 +72,7 @@ TEST_F(Learn, ATransposedWeightIsPairedWithItsRecipe) {
   const auto learned = learn(one({4, 3}, turned(kW, 3, 4)), {tensor("fc.weight", {3, 4}, kW)},
                              {tensor("fc.weight", {3, 4}, kV)});
   ASSERT_THAT(learned, IsOk());
-  EXPECT_THAT(learned->map, ElementsAre(MapEntry{"onnx::MatMul_1", "fc.weight", kTurn}));
+  EXPECT_THAT(learned->map, ElementsAre(MapEntry{"onnx::MatMul_1", "fc.weight", kTranspose}));
   EXPECT_THAT(learned->constants, IsEmpty());
   EXPECT_THAT(learned->settled, IsEmpty());
 }
@@ -171,7 +171,7 @@ TEST_F(Learn, EqualBytesAreToldApartByNamesAndByModules) {
   const auto learned = learn(b.model(), old, fresh);
   ASSERT_THAT(learned, IsOk());
   EXPECT_THAT(learned->map, ElementsAre(MapEntry{"a.bias", "a.bias"}, MapEntry{"b.bias", "b.bias"},
-                                        MapEntry{"onnx::MatMul_7", "net.1.weight", kTurn}));
+                                        MapEntry{"onnx::MatMul_7", "net.1.weight", kTranspose}));
 }
 
 TEST_F(Learn, EqualBytesWithoutANameAreRefusedUnlessTheNewOnesAreEqualToo) {
@@ -184,7 +184,7 @@ TEST_F(Learn, EqualBytesWithoutANameAreRefusedUnlessTheNewOnesAreEqualToo) {
   const auto tied =
       learn(graph, old, {tensor("p.weight", {3, 4}, kV), tensor("q.weight", {3, 4}, kV)});
   ASSERT_THAT(tied, IsOk());
-  EXPECT_THAT(tied->map, ElementsAre(MapEntry{"onnx::MatMul_1", "p.weight", kTurn}));
+  EXPECT_THAT(tied->map, ElementsAre(MapEntry{"onnx::MatMul_1", "p.weight", kTranspose}));
   const auto unchanged = learn(graph, old, old);
   ASSERT_THAT(unchanged, IsOk());
 }

@@ -73,10 +73,10 @@ TEST(Inspect, ListsAReshapedViewOfATiedTensorAsTheMappingDoes) {
 TEST(Inspect, ListsAModelWithPlacesProblemsAndOpenSlots) {
   WrittenModel model;
   model.files().write("initializers/w", "..abcd");
-  model.graph.input("x", kFloat, {kSymbolic, 1}).input("open", kFloat, {1, 3});
+  model.graph.input("x", kFloat, {kAnySize, 1}).input("open", kFloat, {1, 3});
   model.graph.initializer("k", kFloat, {1}, "abcd");
   model.graph.external("w", kFloat, {1}, {{"location", "initializers/w"}, {"offset", "2"}});
-  model.graph.node("MatMul", {"x", "open"}, {"y"}).output("y", kFloat, {kSymbolic, 3});
+  model.graph.node("MatMul", {"x", "open"}, {"y"}).output("y", kFloat, {kAnySize, 3});
   const auto found = inspect_one(model.write(), Digests::kSha256);
   ASSERT_THAT(found, IsOk());
   EXPECT_EQ(found->format, kModelFormat);

@@ -13,7 +13,7 @@ namespace {
 
 using ::testing::ElementsAre;
 
-Model model_of(GraphBuilder& builder) {
+Model slots_model(GraphBuilder& builder) {
   auto model = Model::from_proto(builder.model(), {});
   EXPECT_THAT(model, IsOk());
   return *std::move(model);
@@ -28,22 +28,21 @@ const Slot* find(const Model& model, const std::string& name) {
 
 TEST(Slots, AWeightThatABatchNormalizationReadsAsVarianceTooIsMarked) {
   GraphBuilder b;
-  constexpr std::int32_t kFloat = onnx::TensorProto::FLOAT;
   b.input("x", kFloat, {1, 2}).input("w", kFloat, {2}).input("b", kFloat, {2});
   b.input("m", kFloat, {2}).node("BatchNormalization", {"x", "w", "b", "m", "w"}, {"y"});
-  const Model model = model_of(b);
+  const Model model = slots_model(b);
   EXPECT_TRUE(find(model, "w")->scale_and_statistic);
   EXPECT_FALSE(find(model, "b")->scale_and_statistic);
 }
 
 TEST(Slots, FindsTheFourFormsInTheirOrder) {
   GraphBuilder b;
-  b.input("x", kFloat, {kSymbolic, 4}).input("w", kFloat, {4, 4});
+  b.input("x", kFloat, {kAnySize, 4}).input("w", kFloat, {4, 4});
   b.initializer("c", kFloat, {1}, "abcd");
   b.node("MatMul", {"x", "w"}, {"y"}).node("Add", {"y", "open"}, {"z"});
   b.node("Identity", {"w"}, {"w2"}).node("MatMul", {"z", "w2"}, {"o"});
   b.node("Mul", {"o", "c"}, {"out"}).output("out", kFloat, {4, 4});
-  const Model model = model_of(b);
+  const Model model = slots_model(b);
   std::vector<std::pair<std::string, SlotKind>> seen;
   for (const Slot& slot : model.facts().slots) {
     seen.emplace_back(slot.name, slot.kind);
@@ -68,7 +67,7 @@ TEST(Slots, AnUndefinedNameTakesItsFormFromValueInfo) {
   GraphBuilder b;
   b.input("x", kFloat, {2, 2}).value_info("w", kInt64, {2, 3});
   b.node("MatMul", {"x", "w"}, {"y"}).output("y", kFloat, {2, 3});
-  const Model model = model_of(b);
+  const Model model = slots_model(b);
   EXPECT_EQ(find(model, "w")->elem_type, kInt64);
   EXPECT_EQ(find(model, "w")->shape, SymbolicShape({2, 3}));
 }
@@ -79,7 +78,7 @@ TEST(Slots, AnUndefinedNameTakesItsTypeFromAConsumerThatKeepsIt) {
   b.node("Gather", {"table", "ids"}, {"rows"}).value_info("rows", kFloat, {1, 2});
   b.node("Shape", {"other"}, {"s"}).value_info("s", kInt64, {1});
   b.output("rows", kFloat, {1, 2});
-  const Model model = model_of(b);
+  const Model model = slots_model(b);
   EXPECT_EQ(find(model, "table")->elem_type, kFloat);
   EXPECT_EQ(find(model, "ids")->elem_type, 0) << "indices do not have the type of the output";
   EXPECT_EQ(find(model, "other")->elem_type, 0) << "Shape does not keep the type";
@@ -95,7 +94,7 @@ TEST(Slots, NamesInSubgraphsResolveOutward) {
   b.end_subgraph().begin_subgraph("else_branch");
   b.node("Neg", {"open"}, {"e"}).output("e", kFloat, {2}).end_subgraph();
   b.output("y", kFloat, {2});
-  const Model model = model_of(b);
+  const Model model = slots_model(b);
   EXPECT_EQ(find(model, "w")->consumer_count, 1U);
   EXPECT_EQ(find(model, "own")->graph, 1U);
   ASSERT_NE(find(model, "open"), nullptr);
@@ -114,7 +113,7 @@ TEST(Slots, NamesOfFunctionsAreNotOuterScope) {
   node->add_input("a");
   node->add_input("undefined_in_function");
   node->add_output("b");
-  const Model model = model_of(b);
+  const Model model = slots_model(b);
   EXPECT_EQ(find(model, "undefined_in_function"), nullptr);
 }
 
@@ -123,7 +122,7 @@ TEST(Slots, AChainOfIdentitiesIsAChainOfSlots) {
   b.initializer("a", kFloat, {3}, "abcdabcdabcd");
   b.node("Identity", {"a"}, {"b"}).node("Identity", {"b"}, {"c"}).node("Neg", {"c"}, {"y"});
   b.output("y", kFloat, {3});
-  const Model model = model_of(b);
+  const Model model = slots_model(b);
   EXPECT_EQ(find(model, "c")->merged_into, "b");
   EXPECT_EQ(find(model, "c")->shape, SymbolicShape(1, 3));
 }
@@ -134,7 +133,7 @@ TEST(Slots, AnIdentityInASubgraphOverAnOuterWeightIsASlotThere) {
   b.node("Add", {"w", "w"}, {"s"}).node("If", {"cond"}, {"y"});
   b.begin_subgraph("then_branch").node("Identity", {"w"}, {"w2"}).node("Neg", {"w2"}, {"t"});
   b.output("t", kFloat, {2}).end_subgraph().output("y", kFloat, {2});
-  const Model model = model_of(b);
+  const Model model = slots_model(b);
   ASSERT_NE(find(model, "w2"), nullptr);
   EXPECT_EQ(find(model, "w2")->kind, SlotKind::kIdentityOutput);
   EXPECT_EQ(find(model, "w2")->graph, 1U);
@@ -148,13 +147,13 @@ TEST(Slots, AnIdentityOfAComputedValueIsNoSlot) {
   GraphBuilder b;
   b.input("x", kFloat, {3}).node("Neg", {"x"}, {"n"}).node("Identity", {"n"}, {"y"});
   b.output("y", kFloat, {3});
-  EXPECT_EQ(find(model_of(b), "y"), nullptr);
+  EXPECT_EQ(find(slots_model(b), "y"), nullptr);
 }
 
 TEST(Slots, GraphOutputsCountAsConsumers) {
   GraphBuilder b;
   b.input("w", kFloat, {3}).output("w", kFloat, {3});
-  const Model model = model_of(b);
+  const Model model = slots_model(b);
   EXPECT_EQ(find(model, "w")->consumer_count, 1U);
   EXPECT_EQ(find(model, "w")->consumer_op, "");
 }
@@ -163,7 +162,7 @@ TEST(Slots, AnInputWithAnInitializerIsOneSlot) {
   GraphBuilder b(3);
   b.input("w", kFloat, {1}).initializer("w", kFloat, {1}, "abcd");
   b.node("Neg", {"w"}, {"y"}).output("y", kFloat, {1});
-  const Model model = model_of(b);
+  const Model model = slots_model(b);
   ASSERT_EQ(model.facts().slots.size(), 1U);
   EXPECT_EQ(model.slot_name(0), model.facts().slots[0].name);
   EXPECT_EQ(model.facts().slots[0].kind, SlotKind::kInitializer);
@@ -175,7 +174,7 @@ TEST(Slots, WhatFeedsScalesMustStayInline) {
   b.input("x", kFloat, {1, 1, 2, 2}).initializer("scales", kFloat, {1}, "abcd");
   b.node("Identity", {"scales"}, {"s"}).node("Resize", {"x", "", "s"}, {"y"});
   b.output("y", kFloat, {1, 1, 4, 4});
-  const Model model = model_of(b);
+  const Model model = slots_model(b);
   EXPECT_TRUE(must_stay_inline(model, "scales"));
   EXPECT_FALSE(must_stay_inline(model, "x"));
 }
@@ -187,7 +186,7 @@ TEST(Slots, NamesThatFeedManyScalesAreKeptOnce) {
   std::vector<std::string> inputs(10'001, "b");
   inputs[0] = "x";
   b.input("x", kFloat, {1}).node("Identity", {name}, {"b"}).node("Resize", inputs, {"y"});
-  const Model model = model_of(b);
+  const Model model = slots_model(b);
   EXPECT_THAT(model.facts().inline_names, ElementsAre(name, "b"));
   EXPECT_LE(model.facts().inline_names.capacity(), 16U);
 }
@@ -198,7 +197,7 @@ TEST(Slots, AShapeOfARankThatNoTensorHasCountsAsNotStated) {
   b.initializer("c", kFloat, std::vector<std::int64_t>(64, 1), "abcd");
   b.input("i", kFloat, std::vector<std::int64_t>(65, 1));
   b.node("Identity", {"a"}, {"o"}).node("Sum", {"o", "c", "i"}, {"y"});
-  const Model model = model_of(b);
+  const Model model = slots_model(b);
   for (const char* name : {"a", "o", "i"}) {
     EXPECT_FALSE(find(model, name)->shape) << name;
   }

@@ -19,12 +19,6 @@ namespace fs = std::filesystem;
 
 constexpr std::int32_t kFloat16 = onnx::TensorProto::FLOAT16;
 
-WriteOptions fast() {
-  WriteOptions options;
-  options.sync = Sync::kNone;
-  return options;
-}
-
 // Floats of all sizes.
 std::string floats(std::size_t count, std::uint32_t seed) {
   std::string bytes(4 * count, '\0');

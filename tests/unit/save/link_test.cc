@@ -17,13 +17,6 @@ namespace {
 namespace fs = std::filesystem;
 using Names = std::vector<std::string>;
 
-WriteOptions fast(Overwrite overwrite = Overwrite::kRefuse) {
-  WriteOptions options;
-  options.sync = Sync::kNone;
-  options.overwrite = overwrite;
-  return options;
-}
-
 PlanOptions link() {
   return {.layout = Layout::kLink};
 }

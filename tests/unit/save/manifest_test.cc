@@ -13,7 +13,7 @@
 namespace onnx_external {
 namespace {
 
-Manifest example() {
+Manifest example_manifest() {
   Manifest manifest;
   manifest.model_file = "model.onnx";
   manifest.model_bytes = 4321;
@@ -44,20 +44,20 @@ Manifest example() {
 
 // The example's text with one part replaced.
 std::string with(const std::string& part, const std::string& replacement) {
-  std::string text = manifest_text(example());
+  std::string text = manifest_text(example_manifest());
   const std::size_t place = text.find(part);
   EXPECT_NE(place, std::string::npos) << part;
   return text.replace(place, part.size(), replacement);
 }
 
 TEST(Manifest, ComesBackAsItWasWritten) {
-  const auto parsed = parse_manifest(manifest_text(example()));
+  const auto parsed = parse_manifest(manifest_text(example_manifest()));
   ASSERT_THAT(parsed, IsOk());
-  EXPECT_EQ(*parsed, example());
+  EXPECT_EQ(*parsed, example_manifest());
 }
 
 TEST(Manifest, HasTheDocumentedText) {
-  Manifest manifest = example();
+  Manifest manifest = example_manifest();
   manifest.tensors.resize(1);
   EXPECT_EQ(
       manifest_text(manifest),
@@ -70,24 +70,25 @@ TEST(Manifest, HasTheDocumentedText) {
 }
 
 TEST(Manifest, IsKnownAsAModelsByItsBeginning) {
-  const std::string text = manifest_text(example());
-  EXPECT_EQ(begins_as_manifest_of({example().model_file, 4321, 0xABC}, text), true);
-  EXPECT_EQ(begins_as_manifest_of({example().model_file, 4321, 0xABD}, text), false);
-  EXPECT_EQ(begins_as_manifest_of({example().model_file, 432, 0xABC}, text), false);
+  const std::string text = manifest_text(example_manifest());
+  EXPECT_EQ(begins_as_manifest_of({example_manifest().model_file, 4321, 0xABC}, text), true);
+  EXPECT_EQ(begins_as_manifest_of({example_manifest().model_file, 4321, 0xABD}, text), false);
+  EXPECT_EQ(begins_as_manifest_of({example_manifest().model_file, 432, 0xABC}, text), false);
   EXPECT_EQ(begins_as_manifest_of({"other.onnx", 4321, 0xABC}, text), false);
-  EXPECT_EQ(begins_as_manifest_of({example().model_file, 4321, 0xABC}, " " + text), std::nullopt);
-  EXPECT_EQ(begins_as_manifest_of({example().model_file, 4321, 0xABC}, ""), std::nullopt);
+  EXPECT_EQ(begins_as_manifest_of({example_manifest().model_file, 4321, 0xABC}, " " + text),
+            std::nullopt);
+  EXPECT_EQ(begins_as_manifest_of({example_manifest().model_file, 4321, 0xABC}, ""), std::nullopt);
 }
 
 TEST(Manifest, HasRoomInItsHeadForTheLongestName) {
-  Manifest manifest = example();
+  Manifest manifest = example_manifest();
   manifest.model_file = std::string(255, '\x01');
   const std::string head = manifest_text(manifest).substr(0, kManifestHeadBytes);
   EXPECT_EQ(begins_as_manifest_of({manifest.model_file, 4321, 0xABC}, head), true);
 }
 
 TEST(Manifest, IsOfTheSecondVersionOnlyWhereATensorHasARecipe) {
-  Manifest manifest = example();
+  Manifest manifest = example_manifest();
   manifest.tensors[0].recipe = {RecipeStep::transpose()};
   const std::string text = manifest_text(manifest);
   EXPECT_THAT(text, testing::HasSubstr("\"version\": 2,"));
@@ -99,7 +100,7 @@ TEST(Manifest, IsOfTheSecondVersionOnlyWhereATensorHasARecipe) {
 }
 
 TEST(Manifest, IsOfTheThirdVersionOnlyWhereARecipeHasNumbers) {
-  Manifest manifest = example();
+  Manifest manifest = example_manifest();
   manifest.tensors[0].recipe = {RecipeStep::transpose(), RecipeStep::slice(0, -1, 2)};
   const std::string text = manifest_text(manifest);
   EXPECT_THAT(text, testing::HasSubstr("\"version\": 3,"));
@@ -110,7 +111,7 @@ TEST(Manifest, IsOfTheThirdVersionOnlyWhereARecipeHasNumbers) {
 }
 
 TEST(Manifest, RecordsTheOptionsOfTheSave) {
-  Manifest manifest = example();
+  Manifest manifest = example_manifest();
   manifest.options.unmatched = Unmatched::kSkip;
   manifest.options.partial = Partial::kAllow;
   manifest.options.prefix = "";
@@ -138,21 +139,21 @@ TEST(Manifest, RefusesOptionsOfAnotherKind) {
 }
 
 TEST(Manifest, OfVersionsThatListedRecordedInputsAreRead) {
-  std::string text = manifest_text(example());
+  std::string text = manifest_text(example_manifest());
   text.insert(text.rfind('\n', text.size() - 2),
               ",\n\"test_data\": [{\"file\": \"test_data_set_0/input_0.pb\"}]");
-  EXPECT_EQ(parse_manifest(text).value(), example());
+  EXPECT_EQ(parse_manifest(text).value(), example_manifest());
 }
 
 TEST(Manifest, RefusesAByteOrderMarkAndNulBytes) {
-  const std::string text = manifest_text(example());
+  const std::string text = manifest_text(example_manifest());
   EXPECT_THAT(parse_manifest("\xEF\xBB\xBF" + text),
               FailsWith(ErrorCode::kCorrupt, "byte 1: a byte order mark"));
   EXPECT_THAT(parse_manifest(text + '\0'), FailsWith(ErrorCode::kCorrupt, ": a NUL byte"));
 }
 
 TEST(Manifest, MayBeEmptyOfTensors) {
-  Manifest manifest = example();
+  Manifest manifest = example_manifest();
   manifest.tensors.clear();
   const auto parsed = parse_manifest(manifest_text(manifest));
   ASSERT_THAT(parsed, IsOk());
@@ -216,7 +217,7 @@ TEST(Manifest, NamesTheTensorThatIsWrong) {
 }
 
 Manifest linked_example() {
-  Manifest manifest = example();
+  Manifest manifest = example_manifest();
   manifest.linked = {{"a.pt", 5}, {"weights/b.pt", 1000}};
   manifest.tensors[0].file = "weights/b.pt";
   manifest.tensors[0].crc32.reset();
@@ -255,7 +256,7 @@ TEST(Manifest, RefusesEachLieAboutLinkedFiles) {
 }
 
 TEST(Manifest, ListsTheModelsOfItsSet) {
-  Manifest manifest = example();
+  Manifest manifest = example_manifest();
   manifest.set = {{"encoder.onnx", 12, 0xabc}, {"model.onnx", 4321, 0xabc}};
   const std::string text = manifest_text(manifest);
   EXPECT_THAT(text, testing::HasSubstr("\"set\": [\n{\"file\": \"encoder.onnx\", \"bytes\": 12, "
@@ -266,7 +267,7 @@ TEST(Manifest, ListsTheModelsOfItsSet) {
 }
 
 TEST(Manifest, RefusesEachLieAboutItsSet) {
-  Manifest manifest = example();
+  Manifest manifest = example_manifest();
   manifest.set = {{"encoder.onnx", 12, 0xabc}};
   const std::vector<std::pair<std::string, std::string>> lies = {
       {"\"file\": \"encoder.onnx\"", "\"file\": \"../encoder.onnx\""},

@@ -18,7 +18,7 @@ namespace fs = std::filesystem;
 
 constexpr std::int32_t kHalf = onnx::TensorProto::FLOAT16;
 
-std::string bytes_of(const std::vector<float>& values) {
+std::string bytes_of_floats(const std::vector<float>& values) {
   const auto bytes = std::as_bytes(std::span(values));
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
 }
@@ -29,13 +29,15 @@ class Overflows : public testing::Test {
   static constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 
   std::vector<TestTensor> tensors_ = {
-      {.name = "large", .shape = {2, 3}, .bytes = bytes_of({1, 70'000, -3e8F, kInfinity, kNan, 2})},
+      {.name = "large",
+       .shape = {2, 3},
+       .bytes = bytes_of_floats({1, 70'000, -3e8F, kInfinity, kNan, 2})},
       {.name = "turned",
        .shape = {3, 2},
-       .bytes = bytes_of({65'504, 65'519, 65'520, 0, 1, 2}),
+       .bytes = bytes_of_floats({65'504, 65'519, 65'520, 0, 1, 2}),
        .strides = std::vector<std::int64_t>{1, 3}},
-      {.name = "infinite", .shape = {2}, .bytes = bytes_of({kInfinity, -kInfinity})},
-      {.name = "small", .shape = {2}, .bytes = bytes_of({1, 2})},
+      {.name = "infinite", .shape = {2}, .bytes = bytes_of_floats({kInfinity, -kInfinity})},
+      {.name = "small", .shape = {2}, .bytes = bytes_of_floats({1, 2})},
   };
 
   Result<SaveReport> save(const SaveOptions& given) {

@@ -103,17 +103,6 @@ struct Zoo {
   std::shared_ptr<std::atomic<int>> calls = std::make_shared<std::atomic<int>>(0);
 };
 
-std::string transposed(const std::string& bytes, std::size_t rows, std::size_t columns,
-                       std::size_t unit) {
-  std::string out;
-  for (std::size_t column = 0; column < columns; ++column) {
-    for (std::size_t row = 0; row < rows; ++row) {
-      out += bytes.substr((row * columns + column) * unit, unit);
-    }
-  }
-  return out;
-}
-
 Zoo zoo(const TempDir& dir) {
   Zoo zoo;
   const auto add = [&](ProvidedTensor tensor, std::string bytes) {

@@ -21,7 +21,7 @@ namespace {
 namespace fs = std::filesystem;
 using Names = std::vector<std::string>;
 
-Names names_in(const fs::path& folder) {
+Names entries_of(const fs::path& folder) {
   Names names;
   for (const auto& entry : fs::directory_iterator(folder)) {
     names.push_back(entry.path().filename().string());
@@ -78,8 +78,8 @@ TEST(Transaction, PublishesTheModelAndItsData) {
   TempDir dir;
   const fs::path out = dir.path() / "a" / "out";
   save(out, "one", {"x", "y"}, Overwrite::kRefuse);
-  EXPECT_EQ(names_in(out), (Names{"data", "model.onnx"}));
-  EXPECT_EQ(names_in(out / "data"), (Names{"manifest.json", "x", "y"}));
+  EXPECT_EQ(entries_of(out), (Names{"data", "model.onnx"}));
+  EXPECT_EQ(entries_of(out / "data"), (Names{"manifest.json", "x", "y"}));
   EXPECT_EQ(read_text(out / "model.onnx"), "one");
 }
 
@@ -90,16 +90,16 @@ TEST(Transaction, LeavesNothingWithoutPublish) {
     auto transaction = begin(out);
     ASSERT_THAT(transaction, IsOk());
     fill(*transaction, "one", {"x"});
-    EXPECT_EQ(names_in(out).size(), 1U);
+    EXPECT_EQ(entries_of(out).size(), 1U);
   }
-  EXPECT_EQ(names_in(dir.path()), Names{});
+  EXPECT_EQ(entries_of(dir.path()), Names{});
 }
 
 TEST(Transaction, KeepsAFolderThatItDidNotMake) {
   TempDir dir;
   dir.write("out/mine", "");
   ASSERT_THAT(begin(dir.path() / "out"), IsOk());
-  EXPECT_EQ(names_in(dir.path() / "out"), Names{"mine"});
+  EXPECT_EQ(entries_of(dir.path() / "out"), Names{"mine"});
 }
 
 TEST(Transaction, RefusesToReplaceUnlessTold) {
@@ -108,7 +108,7 @@ TEST(Transaction, RefusesToReplaceUnlessTold) {
   EXPECT_THAT(begin(dir.path()), FailsWith(ErrorCode::kAlreadyExists, "model.onnx: exists"));
   EXPECT_THAT(Transaction::begin(dir.path(), {{"model.onnx"}, "data", Sync::kNone}),
               FailsWith(ErrorCode::kAlreadyExists, "--overwrite"));
-  EXPECT_EQ(names_in(dir.path()), Names{"model.onnx"});
+  EXPECT_EQ(entries_of(dir.path()), Names{"model.onnx"});
 }
 
 TEST(Transaction, RefusesWhateverStandsInTheDataFoldersPlace) {
@@ -131,7 +131,7 @@ TEST(Transaction, RefusesAModelNameThatIsAFifo) {
     EXPECT_THAT(begin(dir.path(), overwrite),
                 FailsWith(ErrorCode::kAlreadyExists, "model.onnx: is not a regular file"));
   }
-  EXPECT_EQ(names_in(dir.path()), Names{"model.onnx"});
+  EXPECT_EQ(entries_of(dir.path()), Names{"model.onnx"});
 }
 
 TEST(Transaction, FailsWhenTheDataFolderAppearsMeanwhile) {
@@ -142,7 +142,7 @@ TEST(Transaction, FailsWhenTheDataFolderAppearsMeanwhile) {
   dir.write("data/foreign", "kept");
   EXPECT_THAT(transaction->publish(), FailsWith(ErrorCode::kAlreadyExists, "data"));
   transaction = fail(ErrorCode::kCancelled, "dropped");
-  EXPECT_EQ(names_in(dir.path()), Names{"data"});
+  EXPECT_EQ(entries_of(dir.path()), Names{"data"});
   EXPECT_EQ(read_text(dir.path() / "data/foreign"), "kept");
 }
 
@@ -155,7 +155,7 @@ TEST(Transaction, TakesItsDataBackWhenTheModelAppearsMeanwhile) {
     dir.write("model.onnx", "foreign");
     EXPECT_THAT(transaction->publish(), FailsWith(ErrorCode::kAlreadyExists, "model.onnx"));
   }
-  EXPECT_EQ(names_in(dir.path()), Names{"model.onnx"});
+  EXPECT_EQ(entries_of(dir.path()), Names{"model.onnx"});
   EXPECT_EQ(read_text(dir.path() / "model.onnx"), "foreign");
 }
 
@@ -163,9 +163,9 @@ TEST(Transaction, ReplacesOneGenerationByTheNext) {
   TempDir dir;
   save(dir.path(), "one", {"x", "gone"});
   save(dir.path(), "two", {"x"});
-  EXPECT_EQ(names_in(dir.path()), (Names{"data.1", "model.onnx"}));
+  EXPECT_EQ(entries_of(dir.path()), (Names{"data.1", "model.onnx"}));
   save(dir.path(), "three", {"x"});
-  EXPECT_EQ(names_in(dir.path()), (Names{"data.2", "model.onnx"}));
+  EXPECT_EQ(entries_of(dir.path()), (Names{"data.2", "model.onnx"}));
   EXPECT_EQ(read_text(dir.path() / "model.onnx"), "three");
   EXPECT_EQ(read_text(dir.path() / "data.2/x"), "three");
 }
@@ -178,7 +178,7 @@ TEST(Transaction, NeverRemovesFilesThatTheOldManifestDoesNotList) {
   fs::create_symlink("../mine", dir.path() / "data/y");
   dir.write("mine", "kept too");
   save(dir.path(), "two", {"x"});
-  EXPECT_EQ(names_in(dir.path() / "data"), (Names{"manifest.json", "mine", "y"}));
+  EXPECT_EQ(entries_of(dir.path() / "data"), (Names{"manifest.json", "mine", "y"}));
   EXPECT_EQ(read_text(dir.path() / "mine"), "kept too");
 }
 
@@ -188,7 +188,7 @@ TEST(Transaction, LeavesTheDataOfOtherModelsAlone) {
   fs::rename(dir.path() / "model.onnx", dir.path() / "kept.onnx");
   save(dir.path(), "two", {"x"});
   save(dir.path(), "three", {"x"});
-  EXPECT_EQ(names_in(dir.path()), (Names{"data", "data.2", "kept.onnx", "model.onnx"}));
+  EXPECT_EQ(entries_of(dir.path()), (Names{"data", "data.2", "kept.onnx", "model.onnx"}));
 }
 
 TEST(Transaction, ReplacesALinkAndNotWhatItPointsTo) {
@@ -206,7 +206,7 @@ TEST(Transaction, LetsOnlyOneSaverIn) {
   const auto first = begin(dir.path());
   ASSERT_THAT(first, IsOk());
   EXPECT_THAT(begin(dir.path()), FailsWith(ErrorCode::kBusy, "another save"));
-  EXPECT_EQ(names_in(dir.path()).size(), 1U);
+  EXPECT_EQ(entries_of(dir.path()).size(), 1U);
 }
 
 TEST(Transaction, RemovesTheStagingFolderOfADeadSaver) {
@@ -214,7 +214,7 @@ TEST(Transaction, RemovesTheStagingFolderOfADeadSaver) {
   dir.write(".save-external.0123456789abcdef.tmp/data/x", "half");
   dir.write(".save-external.mine.tmp/x", "foreign");
   save(dir.path(), "one", {"x"}, Overwrite::kRefuse);
-  EXPECT_EQ(names_in(dir.path()), (Names{".save-external.mine.tmp", "data", "model.onnx"}));
+  EXPECT_EQ(entries_of(dir.path()), (Names{".save-external.mine.tmp", "data", "model.onnx"}));
 }
 
 ModelIdentity identity_of(const std::string& model) {
@@ -247,7 +247,7 @@ TEST(Transaction, RemovesTheDataOfASaverThatDiedBeforeTheCommit) {
   killed_save(dir, "two", "one");
   dir.write(".save-external.0123456789abcdef.tmp/model.onnx", "two");
   save(dir.path(), "three", {"x"});
-  EXPECT_EQ(names_in(dir.path()), (Names{"data.1", "model.onnx"}));
+  EXPECT_EQ(entries_of(dir.path()), (Names{"data.1", "model.onnx"}));
 }
 
 TEST(Transaction, FinishesTheRemovalOfASaverThatDiedAfterTheCommit) {
@@ -267,7 +267,7 @@ TEST(Transaction, RefusesAFolderInWhichASaveOfVersion01WasKilled) {
   dir.write(".save-external.0123456789abcdef.tmp/.save-external.journal", "");
   EXPECT_THAT(begin(dir.path()),
               FailsWith(ErrorCode::kUnsupported, "was left by a save of version 0.1"));
-  EXPECT_EQ(names_in(dir.path()), Names{".save-external.0123456789abcdef.tmp"});
+  EXPECT_EQ(entries_of(dir.path()), Names{".save-external.0123456789abcdef.tmp"});
 }
 
 TEST(Transaction, FollowsTheUmask) {

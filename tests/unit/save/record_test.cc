@@ -17,10 +17,6 @@ namespace fs = std::filesystem;
 
 const std::string kJob(64, 'a');
 
-void append(const fs::path& file, const std::string& text) {
-  std::ofstream(file, std::ios::binary | std::ios::app) << text;
-}
-
 class RecordFile : public testing::Test {
  protected:
   RecordWriter start(const WrittenRanges& written = WrittenRanges(3)) {

@@ -15,10 +15,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-void append(const fs::path& file, const std::string& text) {
-  std::ofstream(file, std::ios::binary | std::ios::app) << text;
-}
-
 // A dead saver's staging folder, and the same save again.
 class Resumed : public testing::Test {
  protected:

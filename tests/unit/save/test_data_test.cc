@@ -154,7 +154,7 @@ TEST_F(TestDataTest, RefusesAnotherElementType) {
 }
 
 TEST_F(TestDataTest, RefusesAnotherRank) {
-  graph.input("x", kFloat, {kSymbolic, 1});
+  graph.input("x", kFloat, {kAnySize, 1});
   record({floats("x", {1})});
   EXPECT_THAT(plan(), FailsWith(ErrorCode::kMismatch, "input 'x' has 2 dimensions"));
 }
@@ -168,20 +168,20 @@ TEST_F(TestDataTest, RefusesAnotherFixedDimension) {
 }
 
 TEST_F(TestDataTest, RefusesASymbolWithTwoValuesInOneSet) {
-  graph.input("x", kFloat, {kSymbolic}).input("y", kFloat, {kSymbolic});
+  graph.input("x", kFloat, {kAnySize}).input("y", kFloat, {kAnySize});
   record({floats("x", {3}), floats("y", {2})});
   EXPECT_THAT(check(),
               FailsWith(ErrorCode::kMismatch, "symbol 'N' is 3 in input 'x' and 2 in input 'y'"));
 }
 
 TEST_F(TestDataTest, OneSetSaysNothingAboutDimensions) {
-  graph.input("x", kFloat, {kSymbolic});
+  graph.input("x", kFloat, {kAnySize});
   record({floats("x", {3})});
   EXPECT_THAT(plan()->dimensions, IsEmpty());
 }
 
 TEST_F(TestDataTest, TwoSetsTellWhichDimensionsVary) {
-  graph.input("x", kFloat, {2, 4, kSymbolic}).input("y", kFloat, {kSymbolic});
+  graph.input("x", kFloat, {2, 4, kAnySize}).input("y", kFloat, {kAnySize});
   record({floats("x", {2, 4, 3}), floats("y", {3})});
   record({floats("x", {2, 5, 3}), floats("y", {7})});
   const auto planned = plan();

@@ -24,18 +24,6 @@ namespace fs = std::filesystem;
 
 const Recipe kTransposed{RecipeStep::transpose()};
 
-std::string transposed(const std::string& bytes, std::size_t rows, std::size_t columns,
-                       std::size_t unit = 4) {
-  std::string out(bytes.size(), '\0');
-  for (std::size_t row = 0; row < rows; ++row) {
-    for (std::size_t column = 0; column < columns; ++column) {
-      std::memcpy(out.data() + (column * rows + row) * unit,
-                  bytes.data() + (row * columns + column) * unit, unit);
-    }
-  }
-  return out;
-}
-
 WriteOptions with_threads(int threads) {
   WriteOptions options;
   options.threads = threads;

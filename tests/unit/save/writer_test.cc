@@ -19,12 +19,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-WriteOptions fast() {
-  WriteOptions options;
-  options.sync = Sync::kNone;
-  return options;
-}
-
 WriteOptions replacing() {
   WriteOptions options = fast();
   options.overwrite = Overwrite::kAllow;

@@ -12,7 +12,7 @@ namespace {
 using testing::ElementsAre;
 using testing::IsEmpty;
 
-std::vector<std::string> codes_of(const std::filesystem::path& path) {
+std::vector<std::string> findings_in(const std::filesystem::path& path) {
   const auto report = verify_model(path);
   EXPECT_THAT(report, IsOk());
   return report ? codes(*report) : std::vector<std::string>();
@@ -32,14 +32,14 @@ TEST(VerifyManifest, FindsAFlippedBitInAnyPieceOfATensor) {
   WrittenModel model;
   model.add("small", pattern_bytes(4)).add("large", pattern_bytes(kThreePieces));
   const auto path = model.write_with_manifest();
-  EXPECT_THAT(codes_of(path), IsEmpty());
+  EXPECT_THAT(findings_in(path), IsEmpty());
   for (const std::size_t byte : {std::size_t{0}, std::size_t{40'000'000}, kThreePieces - 1}) {
     model.flip("large", byte);
-    EXPECT_THAT(codes_of(path), ElementsAre("crc-differs large")) << byte;
+    EXPECT_THAT(findings_in(path), ElementsAre("crc-differs large")) << byte;
     model.flip("large", byte);
   }
   model.flip("small", 3);
-  EXPECT_THAT(codes_of(path), ElementsAre("crc-differs small"));
+  EXPECT_THAT(findings_in(path), ElementsAre("crc-differs small"));
 }
 
 TEST(VerifyManifest, FindsSwappedFiles) {
@@ -48,7 +48,7 @@ TEST(VerifyManifest, FindsSwappedFiles) {
   const auto path = model.write_with_manifest();
   model.files().write("initializers/a", pattern_bytes(8, 2));
   model.files().write("initializers/b", pattern_bytes(8, 1));
-  EXPECT_THAT(codes_of(path), ElementsAre("crc-differs a", "crc-differs b"));
+  EXPECT_THAT(findings_in(path), ElementsAre("crc-differs a", "crc-differs b"));
 }
 
 TEST(VerifyManifest, FindsAModelThatWasChanged) {
@@ -57,7 +57,7 @@ TEST(VerifyManifest, FindsAModelThatWasChanged) {
   const auto path = model.write_with_manifest();
   model.graph.model().set_producer_name("someone else");
   model.files().write("model.onnx", model.graph.bytes());
-  EXPECT_THAT(codes_of(path), ElementsAre("model-changed"));
+  EXPECT_THAT(findings_in(path), ElementsAre("model-changed"));
 }
 
 TEST(VerifyManifest, IsAFindingWhenItIsDamaged) {
@@ -80,7 +80,7 @@ TEST(VerifyManifest, IsAFindingWhenItIsALink) {
   const auto path = model.write_with_manifest();
   std::filesystem::rename(model.file("manifest.json"), model.files().path() / "elsewhere.json");
   std::filesystem::create_symlink("../elsewhere.json", model.file("manifest.json"));
-  EXPECT_THAT(codes_of(path), ElementsAre("manifest"));
+  EXPECT_THAT(findings_in(path), ElementsAre("manifest"));
 }
 
 TEST(VerifyManifest, MustHaveTheModelsTensorsAndNoOthers) {
@@ -88,7 +88,7 @@ TEST(VerifyManifest, MustHaveTheModelsTensorsAndNoOthers) {
   model.add("a", pattern_bytes(8)).add("b", pattern_bytes(8)).add("c", pattern_bytes(8));
   model.manifest.tensors[0].slot = "x";
   model.manifest.tensors.push_back(model.manifest.tensors[2]);
-  EXPECT_THAT(codes_of(model.write_with_manifest()),
+  EXPECT_THAT(findings_in(model.write_with_manifest()),
               ElementsAre("manifest a", "manifest x", "manifest c"));
 }
 
@@ -104,7 +104,7 @@ TEST(VerifyManifest, MustHaveTheModelsRangesAndTypes) {
   records[3].data_type = onnx::TensorProto::INT32;
   records[4].dims = {1, 2};
   records[5].file = "";
-  EXPECT_THAT(codes_of(model.write_with_manifest()),
+  EXPECT_THAT(findings_in(model.write_with_manifest()),
               ElementsAre("manifest file", "manifest offset", "manifest length", "manifest type",
                           "manifest dims", "manifest inline"));
 }
@@ -125,7 +125,7 @@ TEST(VerifyManifest, CoversTensorsThatAreInlineInTheModel) {
     record.dims = {record.slot == "short" ? 2 : 1};
     model.manifest.tensors.push_back(record);
   }
-  EXPECT_THAT(codes_of(model.write_with_manifest()),
+  EXPECT_THAT(findings_in(model.write_with_manifest()),
               ElementsAre("crc-differs changed", "bad-entry short"));
 }
 

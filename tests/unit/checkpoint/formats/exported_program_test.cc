@@ -271,17 +271,17 @@ TEST(ExportedProgram, SeveralProgramsAreToldApartByKeys) {
               FailsWith(ErrorCode::kNotFound, "no exported program 'third'; there are 'model'"));
 }
 
-struct Lie {
+struct PayloadFault {
   const char* name;
   std::string config;
   ErrorCode code;
   const char* message;
 };
-void PrintTo(const Lie& lie, std::ostream* out) {
+void PrintTo(const PayloadFault& lie, std::ostream* out) {
   *out << lie.name;
 }
 
-class PayloadLie : public ::testing::TestWithParam<Lie> {};
+class PayloadLie : public ::testing::TestWithParam<PayloadFault> {};
 
 TEST_P(PayloadLie, IsRefused) {
   EXPECT_THAT(open_bytes(zip_of(archive_records(GetParam().config))),
@@ -303,38 +303,43 @@ std::string meta_of_size(const std::string& size) {
 INSTANTIATE_TEST_SUITE_P(
     ExportedProgram, PayloadLie,
     ::testing::Values(
-        Lie{"NotJson", "nonsense", ErrorCode::kCorrupt, "model_weights_config.json': byte"},
-        Lie{"ByteOrderMark", "\xEF\xBB\xBF" + config({}), ErrorCode::kCorrupt,
-            "model_weights_config.json': byte 1: a byte order mark"},
-        Lie{"NulAtTheEnd", config({}) + '\0', ErrorCode::kCorrupt, "byte 15: a NUL byte"},
-        Lie{"NoConfig", "{}", ErrorCode::kCorrupt, "no object 'config'"},
-        Lie{"TwinNames", config({{"w", "{}"}, {"w", "{}"}}), ErrorCode::kCorrupt, "twice"},
-        Lie{"NoPath", one("{\"use_pickle\": false}"), ErrorCode::kCorrupt, "no path_name"},
-        Lie{"PickleIsText", one(R"({"path_name": "weight_0", "use_pickle": "no"})"),
-            ErrorCode::kCorrupt, "no use_pickle"},
-        Lie{"NoMeta", one(payload("weight_0", "null")), ErrorCode::kCorrupt, "no tensor_meta"},
-        Lie{"MissingRecord", one(payload("weight_9", meta("2", "1"))), ErrorCode::kCorrupt,
-            "'data/weights/weight_9' is missing"},
-        Lie{"RecordElsewhere", one(payload("../constants/tensor_0", meta("2", "1"))),
-            ErrorCode::kCorrupt, "is missing"},
-        Lie{"TooLong", one(payload("weight_0", meta("5", "1"))), ErrorCode::kCorrupt,
-            "reach outside its record of 16 bytes"},
-        Lie{"TooLarge", one(payload("weight_0", meta_of_size("1099511627776"))),
-            ErrorCode::kCorrupt, "'w'"},
-        Lie{"OffsetTooFar", one(payload("weight_0", meta("2", "1", 3))), ErrorCode::kCorrupt,
-            "reach outside"},
-        Lie{"NegativeOffset", one(payload("weight_0", meta("2", "1", -1))), ErrorCode::kCorrupt,
-            "as_int"},
-        Lie{"RanksDiffer", one(payload("weight_0", meta("22", "1"))), ErrorCode::kCorrupt, "'w'"},
-        Lie{"SizesNoList", one(payload("weight_0", R"({"dtype": 7, "layout": 7, "sizes": 3})")),
-            ErrorCode::kCorrupt, "no list"},
-        Lie{"UnknownType", one(payload("weight_0", meta("2", "1", 0, "99"))),
-            ErrorCode::kUnsupported, "element type number 99"},
-        Lie{"TypeIsText", one(payload("weight_0", meta("2", "1", 0, "\"f\""))), ErrorCode::kCorrupt,
-            "dtype is no number"},
-        Lie{"Sparse", one(payload("weight_0", meta("2", "1", 0, "7", "1"))),
-            ErrorCode::kUnsupported, "not strided"},
-        Lie{"Symbolic",
+        PayloadFault{"NotJson", "nonsense", ErrorCode::kCorrupt,
+                     "model_weights_config.json': byte"},
+        PayloadFault{"ByteOrderMark", "\xEF\xBB\xBF" + config({}), ErrorCode::kCorrupt,
+                     "model_weights_config.json': byte 1: a byte order mark"},
+        PayloadFault{"NulAtTheEnd", config({}) + '\0', ErrorCode::kCorrupt, "byte 15: a NUL byte"},
+        PayloadFault{"NoConfig", "{}", ErrorCode::kCorrupt, "no object 'config'"},
+        PayloadFault{"TwinNames", config({{"w", "{}"}, {"w", "{}"}}), ErrorCode::kCorrupt, "twice"},
+        PayloadFault{"NoPath", one("{\"use_pickle\": false}"), ErrorCode::kCorrupt, "no path_name"},
+        PayloadFault{"PickleIsText", one(R"({"path_name": "weight_0", "use_pickle": "no"})"),
+                     ErrorCode::kCorrupt, "no use_pickle"},
+        PayloadFault{"NoMeta", one(payload("weight_0", "null")), ErrorCode::kCorrupt,
+                     "no tensor_meta"},
+        PayloadFault{"MissingRecord", one(payload("weight_9", meta("2", "1"))), ErrorCode::kCorrupt,
+                     "'data/weights/weight_9' is missing"},
+        PayloadFault{"RecordElsewhere", one(payload("../constants/tensor_0", meta("2", "1"))),
+                     ErrorCode::kCorrupt, "is missing"},
+        PayloadFault{"TooLong", one(payload("weight_0", meta("5", "1"))), ErrorCode::kCorrupt,
+                     "reach outside its record of 16 bytes"},
+        PayloadFault{"TooLarge", one(payload("weight_0", meta_of_size("1099511627776"))),
+                     ErrorCode::kCorrupt, "'w'"},
+        PayloadFault{"OffsetTooFar", one(payload("weight_0", meta("2", "1", 3))),
+                     ErrorCode::kCorrupt, "reach outside"},
+        PayloadFault{"NegativeOffset", one(payload("weight_0", meta("2", "1", -1))),
+                     ErrorCode::kCorrupt, "as_int"},
+        PayloadFault{"RanksDiffer", one(payload("weight_0", meta("22", "1"))), ErrorCode::kCorrupt,
+                     "'w'"},
+        PayloadFault{"SizesNoList",
+                     one(payload("weight_0", R"({"dtype": 7, "layout": 7, "sizes": 3})")),
+                     ErrorCode::kCorrupt, "no list"},
+        PayloadFault{"UnknownType", one(payload("weight_0", meta("2", "1", 0, "99"))),
+                     ErrorCode::kUnsupported, "element type number 99"},
+        PayloadFault{"TypeIsText", one(payload("weight_0", meta("2", "1", 0, "\"f\""))),
+                     ErrorCode::kCorrupt, "dtype is no number"},
+        PayloadFault{"Sparse", one(payload("weight_0", meta("2", "1", 0, "7", "1"))),
+                     ErrorCode::kUnsupported, "not strided"},
+        PayloadFault{
+            "Symbolic",
             one(payload(
                 "weight_0",
                 R"({"dtype": 7, "layout": 7, "sizes": [{"as_expr": {"expr_str": "s0"}}]})")),

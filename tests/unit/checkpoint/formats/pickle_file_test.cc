@@ -10,8 +10,6 @@ namespace {
 
 using namespace std::string_literals;
 
-const std::string kFloats = f32({1, 2, 3, 4});
-
 // {"w": a tensor whose storage put_bytes() pushes}.
 std::string dump(const std::function<void(PickleBuilder&)>& put_bytes, int protocol = 3) {
   PickleBuilder pickle;

@@ -8,8 +8,6 @@
 namespace onnx_external {
 namespace {
 
-const std::string kFloats = f32({1, 2, 3, 4});
-
 TEST(TorchLegacy, LeavesStoragesWhereTheyAre) {
   const std::string file = legacy_file(legacy_object(), {{"7", kFloats}});
   const auto checkpoint = open_bytes(file);

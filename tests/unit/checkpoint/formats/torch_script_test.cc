@@ -58,7 +58,7 @@ std::string zip_of(const Archive& archive) {
   return zip.finish();
 }
 
-PickleBuilder& put_w(PickleBuilder& pickle, const std::string& name) {
+PickleBuilder& put_parameter(PickleBuilder& pickle, const std::string& name) {
   pickle.string(name);
   put_tensor(pickle, {.name = name, .shape = {4}}, "0", 16);
   return pickle;
@@ -72,16 +72,16 @@ PickleBuilder& open_object(PickleBuilder& pickle, std::string_view module, std::
 std::string net_pickle() {
   PickleBuilder pickle;
   open_object(pickle.proto(), "__torch__", "Net");
-  put_w(pickle, "table");
-  put_w(pickle, "scale");
-  put_w(pickle, "cache").string("list");
+  put_parameter(pickle, "table");
+  put_parameter(pickle, "scale");
+  put_parameter(pickle, "cache").string("list");
   pickle.global("torch.jit._pickle", "restore_type_tag").mark();
   pickle.global("torch.jit._pickle", "build_tensorlist").mark().empty_list().mark();
   put_tensor(pickle, {.shape = {2}}, "0", 16);
   pickle.append_items().tuple().reduce().string("List[Tensor]").tuple().reduce();
   open_object(pickle.string("fc"), "__torch__.nn", "Linear");
-  put_w(pickle, "bias");
-  put_w(pickle, "weight").set_items().build();
+  put_parameter(pickle, "bias");
+  put_parameter(pickle, "weight").set_items().build();
   return pickle.set_items().build().stop().bytes();
 }
 
@@ -145,16 +145,16 @@ TEST(TorchScript, AModuleWithoutAnyTensorsIsRefused) {
 TEST(TorchScript, AnObjectThatIsNoModuleIsNotInTheStateDict) {
   PickleBuilder pickle;
   open_object(pickle.proto(), "__torch__", "Net");
-  put_w(pickle, "scale").string("pair");
+  put_parameter(pickle, "scale").string("pair");
   open_object(pickle, "__torch__", "Pair");
-  put_w(pickle, "left").set_items().build().set_items().build().stop();
+  put_parameter(pickle, "left").set_items().build().set_items().build().stop();
   EXPECT_THAT(names(open_bytes(zip_of({.data = pickle.bytes()}))), ElementsAre("scale"));
 }
 
 TEST(TorchScript, PackedParametersAreReportedByName) {
   PickleBuilder pickle;
   open_object(pickle.proto(), "__torch__", "Net");
-  put_w(pickle, "scale").string("packed");
+  put_parameter(pickle, "scale").string("packed");
   pickle.global("__torch__.torch.classes.quantized", "LinearPackedParamsBase");
   pickle.empty_tuple().new_object().mark();
   put_tensor(pickle, {.shape = {4}}, "0", 16);
@@ -226,7 +226,7 @@ TEST(TorchScript, AMobileModuleAsAFlatbufferIsRefusedByName) {
 TEST(TorchScript, AConstantMayNotHaveTheNameOfAnAttribute) {
   PickleBuilder pickle;
   open_object(pickle.proto(), "__torch__", "Net");
-  put_w(pickle, "CONSTANTS.c0").set_items().build().stop();
+  put_parameter(pickle, "CONSTANTS.c0").set_items().build().stop();
   EXPECT_THAT(open_bytes(zip_of({.data = pickle.bytes(), .constants = constants_pickle()}),
                          {.selection = Selection::kEverything}),
               FailsWith(ErrorCode::kCorrupt, "two tensors have the name 'CONSTANTS.c0'"));
@@ -263,7 +263,7 @@ TEST(TorchScript, AMissingRecordOfAConstantIsNamed) {
 TEST(TorchScript, ModulesThatRepeatTheirPartsAreRefused) {
   PickleBuilder pickle;
   open_object(pickle.proto(), "__torch__.nn", "Linear");
-  put_w(pickle, "weight").set_items().build();
+  put_parameter(pickle, "weight").set_items().build();
   for (std::uint32_t i = 0; i < 40; ++i) {
     open_object(pickle.put(i).op('0'), "__torch__", "Net").string("a").get(i).string("b").get(i);
     pickle.set_items().build();

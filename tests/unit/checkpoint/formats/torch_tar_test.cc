@@ -8,8 +8,6 @@
 namespace onnx_external {
 namespace {
 
-const std::string kFloats = f32({1, 2, 3, 4});
-
 // The three members of a good file: storage 10, its part 11, tensors 20 (of 10) and 21 (of 11).
 struct Parts {
   std::int64_t storage_count = 1;

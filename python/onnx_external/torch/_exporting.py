@@ -42,6 +42,7 @@ from ._complex_numbers import paired
 from ._dimension_names import name_sizes
 from ._guards import Call
 from ._input_sets import FIXED, calls_of, fixed_sizes, shapes_of
+from ._output_names import name_outputs
 from ._plain_saving import save_alone
 from ._programs import Captured, Target, captured
 from ._repeated import NotRepeatedError
@@ -191,6 +192,7 @@ def skeleton_of(
             return model
 
         made = make_skeleton(found.program.model, empty, extra or {}, keep, change)
+        name_outputs(made.model, found.outputs_named)
         if found.sizes_named is not None:
             name_sizes(made.model, found.sizes_named)
     made.ties = {name: found.ties[name] for name in made.slots if name in found.ties}

@@ -15,6 +15,7 @@ from .._meter import Meter
 from ._converting import converted
 from ._dimension_names import names_of_dims, without_names
 from ._guards import Sizes, sizes_of
+from ._output_names import names_of_results
 from ._repeated import NotRepeatedError, Repetition, repetition
 from ._skeleton import quiet
 from ._tracing import Traced, Tracer, trace
@@ -46,6 +47,8 @@ class Captured:
     """How the graph, which is that of a few layers then, becomes that of all."""
     sizes_named: dict[str, str] | None = None
     """What `dynamic_shapes` calls torch's symbols; None: the graph has its names already."""
+    outputs_named: list[str] = field(default_factory=list)
+    """What the module's result calls each output; nothing if the caller names them."""
 
 
 def first_line(error: BaseException) -> str:
@@ -212,7 +215,8 @@ def captured(
         sizes = sizes_of(target, tests)  # before the conversion, which adds to them
         with meter.step("convert"), told("torch.onnx cannot convert the program", target):
             program = converted(target, **onnx_options)
-        yield Captured(program, ties, sizes, target, note, repeated, names)
+        outputs = [] if onnx_options.get("output_names") else names_of_results(target)
+        yield Captured(program, ties, sizes, target, note, repeated, names, outputs)
     finally:
         if lent is not None:
             lent.take_back()

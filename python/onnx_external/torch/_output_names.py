@@ -1,0 +1,99 @@
+"""What the outputs of a graph are called: as the module's own result calls them.
+
+torch names an output after the operator that computes it (`getitem_18`), which another trace of the
+same module may call otherwise. A dict has keys, and an object has attributes: these stay.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from torch.export.graph_signature import ConstantArgument, OutputKind
+from torch.utils import _pytree as pytree
+
+from ._walking import all_nodes, graphs_of
+
+if TYPE_CHECKING:
+    import onnx_ir
+    import torch
+
+__all__ = ["name_outputs", "names_of_results"]
+
+
+def names_of_results(program: torch.export.ExportedProgram) -> list[str]:
+    """Return a name for each result of a program, but for None.
+
+    It is the path to it, such as "boxes" or "layers.0.keys". There is none, for no result, if all
+    paths are places in tuples and lists.
+    """
+    spec = program.call_spec.out_spec
+    results = [
+        each for each in program.graph_signature.output_specs if each.kind is OutputKind.USER_OUTPUT
+    ]
+    if spec is None or spec.num_leaves != len(results):
+        return []
+    try:
+        whole = pytree.tree_unflatten(range(len(results)), spec)
+        paths = pytree.tree_flatten_with_path(whole)[0]
+    except Exception:  # a class of the user's that knows no keys, or takes no numbers
+        return []
+    parts = [_parts(path) for path, _ in paths]
+    names = [".".join(map(str, each)) for each in parts]
+    if not any(isinstance(part, str) for each in parts for part in each):
+        return []
+    if len({*names}) < len(names):  # {"a.b": ..., "a": {"b": ...}}
+        return []
+    return [name for name, each in zip(names, results, strict=True) if not _is_none(each.arg)]
+
+
+def _is_none(result: Any) -> bool:
+    return isinstance(result, ConstantArgument) and result.value is None
+
+
+def _parts(path: Sequence[Any]) -> list[str | int]:
+    return [getattr(key, "key", getattr(key, "name", getattr(key, "idx", ""))) for key in path]
+
+
+def name_outputs(model: onnx_ir.Model, names: Sequence[str]) -> None:
+    """Name the outputs of a graph.
+
+    Args:
+        model: its outputs have the names that torch gave them.
+        names: one for each output, or none. An output with the name of an input or a weight is
+            called "output.NAME".
+    """
+    if len(names) != len(model.graph.outputs):  # none, or more layers than the trace had
+        return
+    _make_outputs_own(model.graph)
+    kept = {*(value.name for value in model.graph.inputs), *model.graph.initializers}
+    wanted = [f"output.{name}" if name in kept else name for name in names]
+    others = {id(value) for value in model.graph.outputs}
+    for value in _made(model):
+        if value.name in wanted and id(value) not in others:
+            value.name = f"{value.name}.inner"
+    for value, name in zip(model.graph.outputs, wanted, strict=True):
+        value.name = name
+
+
+def _make_outputs_own(graph: onnx_ir.Graph) -> None:
+    """Let each output be a value of its own, which no input, weight or other output is."""
+    import onnx_ir
+
+    seen: set[int] = set()
+    for place, value in enumerate(list(graph.outputs)):
+        if value.producer() is None or id(value) in seen:
+            node = onnx_ir.node("Identity", [value])
+            copy = node.outputs[0]
+            copy.shape, copy.type = value.shape, value.type
+            graph.append(node)
+            graph.outputs[place] = copy
+        seen.add(id(value))
+
+
+def _made(model: onnx_ir.Model) -> Iterator[onnx_ir.Value]:
+    """Yield what nodes compute, and what branches and loops are given."""
+    for node in all_nodes(model):
+        yield from node.outputs
+        for graph in graphs_of(node):
+            yield from (*graph.inputs, *graph.initializers.values())

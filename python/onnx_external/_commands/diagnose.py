@@ -39,6 +39,12 @@ def parser() -> Parser:
         choices=["export", "onnx", "torchscript"],
         help="of a folder: export, onnx (default) or torchscript",
     )
+    parser.add_argument(
+        "--max-iterations",
+        type=int,
+        metavar="N",
+        help="of a folder: the most rounds of a loop whose state grows, when it is rewritten",
+    )
     parser.add_argument("--atol", type=float, help="absolute tolerance; default: by type")
     parser.add_argument("--rtol", type=float, help="relative tolerance; default: by type")
     parser.add_argument("--provider", action="append", help="of ONNX Runtime; default: cpu")
@@ -83,9 +89,10 @@ def _print(report: Diagnosis, quiet: bool) -> None:
 def _compared(given: argparse.Namespace, told: StepLines | None) -> Diagnosis:
     from .._diagnosis.diagnosing import diagnose
 
-    if given.exporter:
+    if given.exporter or given.max_iterations is not None:
         raise UsageError(
-            "--exporter: this says how a folder is exported, and goes without --against"
+            "--exporter, --max-iterations: these say how a folder is exported, and go without "
+            "--against"
         )
     return diagnose(
         given.model,
@@ -128,6 +135,7 @@ def _exported(given: argparse.Namespace, told: StepLines | None) -> Diagnosis:
         rtol=given.rtol,
         task=given.task,
         dtype=given.dtype,
+        max_iterations=given.max_iterations,
         progress=told or False,
     )
 

@@ -71,6 +71,8 @@ class Attempts:
     """Of torch.onnx.export; names of inputs and outputs are those of the model, not of a module."""
     rewrites: bool = False
     """Whether tests and loops on tensors are rewritten."""
+    max_iterations: int | None = None
+    """The most rounds of rewritten loops whose state grows."""
 
     def attempt(self, captured: Captured, instead: Sequence[Captured] = ()) -> Outcome:
         """Export a module.
@@ -177,7 +179,8 @@ class Attempts:
         return program
 
     def _rewritten(self, job: _Job, shapes: Any) -> Any:
-        rewriter = Rewriter(job.module, [stored.call for _, stored in job.calls])
+        calls = [stored.call for _, stored in job.calls]
+        rewriter = Rewriter(job.module, calls, max_iterations=self.max_iterations)
         rewriter.check()
         args, kwargs = job.calls[0][1].call
         traced, rewriting = rewriter.exported(

@@ -232,6 +232,7 @@ def diagnose_export(
     rtol: float | None = None,
     run: bool = True,
     rewrite: bool = True,
+    max_iterations: int | None = None,
     onnx_options: Mapping[str, Any] | None = None,
     task: str | None = None,
     dtype: FloatType | None = None,
@@ -259,6 +260,7 @@ def diagnose_export(
         run: run what was exported, and compare.
         rewrite: try whether what fails by itself exports with its tests and loops on tensors
             rewritten, as oe.torch.export() does it; not with "torchscript".
+        max_iterations: as for oe.torch.export().
         onnx_options: as for oe.torch.export(), with the exporter "onnx".
         task: of a folder, as for oe.transformers.export().
         dtype: likewise.
@@ -308,6 +310,7 @@ def diagnose_export(
                 model.surroundings,
                 shape_functions or {},
                 onnx_options or {},
+                max_iterations=max_iterations,
             )
             if report is not None:
                 notes.append(f"{report.model} exports")

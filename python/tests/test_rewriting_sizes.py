@@ -112,6 +112,47 @@ class Least(torch.nn.Module):
         return x * 3
 
 
+class FewRows(torch.nn.Module):
+    """A branch for 1 and 2, where torch takes the size for 2, behind a loop."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.randn(4))
+
+    def forward(self, x: Any) -> Any:
+        n = x.shape[0]
+        shift = torch.tanh(self.weight)
+        most = max(torch.softmax(x, -1).mean(), shift.mean())
+        last = self.weight
+        for _ in range(1, n):
+            last = torch.tanh(self.weight * most)
+        return last, x if n > 2 else torch.softmax(x + shift, -1)
+
+
+class Known(torch.nn.Module):
+    """A test in the branch of another one, which has decided it: a plain value of Python."""
+
+    def forward(self, x: Any) -> Any:
+        n = x.shape[0]
+        total = x.sum(0)
+        kind = "double"
+        if n == 2:
+            kind = "same"
+        if kind == "double":
+            total = total * 2
+        if n % 2 == 0:
+            total = total + 1
+        elif x.mean() < 0.7:
+            other = "double"
+            if total.max() < -0.05:
+                other = "same"
+            least = x[-1] + total
+            if other == "double":
+                least = least * 2
+            return least.min()
+        return total.sum()
+
+
 def rows(*sizes: int) -> list[Any]:
     return [(torch.randn(each, 4),) for each in sizes]
 
@@ -137,6 +178,8 @@ def pairs(*sizes: tuple[int, int]) -> list[Any]:
         (Least(), rows(6, 3, 2, 4)),
         (Least(), rows(1, 6, 3)),
         (SameOrNot(), pairs((2, 5), (3, 3), (1, 4))),
+        (FewRows(), rows(3, 1, 2, 5)),
+        (Known(), rows(3, 1, 2, 5, 4)),
     ],
 )
 def test_each_branch_is_right_whatever_the_example_takes(

@@ -5,7 +5,7 @@ Or refused: by ONNX Runtime, which also crashes on some graphs.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ._walking import all_nodes, graphs_of
@@ -98,18 +98,35 @@ def _is_bool(value: onnx_ir.Value | None) -> bool:
 
 
 def _forget_sizes_of_branches(model: onnx_ir.Model) -> None:
-    """Give what a branch hands on the sizes that the value has outside of the branch.
+    """Forget what torch says of shapes inside of branches, which is inferred from those outside.
 
-    In a branch for `n == 2`, torch knows 2 for n. The optimizer takes the shape of the result of
-    an Identity for that of its input, and so for all branches.
+    In a branch for `n == 2`, and for `n <= 2` if n is no less in its range, torch knows 2 for n.
+    The optimizer takes the shape of the result of an Identity for that of its input, and so for all
+    branches, and ONNX Runtime allocates by the shapes of a branch, whatever n is.
     """
     import onnx_ir
 
-    for node in onnx_ir.traversal.RecursiveGraphIterator(model.graph):
-        if node.op_type == "Identity" and node.graph is not model.graph:
-            before, after = node.inputs[0], node.outputs[0]
-            if before is not None and before.shape is not None:
-                after.shape = onnx_ir.Shape(before.shape)
+    for node in list(all_nodes(model)):
+        for branch in graphs_of(node) if node.op_type == "If" else ():
+            for each in _inside(branch, model):
+                for value in each.outputs:
+                    if value.shape is not None:
+                        value.shape = onnx_ir.Shape([None] * len(value.shape))
+            for outside, inside in zip(node.outputs, branch.outputs, strict=True):
+                inside.shape = None if outside.shape is None else onnx_ir.Shape(outside.shape)
+
+
+def _inside(
+    graph: onnx_ir.Graph | onnx_ir.Function, model: onnx_ir.Model
+) -> Iterator[onnx_ir.Node]:
+    """Yield the nodes of a branch, and of the functions that it calls."""
+    import onnx_ir
+
+    for node in onnx_ir.traversal.RecursiveGraphIterator(graph):
+        yield node
+        function = model.functions.get(node.op_identifier())
+        if function is not None:
+            yield from _inside(function, model)
 
 
 def _make_columns_of_vectors(model: onnx_ir.Model) -> None:

@@ -25,6 +25,8 @@ def translations(program: torch.export.ExportedProgram) -> dict[Any, Callable[..
             found[node.target] = _averages
         elif node.target is torch.ops.aten.searchsorted.Tensor:
             found[node.target] = _places_among
+        elif node.target is torch.ops.higher_order.cond:
+            found[node.target] = _condition
         elif node.target in (torch.ops.aten.copy.default, torch.ops.aten.copy_.default):
             found[torch.ops.aten.copy.default] = _copied
     return found
@@ -94,6 +96,29 @@ def _copied(value: Any, source: Any, _: bool = False) -> Any:
 
     op: Any = onnxscript.opset18
     return op.Expand(op.CastLike(source, value), op.Shape(value))
+
+
+def _condition(test: Any, then: Any, otherwise: Any, operands: Sequence[Any]) -> Any:
+    """What torch.cond does, also of what is known when it is translated.
+
+    In a branch for `n == 2`, torch knows 2 for n, and what a test on n gives: plain values of
+    Python, for which torch.onnx expects those of a graph.
+    """
+    from torch.onnx._internal.exporter._torchlib.ops.hop import higher_order_cond
+
+    return higher_order_cond(_in_graph(test), then, otherwise, [*map(_in_graph, operands)])
+
+
+def _in_graph(value: Any) -> Any:
+    """A value of the graph for one of Python, and what is one already as it is."""
+    import onnx_ir
+    import onnxscript
+
+    if not isinstance(value, (bool, int, float)):
+        return value
+    kind = "BOOL" if isinstance(value, bool) else "INT64" if isinstance(value, int) else "FLOAT"
+    op: Any = onnxscript.opset18
+    return op.Constant(value=onnx_ir.tensor(value, dtype=onnx_ir.DataType[kind]))
 
 
 def _places_among(

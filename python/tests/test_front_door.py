@@ -22,6 +22,7 @@ from onnx_external._commands.diagnose import parser as diagnose
 from onnx_external._commands.export import parser as export
 from onnx_external._commands.generate import parser as generate
 from onnx_external._commands.validate import parser as validate
+from onnx_external._errors import Remedy
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "packaging/onnx-external.1"
@@ -120,8 +121,8 @@ def test_messages_have_the_options_of_the_command() -> None:
 def test_ways_out_are_the_options_that_the_command_has() -> None:
     parser, err = export(), io.StringIO()
     remedies = [
-        oe.errors.Remedy("max_shard_size", "2GB", "for small files"),
-        oe.errors.Remedy("ignore", "^ema", "it is no weight"),
+        Remedy("max_shard_size", "2GB", "for small files"),
+        Remedy("ignore", "^ema", "it is no weight"),
     ]
     with redirect_stderr(err):
         parser.tell("it fails", "mismatch", remedies=remedies)

@@ -119,20 +119,36 @@ def _alike(target: Any, example: Call, call: Call) -> Call:
             "graph has one number of inputs: stack the tensors of a list into one whose first size "
             "varies, or export a model for each length"
         )
-    _refuse_other_text(example, (args, kwargs))
+    _refuse_other_kind(example, (args, kwargs))
     return args, kwargs
 
 
-def _refuse_other_text(example: Call, call: Call) -> None:
-    """Refuse a set in which a text is another one: it is no input of the graph."""
+def _refuse_other_kind(example: Call, call: Call) -> None:
+    """Refuse a set in which a text is another one, or a tensor has another form.
+
+    A text is no input of a graph, and an input has one type and one number of dimensions.
+    """
     leaves = (pytree.tree_flatten_with_path(each)[0] for each in (example, call))
-    for (path, text), (_, other) in zip(*leaves, strict=True):
-        if text != other if isinstance(text, str) else isinstance(other, str):
+    for (path, one), (_, other) in zip(*leaves, strict=True):
+        if one != other if isinstance(one, str) else isinstance(other, str):
             raise InvalidArgumentError(
-                f"input_sets: {_place(path)} is {other!r} in a set, and {text!r} in the example; a "
+                f"input_sets: {_place(path)} is {other!r} in a set, and {one!r} in the example; a "
                 "text is no input of a graph, which does what the example's text says: export a "
                 "model for each"
             )
+        tensors = isinstance(one, torch.Tensor) and isinstance(other, torch.Tensor)
+        if tensors and _form(one) != _form(other):
+            raise InvalidArgumentError(
+                f"input_sets: {_place(path)} is {_form(other)} in a set, and {_form(one)} in the "
+                "example; an input of a graph has one type and one number of dimensions, of which "
+                "only the sizes vary"
+            )
+
+
+def _form(tensor: torch.Tensor) -> str:
+    """What must be the same in all sets, as text."""
+    dimensions = "dimension" if tensor.dim() == 1 else "dimensions"
+    return f"{str(tensor.dtype).removeprefix('torch.')} with {tensor.dim()} {dimensions}"
 
 
 def _place(path: Sequence[Any]) -> str:

@@ -56,7 +56,7 @@ void add_entry(Node& node, const std::string& key, const std::string& value) {
 }
 
 void add_two_products(GraphBuilder& graph, const std::string& between) {
-  graph.input("x", kFloat, {kSymbolic, 8}).node("MatMul", {"x", "fc1"}, {"a"});
+  graph.input("x", kFloat, {kAnySize, 8}).node("MatMul", {"x", "fc1"}, {"a"});
   graph.node(between, {"a"}, {"b"}).node("MatMul", {"b", "fc2"}, {"y"});
 }
 
@@ -94,7 +94,7 @@ TEST(ShapeConflict, WhatTheGraphStatesOfValuesInBetweenMayBeStale) {
 
 TEST(ShapeConflict, AGemmMustHaveTheColumnsOfItsDataAndABiasOfItsRows) {
   GraphBuilder graph;
-  graph.input("x", kFloat, {kSymbolic, 8}).node("Gemm", {"x", "fc1", "b1"}, {"a"});
+  graph.input("x", kFloat, {kAnySize, 8}).node("Gemm", {"x", "fc1", "b1"}, {"a"});
   set_int(graph, "transB", 1);
   graph.node("Tanh", {"a"}, {"b"}).node("Gemm", {"b", "fc2"}, {"y"});
   set_int(graph, "transB", 1);
@@ -109,7 +109,7 @@ TEST(ShapeConflict, AGemmMustHaveTheColumnsOfItsDataAndABiasOfItsRows) {
 
 TEST(ShapeConflict, ANormMustHaveTheChannelsOfTheConvolutionBeforeIt) {
   GraphBuilder graph;
-  graph.input("x", kFloat, {kSymbolic, 3, kSymbolic, kSymbolic});
+  graph.input("x", kFloat, {kAnySize, 3, kAnySize, kAnySize});
   graph.node("Conv", {"x", "w", "b"}, {"a"}).node("Relu", {"a"}, {"r"});
   graph.node("BatchNormalization", {"r", "s", "t", "m", "v"}, {"n"});
   const auto found = [&](std::int64_t bias, std::int64_t norm) {
@@ -133,7 +133,7 @@ TEST(ShapeConflict, ANormOfOldModelsMayHaveANumberForEachPosition) {
 
 TEST(ShapeConflict, ATransposedConvolutionHasTheChannelsOfAllItsGroups) {
   GraphBuilder graph;
-  graph.input("x", kFloat, {kSymbolic, 6, kSymbolic});
+  graph.input("x", kFloat, {kAnySize, 6, kAnySize});
   graph.node("ConvTranspose", {"x", "w"}, {"a"});
   set_int(graph, "group", 2);
   graph.node("Conv", {"a", "v"}, {"y"});
@@ -143,7 +143,7 @@ TEST(ShapeConflict, ATransposedConvolutionHasTheChannelsOfAllItsGroups) {
 
 TEST(ShapeConflict, SumsMayBroadcastButNotBend) {
   GraphBuilder graph;
-  graph.input("x", kFloat, {kSymbolic, kSymbolic, 8}).node("MatMul", {"x", "w"}, {"a"});
+  graph.input("x", kFloat, {kAnySize, kAnySize, 8}).node("MatMul", {"x", "w"}, {"a"});
   graph.node("Add", {"bias", "a"}, {"b"}).node("LayerNormalization", {"b", "scale"}, {"y"});
   const auto found = [&](const Shape& bias, const Shape& scale) {
     return conflict_in(graph, {weight("w", {8, 16}), weight("bias", bias), weight("scale", scale)});
@@ -159,7 +159,7 @@ TEST(ShapeConflict, SumsMayBroadcastButNotBend) {
 
 TEST(ShapeConflict, WhatTorchDoesIsNoRequirement) {
   GraphBuilder graph;
-  graph.input("x", kFloat, {kSymbolic, 8}).node("MatMul", {"x", "w"}, {"a"});
+  graph.input("x", kFloat, {kAnySize, 8}).node("MatMul", {"x", "w"}, {"a"});
   graph.node("Add", {"a", "bias"}, {"y"});
   auto& sum = *graph.model().mutable_graph()->mutable_node(1);
   add_entry(sum, "pkg.torch.onnx.fx_node",
@@ -172,7 +172,7 @@ TEST(ShapeConflict, WhatTorchDoesIsNoRequirement) {
 
 TEST(ShapeConflict, AJoinOfPiecesNeedNotBeTheWhole) {
   GraphBuilder graph;
-  graph.input("x", kFloat, {kSymbolic, 8}).node("MatMul", {"x", "w"}, {"a"});
+  graph.input("x", kFloat, {kAnySize, 8}).node("MatMul", {"x", "w"}, {"a"});
   for (const std::string half : {"0", "4"}) {
     const std::int64_t from = std::stoi(half);
     for (const auto& [name, value] :
@@ -191,7 +191,7 @@ TEST(ShapeConflict, AJoinOfPiecesNeedNotBeTheWhole) {
 
 TEST(ShapeConflict, ATransposeOfAnotherRankMayBeUndone) {
   GraphBuilder graph;
-  graph.input("x", kFloat, {kSymbolic, kSymbolic, 8}).node("MatMul", {"x", "w"}, {"a"});
+  graph.input("x", kFloat, {kAnySize, kAnySize, 8}).node("MatMul", {"x", "w"}, {"a"});
   for (const auto& [from, to] : {std::pair("a", "b"), {"b", "c"}}) {
     graph.node("Transpose", {from}, {to});
     auto& perm = last_attribute(graph, "perm");
@@ -203,12 +203,12 @@ TEST(ShapeConflict, ATransposeOfAnotherRankMayBeUndone) {
 
 TEST(ShapeConflict, BranchesAreNotJudgedAndGiveValuesOfAnyShape) {
   GraphBuilder graph;
-  graph.input("c", onnx::TensorProto::BOOL, {}).input("x", kFloat, {kSymbolic, 8});
+  graph.input("c", onnx::TensorProto::BOOL, {}).input("x", kFloat, {kAnySize, 8});
   graph.node("MatMul", {"x", "fc1"}, {"a"}).node("If", {"c"}, {"b"});
   graph.begin_subgraph("then_branch").node("MatMul", {"a", "narrow"}, {"t"});
-  graph.output("t", kFloat, {kSymbolic, kSymbolic}).end_subgraph();
+  graph.output("t", kFloat, {kAnySize, kAnySize}).end_subgraph();
   graph.begin_subgraph("else_branch").node("MatMul", {"a", "wide"}, {"e"});
-  graph.output("e", kFloat, {kSymbolic, kSymbolic}).end_subgraph();
+  graph.output("e", kFloat, {kAnySize, kAnySize}).end_subgraph();
   graph.node("MatMul", {"b", "fc2"}, {"y"});
   EXPECT_EQ(conflict_in(graph, {weight("fc1", {8, 16}), weight("narrow", {16, 4}),
                                 weight("wide", {20, 4}), weight("fc2", {4, 2})}),
@@ -217,7 +217,7 @@ TEST(ShapeConflict, BranchesAreNotJudgedAndGiveValuesOfAnyShape) {
 
 TEST(ShapeConflict, WeightsOfOneProductHaveOneType) {
   GraphBuilder graph;
-  graph.input("ids", kInt64, {kSymbolic, kSymbolic}).node("Gather", {"table", "ids"}, {"a"});
+  graph.input("ids", kInt64, {kAnySize, kAnySize}).node("Gather", {"table", "ids"}, {"a"});
   graph.node("LayerNormalization", {"a", "scale"}, {"n"}).node("MatMul", {"n", "w"}, {"y"});
   const auto found = [&](std::int32_t scale, std::int32_t w) {
     return conflict_in(
@@ -230,7 +230,7 @@ TEST(ShapeConflict, WeightsOfOneProductHaveOneType) {
 
 TEST(ShapeConflict, ASizeOfZeroAndAnotherValueOfAnInputAreNotJudged) {
   GraphBuilder graph;
-  graph.input("x", kFloat, {0, 0}).input("w", kFloat, {kSymbolic, kSymbolic});
+  graph.input("x", kFloat, {0, 0}).input("w", kFloat, {kAnySize, kAnySize});
   graph.initializer("w", kFloat, {3, 4}, std::string(48, 'x'));
   graph.node("MatMul", {"x", "v"}, {"y"}).node("MatMul", {"y", "w"}, {"z"});
   EXPECT_EQ(conflict_in(graph, {weight("v", {8, 16})}), "");
@@ -238,14 +238,14 @@ TEST(ShapeConflict, ASizeOfZeroAndAnotherValueOfAnInputAreNotJudged) {
 
 TEST(ShapeConflict, AWeightInThePlaceOfAnIdentityIsThatWeight) {
   GraphBuilder graph;
-  graph.input("x", kFloat, {kSymbolic, 8}).node("Identity", {"fc1"}, {"fc2"});
+  graph.input("x", kFloat, {kAnySize, 8}).node("Identity", {"fc1"}, {"fc2"});
   graph.node("MatMul", {"x", "fc1"}, {"a"}).node("MatMul", {"a", "fc2"}, {"y"});
   EXPECT_EQ(conflict_in(graph, {weight("fc1", {8, 16}), weight("fc2", {16, 4})}), "");
 }
 
 TEST(ShapeConflict, ManyNodesTakeNoTime) {
   GraphBuilder graph;
-  graph.input("x", kFloat, {kSymbolic, 8});
+  graph.input("x", kFloat, {kAnySize, 8});
   std::vector<std::string> many;
   for (int i = 0; i < 20'000; ++i) {
     graph.node("MatMul", {i == 0 ? "x" : "a" + std::to_string(i), "w"},

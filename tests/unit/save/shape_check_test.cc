@@ -18,9 +18,9 @@ namespace {
 
 onnx::ModelProto two_layers() {
   GraphBuilder graph;
-  graph.input("x", kFloat, {kSymbolic, 8}).node("MatMul", {"x", "fc1.weight"}, {"a"});
+  graph.input("x", kFloat, {kAnySize, 8}).node("MatMul", {"x", "fc1.weight"}, {"a"});
   graph.node("Relu", {"a"}, {"r"}).node("MatMul", {"r", "fc2.weight"}, {"y"});
-  graph.output("y", kFloat, {kSymbolic, kSymbolic});
+  graph.output("y", kFloat, {kAnySize, kAnySize});
   return graph.model();
 }
 

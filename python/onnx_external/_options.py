@@ -96,7 +96,8 @@ class Layout:
 
     Args:
         data_name: the data file of the layout "single", by default the model's name with ".data"
-            behind it ("model.onnx.data"); of "shards", what their names are made of.
+            behind it ("model.onnx.data"), and "initializers.data" for several models; of "shards",
+            what their names are made of.
         data_dir: the folder of the layout "per-tensor", beside the model.
         max_shard_size: the most bytes of a shard, 2 GB by default: a number, or text such as "2GB"
             or "500MiB". A larger tensor gets a shard of its own.

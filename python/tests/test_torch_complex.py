@@ -95,3 +95,46 @@ def test_complex_values_are_computed_in_real_numbers(name: str, tmp_path: Path) 
     report = oe.torch.export(kind(), sets[0], path, input_sets=sets[1:], fsync=False)
     assert report.checked == len(sets)
     assert {each.dtype for each in oe.inspect(path).tensors} <= {"float32", "int64", "bool"}
+
+
+LENGTHS = {
+    "rfft": (lambda x: torch.fft.rfft(x).abs(), (3, 1000)),
+    "fft, a dimension in the middle": (
+        lambda x: torch.fft.fft(x, dim=1, norm="ortho"),
+        (2, 300, 3),
+    ),
+    "ifft": (lambda x: torch.fft.ifft(torch.complex(x, x * 2), dim=-2), (2, 900, 3)),
+    "rfft2": (lambda x: torch.fft.rfft2(x, norm="forward"), (2, 70, 500)),
+    "irfft": (lambda x: torch.fft.irfft(torch.fft.rfft(x), n=999), (3, 999)),
+    "stft": (
+        lambda x: torch.stft(x, 1000, 250, window=torch.hann_window(1000), return_complex=True),
+        (2, 3000),
+    ),
+}
+
+
+class Transform(torch.nn.Module):
+    def __init__(self, function: Any) -> None:
+        super().__init__()
+        self.function = function
+
+    def forward(self, x: Any) -> Any:
+        return self.function(x)
+
+
+@pytest.mark.parametrize("name", LENGTHS)
+def test_a_transform_is_exact_where_its_length_is_no_power_of_two(
+    name: str, tmp_path: Path
+) -> None:
+    import numpy as np
+    import onnxruntime
+
+    function, shape = LENGTHS[name]
+    x = torch.randn(*shape)
+    oe.torch.export(Transform(function).eval(), x, tmp_path, check=False)
+    session = onnxruntime.InferenceSession(tmp_path / "model.onnx")
+    (got,) = session.run(None, {session.get_inputs()[0].name: x.numpy()})
+    wanted = function(x)
+    wanted = torch.view_as_real(wanted).numpy() if wanted.is_complex() else wanted.numpy()
+    assert got.shape == wanted.shape
+    assert np.abs(got - wanted).max() < 2e-6 * np.abs(wanted).max()

@@ -1,6 +1,7 @@
 #include "mapping/key_prefix.h"
 
 #include <algorithm>
+#include <iterator>
 #include <map>
 #include <optional>
 #include <span>
@@ -15,6 +16,7 @@
 #include "mapping/advice.h"
 #include "mapping/name_index.h"
 #include "mapping/name_refinement.h"
+#include "mapping/own_prefix.h"
 
 namespace onnx_external {
 namespace {
@@ -300,20 +302,18 @@ std::string spoken(const KeyPrefix& key_prefix) {
   return "";
 }
 
-void add_choice(const KeyPrefix& key_prefix, std::vector<Remedy>& remedies) {
+// How to choose the prefix of a graph alone.
+Remedy choice_of(const KeyPrefix& key_prefix) {
   const std::string when = "to take " + spoken(key_prefix);
   switch (key_prefix.kind) {
     case Kind::kNone:
-      remedies.push_back({"prefix", "", when});
       break;
     case Kind::kRemove:
-      remedies.push_back(
-          {"prefix", key_prefix.prefix.substr(0, key_prefix.prefix.size() - 1), when});
-      break;
+      return {"prefix", key_prefix.prefix.substr(0, key_prefix.prefix.size() - 1), when};
     case Kind::kAdd:
-      remedies.push_back({"rename", "s|^|" + key_prefix.prefix + "|", when});
-      break;
+      return {"rename", "s|^|" + key_prefix.prefix + "|", when};
   }
+  return {"prefix", "", when};
 }
 
 // Decides whether another key prefix fits about as well as the best one.
@@ -397,34 +397,116 @@ Comparison compare(Aligner& aligner, const std::vector<Candidate>& candidates) {
   return found;
 }
 
-Status refuse_rivals(const MappingTask& task, Aligner& aligner,
-                     std::span<const Candidate> candidates, const Aligned& best) {
+// A key prefix that fits about as well as the best one, and a slot that both fill.
+struct Rival {
+  Aligned aligned;
+  std::uint32_t slot = 0;
+};
+
+bool is_own(const MappingTask& task, Kind kind, std::string_view prefix) {
+  return before_own_name(task, kind, prefix).has_value();
+}
+
+// Prefixes that may rival the best one: the first `compared`, and those that are the graph's own
+// name, which come first. Where names alone meet under such a prefix, it is meant all the same.
+std::vector<Candidate> possible_rivals(const MappingTask& task, std::span<const Candidate> all,
+                                       std::size_t compared, const Aligned& best) {
+  std::vector<Candidate> own;
+  std::vector<Candidate> others;
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    if (all[i].kind == best.key_prefix.kind && all[i].prefix == best.key_prefix.prefix) {
+      continue;
+    }
+    if (is_own(task, all[i].kind, all[i].prefix) && all[i].names * 2 >= best.score) {
+      own.push_back(all[i]);
+    } else if (i < compared) {
+      others.push_back(all[i]);
+    }
+  }
+  own.insert(own.end(), others.begin(), others.end());
+  return own;
+}
+
+// At most kMaxListed of them.
+std::vector<Rival> find_rivals(const MappingTask& task, Aligner& aligner,
+                               std::span<const Candidate> candidates, const Aligned& best) {
   const Rivalry rivalry(task, best);
-  std::string fits;
+  std::vector<Rival> rivals;
+  for (const Candidate& candidate : candidates) {
+    if (rivals.size() == kMaxListed) {
+      break;
+    }
+    Aligned other = aligner.apply(candidate, Detail::kFits);
+    std::optional<std::uint32_t> slot = rivalry.contested(other);
+    if (!slot && best.key_prefix.kind == Kind::kRemove &&
+        is_own(task, candidate.kind, candidate.prefix)) {
+      slot = best.fits.front().slot_name;
+    }
+    if (slot) {
+      rivals.push_back({std::move(other), *slot});
+    }
+  }
+  return rivals;
+}
+
+// The choices of one of several graphs. An option would choose for all of them, so only what
+// stands before the name of this one can be given.
+std::vector<Remedy> choices_among_names(const MappingTask& task,
+                                        const std::vector<const Aligned*>& all) {
   std::vector<Remedy> choices;
-  std::size_t listed = 0;
-  for (std::size_t i = 0; i < candidates.size() && listed < kMaxListed; ++i) {
-    if (candidates[i].kind == best.key_prefix.kind &&
-        candidates[i].prefix == best.key_prefix.prefix) {
-      continue;
+  for (const Aligned* one : all) {
+    const auto before = before_own_name(task, one->key_prefix.kind, one->key_prefix.prefix);
+    if (before && !before->empty()) {
+      choices.push_back({"prefix", std::string(before->substr(0, before->size() - 1)),
+                         "to take the keys under " + quote(one->key_prefix.prefix)});
     }
-    const Aligned other = aligner.apply(candidates[i], Detail::kFits);
-    const std::optional<std::uint32_t> slot = rivalry.contested(other);
-    if (!slot) {
-      continue;
-    }
-    if (listed++ == 0) {
-      fits = example(task, best, *slot);
-      add_choice(best.key_prefix, choices);
-    }
-    fits += ", or " + example(task, other, *slot);
-    add_choice(other.key_prefix, choices);
   }
-  if (listed == 0) {
-    return {};
+  return choices;
+}
+
+tl::unexpected<Error> refuse_rivals(const MappingTask& task, const Aligned& best,
+                                    const std::vector<Rival>& rivals) {
+  std::string message =
+      "the keys fit the graph in more than one way: " + example(task, best, rivals.front().slot);
+  std::vector<const Aligned*> all{&best};
+  for (const Rival& rival : rivals) {
+    message += ", or " + example(task, rival.aligned, rival.slot);
+    all.push_back(&rival.aligned);
   }
-  return fail_with(ErrorCode::kAmbiguous, "the keys fit the graph in more than one way: " + fits,
-                   std::move(choices));
+  std::vector<Remedy> choices;
+  if (task.own_name.empty()) {
+    std::transform(all.begin(), all.end(), std::back_inserter(choices),
+                   [](const Aligned* one) { return choice_of(one->key_prefix); });
+    return fail_with(ErrorCode::kAmbiguous, std::move(message), std::move(choices));
+  }
+  choices = choices_among_names(task, all);
+  if (choices.empty()) {
+    message += "; of several graphs, each takes the keys under its own name (here " +
+               quote(std::string(task.own_name) + ".") +
+               "): give the graphs the names of their keys, or save them one by one, each with a "
+               "prefix";
+  }
+  return fail_with(ErrorCode::kAmbiguous, std::move(message), std::move(choices));
+}
+
+// The prefix that is the graph's own name, if exactly one of those that fit is.
+Result<Aligned> choose_among(const MappingTask& task, Aligner& aligner, Aligned best,
+                             const std::vector<Rival>& rivals) {
+  std::vector<const KeyPrefix*> own;
+  const auto add_own = [&](const KeyPrefix& key_prefix) {
+    if (is_own(task, key_prefix.kind, key_prefix.prefix)) {
+      own.push_back(&key_prefix);
+    }
+  };
+  add_own(best.key_prefix);
+  for (const Rival& rival : rivals) {
+    add_own(rival.aligned.key_prefix);
+  }
+  if (own.size() != 1) {
+    return refuse_rivals(task, best, rivals);
+  }
+  return own.front() == &best.key_prefix ? std::move(best)
+                                         : aligner.apply(*own.front(), Detail::kEverything);
 }
 
 }  // namespace
@@ -447,10 +529,21 @@ Result<Aligned> choose_key_prefix(const MappingTask& task) {
   const Comparison found = compare(aligner, candidates);
   Aligned best = aligner.apply(candidates[found.best], Detail::kEverything);
   if (best.score > 0) {
-    const std::span<const Candidate> rivals = std::span(candidates).first(found.compared);
-    TRY(refuse_rivals(task, aligner, rivals, best));
+    const auto rivals =
+        find_rivals(task, aligner, possible_rivals(task, candidates, found.compared, best), best);
+    if (!rivals.empty()) {
+      return choose_among(task, aligner, std::move(best), rivals);
+    }
   }
   return best;
+}
+
+Aligned best_key_prefix(const MappingTask& task) {
+  Aligner aligner(task);
+  const std::vector<Candidate> candidates = aligner.candidates();
+  return candidates.empty()
+             ? Aligned{}
+             : aligner.apply(candidates[compare(aligner, candidates).best], Detail::kEverything);
 }
 
 }  // namespace onnx_external

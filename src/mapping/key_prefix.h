@@ -39,9 +39,13 @@ struct Aligned {
 };
 
 // Returns the key prefix that fills most open slots. If none fills any, returns the one with most
-// matching names; its clashes then say why it fails. kAmbiguous if a second one fits about as well
-// (docs/mapping.md). With an empty --prefix, only Kind::kNone is tried.
+// matching names; its clashes then say why it fails. If a second one fits about as well, one of
+// several graphs takes the one that is its own name; kAmbiguous otherwise (docs/mapping.md). With
+// an empty --prefix, only Kind::kNone is tried.
 [[nodiscard]] Result<Aligned> choose_key_prefix(const MappingTask& task);
+
+// The same without a look at others that fit.
+[[nodiscard]] Aligned best_key_prefix(const MappingTask& task);
 
 // "", "+prefix", "-prefix".
 [[nodiscard]] std::string key_prefix_text(const KeyPrefix& key_prefix);

@@ -13,6 +13,7 @@
 #include "mapping/leftover_keys.h"
 #include "mapping/leftovers.h"
 #include "mapping/map_steps.h"
+#include "mapping/own_prefix.h"
 #include "mapping/refusals.h"
 #include "mapping/task.h"
 #include "onnx/graph_facts.h"
@@ -126,7 +127,8 @@ class KnownTerms {
 // --- keys --------------------------------------------------------------------------------------
 
 // A key that one graph uses is used for all; so are those of graphs that are not mapped now.
-void share_used_keys(std::deque<GraphState>& graphs, std::span<const std::string> used_elsewhere) {
+void share_used_keys(std::deque<GraphState>& graphs,
+                     const std::vector<std::string>& used_elsewhere) {
   const MappingTask& first = *graphs.front().task;
   std::vector<bool> used(first.key_used.size());
   for (const std::string& name : used_elsewhere) {
@@ -278,6 +280,14 @@ Status find_leftovers(std::deque<GraphState>& graphs, const MappingKeys& keys) {
   return {};
 }
 
+Status check_given_prefix(const std::deque<GraphState>& graphs) {
+  std::vector<NamedTask> named;
+  for (const GraphState& graph : graphs) {
+    named.push_back({graph.graph.name, &*graph.task});
+  }
+  return check_prefix_of_all(named);
+}
+
 Status check_all_refusals(const std::deque<GraphState>& graphs) {
   std::vector<JudgedGraph> judged;
   for (const GraphState& graph : graphs) {
@@ -298,7 +308,7 @@ MappingOptions options_for_model(MappingOptions options, std::string_view name) 
 Result<std::vector<Mapping>> map_graphs_beside(std::span<const GraphToMap> graphs,
                                                const MappingKeys& keys,
                                                const MappingOptions& options,
-                                               std::span<const std::string> used_elsewhere) {
+                                               const OthersOfSet& others) {
   if (options.unmatched == Unmatched::kKeep && graphs.size() > 1) {
     return fail(ErrorCode::kInvalidArgument,
                 "keys without a slot cannot become initializers of several models; save the one "
@@ -310,13 +320,16 @@ Result<std::vector<Mapping>> map_graphs_beside(std::span<const GraphToMap> graph
   for (std::size_t i = 0; i < graphs.size(); ++i) {
     states.push_back({graphs[i], terms.options_for(graphs[i], i, options)});
   }
+  const bool is_one_of_several = others.exist || graphs.size() > 1;
   TRY(for_each(states, [&](GraphState& state) -> Status {
     TRY_ASSIGN(auto task, make_task(*state.graph.facts, keys, state.options));
     state.task.emplace(std::move(task));
+    state.task->own_name = is_one_of_several ? own_name(state.graph.name) : "";
     TRY_ASSIGN(state.key_prefix, apply_rules(state.graph.evidence, *state.task));
     return {};
   }));
-  share_used_keys(states, used_elsewhere);
+  TRY(check_given_prefix(states));
+  share_used_keys(states, others.used_keys);
   TRY(find_leftovers(states, keys));
   TRY(check_all_refusals(states));
   std::vector<Mapping> mappings;

@@ -19,10 +19,16 @@ namespace onnx_external {
 [[nodiscard]] Mapping make_mapping(const MappingTask& task, Leftovers leftovers,
                                    const KeyPrefix& key_prefix);
 
-// Works like map_graphs(). The keys in `used_elsewhere` count as used: other graphs of the set,
-// which are not mapped now, use them.
-[[nodiscard]] Result<std::vector<Mapping>> map_graphs_beside(
-    std::span<const GraphToMap> graphs, const MappingKeys& keys, const MappingOptions& options,
-    std::span<const std::string> used_elsewhere);
+// The other graphs of a set, which are not mapped now.
+struct OthersOfSet {
+  bool exist = false;
+  std::vector<std::string> used_keys = {};  // they count as used
+};
+
+// Works like map_graphs().
+[[nodiscard]] Result<std::vector<Mapping>> map_graphs_beside(std::span<const GraphToMap> graphs,
+                                                             const MappingKeys& keys,
+                                                             const MappingOptions& options,
+                                                             const OthersOfSet& others);
 
 }  // namespace onnx_external

@@ -71,6 +71,7 @@ struct MappingTask {
   std::vector<std::uint32_t> name_of_slot;  // of each slot: index into slot_names
   std::vector<FoldedCopy> folded_copies;    // by ascending weight
   std::string option_alignment;             // "-P" of --prefix P
+  std::string_view own_name;                // of one of several graphs: "encoder" of "encoder.onnx"
 
   std::vector<std::optional<Fill>> fills;  // same index as graph.slots
   std::vector<bool> key_used;              // same index as keys.keys

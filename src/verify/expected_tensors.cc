@@ -64,11 +64,12 @@ struct Given {
   Model model;
   const Checkpoint& checkpoint;
   MappingKeys keys;
-  std::vector<std::string> used_elsewhere = {};  // keys that other models of the set use
+  std::string name = {};  // of the model
+  OthersOfSet others = {};
 
   [[nodiscard]] Result<Mapping> map(const MappingOptions& options) const {
-    const GraphToMap graph{"", &model.facts(), mapping_evidence(model, checkpoint)};
-    TRY_ASSIGN(auto mappings, map_graphs_beside({&graph, 1}, keys, options, used_elsewhere));
+    const GraphToMap graph{name, &model.facts(), mapping_evidence(model, checkpoint)};
+    TRY_ASSIGN(auto mappings, map_graphs_beside({&graph, 1}, keys, options, others));
     return std::move(mappings.front());
   }
 };
@@ -76,7 +77,7 @@ struct Given {
 Result<Given> load(const std::filesystem::path& model_path, const Checkpoint& checkpoint) {
   TRY_ASSIGN(auto keys, mapping_keys(checkpoint));
   TRY_ASSIGN(auto model, Model::load(model_path));
-  return Given{std::move(model), checkpoint, std::move(keys)};
+  return Given{std::move(model), checkpoint, std::move(keys), model_path.filename().string()};
 }
 
 std::vector<ExpectedTensor> expected_by(const Mapping& mapping, const Given& given, Casts casts) {
@@ -255,6 +256,7 @@ Result<std::optional<std::vector<std::string>>> keys_of_member(const std::filesy
 Result<MappingOptions> with_set(const std::filesystem::path& model_path,
                                 const std::optional<Manifest>& manifest, MappingOptions options,
                                 Given& given) {
+  given.others.exist = manifest && manifest->set.size() > 1;
   for (std::size_t i = 0; manifest && i < manifest->set.size(); ++i) {
     const SetMember& member = manifest->set[i];
     if (member.file == manifest->model_file) {
@@ -263,7 +265,7 @@ Result<MappingOptions> with_set(const std::filesystem::path& model_path,
     TRY_ASSIGN(const auto used, keys_of_member(model_path.parent_path() / member.file, member,
                                                given.checkpoint, given.keys, options));
     if (used) {
-      append(given.used_elsewhere, *used);
+      append(given.others.used_keys, *used);
     } else if (options.unmatched == Unmatched::kStrict) {
       options.unmatched = Unmatched::kSkip;
     }

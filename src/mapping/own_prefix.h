@@ -1,0 +1,33 @@
+// The prefixes of keys that are the names of graphs, where several graphs share a checkpoint.
+#pragma once
+
+#include <optional>
+#include <span>
+#include <string_view>
+
+#include "mapping/key_prefix.h"
+#include "mapping/task.h"
+#include "onnx_external/result.h"
+
+namespace onnx_external {
+
+// The name that the prefix of a graph's keys may be: "encoder" of "encoder.onnx".
+[[nodiscard]] std::string_view own_name(std::string_view graph_name);
+
+// Where the task's own name ends a prefix that is removed: what stands before it, "student." of
+// "student.left.". The wrapper "module" may follow the name. Otherwise nullopt.
+[[nodiscard]] std::optional<std::string_view> before_own_name(const MappingTask& task,
+                                                              KeyPrefix::Kind kind,
+                                                              std::string_view prefix);
+
+struct NamedTask {
+  std::string_view name;  // of the graph
+  const MappingTask* task = nullptr;
+};
+
+// --prefix holds for all graphs. kAmbiguous if it gives two of them the same keys, and keys under
+// another prefix, which the caller does not ignore, fit about as well: one graph would get the
+// weights of the other. Requires: the rules were applied.
+[[nodiscard]] Status check_prefix_of_all(std::span<const NamedTask> graphs);
+
+}  // namespace onnx_external

@@ -14,6 +14,14 @@
 #include "verify/model_verifier.h"
 
 namespace onnx_external {
+namespace {
+
+// ", byte 330132 of the file,"; nothing for a tensor inside the model.
+std::string place_in_file(const std::optional<ExternalEntry>& entry, std::uint64_t byte) {
+  return entry ? fmt::format(", byte {} of the file,", entry->offset + byte) : std::string();
+}
+
+}  // namespace
 
 void ModelVerifier::plan_checks(std::size_t number, RangePlan& plan) {
   for (Subject& subject : subjects_) {
@@ -80,7 +88,8 @@ void ModelVerifier::report_bytes(Subject& subject, const std::optional<ByteDiffe
     report(
         subject, FindingCode::kBytesDiffer,
         fmt::format(
-            "byte {} is {:#04x}, but {} {} has {:#04x}", difference->byte, difference->found,
+            "byte {} of the tensor{} is {:#04x}, but {} {} has {:#04x}", difference->byte,
+            place_in_file(subject.entry, difference->byte), difference->found,
             kind_of_source(*checkpoint_, *subject.equals) == StorageKind::kFile ? "the checkpoint's"
                                                                                 : "in memory",
             quote(checkpoint_->tensors()[subject.equals->source_index].name), difference->wanted));

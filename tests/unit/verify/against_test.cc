@@ -68,7 +68,8 @@ TEST(VerifyAgainst, NamesTheFirstDifferingByte) {
   const auto report = pair.verify(path);
   ASSERT_THAT(report, IsOk());
   EXPECT_THAT(codes(*report), ElementsAre("bytes-differ a", "bytes-differ b"));
-  EXPECT_THAT(report->findings[1].message, HasSubstr("byte 5 is 0x"));
+  EXPECT_THAT(report->findings[1].message,
+              HasSubstr("byte 5 of the tensor, byte 5 of the file, is 0x"));
   EXPECT_THAT(report->findings[1].message, HasSubstr("'b' has 0x"));
 }
 
@@ -83,8 +84,24 @@ TEST(VerifyAgainst, NamesTheFirstDifferingByteOfALargeTensorForAnyNumberOfThread
     const auto report = pair.verify(path, {.threads = threads, .progress = {}});
     ASSERT_THAT(report, IsOk());
     ASSERT_THAT(codes(*report), ElementsAre("bytes-differ large"));
-    EXPECT_THAT(report->findings[0].message, HasSubstr("byte 40000001 is"));
+    EXPECT_THAT(report->findings[0].message, HasSubstr("byte 40000001 of the tensor"));
   }
+}
+
+TEST(VerifyAgainst, NamesTheByteOfTheTensorAndThatOfTheFile) {
+  Pair pair;
+  pair.add("a", pattern_bytes(400));
+  pair.model.files().write("all.data", pattern_bytes(64) + std::string(8, '\0'));
+  pair.model.graph.external("b", kFloat, {2},
+                            {{"location", "all.data"}, {"offset", "64"}, {"length", "8"}});
+  pair.tensors.push_back({.name = "b", .shape = {2}, .bytes = std::string("\0\0\0\0\0\1\0\0", 8)});
+  pair.expected.push_back({"b", 0, 1});
+  const auto report = pair.verify(pair.model.write());
+  ASSERT_THAT(report, IsOk());
+  ASSERT_THAT(codes(*report), ElementsAre("bytes-differ b"));
+  EXPECT_EQ(
+      report->findings[0].message,
+      "byte 5 of the tensor, byte 69 of the file, is 0x00, but the checkpoint's 'b' has 0x01");
 }
 
 TEST(VerifyByRecordedCrc, AcceptsEqualBytesAndNamesTheFirstThatDiffers) {
@@ -99,7 +116,8 @@ TEST(VerifyByRecordedCrc, AcceptsEqualBytesAndNamesTheFirstThatDiffers) {
   const auto report = pair.verify(path, options);
   ASSERT_THAT(report, IsOk());
   ASSERT_THAT(codes(*report), ElementsAre("bytes-differ b"));
-  EXPECT_THAT(report->findings[0].message, HasSubstr("byte 5 is 0x"));
+  EXPECT_THAT(report->findings[0].message,
+              HasSubstr("byte 5 of the tensor, byte 5 of the file, is 0x"));
 }
 
 TEST(VerifyByRecordedCrc, SaysWhenItIsTheCheckpointThatIsDamaged) {

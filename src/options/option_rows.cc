@@ -238,7 +238,8 @@ constexpr OptionRow kRows[] = {
      [](O& o, Text text) { return choose(text, kLayoutNames, kLayouts, o.save.plan.layout); },
      kLayoutNames},
     {"max-shard-size", "SIZE", K::kSize, G::kOutput, kSaveExternal, true,
-     "with shards, e.g. 500M, 500MB or 4GiB; default: 2GB",
+     "with shards, e.g. 500M, 500MB or 4GiB; default: 2GB; a larger tensor\n"
+     "gets a file of its own, larger than this",
      [](O& o, Text text) {
        return set_to(o.save.plan.max_shard_bytes, size_in(text, 1, kMaxSizeOption));
      }},
@@ -261,8 +262,8 @@ constexpr OptionRow kRows[] = {
      [](O& o, Text) { return set(o.save.plan.existing_data, ExistingData::kMoveAndAttributes); }},
     {"dtype", "TYPE", K::kText, G::kOutput, kSaveExternal, true,
      "convert floats: slot: a key of another float type to the type of its\n"
-     "slot; float32, float16, bfloat16, float64: all, unless the graph states\n"
-     "another type",
+     "slot; float32, float16, bfloat16, float64: all; a graph that states\n"
+     "another type is refused: export the module in that type",
      [](O& o, Text text) { return take_dtype(o, text); }, kDtypeNames},
     {"test-data", "FILE", K::kPaths, G::kOutput, kSaveExternal, true,
      "inputs recorded with torch.save: (args, kwargs), a dict, or a list\n"

@@ -169,8 +169,12 @@ std::string list_candidates(const Pickle& pickle, const std::vector<Reached>& re
   return text;
 }
 
+// The one with most tensors first.
 std::vector<Remedy> keys_to_choose(const Pickle& pickle, const std::vector<Reached>& reached,
-                                   const std::vector<std::size_t>& found) {
+                                   std::vector<std::size_t> found) {
+  std::stable_sort(found.begin(), found.end(), [&](std::size_t a, std::size_t b) {
+    return reached[a].tensors > reached[b].tensors;
+  });
   std::vector<Remedy> remedies;
   for (std::size_t i = 0; i < found.size() && i < kMaxAdvisedKeys; ++i) {
     remedies.push_back({"key", path_of(pickle, reached, found[i]), "takes this one"});

@@ -80,8 +80,8 @@ std::string two_models() {
 TEST(TorchZip, ListsTheCandidatesWhenSeveralMappingsFit) {
   EXPECT_THAT(open_bytes(two_models()),
               FailsWith(ErrorCode::kAmbiguous,
-                        "'model' (1 tensor), 'ema' (2 tensors); --key model: takes this one; "
-                        "--key ema: takes this one; --key .: takes all"));
+                        "'model' (1 tensor), 'ema' (2 tensors); --key ema: takes this one; "
+                        "--key model: takes this one; --key .: takes all"));
 }
 
 TEST(TorchZip, TakesTheMappingThatTheKeyNames) {

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -16,6 +18,7 @@ from onnx_external._diagnosis.recording import MOST_CALLS, Recorded
 from onnx_external._diagnosis.reports import Diagnosis, ModuleDiagnosis
 from onnx_external._diagnosis.unmarked import Unmarked
 from onnx_external._diagnosis.walking import Walk
+from onnx_external._validation.comparing import compare
 
 OK, DISC, FAIL, NOINPUT = oe.Status.OK, oe.Status.DISC, oe.Status.FAIL, oe.Status.NOINPUT
 CHILDC, CUSTOM = oe.Status.CHILDC, oe.Status.CUSTOM
@@ -90,3 +93,52 @@ def test_what_a_module_hands_on_is_not_expected_of_its_piece() -> None:
     (found,) = compare_outputs(got, wanted, [x + 1], [], tolerance)
     assert found.output == "y" and not found.ok
     assert compare_outputs({"y": x}, wanted, [x], [], tolerance)[0].ok
+
+
+def judged_in_sets(*pairs: tuple[Any, Any]) -> ModuleDiagnosis:
+    """The model itself, with what it gave in each set beside what was expected."""
+    sets = [
+        [compare("y", np.array(got, np.float32), np.array(want, np.float32), 1e-3, 0.0)]
+        for got, want in pairs
+    ]
+    outcome = Outcome(sets=sets)
+    outcome.judge()
+    return ModuleDiagnosis("", "Model", outcome.status, order=0, sets=sets)
+
+
+def test_the_difference_is_the_largest_of_all_input_sets() -> None:
+    # More elements differ in the first set, and one by more in the second.
+    module = judged_in_sets(([1.1, 2.1], [1, 2]), ([1, 2.5], [1, 2]), ([1, 2], [1, 2]))
+    report = Diagnosis("m", [module])
+    assert report.tree().splitlines()[1].split()[:4] == ["(model)", "Model", "DISC", "0.5"]
+    assert report.sentence == (
+        "The first module that goes wrong is the model itself (Model): 1 of 2 elements of y does "
+        "not agree, by 0.5 at most, in input set 1."
+    )
+    told = report.to_dict()["modules"][0]
+    assert told["max_abs"] == 0.5 and told["times"] == pytest.approx(500)
+
+
+def test_the_set_has_the_number_that_it_was_given_under() -> None:
+    module = judged_in_sets(([1.1], [1]), ([1.5], [1]))
+    assert "in input set 2." in Diagnosis("m", [module], numbers=[0, 2]).sentence
+    assert "input set" not in Diagnosis("m", [judged_in_sets(([1.5], [1]))]).sentence
+
+
+def test_a_set_that_agrees_has_the_largest_difference_if_all_agree() -> None:
+    module = judged_in_sets(([1.0001], [1]), ([1.0005], [1]))
+    assert Diagnosis("m", [module]).tree().splitlines()[1].split()[3] == "0.0005"
+
+
+def test_each_status_says_what_it_means() -> None:
+    text = inspect.getdoc(oe.Status) or ""
+    for each in oe.Status:
+        assert re.search(rf"^- {each.name}: [A-Z]", text, re.MULTILINE), each.name
+
+
+def test_a_module_that_was_judged_by_its_own_operations_alone_says_so() -> None:
+    sets = judged_in_sets(([1], [1])).sets
+    own = ModuleDiagnosis("", "Model", OK | CHILDC, order=0, replaced=sets)
+    assert "own operations only" in Diagnosis("m", [own]).tree()
+    own.sets = sets
+    assert "own operations only" not in Diagnosis("m", [own]).tree()

@@ -71,9 +71,10 @@ def _loaded(model: str, providers: list[Any]) -> tuple[Session, Piece]:
 
 def _fitting(
     reference: ModuleReference, whole: Session, calls: Sequence[Call], notes: list[str]
-) -> tuple[list[Call], list[dict[str, Value]]]:
-    """The calls that the model can take, and its inputs in each."""
+) -> tuple[list[int], list[Call], list[dict[str, Value]]]:
+    """The calls that the model can take, with their numbers, and its inputs in each."""
     names = [form.name for form in whole.inputs]
+    numbers: list[int] = []
     taken: list[Call] = []
     feeds: list[dict[str, Value]] = []
     for number, call in enumerate(calls):
@@ -84,7 +85,8 @@ def _fitting(
             continue
         feeds.append(whole.feed(feed, f"input set {number}"))
         taken.append(call)
-    return taken, feeds
+        numbers.append(number)
+    return numbers, taken, feeds
 
 
 def diagnose(
@@ -144,7 +146,7 @@ def diagnose(
     reference, calls, notes = _reference(found, against, inputs, task, dtype)
     register_caches(reference.module)  # so that the values in them are recorded
     check_names(reference.module, opaque=opaque)
-    taken, feeds = _fitting(reference, whole, calls, notes)
+    numbers, taken, feeds = _fitting(reference, whole, calls, notes)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         recorded = record(reference.module, taken, folder)
@@ -156,7 +158,7 @@ def diagnose(
         with told(progress, counted=True) as callback:
             modules = Walk(judge, recorded, strategy, opaque, callback).run()
     notes += filter(None, [unmarked.note])
-    report = Diagnosis(path, modules, notes)
+    report = Diagnosis(path, modules, notes, numbers)
     results = sum(recorded[0].plain(0, "output"))
     if modules[0].sets and len(modules[0].sets[0]) < results:
         notes.append(

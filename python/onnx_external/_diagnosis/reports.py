@@ -27,15 +27,27 @@ __all__ = [
 
 
 class Status(enum.Flag):
-    """What is known about a module."""
+    """What is known about a module. Several flags may be set, as in `DISC CHILDC`.
+
+    - OK: What was made of it gives what the module gave.
+    - DISC: It gives something else (a discrepancy).
+    - FAIL: There is nothing that gives anything. Of oe.diagnose(): its piece of the model cannot be
+      cut, loaded or run; of oe.diagnose_export(): it does not export, load or run.
+    - NOINPUT: There was nothing to run or to compare; the reason is beside it.
+    - CHILDC: The rest of the status holds with modules inside of it replaced (the children are
+      custom): by what they gave in the reference, or by custom operators. `OK CHILDC` speaks of the
+      operations around them alone: as a whole the module may be wrong. With strategy="local" all
+      modules inside of it are replaced.
+    - CUSTOM: It goes wrong, and was replaced so that the modules around it could be judged.
+    """
 
     NONE = 0
     OK = enum.auto()
-    """Its piece gives what the module gave."""
+    """Its piece, or its export, gives what the module gave."""
     DISC = enum.auto()
-    """Its piece gives something else."""
+    """It gives something else."""
     FAIL = enum.auto()
-    """Its piece cannot be cut, loaded or run."""
+    """Its piece cannot be cut, loaded or run; or it does not export."""
     NOINPUT = enum.auto()
     """There was nothing to run or compare."""
     CHILDC = enum.auto()
@@ -108,13 +120,33 @@ class ModuleDiagnosis:
 
     @property
     def worst(self) -> Comparison | None:
-        """The output with the largest share of elements that do not agree."""
-        return _worst(self.sets or self.replaced)
+        """The output with the largest difference of all input sets, among those that are wrong."""
+        return _worst(self.sets or self.replaced)[1]
+
+    @property
+    def worst_set(self) -> int:
+        """The place of its input set among those that were compared."""
+        return _worst(self.sets or self.replaced)[0]
+
+    @property
+    def times(self) -> float | None:
+        """The largest difference of all sets as a multiple of its tolerance."""
+        every = [each.times for compared in self.sets or self.replaced for each in compared]
+        return max(every, default=None)
 
 
-def _worst(sets: list[list[Comparison]]) -> Comparison | None:
-    every = [each for compared in sets for each in compared]
-    return max(every, key=lambda each: (each.share, each.max_abs or 0.0), default=None)
+def _worst(sets: list[list[Comparison]]) -> tuple[int, Comparison | None]:
+    """The comparison with the largest difference, and the place of its set.
+
+    As for oe.validate(), what agrees counts only if nothing is wrong.
+    """
+    every = [(place, each) for place, compared in enumerate(sets) for each in compared]
+    wrong = [pair for pair in every if not pair[1].ok and not pair[1].is_empty]
+    return max(
+        wrong or every,
+        key=lambda pair: (pair[1].max_abs or 0.0, pair[1].share),
+        default=(0, None),
+    )
 
 
 @dataclass
@@ -127,6 +159,8 @@ class Diagnosis(Paged):
     """A module stands before those inside of it."""
     notes: list[str] = field(default_factory=list)
     """What was left out, and why."""
+    numbers: list[int] = field(default_factory=list)
+    """Of the input sets that were compared, in order; empty: none was left out."""
 
     @property
     def wrong(self) -> list[ModuleDiagnosis]:
@@ -183,6 +217,9 @@ class Diagnosis(Paged):
         how = first.reason and f"{first.step}: {first.reason}"
         if not how and worst is not None:
             how = worst.difference
+            if len(first.sets or first.replaced) > 1:
+                place = first.worst_set
+                how += f", in input set {self.numbers[place] if self.numbers else place}"
         return f"The first module that goes wrong is {title_of(first)}: {how}."
 
     @property
@@ -198,7 +235,10 @@ class Diagnosis(Paged):
         return f"{self.tree()}\n{self.sentence}"
 
     def tree(self, columns: int | None = None) -> str:
-        """Return a heading and a line for each module. `oe.Status` says what the words mean.
+        """Return a heading and a line for each module. help(oe.Status) says what the words mean.
+
+        The difference is the largest of all input sets, of outputs that do not agree if any does
+        not. With strategy="local" it is that of the module's own operations alone.
 
         Args:
             columns: of a terminal: longer cells are shortened in the middle. None: none is.
@@ -229,6 +269,8 @@ class Diagnosis(Paged):
         return found
 
 
+_OWN = "own operations only"
+"""Beside a module that was not judged as a whole."""
 _SHOWN = 5
 """Other wrong modules that are named."""
 
@@ -241,8 +283,9 @@ def is_inside(name: str, outer: str) -> bool:
 def _document(module: ModuleDiagnosis) -> dict[str, Any]:
     worst = module.worst
     found = {**asdict(module), "status": str(module.status)}
-    for figure in ("times", "max_abs", "problem"):
+    for figure in ("max_abs", "problem"):
         found[figure] = None if worst is None else getattr(worst, figure)
+    found["times"] = module.times
     for side in ("inputs", "outputs"):
         forms: list[ValueForm] = getattr(module, side)
         found[side] = [{**asdict(each), "dynamic": each.dynamic} for each in forms]
@@ -261,8 +304,8 @@ def name_in_tree(module: ModuleDiagnosis) -> str:
 
 
 def largest_difference(sets: list[list[Comparison]]) -> str:
-    """Return that of the worst output, "shape" where shapes differ, "-" where nothing is known."""
-    worst = _worst(sets)
+    """Return that of all sets, "shape" where shapes differ, "-" where nothing is known."""
+    _, worst = _worst(sets)
     if worst is None or (worst.max_abs is None and not worst.problem):
         return "-"
     return "shape" if worst.max_abs is None else f"{worst.max_abs:.3g}"
@@ -281,6 +324,8 @@ def _row(module: ModuleDiagnosis, holds: bool, follows: bool) -> list[str]:
     told = module.reason
     if not told and module.inputs + module.outputs:
         told = f"{first_form(module.inputs)} -> {first_form(module.outputs)}"
+    if module.replaced and not module.sets:
+        told = f"{_OWN}{f'; {told}' if told else ''}"
     return [
         name_in_tree(module),
         str(module.status),

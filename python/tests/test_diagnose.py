@@ -216,3 +216,30 @@ def test_what_has_no_modules_is_refused(models: Any) -> None:
         oe.diagnose(exported.out / "model.onnx", exported.model)
     with pytest.raises(oe.RunError, match="cannot load"):
         oe.diagnose(exported.folder / "config.json", exported.folder)
+
+
+class Branches(torch.nn.Module):  # type: ignore[misc,name-defined]
+    def __init__(self) -> None:
+        super().__init__()
+        self.small = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.ReLU())
+        self.large, self.spare = torch.nn.Linear(4, 4), torch.nn.Dropout()
+
+    def forward(self, x: Any) -> Any:
+        x = self.small(x) if x.sum() > 0 else self.large(x)
+        return self.spare(x) + 1
+
+
+def test_a_module_in_a_branch_is_said_to_be_there(tmp_path: Path) -> None:
+    module, x = Branches().eval(), torch.ones(2, 4)
+    oe.torch.export(module, (x,), tmp_path / "model.onnx", input_sets=[(-x,)], progress=False)
+    report = oe.diagnose(tmp_path / "model.onnx", module, [(x,), (-x,)], progress=False)
+    reasons = {each.name: each.reason for each in report.modules}
+    inside = "it is inside of a branch or a loop, which is judged with the module around it"
+    assert [name for name, told in reasons.items() if told == inside] == [
+        "small",
+        "small.0",
+        "small.1",
+        "large",
+    ]
+    assert reasons["spare"] == "no node of the model was made for it"
+    assert report.ok and not reasons[""]

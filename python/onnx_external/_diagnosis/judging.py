@@ -112,8 +112,7 @@ class Judge:
         try:
             piece = self._cut(recorded.name, replaced)
             if piece is None:
-                reason = "no node of the model was made for it"
-                return Outcome(Status.NOINPUT, reason=reason)
+                return Outcome(Status.NOINPUT, reason=self._without_nodes(recorded.name))
             step = "load"
             session = self._load(recorded.name, piece)
             step = "inputs"
@@ -136,6 +135,12 @@ class Judge:
             return Outcome(Status.NOINPUT, reason=reason, sets=found.sets)
         found.judge()
         return found
+
+    def _without_nodes(self, name: str) -> str:
+        """Why a module has no piece."""
+        if name in self._unmarked.inside:
+            return "it is inside of a branch or a loop, which is judged with the module around it"
+        return "no node of the model was made for it"
 
     def _without_outputs(self, piece: Piece) -> str:
         """Why nothing that a piece gives is an output of its module."""

@@ -1,8 +1,9 @@
-"""Nodes that another tool put into a model, which are marked with no module."""
+"""Nodes that are in no module's piece: marked with no module, or inside of a branch or a loop."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import ast
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,12 +14,14 @@ __all__ = ["Unmarked", "find_unmarked"]
 
 _MARKS = ("pkg.torch.onnx.name_scopes", "namespace")
 """Metadata of a node that names its module; torch's older exporter has it in the node's name."""
+_ROOT = "_export_root."
+"""Before the names of modules in what torch makes of a branch or a loop."""
 _SHOWN = 5
 
 
 @dataclass
 class Unmarked:
-    """What is known of the nodes of one model that are marked with no module."""
+    """What is known of the nodes of one model that are in no module's piece."""
 
     kinds: list[str] = field(default_factory=list)
     """The operators of these nodes, one for each node."""
@@ -26,6 +29,8 @@ class Unmarked:
     """Values that they take. What a module computes last may come after one of them."""
     gives: set[str] = field(default_factory=set)
     """Values that they compute, which may lie in the middle of a module."""
+    inside: set[str] = field(default_factory=set)
+    """Modules with nodes inside of a branch or a loop, which no piece begins or ends in."""
 
     @property
     def note(self) -> str:
@@ -59,6 +64,7 @@ def find_unmarked(model: str, outputs: Sequence[str]) -> Unmarked:
     varying = {each.name for each in graph.input}
     for node in graph.node:
         taken = varying.intersection(node.input)
+        found.inside.update(_modules_inside(node))
         if taken or _has_graph(node):
             varying.update(node.output)
             if not _is_marked(node):
@@ -75,3 +81,22 @@ def _is_marked(node: Any) -> bool:
 def _has_graph(node: Any) -> bool:
     """Whether it is an If or a loop, whose inner nodes may take values that are not its inputs."""
     return any(each.HasField("g") for each in node.attribute)
+
+
+def _modules_inside(node: Any) -> Iterator[str]:
+    """The modules of the nodes in the graphs of an If or a loop."""
+    for attribute in node.attribute:
+        for graph in [attribute.g, *attribute.graphs]:
+            for inner in graph.node:
+                for scope in _scopes(inner):
+                    yield scope.removeprefix(_ROOT)
+                yield from _modules_inside(inner)
+
+
+def _scopes(node: Any) -> list[str]:
+    """The modules that a node is in; the last of its scopes is the node itself."""
+    marks = [each.value for each in node.metadata_props if each.key == _MARKS[0]]
+    try:
+        return [str(each) for mark in marks for each in ast.literal_eval(mark)[:-1]]
+    except (ValueError, SyntaxError):  # another tool wrote it
+        return []

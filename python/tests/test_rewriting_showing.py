@@ -12,6 +12,7 @@ import rewriting_cases  # noqa: E402
 from rewriting_functions import all_keys, changed, source  # noqa: E402
 
 from onnx_external._rewriting.finding.observing import observe  # noqa: E402
+from onnx_external._rewriting.rewriter import Rewriting  # noqa: E402
 from onnx_external._rewriting.showing import Change, dump, shown, untaken  # noqa: E402
 
 
@@ -118,3 +119,25 @@ def test_outcomes_that_no_input_set_has_are_named() -> None:
         f"test_rewriting_showing.py:{line + 3}: every input set has a round of this for",
         f"test_rewriting_showing.py:{line + 3}: no input set has one round of this for",
     ]
+
+
+def test_a_rewriting_is_printed_in_lines_and_says_where_the_diff_is() -> None:
+    made = Rewriting(
+        [Change("M.forward", "/a/m.py", 3, 1, "if x:\n", "rt.if_(x)\n")],
+        ["m.py:4"],
+        ["m.py:9: the assert is left out"],
+        ["m.py:4: no input set makes this False (if)"],
+    )
+    assert str(made).splitlines() == [
+        "rewritten functions: 1",
+        "  M.forward (/a/m.py:3)",
+        "rewritten lines:",
+        "  m.py:4",
+        "notes:",
+        "  m.py:9: the assert is left out",
+        "ways that no input set takes:",
+        "  m.py:4: no input set makes this False (if)",
+        "changes[0].diff is what was changed in the first function",
+    ]
+    assert str(Rewriting()) == "nothing was rewritten"
+    assert made.to_dict()["changes"][0]["diff"] == made.changes[0].diff

@@ -17,6 +17,8 @@ torch = pytest.importorskip("torch", minversion="2.9")
 pytest.importorskip("onnxscript")
 runtime = pytest.importorskip("onnxruntime")
 
+from onnx_external.torch._guards import Guard, Input, Sizes  # noqa: E402
+
 AUTO = torch.export.Dim.AUTO
 SHAPES = ({0: AUTO, 1: AUTO},)
 EVEN = (torch.rand(2, 8),)
@@ -100,6 +102,72 @@ def test_guards_that_hold_for_all_sets_are_reported(tmp_path: Path) -> None:
     session = runtime.InferenceSession(str(path))  # the sizes that differ among the sets vary
     assert session.run(None, {"x": np.ones((5, 9), np.float32)})[0].shape == (5, 9)
     assert report.to_dict()["guards"] == [guard]
+
+
+class Attending(torch.nn.Module):
+    """Of which torch assumes that sizes are not 1, and the graph does not."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embed = torch.nn.Embedding(20, 8)
+        self.layer = torch.nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)
+
+    def forward(self, ids: Any) -> Any:
+        return self.layer(self.embed(ids))
+
+
+NAMED = ({0: "rows", 1: "words"},)
+
+
+def test_a_size_that_a_set_has_and_the_graph_is_right_for_is_no_limit(tmp_path: Path) -> None:
+    module, ids = Attending().eval(), torch.randint(20, (2, 7))
+    unchecked = export(
+        module, (ids,), tmp_path / "a/model.onnx", dynamic_shapes=NAMED, check=False, fsync=False
+    )
+    assert [each.partition(" (/")[0] for each in unchecked.guards] == [
+        "rows != 1",
+        "(8*words) != 8",
+    ]
+    one = torch.randint(20, (1, 3))
+    report = export(module, (ids,), tmp_path / "b/model.onnx", input_sets=[(one,)], fsync=False)
+    assert len(report.guards) == 1 and "ids.size()[1]" in report.guards[0]
+    assert "ids.size()[0] != 1" not in str(report)
+    # Sets that nobody gave count as well, and are said to be made.
+    made = export(module, (ids,), tmp_path / "c/model.onnx", dynamic_shapes=NAMED, fsync=False)
+    assert made.guards == [] and made.checked == made.made_sets + 1 > 2
+    compared = f"compared: {made.checked} ({made.made_sets} of them made with other sizes)"
+    assert compared in str(made)
+
+
+def test_a_guard_is_a_limit_unless_it_rules_out_the_compared_size_alone() -> None:
+    import sympy
+
+    size, other = sympy.symbols("s0 s1", integer=True)
+    inputs = [Input("x", (size, other))]
+    call = ((torch.ones(1, 5),), {})
+
+    def disproved(expression: Any, is_test: bool = False, call: Any = call) -> bool:
+        sizes = Sizes(inputs, [Guard("", expression, is_test=is_test)])
+        return bool(sizes.disproved(call))
+
+    assert disproved(sympy.Ne(size, 1)) and disproved(sympy.Ne(8 * size, 8))
+    assert not disproved(sympy.Ne(size, 1), is_test=True)
+    assert not disproved(sympy.Ne(size, 2)) and not disproved(other > 6)
+    assert not disproved(size > 1) and not disproved(sympy.Ne(5 * size, other))
+    assert not disproved(sympy.Ne(size, 1), call=((torch.ones(1, 0),), {}))
+
+
+def test_two_sizes_of_one_name_keep_their_own_words() -> None:
+    import sympy
+
+    size = sympy.Symbol("s0")
+    sizes = Sizes([Input("x", (size,)), Input("y", (size,))])
+    named = {"s0": "rows"}
+    guard = Guard("x.size()[0] == y.size()[0]", None, "m.py:3: x + y")
+    assert sizes.worded(guard, named) == "x.size()[0] == y.size()[0] (m.py:3: x + y)"
+    assert sizes.worded(Guard("x.size()[0] > max.size()[0]", None), named) == (
+        "rows > max.size()[0]"
+    )
 
 
 @pytest.mark.parametrize("check", [None, False])

@@ -117,7 +117,8 @@ def diagnose(
         inputs: for a module, as it takes them: a tensor, a tuple of arguments, a dict of keywords,
             a tuple and a dict, or a list of such. For a folder as for oe.transformers.export().
         strategy: "always" judges all modules; "failing" looks into a module only if it goes wrong;
-            "local" judges each by its own operations, around all modules inside of it.
+            "local" judges each by its own operations only, around all modules inside of it, so that
+            the model itself is `OK CHILDC` although its outputs are off, if a module inside is.
         opaque: names or classes of modules that are judged and not looked into.
         follow: run each module also on what the model computes before it, which shows where
             differences pile up.

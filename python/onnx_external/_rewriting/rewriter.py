@@ -63,6 +63,25 @@ class Rewriting:
         """Whether anything was rewritten."""
         return bool(self.changes)
 
+    def __str__(self) -> str:
+        """Return what was rewritten, line by line, without the diffs; `repr()` has all of it."""
+        if not self.changes:
+            told = ["nothing was rewritten"]
+        else:
+            told = [f"rewritten functions: {len(self.changes)}"]
+            told += [f"  {each.name} ({each.path}:{each.line})" for each in self.changes]
+        titles = {
+            "rewritten lines": self.places,
+            "notes": self.notes,
+            "ways that no input set takes": self.unreached,
+            "functions that could not be looked into": self.missing,
+        }
+        for title, lines in titles.items():
+            told += [f"{title}:", *(f"  {each}" for each in lines)] if lines else []
+        if self.changes:
+            told.append("changes[0].diff is what was changed in the first function")
+        return "\n".join(told)
+
     def to_dict(self) -> dict[str, Any]:
         """Return plain dicts and lists."""
         changes = [

@@ -59,6 +59,10 @@ class Checked:
     sets: int = 0
     """Input sets on which the graph gives what the module gives."""
     notes: list[str] = field(default_factory=list)
+    made: int = 0
+    """Those among them that nobody gave: the example with other sizes."""
+    disproved: set[str] = field(default_factory=set)
+    """Guards that a set breaks although the graph is right: they limit nothing."""
 
 
 def why_not(module: Any, asked: bool | None) -> str:
@@ -155,7 +159,7 @@ class Checking:
                 return
             if problem:
                 raise self._refused(name, call, problem)
-            found.sets += 1
+            self._count(call, found)
         if len(self.calls) == 1 and self.makes_sets:
             for name, call, wanted in self._made():
                 try:
@@ -164,7 +168,13 @@ class Checking:
                     problem = str(error)
                 if problem:
                     raise self._refused(name, call, problem)
-                found.sets += 1
+                self._count(call, found)
+                found.made += 1
+
+    def _count(self, call: Call, found: Checked) -> None:
+        """Count a set for which the graph is right."""
+        found.sets += 1
+        found.disproved.update(str(each) for each in self.sizes.disproved(call))
 
     def _with_other_values(self, session: Any, call: Call, name: str, found: Checked) -> str:
         """Where a test was decided otherwise, look closer: two branches may agree by chance."""

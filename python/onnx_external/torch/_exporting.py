@@ -96,7 +96,9 @@ class ExportReport(Stepwise):
     checked: int
     """Input sets, the example among them, on which the graph gave what the module gives."""
     guards: list[str]
-    """What the trace assumed about sizes, such as "x.size()[1] > 6", with the line of the code."""
+    """What the trace assumed about sizes, such as "x.size()[1] > 6", or "words > 6" if
+    `dynamic_shapes` calls it so, with the line of the code. One that rules out a single size is left
+    out if the graph was right for a set of that size."""
     rewriting: Rewriting
     """What was rewritten so that the module could be exported: diffs, and what no set reached."""
     notes: list[str]
@@ -106,6 +108,8 @@ class ExportReport(Stepwise):
     """What an optimizer that has the weights would have done, and the save did not."""
     save: SaveReport
     """What was saved, and where each tensor lies."""
+    made_sets: int = 0
+    """The sets among `checked` that nobody gave: the example, made with other sizes."""
 
     @property
     def complete(self) -> bool:
@@ -120,6 +124,8 @@ class ExportReport(Stepwise):
     def __str__(self) -> str:
         """Return what was exported in a line, and what was not compared; `repr()` has all of it."""
         told = f"{self.save}; input sets on which it was compared: {self.checked}"
+        if self.made_sets:
+            told += f" ({self.made_sets} of them made with other sizes)"
         told += "".join(
             f"; {note}" for note in self.notes if note.startswith(("not checked", FIXED))
         )
@@ -196,7 +202,8 @@ def skeleton_of(
         if found.sizes_named is not None:
             name_sizes(made.model, found.sizes_named)
     made.ties = {name: found.ties[name] for name in made.slots if name in found.ties}
-    made.guards = [str(each) for each in found.sizes.guards]
+    named = found.sizes_named or {}
+    made.guards = [found.sizes.worded(each, named) for each in found.sizes.guards]
     return made
 
 
@@ -622,7 +629,11 @@ def export(
         versions=versions(PACKAGES),
         patches=[],
         checked=checked.sets,
-        guards=made.guards,
+        guards=[
+            text
+            for text, guard in zip(made.guards, attempt.found.sizes.guards, strict=True)
+            if str(guard) not in checked.disproved
+        ],
         rewriting=rewriting,
         notes=[
             *early,
@@ -633,4 +644,5 @@ def export(
         ],
         left=left_in(made, report),
         save=report,
+        made_sets=checked.made,
     )

@@ -9,7 +9,7 @@ from __future__ import annotations
 import linecache
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -57,6 +57,20 @@ class Guard:
             return None
 
 
+    def rules_out_only(self, sizes: Mapping[Any, int]) -> bool:
+        """Return whether these sizes break it, and no others would: it rules out one size."""
+        symbols = self.expression.free_symbols
+        if self.holds(sizes) is not False or len(symbols) != 1:
+            return False
+        (symbol,) = symbols
+        others = (_integer(size) for size in range(_TRIED) if size != sizes[symbol])
+        return all(self.holds({symbol: size}) for size in others)
+
+
+_TRIED = 128
+"""Sizes that tell whether a guard rules out one of them only."""
+
+
 @dataclass(frozen=True)
 class Input:
     """An input of the program."""
@@ -101,6 +115,37 @@ class Sizes:
         found = [each for each in self.guards if each.holds(values) is False]
         found += self._outside(values) if not found else []
         return found + list(self._fixed(call, values))
+
+    def disproved(self, call: Call) -> list[Guard]:
+        """Return what a graph need not be told for, if it is right for a call.
+
+        It is a guard of an operator that rules out one size, as torch does with 1, and the call has
+        it. A test of the user's is none: its branches may agree by chance; neither is a guard that
+        rules out several sizes, or a call without elements, which shows nothing.
+        """
+        values = self.values(call)
+        if not all(value > 0 for value in values.values()):
+            return []
+        return [g for g in self.guards if not g.is_test and g.rules_out_only(values)]
+
+    def worded(self, guard: Guard, names: Mapping[str, str]) -> str:
+        """Return a guard, with its line, in a user's own names of sizes.
+
+        Args:
+            guard: one of these.
+            names: what symbols are called.
+        """
+        found: dict[str, str] = {}
+        for each in self.inputs:
+            for place, dim in enumerate(each.dims or ()):
+                size = f"{each.name}.size()[{place}]"
+                if getattr(dim, "is_Symbol", False) and str(dim) in names and size in guard.text:
+                    found[size] = names[str(dim)]
+        text = guard.text
+        if len(set(found.values())) == len(found):  # else it says that two sizes are one
+            for size, name in found.items():
+                text = re.sub(rf"(?<![\w.]){re.escape(size)}", name, text)
+        return str(replace(guard, text=text))
 
     def text(self, call: Call) -> str:
         """Return the shapes of the inputs of a call."""

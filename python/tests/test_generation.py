@@ -6,6 +6,7 @@ import subprocess
 import sys
 from importlib.util import find_spec
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import commands
@@ -119,6 +120,24 @@ def test_a_text_ends_where_it_ends_though_others_go_on(monkeypatch: pytest.Monke
     decoder.ends = {9}
     monkeypatch.setattr(decoder, "_steps", lambda *_: iter([[1, 9], [2, 3], [9, 4], [5, 6]]))
     assert decoder.generate([[0], [0]], 4) == [[1, 2], []]
+
+
+def test_the_export_tells_a_way_to_run_a_decoder_that_works_there(capsys: Any) -> None:
+    from onnx_external._commands.export import _print_next
+
+    def told(copied: list[str]) -> str:
+        graphs = {"model": SimpleNamespace(model="out/model.onnx")}
+        forms = {"model": {"present.0.key": "float32"}}
+        report = SimpleNamespace(
+            path="out", graphs=graphs, inputs=forms, outputs=forms, copied=copied
+        )
+        _print_next(report, "folder")
+        return str(capsys.readouterr().out)
+
+    text = told(["tokenizer.json"])
+    assert 'generate out --prompt "Once' in text and "--tokens" not in text
+    text = told(["config.json"])
+    assert "generate out --tokens 1,2,3" in text and "[1, 2, 3])" in text and "Once" not in text
 
 
 def test_ids_of_tokens_need_no_tokenizer(exported: Exported, tmp_path: Path) -> None:

@@ -375,6 +375,16 @@ def test_diagnose_says_that_nothing_was_compared(tmp_path: Path) -> None:
     assert not oe.diagnose(tmp_path / "model.onnx", other, torch.ones(2, 3)).ok
 
 
+def test_a_size_that_is_not_known_is_asked_for_once(tmp_path: Path) -> None:
+    told = "its sizes are not known; give them for rows: "
+    with pytest.raises(oe.InvalidArgumentError) as caught:
+        oe.validate(twice(), twice())
+    assert str(caught.value).endswith(f"{told}dims={{NAME: SIZE}}")
+    onnx.save(twice(), tmp_path / "model.onnx")
+    done = command(tmp_path / "model.onnx", "-a", tmp_path / "model.onnx")
+    assert done.returncode and f"{told}--dim NAME=SIZE\n" in done.stderr
+
+
 def test_the_command_says_how_to_find_the_module(tmp_path: Path, capsys: Any) -> None:
     from onnx_external._commands.validate import _print_next
 

@@ -185,13 +185,7 @@ def _print_next(report: Any, folder: str) -> None:
   onnx-external export {folder} -o {report.path} --dtype float32 --overwrite""")
         return
     if any(name.startswith("present.") for name in report.outputs[first]):
-        missing = "" if "tokenizer.json" in report.copied else ", once it has a tokenizer.json"
-        print(f"""to see text (pip install onnxruntime tokenizers){missing}:
-  onnx-external generate {report.path} --prompt "Once upon a time"
-or in Python:
-  import onnx_external as oe
-  texts = oe.generate({report.path!r}, "Once upon a time")
-  print(texts[0])""")
+        print(_how_to_generate(report.path, "tokenizer.json" in report.copied))
         if "genai_config.json" in report.copied:
             print(f"onnxruntime_genai.Model({report.path!r}) loads it, too (docs/python-export.md)")
         return
@@ -200,6 +194,23 @@ or in Python:
   import onnxruntime
   session = onnxruntime.InferenceSession({report.graphs[first].model!r})
   outputs = session.run(None, {{{names}}})""")
+
+
+def _how_to_generate(path: str, has_tokenizer: bool) -> str:
+    """How a decoder is run; without a tokenizer it takes the ids of tokens."""
+    if not has_tokenizer:
+        return f"""to see tokens (pip install onnxruntime), or text once it has a tokenizer.json:
+  onnx-external generate {path} --tokens 1,2,3
+or in Python:
+  import onnx_external as oe
+  tokens = oe.generate({path!r}, [1, 2, 3])
+  print(tokens[0])"""
+    return f"""to see text (pip install onnxruntime tokenizers):
+  onnx-external generate {path} --prompt "Once upon a time"
+or in Python:
+  import onnx_external as oe
+  texts = oe.generate({path!r}, "Once upon a time")
+  print(texts[0])"""
 
 
 def _listed(forms: dict[str, str]) -> str:

@@ -19,7 +19,8 @@ def parser() -> Parser:
     parser = Parser(
         "generate",
         "Continue texts with the likeliest tokens, by a decoder that `onnx-external export` wrote. "
-        "It needs onnxruntime and tokenizers, no torch.",
+        "Each text is printed with its prompt before it. It needs onnxruntime and tokenizers, no "
+        "torch.",
         EXIT_CODES.format("there is text", "the folder has no decoder"),
         _WORDS,
     )
@@ -49,7 +50,11 @@ def parser() -> Parser:
         help="the most tokens that are added to each text (64)",
     )
     add("--provider", metavar="NAME", help="of ONNX Runtime, e.g. cuda (the CPU's by default)")
-    add("--json", action="store_true", help="a JSON list of prompts and texts")
+    add(
+        "--json",
+        action="store_true",
+        help="a JSON list of prompts and texts, these without the prompt",
+    )
     return parser
 
 

@@ -24,7 +24,12 @@ transformers' own model.
 A row with ! does not agree. docs/python-validate.md explains the table.
 """ + EXIT_CODES.format("all outputs agree", "some do not, nothing was compared")
 
-_WORDS = {"dims=": "--dim", "ranges=": "--range", "providers=": "--provider"}
+_WORDS = {
+    "dims={NAME: SIZE}": "--dim NAME=SIZE",
+    "dims=": "--dim",
+    "ranges=": "--range",
+    "providers=": "--provider",
+}
 """Arguments of Python whose options have other names."""
 
 

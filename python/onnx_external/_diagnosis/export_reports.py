@@ -189,7 +189,9 @@ def _difference(module: ModuleDiagnosis) -> str:
     every = [
         each for compared in module.sets for each in compared if not each.ok and not each.is_empty
     ]
-    worst = max(every, key=lambda each: (bool(each.problem), each.max_abs or 0.0, each.share), default=None)
+    worst = max(
+        every, key=lambda each: (bool(each.problem), each.max_abs or 0.0, each.share), default=None
+    )
     return "its outputs do not agree" if worst is None else worst.difference
 
 

@@ -124,7 +124,7 @@ def _shape(form: Form, sizes: Mapping[str, int], forms: Sequence[Form]) -> tuple
     if None in found or any(size is not None and size < 0 for size in found):
         raise InvalidArgumentError(
             f"input {form.name} {shape_text(form.shape)}: its sizes are not known; give them for "
-            f"{', '.join(_names_of_sizes(forms))}: dims={{name: size}}, or --dim NAME=SIZE"
+            f"{', '.join(_names_of_sizes(forms))}: dims={{NAME: SIZE}}"
         )
     return tuple(size for size in found if size is not None)
 

@@ -97,8 +97,8 @@ class ExportReport(Stepwise):
     """Input sets, the example among them, on which the graph gave what the module gives."""
     guards: list[str]
     """What the trace assumed about sizes, such as "x.size()[1] > 6", or "words > 6" if
-    `dynamic_shapes` calls it so, with the line of the code. One that rules out a single size is left
-    out if the graph was right for a set of that size."""
+    `dynamic_shapes` calls it so, with the line of the code. One that rules out a single size is
+    left out if the graph was right for a set of that size."""
     rewriting: Rewriting
     """What was rewritten so that the module could be exported: diffs, and what no set reached."""
     notes: list[str]

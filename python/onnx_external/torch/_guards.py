@@ -56,7 +56,6 @@ class Guard:
         except Exception:  # a size without value, a function that is not known, a division by zero
             return None
 
-
     def rules_out_only(self, sizes: Mapping[Any, int]) -> bool:
         """Return whether these sizes break it, and no others would: it rules out one size."""
         symbols = self.expression.free_symbols

@@ -2,8 +2,8 @@
 # clang 14 compiles each file of the library, the commands and the benchmarks by itself, without a
 # warning. That finds the includes that are missing and that unity builds hide. Nothing is linked;
 # the examples of the headers, and the tests with the other runtime of threads, which CMake makes
-# after it linked the library, are left to ./check. It compiles each file of the tests by itself
-# anyway, so that clang reads these on request (they take longer than all others).
+# after it linked the library, are left to ./check. Files of the tests are read on request, since
+# they take longer than all others: after a change to their includes, say.
 #
 # usage: each_file_compiles.sh [tests]      with "tests": those of tests/, too
 set -eu

@@ -360,7 +360,7 @@ void MappingTask::fill(std::uint32_t slot_name, std::uint32_t key, Rule rule,
 
 Result<MappingTask> make_task(const GraphFacts& graph, const MappingKeys& keys,
                               const MappingOptions& options) {
-  MappingTask task{graph, keys, options, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}};
+  MappingTask task{graph, keys, options, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}};
   task.fills.resize(graph.slots.size());
   task.key_used.resize(keys.keys.size());
   TRY(list_keys(task));

@@ -17,7 +17,7 @@ import torch
 from torch.export.dynamic_shapes import Dim
 from torch.utils import _pytree as pytree
 
-from ._walking import all_nodes, graphs_of
+from ._walking import all_values
 
 if TYPE_CHECKING:
     import onnx_ir
@@ -175,18 +175,9 @@ def change_dimensions(model: onnx_ir.Model, change: Callable[[str], str]) -> Non
             found[text] = int(told) if told.isdecimal() else told
         return found[text]
 
-    for value in _values(model):
+    for value in all_values(model):
         if value.shape is not None and any(not isinstance(dim, int) for dim in value.shape):
             value.shape = onnx_ir.Shape(changed(dim) for dim in value.shape)
-
-
-def _values(model: onnx_ir.Model) -> Iterator[onnx_ir.Value]:
-    yield from model.graph.inputs
-    yield from model.graph.outputs
-    for node in all_nodes(model):
-        yield from node.outputs
-        for graph in graphs_of(node):
-            yield from graph.inputs
 
 
 def _tidy(text: str) -> str:

@@ -6,13 +6,13 @@ same module may call otherwise. A dict has keys, and an object has attributes: t
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from torch.export.graph_signature import ConstantArgument, OutputKind
 from torch.utils import _pytree as pytree
 
-from ._walking import all_nodes, graphs_of
+from ._walking import all_values
 
 if TYPE_CHECKING:
     import onnx_ir
@@ -69,7 +69,7 @@ def name_outputs(model: onnx_ir.Model, names: Sequence[str]) -> None:
     kept = {*(value.name for value in model.graph.inputs), *model.graph.initializers}
     wanted = [f"output.{name}" if name in kept else name for name in names]
     others = {id(value) for value in model.graph.outputs}
-    for value in _made(model):
+    for value in all_values(model):
         if value.name in wanted and id(value) not in others:
             value.name = f"{value.name}.inner"
     for value, name in zip(model.graph.outputs, wanted, strict=True):
@@ -89,11 +89,3 @@ def _make_outputs_own(graph: onnx_ir.Graph) -> None:
             graph.append(node)
             graph.outputs[place] = copy
         seen.add(id(value))
-
-
-def _made(model: onnx_ir.Model) -> Iterator[onnx_ir.Value]:
-    """Yield what nodes compute, and what branches and loops are given."""
-    for node in all_nodes(model):
-        yield from node.outputs
-        for graph in graphs_of(node):
-            yield from (*graph.inputs, *graph.initializers.values())

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import onnx_ir
 
-__all__ = ["all_nodes", "graphs_of"]
+__all__ = ["all_nodes", "all_values", "graphs_of"]
 
 
 def all_nodes(model: onnx_ir.Model) -> Iterator[onnx_ir.Node]:
@@ -28,3 +28,13 @@ def graphs_of(node: onnx_ir.Node) -> Iterator[onnx_ir.Graph]:
             yield attribute.as_graph()
         elif attribute.type == onnx_ir.AttributeType.GRAPHS:
             yield from attribute.as_graphs()
+
+
+def all_values(model: onnx_ir.Model) -> Iterator[onnx_ir.Value]:
+    """Yield the inputs and outputs, and what nodes compute, and branches and loops are given."""
+    yield from model.graph.inputs
+    yield from model.graph.outputs
+    for node in all_nodes(model):
+        yield from node.outputs
+        for graph in graphs_of(node):
+            yield from (*graph.inputs, *graph.initializers.values())

@@ -105,6 +105,7 @@ struct GraphToSave {
 // One of the models of a save.
 struct SavedModel {
   std::filesystem::path model;
+  std::string manifest;  // relative to the model's folder
   std::vector<SavedTensor> tensors;
   std::vector<std::string> inputs_left;  // as in Mapping, like the next one
   std::vector<std::string> initializers_kept;

@@ -110,6 +110,8 @@ class SavedModel:
     remarks: list[dict[str, Any]] = field(default_factory=list)
     """What is unusual about the external data of the given model: `kind`, `first` and `tensors`,
     `message`."""
+    manifest: str = ""
+    """The file with the checksums of its tensors, relative to the model's folder."""
 
     @property
     def pairs(self) -> list[SavedTensor]:
@@ -189,6 +191,11 @@ class SaveReport(_Document):
     def model(self) -> str:
         """The file of the model alone."""
         return self._alone.model
+
+    @property
+    def manifest(self) -> str:
+        """`SavedModel.manifest` of the model alone."""
+        return self._alone.manifest
 
     @property
     def tensors(self) -> list[SavedTensor]:

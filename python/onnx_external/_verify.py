@@ -79,7 +79,8 @@ def inspect(
 
     Args:
         paths: a model or a checkpoint, or the folder of one; several files are one checkpoint.
-        key: the dict of names to tensors in a nested checkpoint, e.g. "state_dict".
+        key: list only the dict of names to tensors that this is in a nested checkpoint, e.g.
+            "state_dict".
         variant: of a folder, the files of this variant: "fp16" takes model.fp16.safetensors.
         overlay: of a tensor that several paths have, take the last one's.
         densify: list sparse tensors as dense ones.

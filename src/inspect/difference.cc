@@ -75,7 +75,7 @@ Result<Side> open_side(std::span<const fs::path> paths, InspectOptions options) 
   options.digests = Digests::kNone;
   options.selection = Selection::kStateDict;
   auto inspection = inspect(paths, options);
-  if (!inspection && inspection.error().code != ErrorCode::kCancelled) {
+  if (!inspection && inspection.error().code != ErrorCode::kCancelled && options.open.key.empty()) {
     options.selection = Selection::kEverything;
     inspection = inspect(paths, options);
   }

@@ -187,10 +187,10 @@ Result<Inspection> inspect_checkpoint(std::span<const std::filesystem::path> pat
                                       const InspectOptions& options) {
   OpenOptions open = options.open;
   open.threads = options.threads;
+  open.selection = open.key.empty() ? options.selection : Selection::kStateDict;
   // Before the other one is open: two at once would take twice the memory.
   std::optional<Error> refusal =
-      options.selection == Selection::kEverything ? refusal_of(paths, open) : std::nullopt;
-  open.selection = options.selection;
+      open.selection == Selection::kEverything ? refusal_of(paths, open) : std::nullopt;
   TRY_ASSIGN(auto checkpoint, open_checkpoint(paths, open));
   Inspection inspection;
   inspection.format = checkpoint.format();

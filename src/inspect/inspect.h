@@ -84,7 +84,7 @@ enum class Digests : std::uint8_t { kNone, kSha256 };
 
 struct InspectOptions {
   OpenOptions open = {};  // its selection and threads are ignored
-  // kEverything, or kStateDict for what a save would take.
+  // kEverything, or kStateDict for what a save would take; the latter if `open` has a key.
   Selection selection = Selection::kEverything;
   Digests digests = Digests::kNone;
   // Decides by index in Inspection::tensors which tensors get a digest; empty = all.

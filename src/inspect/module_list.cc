@@ -11,8 +11,10 @@
 #include "cut/value_graph.h"
 #include "inspect/inspect.h"
 #include "inspect/module_tree.h"
+#include "mapping/slot_roles.h"
 #include "onnx/exporter_marks.h"
 #include "onnx/tensor_list.h"
+#include "onnx_external/dtype.h"
 
 namespace onnx_external {
 namespace {
@@ -47,6 +49,13 @@ struct ByNumber {
     return !text.empty() && text.find_first_not_of("0123456789") == std::string_view::npos;
   }
 };
+
+// True for what an exporter computed: shapes, indexes and scalars without a name of torch. A matrix
+// of floats without a name is a weight that was folded.
+bool is_constant(const onnx::TensorProto& tensor) {
+  return is_invented_name(tensor.name()) &&
+         (tensor.dims().empty() || !onnx_is_floating(tensor.data_type()));
+}
 
 class ModuleCounter {
  public:
@@ -121,7 +130,9 @@ class ModuleCounter {
       const onnx::TensorProto& tensor =
           graph_.graph().initializer(static_cast<int>(graph_[weight].index));
       const Shape dims = dims_of(tensor);
-      facts.parameters = add_bytes(facts.parameters, element_count(dims).value_or(0));
+      if (!is_constant(tensor)) {
+        facts.parameters = add_bytes(facts.parameters, element_count(dims).value_or(0));
+      }
       facts.bytes = add_bytes(facts.bytes, onnx_nbytes(tensor.data_type(), dims).value_or(0));
     }
     return facts;

@@ -15,8 +15,10 @@ namespace onnx_external {
 struct ModuleFacts {
   std::string name;  // "model.layers.3"; of a container also "model.layers"
   std::uint64_t nodes = 0;
-  std::uint64_t parameters = 0;  // elements of the initializers that its nodes read
-  std::uint64_t bytes = 0;       // of these initializers
+  // Elements of the initializers that its nodes read, without shapes, indexes and scalars that have
+  // no name in torch ("val_12").
+  std::uint64_t parameters = 0;
+  std::uint64_t bytes = 0;  // of all initializers that its nodes read
 };
 
 struct ModuleList {

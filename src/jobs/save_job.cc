@@ -18,6 +18,7 @@
 #include "onnx_external/verify.h"
 #include "onnx_external/writer.h"
 #include "save/completeness.h"
+#include "save/staging.h"
 #include "save/test_data_files.h"
 
 namespace onnx_external {
@@ -206,6 +207,9 @@ SavedModel report_model(const SaveJob& job, std::uint32_t model_index, const Map
   const Model& model = job.models[model_index];
   SavedModel report;
   report.model = job.target.folder / job.names[model_index];
+  report.manifest = manifest_location(
+      {.models = job.names, .data_dir = job.plan.data_dir, .layout = job.plan.layout},
+      job.names[model_index]);
   report.inputs_left = mapping.inputs_left;
   report.initializers_kept = mapping.initializers_kept;
   report.kept_by_option = kept_by_option(model.facts(), job.options.mapping);

@@ -20,6 +20,8 @@ constexpr std::string_view kNamespace = "namespace";
 constexpr std::string_view kClassHierarchy = "pkg.torch.onnx.class_hierarchy";
 constexpr std::string_view kFxNode = "pkg.torch.onnx.fx_node";
 constexpr std::string_view kFuseBatchNorm = "FuseBatchNorm";
+// What torch.export writes as the scope of operators whose modules it does not know.
+constexpr std::string_view kNoModule = "_empty_nn_module_stack_from_metadata_hook";
 
 // Numbers of the field metadata_props in onnx.proto since ONNX 1.16.
 constexpr int kValueInfoMetadata = 4;
@@ -252,6 +254,7 @@ std::string module_of(const onnx::NodeProto& node) {
                    // The last name is the operator's own.
                    const std::vector<std::string> scopes = parse_python_names(value);
                    module = scopes.size() > 1 ? scopes[scopes.size() - 2] : "";
+                   module = module == kNoModule ? "" : module;
                  });
   return module;
 }
@@ -272,7 +275,7 @@ std::vector<std::string> module_scopes(const onnx::NodeProto& node) {
                      modules = modules_of_namespace(value);
                    });
   }
-  std::erase(modules, "");
+  std::erase_if(modules, [](const std::string& name) { return name.empty() || name == kNoModule; });
   modules.resize(std::min(modules.size(), kMaxModuleScopes));
   return modules;
 }

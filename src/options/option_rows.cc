@@ -135,7 +135,7 @@ constexpr OptionRow kRows[] = {
      "compare with these files by name: what only one side has, other\n"
      "types and shapes, other bytes",
      [](O& o, Text text) { return append(o.others, text); }},
-    {"key", "NAME", K::kText, G::kInput, kMatching, true,
+    {"key", "NAME", K::kText, G::kInput, kReading, true,
      "the dict of names to tensors in a nested checkpoint,\n"
      "e.g. state_dict, ema.model or optimizer.state.0",
      [](O& o, Text text) { return set(o.save.open.key, text); }},

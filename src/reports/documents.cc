@@ -215,6 +215,7 @@ void add_remarks(const SavedModel& report, Document& document) {
 // One of several models.
 Document model_object(const SavedModel& report) {
   Document document{{"model", report.model.string()},
+                    {"manifest", report.manifest},
                     {"tensors", list_of(report.tensors, saved_tensor)}};
   add_slots(report, document);
   document["alignment"] = report.key_prefix;
@@ -252,6 +253,7 @@ std::string save_document(const SaveReport& report, RunMode mode) {
   Document document = Document::object();
   if (alone != nullptr) {
     document["model"] = alone->model.string();
+    document["manifest"] = alone->manifest;
   } else {
     document["folder"] = report.folder.string();
     document["models"] = list_of(report.models, model_object);

@@ -76,14 +76,16 @@ std::string view_text(const InspectedView& view) {
   return traits.empty() ? place : fmt::format("{}: {}", place, fmt::join(traits, ", "));
 }
 
-std::string place_text(const InspectedTensor& tensor) {
+// `elsewhere`: what stands for a tensor that is in no file of its own.
+std::string place_text(const InspectedTensor& tensor, std::string_view elsewhere) {
   if (!tensor.problem.empty()) {
     return "problem: " + shown(tensor.problem);
   }
   if (tensor.view) {
     return view_text(*tensor.view);
   }
-  return tensor.file ? shown(*tensor.file) + " @" + std::to_string(tensor.offset) : "-";
+  return tensor.file ? shown(*tensor.file) + " @" + std::to_string(tensor.offset)
+                     : std::string(elsewhere);
 }
 
 std::string inspect_table(const Inspection& inspection) {
@@ -94,8 +96,8 @@ std::string inspect_table(const Inspection& inspection) {
     rows.front().emplace_back("sha256");
   }
   for (const InspectedTensor& tensor : inspection.tensors) {
-    rows.push_back(
-        {shown(tensor.name), shape_and_type(tensor), size_text(tensor.nbytes), place_text(tensor)});
+    rows.push_back({shown(tensor.name), shape_and_type(tensor), size_text(tensor.nbytes),
+                    place_text(tensor, inspection.format == kModelFormat ? "(inline)" : "-")});
     if (digests) {
       rows.back().push_back(tensor.sha256);
     }
@@ -127,6 +129,20 @@ std::string tree_table(const Inspection& inspection) {
   return table_text(rows, {1, 2, 3});
 }
 
+// "55 tensors, 16 of them inline" of a model that has both kinds.
+std::string tensors_text(const Inspection& inspection) {
+  const auto is_inline = [](const InspectedTensor& tensor) {
+    return !tensor.file && !tensor.view && tensor.problem.empty();
+  };
+  const auto inline_ones =
+      std::count_if(inspection.tensors.begin(), inspection.tensors.end(), is_inline);
+  const std::string text = count_text(inspection.tensors.size(), "tensor");
+  const bool has_both = inline_ones > 0 && std::cmp_less(inline_ones, inspection.tensors.size());
+  return inspection.format == kModelFormat && has_both
+             ? fmt::format("{}, {} of them inline", text, inline_ones)
+             : text;
+}
+
 // "torch-zip: 17 tensors, 5.34 kB; version 3, pickle protocol 2, little-endian; 1 file, 9.01 kB".
 std::string summary_line(const Inspection& inspection) {
   std::vector<std::string> facts;
@@ -144,9 +160,8 @@ std::string summary_line(const Inspection& inspection) {
     facts.push_back(inspection.byte_order == "mixed" ? "both byte orders"
                                                      : inspection.byte_order + "-endian");
   }
-  return fmt::format("{}: {}, {}; {}{}{}, {}\n", inspection.format,
-                     count_text(inspection.tensors.size(), "tensor"), size_text(inspection.bytes),
-                     fmt::join(facts, ", "), facts.empty() ? "" : "; ",
+  return fmt::format("{}: {}, {}; {}{}{}, {}\n", inspection.format, tensors_text(inspection),
+                     size_text(inspection.bytes), fmt::join(facts, ", "), facts.empty() ? "" : "; ",
                      count_text(inspection.files, "file"), size_text(inspection.file_bytes));
 }
 

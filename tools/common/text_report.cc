@@ -344,6 +344,11 @@ std::string slots_text(const SavedModel& report, bool is_linked) {
   return table_text(rows, {4});
 }
 
+// ", with initializers/manifest.json": a dry run names each file that a save would write.
+std::string manifest_text(const SavedModel& model) {
+  return ", with " + shown(model.manifest);
+}
+
 std::string saved_model_text(const SaveReport& report, Lists lists) {
   const SavedModel& model = report.models.front();
   const std::string folder = report.linked_bytes > 0 ? "" : data_folder(model);
@@ -360,8 +365,8 @@ std::string planned_model_text(const SaveReport& report, Lists lists) {
   return first_line(report) + slots_text(model, report.linked_bytes > 0) +
          derived_text(report.derived) + keys_text(report, lists) + graph_text(model, lists) +
          oversized_text(report, lists) + test_data_text(report.test_data, lists) +
-         fmt::format("{}: {}; dry run, nothing was written\n", shown(model.model.string()),
-                     totals_text(report));
+         fmt::format("{}: {}{}; dry run, nothing was written\n", shown(model.model.string()),
+                     totals_text(report), manifest_text(model));
 }
 
 // A line for each model, then what they share.
@@ -372,9 +377,10 @@ std::string models_text(const SaveReport& report, bool is_dry_run, Lists lists) 
   for (const SavedModel& model : report.models) {
     all.insert(all.end(), model.tensors.begin(), model.tensors.end());
     bytes += model.bytes;
-    out += fmt::format("{}: {}{}, {} in {}\n", shown(model.model.string()), incomplete_lead(model),
-                       count_text(model.tensors.size(), "tensor"), size_text(model.bytes),
-                       count_text(count_files(model.tensors), "file")) +
+    out += fmt::format("{}: {}{}, {} in {}{}\n", shown(model.model.string()),
+                       incomplete_lead(model), count_text(model.tensors.size(), "tensor"),
+                       size_text(model.bytes), count_text(count_files(model.tensors), "file"),
+                       is_dry_run ? manifest_text(model) : "") +
            (is_dry_run ? slots_text(model, report.linked_bytes > 0) : "") +
            graph_text(model, lists);
   }

@@ -98,6 +98,17 @@ TEST_F(Differences, SeeThroughNestingAndDataParallel) {
   EXPECT_TRUE(found->none());
 }
 
+TEST_F(Differences, AreFoundInTheDictOfAKeyOrNowhere) {
+  DifferenceOptions options;
+  options.inspect.open.key = "state_dict";
+  const auto nested = dir_.write(
+      "nested.pt", torch_zip({bytes_called("same", "abcd")}, {.nested_in = "state_dict"}));
+  const auto found = difference(nested, nested, options);
+  ASSERT_THAT(found, IsOk());
+  EXPECT_EQ(found->equal, 1U);
+  EXPECT_FALSE(difference(nested, a_, options));  // a_ has no such dict
+}
+
 TEST(Listing, KeepsWhatMatchesAndSorts) {
   Inspection inspection;
   for (const auto& [name, nbytes] :

@@ -48,6 +48,25 @@ TEST(InspectFacts, SaysWhatAZipFileSaysOfItself) {
   EXPECT_FALSE(found->refusal);
 }
 
+TEST(InspectFacts, ListsTheDictOfAKeyUnderTheNamesThatASaveTakes) {
+  const TempDir dir;
+  const std::string file =
+      torch_zip({{.name = "w", .shape = {1}, .bytes = f32({1})}}, {.nested_in = "student"});
+  const std::array paths{dir.write("c.pt", file)};
+  const auto names = [&](const std::string& key) {
+    std::vector<std::string> listed;
+    const auto found = inspect(paths, {.open = {.key = key}, .progress = {}});
+    for (std::size_t i = 0; found && i < found->tensors.size(); ++i) {
+      listed.push_back(found->tensors[i].name);
+    }
+    return listed;
+  };
+  EXPECT_THAT(names(""), ElementsAre("student.w"));
+  EXPECT_THAT(names("student"), ElementsAre("w"));
+  EXPECT_THAT(names("."), ElementsAre("student.w"));
+  EXPECT_THAT(names("teacher"), IsEmpty());
+}
+
 TEST(InspectFacts, KnowsTheProtocolOfLegacyFilesAndNoVersion) {
   const auto found = inspect_bytes(legacy_file(legacy_object(), {{"7", f32({1, 2, 3, 4})}}));
   ASSERT_THAT(found, IsOk());

@@ -51,6 +51,17 @@ TEST(ModuleList, CountsNodesAndWeightsOfEachModule) {
                           "layers.2 1 0 0", "layers.10 1 4 24", "5 6 32 1"));
 }
 
+TEST(ModuleList, CountsNoConstantsOfTheExporterAsParameters) {
+  GraphBuilder b;
+  b.input("x", kFloat, {2});
+  b.initializer("val_1", onnx::TensorProto::INT64, {3}, std::string(24, '\0'));
+  b.initializer("val_2", kFloat, {}, std::string(4, '\0'));
+  b.initializer("steps", onnx::TensorProto::INT64, {1}, std::string(8, '\0'));
+  b.initializer("onnx::MatMul_8", kFloat, {2, 2}, std::string(16, '\0'));
+  node(b, "/fc/Sum", {"x", "val_1", "val_2", "steps", "onnx::MatMul_8"}, "y");
+  EXPECT_THAT(lines_of(b.model()), ElementsAre("fc 1 5 52", "1 5 52 0"));
+}
+
 TEST(ModuleList, IsEmptyIfNoNodeTellsItsModule) {
   GraphBuilder b;
   b.input("x", kFloat, {2});

@@ -117,6 +117,14 @@ TEST(ExporterMarks, TellAllModulesAroundANode) {
   EXPECT_THAT(module_scopes(newer), ElementsAre("layers.1"));
 }
 
+TEST(ExporterMarks, TellNoModuleWhereTorchHadNone) {
+  onnx::NodeProto node;
+  add_entry(node, 9, "pkg.torch.onnx.name_scopes",
+            "['', '_empty_nn_module_stack_from_metadata_hook', 'add']");
+  EXPECT_THAT(module_scopes(node), IsEmpty());
+  EXPECT_EQ(module_of(node), "");
+}
+
 TEST(ExporterMarks, TellTheModuleOfANode) {
   onnx::NodeProto node;
   EXPECT_EQ(module_of(node), "");

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <chrono>
 #include <optional>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -151,32 +152,78 @@ void take_model_back(CommandOptions& options) {
   }
 }
 
+// Why the command line names no model; nothing if it does.
+std::string_view no_model_text(const CommandOptions& options) {
+  if (!options.first.empty()) {
+    return {};
+  }
+  return options.others.empty()
+             ? "no MODEL.onnx is given"
+             : "no MODEL.onnx is given, and --against takes all paths behind it: verify-external "
+               "MODEL.onnx --against CHECKPOINT";
+}
+
+// The model, or the folder of several.
+std::filesystem::path subject_of(const Arguments& arguments) {
+  const std::filesystem::path& first = arguments.models.front();
+  return arguments.models.size() == 1 ? first : first.parent_path();
+}
+
+Status write_page_of(const Arguments& arguments, const std::vector<VerifyReport>& reports) {
+  const CommandOptions& options = arguments.options;
+  if (options.page.empty()) {
+    return {};
+  }
+  const std::string page = verify_page(
+      subject_of(arguments).string(), verify_document(arguments.models, reports), arguments.models);
+  return write_page(options.page, page, options.save.write.overwrite);
+}
+
+// Prints the reports; findings are a failure.
+int answer(const Command& command, const Arguments& arguments,
+           const std::vector<VerifyReport>& reports, std::chrono::duration<double> time) {
+  std::uint64_t bytes = 0;
+  std::size_t findings = 0;
+  for (const VerifyReport& report : reports) {
+    bytes += report.bytes;
+    findings += report.findings.size();
+  }
+  if (arguments.options.verbose) {
+    command.note(fmt::format("{}, {}", speed_text(bytes, time.count()), peak_memory_text()));
+  }
+  if (const Status status = write_page_of(arguments, reports); !status) {
+    return command.fail(status.error());
+  }
+  const int answered = command.answer(answer_text(arguments, reports));
+  if (answered != kDone || findings == 0) {
+    return answered;
+  }
+  return command.fail(fmt::format("{}: {} finding{}", subject_of(arguments).string(), findings,
+                                  findings == 1 ? "" : "s"));
+}
+
 int run(int argc, char** argv) {
   Command command("verify-external", help_text());
   Arguments arguments;
-  set_up(command.line(), arguments.options);
+  CommandOptions& options = arguments.options;
+  set_up(command.line(), options);
   if (auto code = command.parse(argc, argv)) {
     return *code;
   }
-  take_model_back(arguments.options);
-  if (arguments.options.first.empty()) {
-    return command.misuse(
-        arguments.options.others.empty()
-            ? "no MODEL.onnx is given"
-            : "no MODEL.onnx is given, and --against takes all paths behind it: verify-external "
-              "MODEL.onnx --against CHECKPOINT");
+  take_model_back(options);
+  if (const std::string_view text = no_model_text(options); !text.empty()) {
+    return command.misuse(text);
   }
-  auto models = find_models(arguments.options.first);
+  auto models = find_models(options.first);
   if (!models) {
     return command.fail(models.error());
   }
   arguments.models = *std::move(models);
-  const Overwrite overwrite = arguments.options.save.write.overwrite;
-  if (const Status status = check_page(arguments.options.page, overwrite); !status) {
+  if (const Status status = check_page(options.page, options.save.write.overwrite); !status) {
     return command.fail(status.error());
   }
-  arguments.verify.threads = arguments.options.save.write.threads;
-  enter_sandbox(command, arguments.options, sandbox_paths(arguments));
+  arguments.verify.threads = options.save.write.threads;
+  enter_sandbox(command, options, sandbox_paths(arguments));
   const auto start = std::chrono::steady_clock::now();
   const auto reports = verify(arguments);
   if (!reports) {
@@ -184,32 +231,7 @@ int run(int argc, char** argv) {
                             ? Error{ErrorCode::kCancelled, "interrupted"}
                             : reports.error());
   }
-  std::uint64_t bytes = 0;
-  std::size_t findings = 0;
-  for (const VerifyReport& report : *reports) {
-    bytes += report.bytes;
-    findings += report.findings.size();
-  }
-  if (arguments.options.verbose) {
-    const std::chrono::duration<double> time = std::chrono::steady_clock::now() - start;
-    command.note(fmt::format("{}, {}", speed_text(bytes, time.count()), peak_memory_text()));
-  }
-  const std::filesystem::path verified = arguments.models.size() == 1
-                                             ? arguments.models.front()
-                                             : arguments.models.front().parent_path();
-  if (!arguments.options.page.empty()) {
-    const std::string page = verify_page(
-        verified.string(), verify_document(arguments.models, *reports), arguments.models);
-    if (const Status status = write_page(arguments.options.page, page, overwrite); !status) {
-      return command.fail(status.error());
-    }
-  }
-  const int answered = command.answer(answer_text(arguments, *reports));
-  if (answered != kDone || findings == 0) {
-    return answered;
-  }
-  return command.fail(
-      fmt::format("{}: {} finding{}", verified.string(), findings, findings == 1 ? "" : "s"));
+  return answer(command, arguments, *reports, std::chrono::steady_clock::now() - start);
 }
 
 }  // namespace

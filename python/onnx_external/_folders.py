@@ -7,7 +7,17 @@ from pathlib import Path
 from . import _core
 from ._errors import InvalidArgumentError, NotFoundError
 
-__all__ = ["check_folder"]
+__all__ = ["check_folder", "require_folder"]
+
+
+def require_folder(path: Path) -> None:
+    """Refuse to export what is no folder.
+
+    Raises:
+        NotFoundError: there is none of this name.
+    """
+    if not path.is_dir():
+        raise NotFoundError(f"{path}: not a folder; export takes one with config.json and weights")
 
 
 def check_folder(folder: Path) -> list[str]:

@@ -123,6 +123,16 @@ def test_graphs_that_are_there_are_told_before_a_folder_is_loaded(
     assert "--overwrite" in done.stderr and (out / there).read_text() == "mine"
 
 
+def test_a_folder_that_is_not_there_is_told_before_torch_is_imported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from onnx_external._commands import export as command
+
+    monkeypatch.setattr(command, "_run", never)  # which imports torch and transformers
+    done = commands.run("export", tmp_path / "none", "-o", tmp_path / "out")
+    assert done.returncode == 1 and f"{tmp_path}/none: not a folder; export takes" in done.stderr
+
+
 @pytest.mark.parametrize(
     ("config", "dtype", "told"),
     [

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 from .._folder_config import refuse_at_once
-from .._folders import check_folder
+from .._folders import check_folder, require_folder
 from .._options import Layout, LayoutName
 from .._packages import FOLDERS, require
 from .._preconditions import model_folders, note_of_folder, refuse_targets
@@ -223,16 +223,15 @@ def _listed(forms: dict[str, str]) -> str:
 
 def _refuse_at_once(given: argparse.Namespace) -> list[str]:
     """Refuse what can be known before torch is imported, and return what is to be told."""
-    folder, early = Path(given.folder), []
-    if folder.is_dir():
-        folders = model_folders(folder, given.base)
-        check_folder(folders[0])
-        refuse_at_once(folders[0])
-        target = Path(given.output)
-        refuse_targets(folders, target, given.graphs, given.overwrite, given.dry_run)
-        early = note_of_folder(folders[0], given.dtype)
+    folder = Path(given.folder)
+    require_folder(folder)
+    folders = model_folders(folder, given.base)
+    check_folder(folders[0])
+    refuse_at_once(folders[0])
+    target = Path(given.output)
+    refuse_targets(folders, target, given.graphs, given.overwrite, given.dry_run)
     require(f"{folder}: the export of a folder", *FOLDERS)
-    return early
+    return note_of_folder(folders[0], given.dtype)
 
 
 def _run(given: argparse.Namespace, told: StepLines | None) -> Any:

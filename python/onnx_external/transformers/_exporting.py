@@ -12,7 +12,8 @@ from typing import Any, Literal
 
 import torch
 
-from .._errors import InvalidArgumentError, NotFoundError
+from .._errors import InvalidArgumentError
+from .._folders import require_folder
 from .._meter import Meter, Step, Stepwise, versions
 from .._moved import shows_new_call
 from .._options import FloatType, Layout, LayoutName, Mapping, StrPath, of_class
@@ -194,10 +195,7 @@ def export(
             "mapping: the export knows which key is which weight; leave map away"
         )
     source, target = Path(folder), Path(path)
-    if not source.is_dir():
-        raise NotFoundError(
-            f"{source}: not a folder; export takes one with config.json and weights"
-        )
+    require_folder(source)
     require("the export of a folder", *FOLDERS)
     folders = model_folders(source, base)
     refuse_targets(folders, target, graphs, overwrite, dry_run)

@@ -10,7 +10,7 @@ FIXTURES = Path(__file__).resolve().parents[2] / "fixtures"
 
 @pytest.fixture(scope="session")
 def kept_conversions() -> Iterator[None]:
-    from onnx_external._diagnosis.surroundings import conversions_kept
+    from onnx_external.torch._conversions import conversions_kept
 
     with conversions_kept():
         yield

@@ -19,6 +19,7 @@ from .._progress import Progress, ProgressCallback, told
 from .._validation.folders import example_graphs, is_transformers
 from .._validation.giving import calls_of
 from .._validation.references import ModuleReference
+from ..torch._conversions import conversions_kept
 from ..torch._programs import check_initialized
 from .attempts import EXPORTERS, Attempts
 from .capturing import Captured, capture
@@ -29,7 +30,7 @@ from .naming import check_choice, check_names, is_named, one_or_several
 from .outcomes import Outcome
 from .recording import Call
 from .reports import WRONG, Status, is_inside
-from .surroundings import Surroundings, TransformersSurroundings, conversions_kept, register_caches
+from .surroundings import Surroundings, TransformersSurroundings, register_caches
 from .walking import Strategy
 
 __all__ = ["diagnose_export"]

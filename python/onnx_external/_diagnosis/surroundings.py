@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import io
 import logging
 import os
@@ -12,13 +11,11 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from ..torch._skeleton import quiet
-from .capturing import replaced
 from .recording import Call
 
 __all__ = [
     "Surroundings",
     "TransformersSurroundings",
-    "conversions_kept",
     "register_caches",
     "silent",
 ]
@@ -44,20 +41,6 @@ def silent(everything: bool = False) -> Iterator[None]:
                 os.dup2(nothing.fileno(), 2)
         logging.disable(logging.CRITICAL)
         stack.callback(logging.disable, before)
-        yield
-
-
-@contextlib.contextmanager
-def conversions_kept() -> Iterator[None]:
-    """Let torch.onnx read its functions once; it reads them anew for each graph, in a second."""
-    try:
-        from torch.onnx._internal._lazy_import import onnxscript_apis
-
-        functions = functools.cache(onnxscript_apis.get_torchlib_ops)
-    except (ImportError, AttributeError):  # another torch, or no onnxscript
-        yield
-        return
-    with replaced(onnxscript_apis, "get_torchlib_ops", functions):
         yield
 
 

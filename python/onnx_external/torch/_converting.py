@@ -14,6 +14,7 @@ from .._rewriting.runtime.chosen import decided_by_definitions
 from .._rewriting.runtime.results import results_need_no_guards
 from ._complex_numbers import in_real_numbers
 from ._constant_outputs import numbers_as_tensors
+from ._conversions import conversions_kept
 from ._mending import mend
 from ._pure_subgraphs import trusted_if_pure
 from ._tracing import loops_of_recurrent_layers
@@ -30,6 +31,7 @@ def converted(program: torch.export.ExportedProgram, **options: Any) -> torch.on
     """Convert a program by torch.onnx.export, without its optimizer, and mend the graph."""
     program = in_real_numbers(program)
     with contextlib.ExitStack() as stack:
+        stack.enter_context(conversions_kept())
         stack.enter_context(one_subgraph_version())
         stack.enter_context(branches_assume_tests())
         stack.enter_context(results_need_no_guards())

@@ -1,0 +1,58 @@
+"""The functions by which torch.onnx converts operators, which are read once for all exports."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+from collections.abc import Iterator
+from importlib.util import find_spec
+from typing import Any
+
+from .._patching.swapping import exchanged
+
+__all__ = ["conversions_kept"]
+
+_read: dict[Any, Any] = {}
+"""The registries that were read, by what they depend on."""
+
+
+@contextlib.contextmanager
+def conversions_kept() -> Iterator[None]:
+    """Within it torch.onnx reads its functions again only if others were registered.
+
+    It parses all of them for each export, which takes longer than the export of a small module.
+    """
+    try:
+        from torch.onnx._internal.exporter import _registration
+        from torch.onnx._internal.exporter._torchlib import _torchlib_registry
+
+        registry = _registration.ONNXRegistry
+        read, of_torch = registry.from_torchlib, _torchlib_registry.get_torchlib_ops
+        _of_onnxscript()
+    except (ImportError, AttributeError):  # another torch, or no onnxscript
+        yield
+        return
+
+    def kept(*arguments: Any, **options: Any) -> Any:
+        functions = (*map(id, of_torch()), *_of_onnxscript(), find_spec("torchvision") is None)
+        key = (arguments, *options.items(), functions)
+        if key not in _read:
+            _read[key] = read(*arguments, **options)
+        own = copy.copy(_read[key])
+        own.functions = {target: list(each) for target, each in own.functions.items()}
+        return own
+
+    with exchanged(registry, "from_torchlib", staticmethod(kept)):
+        yield
+
+
+def _of_onnxscript() -> list[int]:
+    """The functions that onnxscript has registered by now, by their identity."""
+    from onnxscript.function_libs.torch_lib import ops, registration
+
+    del ops  # it is imported for what it registers
+    return [
+        id(function)
+        for _, overloads in registration.default_registry.items()
+        for function in (*overloads.overloads, *overloads.complex)
+    ]

@@ -6,7 +6,7 @@ import contextlib
 import os
 import tempfile
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -220,7 +220,6 @@ class Folder:
     variant: str | None = None
     computes: str | None = None
     """The type of the graphs' weights: without a dtype the reference is converted to it."""
-    _module: Any = field(default=None, repr=False)
 
     def graphs(self) -> dict[str, Graph]:
         """Load transformers' model, and return what each graph is compared with.
@@ -231,9 +230,7 @@ class Folder:
         """
         from .transformers_reference import TransformersReference, loaded
 
-        self._module = model = loaded(
-            self.source, self.task, self.dtype or self.computes, self.variant
-        )
+        model = loaded(self.source, self.task, self.dtype or self.computes, self.variant)
         graphs: Graphs = "two" if {"prefill", "decode"} & self.models.keys() else "one"
         parts, notes = example_graphs(model, self.inputs, self.dynamic, graphs)
         found: dict[str, Graph] = {}

@@ -244,7 +244,7 @@ def load(folder: Path, task: str | None, dtype: str | None, variant: str | None 
         try:
             loading = told(f"{folder}: transformers cannot load {made_by.__name__}")
             with loading, sizes.bounding():
-                model, info = _from_pretrained(made_by, config, folder, state, dtype, recorder)
+                model, info = _from_pretrained(made_by, config, state, dtype, recorder)
         except ExportError as error:
             if recorder.refused:
                 raise _unknown(folder, recorder) from error
@@ -267,12 +267,7 @@ def load(folder: Path, task: str | None, dtype: str | None, variant: str | None 
 
 
 def _from_pretrained(
-    made_by: Any,
-    config: Any,
-    folder: Path,
-    state: dict[str, Any],
-    dtype: str | None,
-    recorder: Recorder,
+    made_by: Any, config: Any, state: dict[str, Any], dtype: str | None, recorder: Recorder
 ) -> tuple[Any, Mapping[str, Any]]:
     with _one_thread(), recorder:
         model, info = made_by.from_pretrained(

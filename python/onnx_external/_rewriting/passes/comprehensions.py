@@ -23,7 +23,7 @@ _CONSUMERS = frozenset(
 _CONSUMED = "rewriting_consumed"
 
 
-def consumed(choice: Choice, node: ast.Call) -> None:
+def consumed(node: ast.Call) -> None:
     """Mark the generators that a call takes everything of, so that they can be lists."""
     name = node.func.id if isinstance(node.func, ast.Name) else ""
     if name in _CONSUMERS or (isinstance(node.func, ast.Attribute) and node.func.attr == "join"):

@@ -71,7 +71,7 @@ class Expressions(ast.NodeTransformer):
     def visit_Call(self, node: ast.Call) -> ast.expr:
         """Let the runtime decide what a builtin does, or a function of math, with a tensor."""
         chosen = self.choice.itself(node)
-        comprehensions.consumed(self.choice, node)
+        comprehensions.consumed(node)
         self.generic_visit(node)
         if isinstance(node.func, ast.Attribute) and self._has_grown(node.func.value):
             return _method_through_runtime(node, node.func)

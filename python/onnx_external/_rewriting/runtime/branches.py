@@ -54,7 +54,7 @@ def branched(
     mutated = list(dict.fromkeys([*runs[0].mutated, *runs[1].mutated]))
     ids = list(lifted)
 
-    def branch(function: Function, taken: bool) -> Callable[..., tuple[torch.Tensor, ...]]:
+    def branch(function: Function) -> Callable[..., tuple[torch.Tensor, ...]]:
         def traced(*given: Any) -> tuple[torch.Tensor, ...]:
             # What is written to in place is cloned first.
             pairs = zip(ids, given, strict=False)
@@ -62,15 +62,15 @@ def branched(
             with state.branch(table):
                 lift = Lift(state, table)
                 done = run(function, lift, places)
-                out = [lift.stand_in(each) for each in merged.leaves(done, taken, lift)]
+                out = [lift.stand_in(each) for each in merged.leaves(done, lift)]
                 out += [table[one].clone() for one in mutated]
                 return tuple(out or [torch.zeros(())])
 
         return traced
 
-    def tried(done: Run, taken: bool) -> Callable[..., tuple[torch.Tensor, ...]]:
+    def tried(done: Run) -> Callable[..., tuple[torch.Tensor, ...]]:
         def results_of(*_: Any) -> tuple[torch.Tensor, ...]:
-            out = [*merged.leaves(done, taken, Lift(state, {}))]
+            out = [*merged.leaves(done, Lift(state, {}))]
             out += [lifted[one].clone() for one in mutated]
             return tuple(out or [torch.zeros(())])
 
@@ -81,10 +81,10 @@ def branched(
         return _cond(predicate(state.resolved(test)), then, other, (*operands, *sizes))
 
     def call(sizes: list[torch.SymInt]) -> Any:
-        return chosen(branch(functions[0], True), branch(functions[1], False), sizes)
+        return chosen(branch(functions[0]), branch(functions[1]), sizes)
 
     def types() -> Any:
-        return chosen(tried(runs[0], True), tried(runs[1], False))
+        return chosen(tried(runs[0]), tried(runs[1]))
 
     results = iter(list(operator(call, types, places, list(lifted.values()))))
     value = merged.rebuilt(results)
@@ -159,7 +159,7 @@ class _Merged:
         tensors = [e for e in pytree.tree_leaves(values) if isinstance(e, torch.Tensor)]
         return {self.state.key(each): each for each in tensors}
 
-    def leaves(self, done: Run, taken: bool, lift: Lift) -> Iterator[torch.Tensor]:
+    def leaves(self, done: Run, lift: Lift) -> Iterator[torch.Tensor]:
         """Return the results of one branch."""
         yield from self.part.leaves(_in(lift, done.value))
         for number, key, part in self.written:

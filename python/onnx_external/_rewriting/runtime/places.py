@@ -159,10 +159,6 @@ class Places:
         for number in changes:
             self.all[number].write(self.all[number].before)
 
-    def has(self, value: Any) -> bool:
-        """Return whether the functions saw this very object."""
-        return id(value) in self._seen
-
     def _inside(self, value: Any, label: str) -> Iterator[tuple[Any, str]]:
         if isinstance(value, torch.SymInt):
             self.sizes.append(value)
@@ -171,7 +167,7 @@ class Places:
         elif isinstance(value, Rows):
             return
         elif isinstance(value, types.FunctionType):
-            yield from self._function(value, label)
+            yield from self._function(value)
         elif isinstance(value, types.MethodType):
             yield value.__func__, label
             yield value.__self__, "self"
@@ -193,7 +189,7 @@ class Places:
         else:
             yield from ((each, label) for each in list(value))
 
-    def _function(self, value: types.FunctionType, label: str) -> Iterator[tuple[Any, str]]:
+    def _function(self, value: types.FunctionType) -> Iterator[tuple[Any, str]]:
         for name, cell in zip(value.__code__.co_freevars, value.__closure__ or (), strict=True):
             if id(cell) not in self._seen:
                 self._seen[id(cell)] = cell

@@ -110,7 +110,7 @@ def _folded(state: State, parts: tuple[Lazy, ...], conjunction: bool) -> Any:
 
 def _symbolic(state: State, value: Any, test: Any, part: Lazy, conjunction: bool) -> Any:
     if probe(state, part, Places([part])).indexes:
-        return _guarded(state, value, test, part, conjunction)
+        return _guarded(state, test, part, conjunction)
     other = part()
     if _is_value(value) or _is_value(other):
         return _chosen(value, other, test, conjunction)
@@ -123,7 +123,7 @@ def _symbolic(state: State, value: Any, test: Any, part: Lazy, conjunction: bool
     return how(as_bool(test), as_bool(known))
 
 
-def _guarded(state: State, value: Any, test: Any, part: Lazy, conjunction: bool) -> Any:
+def _guarded(state: State, test: Any, part: Lazy, conjunction: bool) -> Any:
     """The part takes an item of a tensor, and the test may be what makes its index valid."""
 
     def taken() -> Any:

@@ -15,6 +15,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from ._patching.swapping import exchanged
+
 __all__ = [
     "Progress",
     "ProgressCallback",
@@ -83,12 +85,8 @@ def no_monitor() -> Iterator[None]:
     if bars is None:
         yield
         return
-    interval = bars.monitor_interval
-    bars.monitor_interval = 0
-    try:
+    with exchanged(bars, "monitor_interval", 0):
         yield
-    finally:
-        bars.monitor_interval = interval
 
 
 @contextmanager

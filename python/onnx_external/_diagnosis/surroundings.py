@@ -11,8 +11,8 @@ import sys
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from .._patching.swapping import exchanged
 from ..torch._skeleton import quiet
-from .capturing import replaced
 from .recording import Call
 
 __all__ = [
@@ -57,7 +57,7 @@ def conversions_kept() -> Iterator[None]:
     except (ImportError, AttributeError):  # another torch, or no onnxscript
         yield
         return
-    with replaced(onnxscript_apis, "get_torchlib_ops", functions):
+    with exchanged(onnxscript_apis, "get_torchlib_ops", functions):
         yield
 
 

@@ -19,6 +19,8 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.weak import WeakTensorKeyDictionary
 
+from .._patching.swapping import exchanged
+
 __all__ = ["Untouched", "ZeroProducts", "build", "has_no_data", "stranded", "untouched"]
 
 _T = TypeVar("_T")
@@ -154,11 +156,8 @@ def _parameters_on_meta() -> Iterator[None]:
             param = moved[param]
         register(self, name, param)
 
-    nn.Module.register_parameter = register_parameter
-    try:
+    with exchanged(nn.Module, "register_parameter", register_parameter):
         yield
-    finally:
-        nn.Module.register_parameter = register
 
 
 def build(make: Callable[[], _T]) -> _T:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import io
-import logging
 import os
 import tempfile
 import warnings
@@ -15,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .._errors import ExistsError, InvalidArgumentError
-from .._progress import no_monitor
+from .._progress import no_monitor, only_errors
 from .._transposing import transposable, transposed_model
 from ._walking import all_nodes, graphs_of
 
@@ -157,23 +156,18 @@ def quiet() -> Iterator[None]:
 
     Their logs and warnings, and what they print: torch prints pages of its graph if a trace fails.
     """
-    loggers = [logging.getLogger(name) for name in _LOGGERS]
-    levels = [logger.level for logger in loggers]
     nowhere = io.StringIO()
     with (
         warnings.catch_warnings(),
         no_monitor(),
         contextlib.redirect_stdout(nowhere),
         contextlib.redirect_stderr(nowhere),
+        contextlib.ExitStack() as stack,
     ):
         warnings.simplefilter("ignore")
-        try:
-            for logger in loggers:
-                logger.setLevel(logging.ERROR)
-            yield
-        finally:
-            for logger, level in zip(loggers, levels, strict=True):
-                logger.setLevel(level)
+        for name in _LOGGERS:
+            stack.enter_context(only_errors(name))
+        yield
 
 
 def _is_slot(value: onnx_ir.Value) -> bool:

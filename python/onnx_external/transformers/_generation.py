@@ -9,6 +9,8 @@ from typing import Any
 
 import transformers
 
+from .._progress import only_errors
+
 __all__ = ["plain_generation", "token_ids", "without_checked_settings"]
 
 _FILE = "generation_config.json"
@@ -146,16 +148,12 @@ def _is_wrong(name: str, value: Any) -> bool:
     """Whether transformers refuses a setting by itself."""
     if name.startswith("_") or name not in vars(transformers.GenerationConfig()):
         return False
-    level = transformers.logging.get_verbosity()
-    transformers.logging.set_verbosity_error()
     try:
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), only_errors("transformers"):
             warnings.simplefilter("ignore")
             transformers.GenerationConfig(**{name: value})
     except Exception:  # of whatever kind: the value is not one that it takes
         return True
-    finally:
-        transformers.logging.set_verbosity(level)
     return _has_wrong_type(name, value)
 
 

@@ -24,7 +24,7 @@ from .._errors import (
 )
 from .._folder_config import own_code
 from .._folders import check_folder
-from .._progress import no_monitor
+from .._progress import no_monitor, only_errors
 from ..torch._programs import first_line
 from ._disagreeing import of_other_sizes, quantized_text
 from ._generation import plain_generation, without_checked_settings
@@ -67,12 +67,11 @@ def told(
         way_out: what may.
         reason: what an error says, in a line.
     """
-    level = transformers.logging.get_verbosity()
     bars = transformers.logging.is_progress_bar_enabled()
-    transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()
     try:
-        with contextlib.redirect_stdout(io.StringIO()), alone(), no_monitor():
+        nowhere = contextlib.redirect_stdout(io.StringIO())
+        with nowhere, alone(), no_monitor(), only_errors("transformers"):
             yield
     except Error:
         raise
@@ -80,7 +79,6 @@ def told(
         advice = f"; {way_out}" if way_out else ""
         raise ExportError(f"{what}: {(not_run(error) or reason(error))[:_MOST]}{advice}") from error
     finally:
-        transformers.logging.set_verbosity(level)
         if bars:
             transformers.logging.enable_progress_bar()
 

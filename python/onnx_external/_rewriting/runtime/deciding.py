@@ -7,19 +7,17 @@ Then each branch of the caller does the whole call with the test decided (`taken
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from torch._guards import detect_fake_mode
 
 from onnx_external._rewriting.refusals import RewriteError
+from onnx_external._rewriting.runtime.branches import Function
 from onnx_external._rewriting.runtime.lifting import probe
 from onnx_external._rewriting.runtime.places import Places
 from onnx_external._rewriting.runtime.state import Decision, State
 
 __all__ = ["answer", "decided", "taken"]
-
-_Call = Callable[[], Any]
 
 
 class _Reached(BaseException):
@@ -59,7 +57,7 @@ def _check_depth(state: State, decision: Decision) -> None:
         )
 
 
-def decided(state: State, call: _Call, key: str) -> Any:
+def decided(state: State, call: Function, key: str) -> Any:
     """Return the test that decides what a call gives; True if no tensor decides that.
 
     Args:
@@ -87,7 +85,7 @@ def decided(state: State, call: _Call, key: str) -> Any:
     return True
 
 
-def _check_writes(state: State, call: _Call, inner: str, places: Places) -> None:
+def _check_writes(state: State, call: Function, inner: str, places: Places) -> None:
     """Refuse a call that writes to a tensor before the test: it would be done twice."""
 
     def attempt() -> None:
@@ -108,7 +106,7 @@ def _check_writes(state: State, call: _Call, inner: str, places: Places) -> None
         )
 
 
-def taken(state: State, call: _Call, key: str, outcome: bool) -> Any:
+def taken(state: State, call: Function, key: str, outcome: bool) -> Any:
     """Return what a call gives if the test in it comes out as `outcome`."""
     if state.kept.get(key):
         return state.kept[key].pop()

@@ -46,6 +46,11 @@ class Stack:
             found.update(self._places(kind)[:_ORDINARY])
         return tuple(sorted(found))
 
+    @cached_property
+    def kept_kinds(self) -> tuple[int, ...]:
+        """The kinds of these layers."""
+        return tuple(self.kinds[layer] for layer in self.kept)
+
     def stand_in(self, layer: int) -> int:
         """Return the place in `kept` of the layer that stands for one: itself, if it is kept."""
         return self._stand_ins[layer]

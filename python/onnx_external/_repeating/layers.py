@@ -186,17 +186,16 @@ class Layers:
     def likeness(self, segment: Segment) -> Any:
         """Return the class of a layer: that of the layer that is repeated, if it is like it."""
         if segment not in self._likeness:
-            stack = self.stacks[segment.stack]
             template = Segment(segment.stack, self.template(segment))
             alike = segment == template or self.is_like(segment, template)
-            kind = "kind", segment.stack, stack.kinds[stack.kept[segment.layer]]
+            kind = "kind", segment.stack, self.stacks[segment.stack].kept_kinds[segment.layer]
             self._likeness[segment] = kind if alike else segment
         return self._likeness[segment]
 
     def template(self, segment: Segment) -> int:
         """Return the place of the layer that is repeated for its kind; its own if none is."""
         stack = self.stacks[segment.stack]
-        kind = stack.kinds[stack.kept[segment.layer]]
+        kind = stack.kept_kinds[segment.layer]
         gone = [n for n, each in enumerate(stack.kinds) if each == kind and n not in stack.kept]
         return stack.stand_in(gone[0]) if gone else segment.layer
 

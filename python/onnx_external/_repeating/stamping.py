@@ -155,8 +155,8 @@ class _Stamping:
             place = stack.stand_in(layer)
             others = [
                 other
-                for other, kept in enumerate(stack.kept)
-                if stack.kinds[kept] == stack.kinds[layer] and other not in (0, place)
+                for other, kind in enumerate(stack.kept_kinds)
+                if kind == stack.kinds[layer] and other not in (0, place)
             ]
             template = Segment(number, place)
             if not any(self.layers.is_like(Segment(number, o), template) for o in others):
@@ -210,7 +210,6 @@ class _Stamping:
         deep = Segment(template.stack, layer)
         values = self.copies[deep] = {}
         renamed = self.renamed[deep] = {}
-        made: list[onnx_ir.Node] = []
         nodes = self.layers.nodes[template]
         # Metadata of a node may name what a later one takes or gives.
         outputs = [[self._output(v, template, layer, renamed) for v in n.outputs] for n in nodes]
@@ -223,9 +222,10 @@ class _Stamping:
             ]
             for place, node in enumerate(nodes)
         ]
-        for node, taken, each in zip(nodes, given, outputs, strict=True):
-            made.append(self._node(node, taken, each, template, layer, renamed))
-        return made
+        return [
+            self._node(node, taken, each, template, layer, renamed)
+            for node, taken, each in zip(nodes, given, outputs, strict=True)
+        ]
 
     def _given(
         self,
@@ -240,21 +240,19 @@ class _Stamping:
         use, value = self.layers.use(node, number), node.inputs[number]
         if use.kind == "own":
             return values[use.key]
+        if use.kind == "fixed":
+            return value
+        assert value is not None
         if use.kind == "before":
             passed = self._passed(template, place, number, layer, before)
-            assert value is not None
             name = passed.name or ""
             if layer - 1 in self.stacks[template.stack].kept:  # which is called anew at the end
                 name = self.called.get(name, name)
             self.renamed[Segment(template.stack, layer)][value.name or ""] = name
             return passed
         if use.kind == "weight":
-            assert value is not None
             return self._weight(value, template, layer)
-        if use.kind == "input":
-            assert value is not None
-            return self._input(value, template, layer)
-        return value
+        return self._input(value, template, layer)
 
     def _output(
         self, value: onnx_ir.Value, template: Segment, layer: int, renamed: dict[str, str]
@@ -313,15 +311,17 @@ class _Stamping:
         key = name, layer
         if key not in self.weights:
             made = _like(value, self.names.text(name, template, layer, {}))
-            for text in made.metadata_props:
-                made.metadata_props[text] = self.names.text(
-                    made.metadata_props[text], template, layer, {}
-                )
+            self._retell(made, template, layer)
             if value.const_value is not None:  # alike layers have the same tables
                 made.const_value = copy.copy(value.const_value)
                 made.const_value.name = made.name
             self.weights[key] = made
         return self.weights[key]
+
+    def _retell(self, value: onnx_ir.Value, segment: Segment, layer: int) -> None:
+        """Let the metadata of a weight say of another layer what it says of one."""
+        for key, text in list(value.metadata_props.items()):
+            value.metadata_props[key] = self.names.text(text, segment, layer, {})
 
     def _input(self, value: onnx_ir.Value, template: Segment, layer: int) -> onnx_ir.Value:
         old = value.name or ""
@@ -491,9 +491,7 @@ class _Stamping:
                 if old == name:
                     rows[place.stack].setdefault(layer, []).append(made)
             value.name = deep_name(name, self.stacks)
-            for text in value.metadata_props:
-                told = self.names.text(value.metadata_props[text], place, kept, {})
-                value.metadata_props[text] = told
+            self._retell(value, place, kept)
         ordered: list[onnx_ir.Value] = []
         for each in found:
             if isinstance(each, int):

@@ -197,7 +197,8 @@ def _by_name(bound: inspect.BoundArguments) -> dict[str, Any]:
 class ModuleReference:
     """A module of torch, or what torch.export made of one."""
 
-    def __init__(self, module: Any, name: str = "") -> None:
+    def __init__(self, module: Any, name: str = "", any_mode: bool = False) -> None:
+        """Refuse a module in training mode, unless it may be in any mode."""
         import torch
 
         self.numbers: set[str] = set()
@@ -207,8 +208,9 @@ class ModuleReference:
         self.name = name or (
             "the exported program" if self.program is not None else type(module).__name__
         )
-        if self.program is None and (fault := training_mode_of(self.module, self.name)):
-            raise InvalidArgumentError(fault)
+        if self.program is None and not any_mode:
+            if fault := training_mode_of(self.module, self.name):
+                raise InvalidArgumentError(fault)
 
     def outputs(self, given: Given, what: str) -> dict[str, Value]:
         """Call the module; what it does to its arguments is done to copies of them."""

@@ -87,18 +87,6 @@ def why_not(module: Any, asked: bool | None) -> str:
     return ""
 
 
-class _InItsMode(ModuleReference):
-    """A module as it is exported, which may be in training mode."""
-
-    def __init__(self, module: nn.Module) -> None:
-        self.program, self.module, self.name = None, module, type(module).__name__
-        self.numbers = set()
-
-
-def _reference(module: Any) -> ModuleReference:
-    return _InItsMode(module) if isinstance(module, nn.Module) else ModuleReference(module)
-
-
 @dataclass
 class Checking:
     """Compares a graph with a module."""
@@ -132,7 +120,7 @@ class Checking:
         if self.draws:
             found.notes.append(f"not checked: random numbers are drawn by {', '.join(self.draws)}")
             return found
-        self._reference = _reference(self.module)
+        self._reference = ModuleReference(self.module, any_mode=True)
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "model.onnx"
             save_into(path)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections import abc
-from collections.abc import Callable, Collection, Sequence, Set
+from collections.abc import Collection, Sequence, Set
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -184,20 +184,16 @@ def skeleton_of(
 ) -> Skeleton:
     """Make the skeleton of a captured graph."""
     with meter.step("optimize"):
-        optimizer: Callable[[onnx_ir.Model], onnx_ir.Model] | None = optimized if optimize else None
-
-        def empty(tensor: Any) -> bool:
-            return isinstance(tensor, torch.Tensor) and has_no_data(tensor)
 
         def change(model: onnx_ir.Model) -> onnx_ir.Model:
             repetition = found.repetition
             starts = repetition.starts(model) if repetition is not None else {}
-            model = optimizer(model) if optimizer is not None else model
+            model = optimized(model) if optimize else model
             if repetition is not None:
                 repetition.repeat(model, found.program.exported_program, starts)
             return model
 
-        made = make_skeleton(found.program.model, empty, extra or {}, keep, change)
+        made = make_skeleton(found.program.model, extra or {}, keep, change)
         name_outputs(made.model, found.outputs_named)
         if found.sizes_named is not None:
             name_sizes(made.model, found.sizes_named)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Literal, TypeVar
 
 import torch
@@ -195,16 +196,8 @@ MOST_GRAPHS = 10
 """Graphs that are made until one is right: each that is wrong names tests on sizes."""
 
 
-def _without_dynamo(
-    module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any] | None, dynamic_shapes: Any
-) -> Traced:
-    return trace(module, args, kwargs, dynamic_shapes, fall_back=False)
-
-
-def _of_branches(
-    module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any] | None, dynamic_shapes: Any
-) -> Traced:
-    return trace(module, args, kwargs, dynamic_shapes, fall_back=False, repeats_calls=True)
+_without_dynamo = partial(trace, fall_back=False)
+_of_branches = partial(trace, fall_back=False, repeats_calls=True)
 
 
 def _sizes_of_one(call: Call) -> int:

@@ -21,7 +21,7 @@ from torch.utils.weak import WeakTensorKeyDictionary
 
 from .._patching.swapping import exchanged
 
-__all__ = ["Untouched", "ZeroProducts", "build", "has_no_data", "stranded", "untouched"]
+__all__ = ["Untouched", "ZeroProducts", "build", "has_data", "has_no_data", "stranded", "untouched"]
 
 _T = TypeVar("_T")
 
@@ -47,6 +47,11 @@ def has_no_data(tensor: torch.Tensor) -> bool:
     if tensor.device.type == "meta" or type(tensor).__name__ == "FakeTensor":
         return True
     return StorageWeakRef(tensor.untyped_storage()) in _made
+
+
+def has_data(tensor: torch.Tensor) -> bool:
+    """Return whether the tensor has values."""
+    return not has_no_data(tensor)
 
 
 def untouched(shape: tuple[int, ...] | torch.Size, dtype: torch.dtype) -> torch.Tensor:

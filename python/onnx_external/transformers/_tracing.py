@@ -16,7 +16,7 @@ from ..torch._guards import Sizes
 from ..torch._mending import mend
 from ..torch._skeleton import Skeleton, make_skeleton
 from ..torch._tracing import without_cache_of_results
-from ..torch._untouched import ZeroProducts, has_no_data
+from ..torch._untouched import ZeroProducts
 from ._decoders import Graphs, cache_for, prompt_of
 from ._dimensions import fix_bound_dimensions
 from ._exporter import Run, exporter, silently
@@ -188,9 +188,6 @@ class Tracing:
             then: changes the optimized graph.
         """
 
-        def empty(tensor: Any) -> bool:
-            return isinstance(tensor, torch.Tensor) and has_no_data(tensor)
-
         def change(model: Any) -> Any:
             return then(optimized(model) if self.optimize else model)
 
@@ -199,7 +196,7 @@ class Tracing:
         what = f"torch cannot optimize {_what(name, part)}"
         optimized_by = silently(what, "optimize=False leaves that out")
         with self.meter.step(f"optimize {name}"), optimized_by, apply_patches("onnx"):
-            return make_skeleton(program, empty, {}, keep, change)
+            return make_skeleton(program, {}, keep, change)
 
 
 def name_graph(model: Any, name: str, part: Part) -> None:

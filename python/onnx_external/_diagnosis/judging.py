@@ -25,7 +25,23 @@ from .recording import MOST_CALLS, Recorded
 from .reports import ModuleDiagnosis, Status
 from .unmarked import Unmarked
 
-__all__ = ["Judge"]
+__all__ = ["Judge", "diagnosis_of"]
+
+
+def diagnosis_of(recorded: Recorded, outcome: Outcome) -> ModuleDiagnosis:
+    """Return what became of a module."""
+    return ModuleDiagnosis(
+        recorded.name,
+        recorded.cls,
+        outcome.status,
+        outcome.step,
+        outcome.reason,
+        recorded.order,
+        recorded.forms("input"),
+        recorded.forms("output"),
+        outcome.sets,
+        followed=outcome.followed,
+    )
 
 
 class Judge:
@@ -79,19 +95,7 @@ class Judge:
 
     def whole(self, recorded: Recorded) -> ModuleDiagnosis:
         """Judge a module with all that is inside of it."""
-        found = self._judged(recorded, [])
-        return ModuleDiagnosis(
-            recorded.name,
-            recorded.cls,
-            found.status,
-            found.step,
-            found.reason,
-            recorded.order,
-            recorded.forms("input"),
-            recorded.forms("output"),
-            found.sets,
-            followed=found.followed,
-        )
+        return diagnosis_of(recorded, self._judged(recorded, []))
 
     def around(self, recorded: Recorded, replaced: Sequence[Recorded]) -> Outcome:
         """Judge the operations of a module around some modules inside of it.

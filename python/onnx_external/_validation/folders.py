@@ -32,6 +32,7 @@ __all__ = [
     "is_transformers",
     "model_in",
     "opened",
+    "refuse_other_inputs",
 ]
 
 _MORE = 5
@@ -273,6 +274,15 @@ def graph_of(model: str, against: Any, inputs: Any, task: str | None, dtype: str
     return folder.graphs()[Path(model).stem]
 
 
+def refuse_other_inputs(inputs: Any) -> None:
+    """Refuse inputs that are not given as a model of transformers takes them."""
+    if inputs is not None and not isinstance(inputs, Mapping):
+        raise InvalidArgumentError(
+            "inputs: for a model of transformers these are a dict of tensors, as "
+            "oe.transformers.export() takes them"
+        )
+
+
 def _graph(path: Path) -> Any:
     import onnx
 
@@ -310,11 +320,7 @@ def opened(
             folder.
         meter: gets the export's steps.
     """
-    if inputs is not None and not isinstance(inputs, Mapping):
-        raise InvalidArgumentError(
-            "inputs: for a model of transformers these are a dict of tensors, as "
-            "oe.transformers.export() takes them"
-        )
+    refuse_other_inputs(inputs)
     refuse_at_once(model if against is None else against)
     path, options = Path(model), dict(exporting)
     output, task, dtype = (options.pop(name) for name in ("output", "task", "dtype"))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Literal
 
 from . import _core
@@ -130,12 +129,7 @@ class Writer:
         """Return self."""
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        value: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *error: object) -> None:
         """Remove what was written, unless it is finished."""
         self.close()
         if kind is None and not self._finished:

@@ -19,7 +19,6 @@ class Sizes(Protocol):
 
     def __getitem__(self, place: int, /) -> Any:
         """Return one."""
-        ...
 
 
 @dataclass(frozen=True)

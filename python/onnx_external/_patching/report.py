@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+from .._validation.randomness import nodes_of
 from .custom import Skipped
 from .static_dimensions import SizeConstraint
 from .swapping import exchanged
@@ -74,7 +75,7 @@ class Patches:
         What changes how torch traces (kinds "torch" and "class") makes no nodes of its own.
         """
         found: dict[str, list[str]] = {each.name: [] for each in self.applied if each.places}
-        for node in _nodes(program.graph_module):
+        for node in nodes_of(program):
             for name in (node.meta.get("custom") or {}).get(_MARK, ()):
                 found.setdefault(name, []).append(node.name)
         return found
@@ -138,10 +139,3 @@ def _patches_on_the_stack(patches: Patches) -> list[str]:
                 names[each.name] = None
         frame = frame.f_back
     return list(names)
-
-
-def _nodes(module: torch.fx.GraphModule) -> Iterator[torch.fx.Node]:
-    """Those of subgraphs, too."""
-    for each in module.modules():
-        if isinstance(each, torch.fx.GraphModule):
-            yield from each.graph.nodes

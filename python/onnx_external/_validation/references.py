@@ -36,11 +36,9 @@ class Reference(Protocol):
 
     def outputs(self, given: Given, what: str) -> dict[str, Value]:
         """Return them by the reference's own names."""
-        ...
 
     def draws(self) -> list[str]:
         """Return what draws random numbers in it, as far as that can be read."""
-        ...
 
 
 class RecordedReference:

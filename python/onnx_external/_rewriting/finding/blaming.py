@@ -179,10 +179,8 @@ def caller_of(error: BaseException, key: str, observed: Observation) -> str:
         None,
     )
     outer = [each for each, _, _ in frames]
-    if own is None or own not in outer[1:]:
-        return ""
-    first = outer.index(own)
-    if first == 0:
+    first = outer.index(own) if own is not None else 0
+    if not first:
         return ""
     _, path, place = frames[first - 1]
     return _call_at(path, place)

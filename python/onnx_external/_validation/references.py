@@ -11,6 +11,7 @@ import numpy as np
 
 from .._classes import registered_attributes
 from .._errors import Error, InvalidArgumentError, MismatchError, RunError
+from .comparing import flattened
 from .inputs import Given
 from .randomness import drawing_nodes, drawing_of_program
 from .running import Session, first_line
@@ -25,6 +26,7 @@ __all__ = [
     "leaves",
     "named_arguments",
     "paired",
+    "pairs_of",
     "training_mode_of",
 ]
 
@@ -99,6 +101,14 @@ def paired(
             f"reference {', '.join(expected) or 'none'}"
         )
     return [(name, name, other) for name, other in zip(names, expected, strict=True)]
+
+
+def pairs_of(
+    names: Sequence[str], got: Mapping[str, Value], expected: Mapping[str, Value]
+) -> Iterator[tuple[str, Value, Value]]:
+    """Yield the arrays of a model's outputs, each with its name and what it is compared with."""
+    for title, one, other in paired(names, expected):
+        yield from flattened(title, got.get(one or ""), expected.get(other or ""))
 
 
 def as_given(

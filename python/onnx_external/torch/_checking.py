@@ -14,10 +14,10 @@ from torch import nn
 from .._errors import Error, ExportError, MismatchError, RunError
 from .._packages import missing_text
 from .._rewriting.runtime.places import state_kept
-from .._validation.comparing import compare, flattened
+from .._validation.comparing import compare
 from .._validation.inputs import Given
 from .._validation.randomness import nodes_of
-from .._validation.references import ModuleReference, as_given, paired, training_mode_of
+from .._validation.references import ModuleReference, as_given, pairs_of, training_mode_of
 from .._validation.running import Session
 from ._guards import Call, Guard, Sizes
 from ._other_sizes import other_sizes, resized
@@ -250,12 +250,10 @@ def difference(
         atol: what is rounding, as for oe.validate().
         rtol: likewise, for each unit of a value.
     """
-    for title, one, other in paired(names, wanted):
-        pair = None if one is None else got.get(one), wanted.get(other or "")
-        for output, left, right in flattened(title, *pair):
-            compared = compare(output, left, right, atol, rtol, types)
-            if not compared.ok and not compared.is_empty:
-                return _difference(compared)
+    for output, left, right in pairs_of(names, got, wanted):
+        compared = compare(output, left, right, atol, rtol, types)
+        if not compared.ok and not compared.is_empty:
+            return _difference(compared)
     return ""
 
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from ._errors import ExportError, FormatError, NotFoundError
+from ._errors import Error, ExportError, FormatError, NotFoundError
 from ._folders import check_folder
 
 __all__ = [
@@ -22,6 +22,7 @@ __all__ = [
     "document_of",
     "is_adapter",
     "own_code",
+    "read_leniently",
     "refuse_at_once",
     "refuse_kernels",
     "refuse_types",
@@ -59,6 +60,14 @@ def document_of(folder: Path, name: str = "config.json") -> dict[str, Any]:
     except (ValueError, OSError) as error:
         raise FormatError(f"{path}: no config of transformers: {error}") from error
     return found
+
+
+def read_leniently(folder: Path, name: str = "config.json") -> dict[str, Any]:
+    """Return the same, or nothing if it cannot be read, which others tell."""
+    try:
+        return document_of(folder, name)
+    except Error:
+        return {}
 
 
 def is_adapter(folder: Path) -> bool:

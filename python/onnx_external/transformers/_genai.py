@@ -11,6 +11,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from .._folder_config import read_leniently
+
 if TYPE_CHECKING:
     import onnx_ir
 
@@ -154,14 +156,14 @@ def token_settings(folder: Path, config: Any) -> dict[str, Any]:
 
 
 def _settings(folder: Path, config: Any, name: str) -> Iterator[Any]:
-    yield _json(folder / "generation_config.json").get(name)
+    yield read_leniently(folder, "generation_config.json").get(name)
     yield getattr(config, name, None)
     yield getattr(config.get_text_config(decoder=True), name, None)
 
 
 def _search(folder: Path) -> dict[str, Any]:
     """The settings of generate() that GenAI knows, too; it takes the likeliest word by default."""
-    given = _json(folder / "generation_config.json")
+    given = read_leniently(folder, "generation_config.json")
     found = {name: given[name] for name in _SEARCH if _is_number(given.get(name))}
     found.setdefault("do_sample", False)
     if not found["do_sample"] or not found.get("temperature", 1.0) > 0:
@@ -173,11 +175,3 @@ def _search(folder: Path) -> dict[str, Any]:
 
 def _is_number(value: Any) -> bool:
     return isinstance(value, (bool, int, float))
-
-
-def _json(path: Path) -> Mapping[str, Any]:
-    try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError):
-        return {}
-    return found if isinstance(found, dict) else {}

@@ -192,7 +192,6 @@ class Attempts:
     def _export(self, job: _Job) -> None:
         program = self._exported(job)
         if self.run:
-            job.step = "run"
             self._run_program(job, program)
 
     def _onnx(self, job: _Job) -> None:
@@ -203,7 +202,6 @@ class Attempts:
         if not self.run:
             return
         if job.with_custom:  # ONNX Runtime has no such operator
-            job.step = "run"
             self._run_program(job, program)
             return
         self.surroundings.converted(graph)
@@ -244,6 +242,7 @@ class Attempts:
         return [got[name] for name in session.output_names]
 
     def _run_program(self, job: _Job, program: Any) -> None:
+        job.step = "run"
         for _, stored in job.calls:
             module = program.module()
             leaves = stored.inputs.leaves()
@@ -358,11 +357,6 @@ class _Flat(torch.nn.Module):  # type: ignore[misc]
         self._stored = stored.inputs
 
     def forward(self, *tensors: Any) -> Any:
-        rest, stored = iter(tensors), self._stored
-        leaves = [
-            next(rest) if is_tensor else other
-            for is_tensor, other in zip(stored.is_tensor, stored.others, strict=True)
-        ]
-        args, kwargs = pytree.tree_unflatten(leaves, stored.spec)
+        args, kwargs = pytree.tree_unflatten(self._stored.around(tensors), self._stored.spec)
         results = pytree.tree_leaves(self.module(*args, **kwargs))
         return tuple(each for each in results if isinstance(each, torch.Tensor))

@@ -6,7 +6,7 @@ import contextlib
 import copy
 import functools
 import inspect
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -42,6 +42,10 @@ class Stored:
         if self.forms:
             read = torch.load(self._path, mmap=True, weights_only=True)
             tensors = [each.to(d) for each, d in zip(read, self._devices, strict=True)]
+        return self.around(tensors)
+
+    def around(self, tensors: Iterable[Any]) -> list[Any]:
+        """Return the leaves, with these tensors in the places of its own."""
         rest = iter(tensors)
         return [
             next(rest) if is_tensor else copy.copy(other)

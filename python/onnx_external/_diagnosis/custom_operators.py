@@ -336,13 +336,14 @@ class CustomOperators:
         given = "Tensor" if count == 1 else f"({', '.join(['Tensor'] * count)})"
         self._library.define(f"{variant.name}({', '.join(inputs)}) -> {given}")
 
-        def kernel(*args: Any) -> Any:
-            results = operator.run(method, variant.leaves(args), variant.spec)
+        def given_back(results: Sequence[Any]) -> Any:
             return results[0] if count == 1 else tuple(results)
 
+        def kernel(*args: Any) -> Any:
+            return given_back(operator.run(method, variant.leaves(args), variant.spec))
+
         def fake(*args: Any) -> Any:
-            results = operator.empty(variant.leaves(args), variant.spec)
-            return results[0] if count == 1 else tuple(results)
+            return given_back(operator.empty(variant.leaves(args), variant.spec))
 
         self._library.impl(variant.name, kernel, "CompositeExplicitAutograd")
         title = f"{self._space}::{variant.name}"

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from types import ModuleType
 
 from .._errors import InvalidArgumentError
-from .custom import MethodPatch, Skipped, method_patches
+from .custom import MethodPatch, Skipped, method_patches, patches_in
 
 __all__ = ["patches_of"]
 
@@ -34,12 +34,8 @@ def patches_of(source: str) -> tuple[list[MethodPatch], list[Skipped]]:
             f"source: {source} cannot be imported: {type(error).__name__}: {error}"
         ) from error
     skipped: list[Skipped] = []
-    found: dict[type, None] = {}
-    for module in _modules(place, skipped):
-        for each in vars(module).values():
-            if isinstance(each, type) and "_PATCHED_CLASS_" in vars(each):
-                found[each] = None
-    methods, others = method_patches(found, strict=False)
+    found = (each for module in _modules(place, skipped) for each in patches_in(module))
+    methods, others = method_patches(dict.fromkeys(found), strict=False)
     return methods, skipped + others
 
 

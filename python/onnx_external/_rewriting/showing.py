@@ -63,21 +63,16 @@ def shown(function: Function, tree: FunctionNode, count: int) -> Change:
         count: How many tests and loops were rewritten in it.
     """
     lines = [each.rstrip("\n") for each in linecache.getlines(function.path)]
+    node, source = function.node, _Source(lines, function.node)
+    first, last = _first_line(node), node.end_lineno or 0
     if isinstance(tree, ast.Lambda):
-        before = ast.get_source_segment("\n".join(lines), function.node) or ast.unparse(
-            function.node
-        )
-        after = _Source(lines, function.node).unparsed(tree)
-        return Change(
-            function.name, function.path, function.node.lineno, count, f"{before}\n", f"{after}\n"
-        )
-    source = _Source(lines, function.node)
-    first, last = _first_line(function.node), function.node.end_lineno or 0
-    kept = _dedented(lines[first - 1 : last], function.node.col_offset)
-    after_lines = source.statement(tree, 0)
-    before = "".join(f"{each}\n" for each in kept)
-    after = "".join(f"{each}\n" for each in after_lines)
-    return Change(function.name, function.path, first, count, before, after)
+        before = [ast.get_source_segment("\n".join(lines), node) or ast.unparse(node)]
+        after = [source.unparsed(tree)]
+    else:
+        before = _dedented(lines[first - 1 : last], node.col_offset)
+        after = source.statement(tree, 0)
+    texts = ("".join(f"{each}\n" for each in part) for part in (before, after))
+    return Change(function.name, function.path, first, count, *texts)
 
 
 def dump(changes: Iterable[Change], folder: str | os.PathLike[str]) -> list[Path]:

@@ -29,6 +29,7 @@ __all__ = [
     "definition",
     "definition_by_outer_test",
     "expanded",
+    "expression_of",
     "guards_on_chosen",
 ]
 
@@ -74,7 +75,7 @@ def definition(test: Any, one: Any, other: Any) -> Any:
     if not all(map(_is_size, (one, other))) or not (sizes or isinstance(test, torch.SymBool)):
         return None
     environment = (sizes or [test])[0].node.shape_env
-    values = [expanded(environment, _expression(each)) for each in (one, other)]
+    values = [expanded(environment, expression_of(each)) for each in (one, other)]
     if values[0] == values[1]:
         found = values[0]
     elif isinstance(test, torch.SymBool):
@@ -104,7 +105,8 @@ def _is_size(value: Any) -> bool:
     return isinstance(value, (int, torch.SymInt)) and not isinstance(value, bool)
 
 
-def _expression(value: Any) -> Any:
+def expression_of(value: Any) -> Any:
+    """Return what a size is to sympy."""
     return sympy.Integer(value) if isinstance(value, int) else value.node.expr
 
 

@@ -94,10 +94,6 @@ def _calls_left() -> Iterator[None]:
 
 def _forget(state: State) -> None:
     """Keep no tensors of the trace alive."""
-    state.tables.clear()
-    state.keys.clear()
-    state.followed.clear()
-    state.bounds.clear()
-    state.choices.clear()
-    state.kept.clear()
+    for each in (state.tables, state.keys, state.followed, state.bounds, state.choices, state.kept):
+        each.clear()
     state.loops = 0

@@ -21,7 +21,16 @@ from torch.utils.weak import WeakTensorKeyDictionary
 
 from .._patching.swapping import exchanged
 
-__all__ = ["Untouched", "ZeroProducts", "build", "has_data", "has_no_data", "stranded", "untouched"]
+__all__ = [
+    "Untouched",
+    "ZeroProducts",
+    "build",
+    "has_data",
+    "has_no_data",
+    "stranded",
+    "tensors_of",
+    "untouched",
+]
 
 _T = TypeVar("_T")
 
@@ -52,6 +61,12 @@ def has_no_data(tensor: torch.Tensor) -> bool:
 def has_data(tensor: torch.Tensor) -> bool:
     """Return whether the tensor has values."""
     return not has_no_data(tensor)
+
+
+def tensors_of(module: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
+    """Yield the parameters and buffers of a module, by each of their names."""
+    yield from module.named_parameters(remove_duplicate=False)
+    yield from module.named_buffers(remove_duplicate=False)
 
 
 def untouched(shape: tuple[int, ...] | torch.Size, dtype: torch.dtype) -> torch.Tensor:

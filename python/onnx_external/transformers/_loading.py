@@ -26,6 +26,7 @@ from .._folder_config import own_code
 from .._folders import check_folder
 from .._progress import no_monitor, only_errors
 from ..torch._programs import first_line
+from ..torch._untouched import tensors_of
 from ._disagreeing import of_other_sizes, quantized_text
 from ._generation import plain_generation, without_checked_settings
 from ._guarding import LOCAL, alone, not_run, read_config, refuse_own_code, registered, usable
@@ -301,16 +302,12 @@ def _missing(folder: Path, model: Any, names: list[str], told_by: str) -> Mappin
 
 def _all_made(model: Any, recorder: Recorder) -> dict[str, Made]:
     found: dict[str, Made] = {}
-    for tensors in (
-        model.named_parameters(remove_duplicate=False),
-        model.named_buffers(remove_duplicate=False),
-    ):
-        for name, tensor in tensors:
-            made = recorder.made(tensor.detach())
-            if isinstance(made, Unknown):
-                recorder.refused.append(f"{name} would be {made}")
-            elif made is not None:
-                found[name] = made
-            elif not tensor.numel():
-                found[name] = Key(name)
+    for name, tensor in tensors_of(model):
+        made = recorder.made(tensor.detach())
+        if isinstance(made, Unknown):
+            recorder.refused.append(f"{name} would be {made}")
+        elif made is not None:
+            found[name] = made
+        elif not tensor.numel():
+            found[name] = Key(name)
     return found

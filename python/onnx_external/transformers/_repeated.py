@@ -16,7 +16,7 @@ from .._repeating.proof import proved
 from .._repeating.recording import Record, Unprovable, recorded
 from .._repeating.shallow import shallow
 from ..torch._guards import Input, Sizes
-from ..torch._untouched import has_data
+from ..torch._untouched import has_data, tensors_of
 from ._decoders import Graphs
 from ._exporter import exporter, silently
 from ._saving import Graph
@@ -27,7 +27,6 @@ from ._tracing import (
     made_of,
     name_graph,
     refuse_one_step,
-    tensors_of,
 )
 
 __all__ = ["Repeating"]

@@ -221,12 +221,10 @@ class Ways:
 
     def rename(self, old: str, new: str) -> None:
         """Call a graph that is traced already something else."""
-        if old in self.done:
-            self.done[new] = self.done.pop(old)
-        if old in self._observed:
-            self._observed[new] = self._observed.pop(old)
-        if old in self._plain:
-            self._plain[new] = self._plain.pop(old)
+        named: tuple[dict[str, Any], ...] = (self.done, self._observed, self._plain)
+        for found in named:
+            if old in found:
+                found[new] = found.pop(old)
         self.repeating.rename(old, new)
         self.notes = [each.replace(f"{old}: ", f"{new}: ", 1) for each in self.notes]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeAlias
 
@@ -16,7 +16,7 @@ from ..torch._guards import Sizes
 from ..torch._mending import mend
 from ..torch._skeleton import Skeleton, make_skeleton
 from ..torch._tracing import without_cache_of_results
-from ..torch._untouched import ZeroProducts
+from ..torch._untouched import ZeroProducts, tensors_of
 from ._decoders import Graphs, cache_for, prompt_of
 from ._dimensions import fix_bound_dimensions
 from ._exporter import Run, exporter, silently
@@ -34,7 +34,6 @@ __all__ = [
     "made_of",
     "name_graph",
     "refuse_one_step",
-    "tensors_of",
 ]
 
 
@@ -217,12 +216,6 @@ def name_graph(model: Any, name: str, part: Part) -> None:
 
 def _what(name: str, part: Part) -> str:
     return f"{type(part.module).__name__} ({name})"
-
-
-def tensors_of(module: Any) -> Iterator[tuple[str, Any]]:
-    """Yield the parameters and buffers of a module, by each of their names."""
-    yield from module.named_parameters(remove_duplicate=False)
-    yield from module.named_buffers(remove_duplicate=False)
 
 
 def made_of(loaded: Loaded, module: Any) -> dict[str, Any]:

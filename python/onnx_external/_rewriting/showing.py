@@ -18,7 +18,7 @@ from pathlib import Path
 
 from onnx_external._rewriting.finding.functions import Function, FunctionNode
 from onnx_external._rewriting.finding.observing import Observation, Seen
-from onnx_external._rewriting.passes.building import copy_of
+from onnx_external._rewriting.passes.building import copy_of, first_line
 
 __all__ = ["Change", "dump", "shown", "untaken"]
 
@@ -64,7 +64,7 @@ def shown(function: Function, tree: FunctionNode, count: int) -> Change:
     """
     lines = [each.rstrip("\n") for each in linecache.getlines(function.path)]
     node, source = function.node, _Source(lines, function.node)
-    first, last = _first_line(node), node.end_lineno or 0
+    first, last = first_line(node), node.end_lineno or 0
     if isinstance(tree, ast.Lambda):
         before = [ast.get_source_segment("\n".join(lines), node) or ast.unparse(node)]
         after = [source.unparsed(tree)]
@@ -124,12 +124,6 @@ def _words(seen: Seen, outcome: object) -> str:
     return f"no input set makes this {outcome} ({seen.kind})"
 
 
-def _first_line(node: ast.AST) -> int:
-    """The line of a statement, or of its first decorator."""
-    lines: list[int] = [each.lineno for each in getattr(node, "decorator_list", ())]
-    return min([*lines, getattr(node, "lineno", 0)])
-
-
 def _dedented(lines: Sequence[str], width: int) -> list[str]:
     return [each[width:] if not each[:width].strip() else each.lstrip() for each in lines]
 
@@ -183,7 +177,7 @@ class _Source:
 
     def _text(self, node: ast.stmt, indent: int) -> list[str] | None:
         """The source of a statement; None if it has no lines of its own."""
-        first, last = _first_line(node), node.end_lineno or node.lineno
+        first, last = first_line(node), node.end_lineno or node.lineno
         front = self.lines[first - 1][: node.col_offset]
         back = self.lines[last - 1].encode()[node.end_col_offset or 0 :].decode().strip()
         if front.strip() or (back and not back.startswith("#")):
@@ -202,7 +196,7 @@ class _Source:
         if start is None:
             return []
         found: list[str] = []
-        line = _first_line(start) - 1
+        line = first_line(start) - 1
         while line > 0 and self.lines[line - 1].strip()[:1] in ("", "#"):
             if line in self.commented:
                 break
@@ -252,11 +246,11 @@ class _Source:
         known = self.known.get(_place(node))
         if known is not None and ast.dump(_emptied(known)) == ast.dump(_emptied(node)):
             first = known.body[0]  # type: ignore[attr-defined]
-            last = _first_line(first) - 1
-            while last > _first_line(known) and self.lines[last - 1].strip()[:1] in ("", "#"):
+            last = first_line(first) - 1
+            while last > first_line(known) and self.lines[last - 1].strip()[:1] in ("", "#"):
                 last -= 1
-            if _first_line(known) <= last and not self.lines[last][: first.col_offset].strip():
-                lines = self.lines[_first_line(known) - 1 : last]
+            if first_line(known) <= last and not self.lines[last][: first.col_offset].strip():
+                lines = self.lines[first_line(known) - 1 : last]
                 return self._indented(_dedented(lines, known.col_offset), indent)
         if isinstance(node, ast.Try):
             return self._indented(["try:"], indent)

@@ -12,6 +12,7 @@ from types import CodeType, TracebackType
 
 from onnx_external._rewriting.finding.functions import Function, functions_with, source_of
 from onnx_external._rewriting.finding.observing import Observation
+from onnx_external._rewriting.passes.building import first_line
 from onnx_external._rewriting.passes.keys import (
     call_key,
     condition_key,
@@ -193,10 +194,7 @@ def _function_at(path: str, line: int, observed: Observation) -> Function | None
 
 
 def _holds_line(function: Function, line: int) -> bool:
-    node = function.node
-    decorators = [] if isinstance(node, ast.Lambda) else node.decorator_list
-    first = min(each.lineno for each in (node, *decorators))  # as the code's first line
-    return first <= line <= (node.end_lineno or line)
+    return first_line(function.node) <= line <= (function.node.end_lineno or line)
 
 
 def _call_at(path: str, place: Place) -> str:

@@ -11,6 +11,7 @@ __all__ = [
     "copied",
     "copy_of",
     "expression",
+    "first_line",
     "function",
     "get",
     "name",
@@ -79,6 +80,12 @@ def function(
     assert isinstance(made, ast.FunctionDef)
     made.body = list(body) or [at(ast.Pass(), place)]
     return made
+
+
+def first_line(node: ast.AST) -> int:
+    """Return the line of a statement, or of its first decorator."""
+    lines: list[int] = [each.lineno for each in getattr(node, "decorator_list", ())]
+    return min([*lines, getattr(node, "lineno", 0)])
 
 
 def copied(block: Sequence[ast.stmt]) -> list[ast.stmt]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import os
+from typing import TypeGuard
 
 __all__ = [
     "DISPATCHED",
@@ -109,11 +110,14 @@ def _named_by(node: ast.AST) -> ast.AST:
     return node
 
 
+def _is_read(node: ast.AST) -> TypeGuard[ast.Subscript]:
+    return isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Load)
+
+
 def is_lookup(node: ast.AST) -> bool:
     """Return whether something is looked up by a text that is made there: `a[f"b_{c}"]`."""
     return (
-        isinstance(node, ast.Subscript)
-        and isinstance(node.ctx, ast.Load)
+        _is_read(node)
         and isinstance(node.slice, ast.JoinedStr)
         and all(
             isinstance(each, ast.Constant)
@@ -130,11 +134,7 @@ def is_lookup(node: ast.AST) -> bool:
 def is_indexed(node: ast.AST) -> bool:
     """Return whether something is read by an index that is computed: `layers[index]`."""
     kinds = (ast.Name, ast.Call, ast.Attribute, ast.BinOp, ast.Subscript)
-    return (
-        isinstance(node, ast.Subscript)
-        and isinstance(node.ctx, ast.Load)
-        and isinstance(node.slice, kinds)
-    )
+    return _is_read(node) and isinstance(node.slice, kinds)
 
 
 def keyed(node: ast.AST) -> bool:

@@ -7,6 +7,7 @@ import os
 import tempfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +17,7 @@ from .._folder_config import refuse_at_once
 from .._meter import Meter
 from .._options import StrPath
 from .._packages import FOLDERS, require
-from .inputs import Given, InputSet
+from .inputs import InputSet, given_by_name
 from .precision import weight_type
 from .references import ModuleReference
 
@@ -242,16 +243,12 @@ class Folder:
                     f"{', '.join(parts['example'])}"
                 )
             sets = [
-                InputSet(title, _loader(each[name][1]), may_misfit=title != "example")
+                InputSet(title, partial(given_by_name, each[name].given), title != "example")
                 for title, each in parts.items()
             ]
             kept = [value.name for value in _graph(path).output]
             found[name] = (TransformersReference(parts["example"][name].module, kept), sets, notes)
         return found
-
-
-def _loader(call: dict[str, Any]) -> Any:
-    return lambda: Given({}, call=((), call))
 
 
 def _folder_of(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -48,16 +49,13 @@ def _value(given: Any) -> Value:
 def _from_files(paths: Sequence[Any], session: Session) -> list[InputSet]:
     found = [each for path in paths for each in recorded_sets(Path(path))]
 
-    def load(path: Path) -> Callable[[], Given]:
-        def read() -> Given:
-            feed, expected = read_set(path, session.inputs, session.outputs)
-            return Given(feed, expected, origin="recorded")
-
-        return read
+    def read(path: Path) -> Given:
+        feed, expected = read_set(path, session.inputs, session.outputs)
+        return Given(feed, expected, origin="recorded")
 
     names = [path.name for path in found]
     unique = len(set(names)) == len(names)
-    return [InputSet(path.name if unique else str(path), load(path)) for path in found]
+    return [InputSet(path.name if unique else str(path), partial(read, path)) for path in found]
 
 
 def is_no_input(given: Any) -> bool:

@@ -17,7 +17,7 @@ from .._errors import ExportError
 from .._packages import missing_text
 from .._rewriting.refusals import RewriteError
 from .._rewriting.rewriter import Rewriter, Rewriting
-from .._validation.inputs import Given, InputSet
+from .._validation.inputs import InputSet, given_by_name
 from .._validation.running import Session
 from ..torch._checking import WrongGraphError
 from ..torch._rewritten import MOST_GRAPHS, Rewrite, check_options, learn, not_helped, refusal_in
@@ -276,7 +276,7 @@ class Ways:
             session = Session(path, ["CPUExecutionProvider"], path.name)
             reference = TransformersReference(observed.module, session.output_names)
             for title, part in observed.parts.items():
-                given = InputSet(title, partial(_given, part), may_misfit=title != "example")
+                given = InputSet(title, partial(given_by_name, part.given), title != "example")
                 judge(name, session, reference, given, sizes, found)
         return found.sets[name]
 
@@ -291,7 +291,3 @@ def _running(twin: Twin, surroundings: TransformersSurroundings) -> Iterator[Non
         if not twin.has_weights:
             stack.enter_context(ZeroProducts())
         yield
-
-
-def _given(part: Part) -> Given:
-    return Given({}, call=((), part.given))

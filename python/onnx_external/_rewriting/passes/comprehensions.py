@@ -48,7 +48,10 @@ def rewritten(visitor: Expressions, node: Any) -> ast.expr:
     for key, each in zip(keys, chosen, strict=True):
         if each:
             choice.note(key)
-    value = node.elt if not isinstance(node, ast.DictComp) else _pair(node)
+    if isinstance(node, ast.DictComp):
+        value = expression(node, "(__key, __value)", __key=node.key, __value=node.value)
+    else:
+        value = node.elt
     made = _nested(choice, node, value, 0, keys, chosen)
     if isinstance(node, ast.SetComp):
         return expression(node, "set(__made)", __made=made)
@@ -84,10 +87,6 @@ def _refuse(visitor: Expressions, node: Any) -> None:
                 "a function is made in each round of a comprehension over what depends on "
                 "a tensor: write a loop",
             )
-
-
-def _pair(node: ast.DictComp) -> ast.expr:
-    return expression(node, "(__key, __value)", __key=node.key, __value=node.value)
 
 
 def _nested(

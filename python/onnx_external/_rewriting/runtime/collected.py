@@ -81,7 +81,8 @@ class Collected:
         items = args[0] if args else given.pop("tensors", ())
         dim = given.pop("dim", args[1] if len(args) > 1 else 0)
         if name == "stack":
-            return _stacked(whole(items), dim)
+            rows = whole(items)
+            return rows.movedim(0, dim) if dim else rows
         if name in ("cat", "concat", "concatenate"):
             return _concatenated(items, dim)
         if name == "pad_sequence":
@@ -225,10 +226,6 @@ def whole(items: Any) -> torch.Tensor:
 
 def _raw(items: Any) -> list[Any]:
     return list(list.__iter__(items)) if isinstance(items, list) else list(items)
-
-
-def _stacked(rows: torch.Tensor, dim: int) -> torch.Tensor:
-    return rows.movedim(0, dim) if dim else rows
 
 
 def _padded(

@@ -80,10 +80,6 @@ def _has_tensor(args: Any) -> bool:
     return any(isinstance(each, torch.Tensor) for each in args)
 
 
-def _item(tensor: torch.Tensor) -> Any:
-    return tensor.reshape(())
-
-
 def _tolist(tensor: torch.Tensor) -> Any:
     if tensor.dim() == 0:
         return tensor
@@ -137,7 +133,7 @@ def _roll(tensor: torch.Tensor, shifts: Any, dims: Any = None) -> Any:
 
 
 _INSTEAD: dict[Any, Callable[..., Any]] = {
-    torch.Tensor.item: _item,
+    torch.Tensor.item: lambda tensor: tensor.reshape(()),
     torch.Tensor.tolist: _tolist,
     torch.unbind: _unbind,
     torch.Tensor.unbind: _unbind,

@@ -14,12 +14,12 @@ __all__ = [
     "UNDEFINED",
     "Undefined",
     "described",
+    "element_type",
     "is_fake",
     "is_number",
     "is_symbolic",
     "promoted",
     "same_value",
-    "scalar_type",
     "version_of",
 ]
 
@@ -65,8 +65,10 @@ def is_number(value: Any) -> bool:
     return isinstance(value, (bool, int, float, *_SYMBOLIC))
 
 
-def scalar_type(value: Any) -> torch.dtype:
-    """Return the element type that a number has as a tensor."""
+def element_type(value: Any) -> torch.dtype:
+    """Return the element type of a tensor, or that a number has as a tensor."""
+    if isinstance(value, torch.Tensor):
+        return value.dtype
     if isinstance(value, (bool, torch.SymBool)):
         return torch.bool
     return torch.int64 if isinstance(value, (int, torch.SymInt)) else torch.get_default_dtype()

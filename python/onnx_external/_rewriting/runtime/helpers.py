@@ -19,7 +19,7 @@ from onnx_external._rewriting.runtime.merging import as_tensor
 from onnx_external._rewriting.runtime.rows import Enumerate, Range, Reversed, Zip, is_lazy, length
 from onnx_external._rewriting.runtime.state import State
 from onnx_external._rewriting.runtime.tracing import tracing
-from onnx_external._rewriting.values import UNDEFINED, is_fake, is_symbolic, promoted, scalar_type
+from onnx_external._rewriting.values import UNDEFINED, element_type, is_fake, is_symbolic, promoted
 
 __all__ = ["Runtime"]
 
@@ -334,7 +334,7 @@ def _extreme(plain: Any, of_rows: Any, tensors: Any, sizes: Any, values: Any, re
         return plain(*values, **rest)
     if not any(map(is_fake, values)):
         return functools.reduce(sizes, values)
-    kinds = [each.dtype if is_fake(each) else scalar_type(each) for each in values]
+    kinds = [element_type(each) for each in values]
     floats = [e.dtype for e in values if isinstance(e, torch.Tensor) and e.dtype.is_floating_point]
     kind = promoted(*(floats or kinds))
     return functools.reduce(tensors, [as_tensor(each, kind) for each in values])

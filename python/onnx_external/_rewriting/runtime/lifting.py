@@ -23,7 +23,7 @@ from onnx_external._rewriting.runtime.empty import only_tried
 from onnx_external._rewriting.runtime.numbers import called
 from onnx_external._rewriting.runtime.places import Changes, Places
 from onnx_external._rewriting.runtime.state import State, quietly
-from onnx_external._rewriting.values import promoted, scalar_type, version_of
+from onnx_external._rewriting.values import element_type, promoted, version_of
 
 __all__ = ["Lift", "Run", "apart", "missing_sizes", "probe", "run"]
 
@@ -161,9 +161,9 @@ class Lift(TorchFunctionMode):  # type: ignore[misc]
             data = self.inside(data).detach()
             return data.clone() if dtype is None else data.to(dtype, copy=True)
         if isinstance(data, (bool, int, float)):
-            return torch.full((), data, dtype=dtype or scalar_type(data), device=device)
+            return torch.full((), data, dtype=dtype or element_type(data), device=device)
         if isinstance(data, (torch.SymInt, torch.SymFloat)):
-            return torch.scalar_tensor(data, dtype=dtype or scalar_type(data), device=device)
+            return torch.scalar_tensor(data, dtype=dtype or element_type(data), device=device)
         return torch.tensor(data, dtype=dtype, device=device)
 
 

@@ -46,9 +46,7 @@ def chain(error: BaseException) -> Iterator[BaseException]:
 
 
 def _is_users(path: str) -> bool:
-    return not (
-        path.startswith("<") or path.startswith(_NOT_THE_USERS) or _OTHERS.search(path) is not None
-    )
+    return not (path.startswith(("<", *_NOT_THE_USERS)) or _OTHERS.search(path))
 
 
 _Place = tuple[str, int, str]

@@ -208,22 +208,24 @@ class _Stamping:
     def _copy(self, template: Segment, layer: int, before: Segment) -> list[onnx_ir.Node]:
         """The nodes of a layer, made of those of another."""
         deep = Segment(template.stack, layer)
-        values = self.copies[deep] = {}
-        renamed = self.renamed[deep] = {}
+        self.renamed[deep] = {}
         nodes = self.layers.nodes[template]
         # Metadata of a node may name what a later one takes or gives.
-        outputs = [[self._output(v, template, layer, renamed) for v in n.outputs] for n in nodes]
-        for place, each in enumerate(outputs):
-            values.update({(place, at): value for at, value in enumerate(each)})
+        outputs = [[self._output(v, template, deep) for v in n.outputs] for n in nodes]
+        self.copies[deep] = {
+            (place, at): value
+            for place, each in enumerate(outputs)
+            for at, value in enumerate(each)
+        }
         given = [
             [
-                self._given(node, place, number, template, layer, before, values)
+                self._given(node, place, number, template, layer, before)
                 for number in range(len(node.inputs))
             ]
             for place, node in enumerate(nodes)
         ]
         return [
-            self._node(node, taken, each, template, layer, renamed)
+            self._node(node, taken, each, template, layer)
             for node, taken, each in zip(nodes, given, outputs, strict=True)
         ]
 
@@ -235,11 +237,11 @@ class _Stamping:
         template: Segment,
         layer: int,
         before: Segment,
-        values: Mapping[tuple[int, int], onnx_ir.Value],
     ) -> onnx_ir.Value | None:
         use, value = self.layers.use(node, number), node.inputs[number]
+        deep = Segment(template.stack, layer)
         if use.kind == "own":
-            return values[use.key]
+            return self.copies[deep][use.key]
         if use.kind == "fixed":
             return value
         assert value is not None
@@ -248,28 +250,24 @@ class _Stamping:
             name = passed.name or ""
             if layer - 1 in self.stacks[template.stack].kept:  # which is called anew at the end
                 name = self.called.get(name, name)
-            self.renamed[Segment(template.stack, layer)][value.name or ""] = name
+            self.renamed[deep][value.name or ""] = name
             return passed
         if use.kind == "weight":
             return self._weight(value, template, layer)
         return self._input(value, template, layer)
 
-    def _output(
-        self, value: onnx_ir.Value, template: Segment, layer: int, renamed: dict[str, str]
-    ) -> onnx_ir.Value:
+    def _output(self, value: onnx_ir.Value, template: Segment, deep: Segment) -> onnx_ir.Value:
         name = value.name or ""
-        deep = Segment(template.stack, layer)
         if value.is_graph_output():
             new = self.names.output_of(name, deep)
             if new is None:
                 raise Unprovable(f"in the graph a layer gives the output {name}")
+            made = self.outputs[new] = _like(value, new)
         else:
-            wanted = self.numbers.of_layer(name, template, layer)
-            new = self.names.fresh(name, layer, wanted)
-        renamed[name] = new
-        made = _like(value, new)
-        if value.is_graph_output():
-            self.outputs[new] = made
+            wanted = self.numbers.of_layer(name, template, deep.layer)
+            new = self.names.fresh(name, deep.layer, wanted)
+            made = _like(value, new)
+        self.renamed[deep][name] = new
         return made
 
     def _node(
@@ -279,12 +277,11 @@ class _Stamping:
         outputs: Sequence[onnx_ir.Value],
         template: Segment,
         layer: int,
-        renamed: Mapping[str, str],
     ) -> onnx_ir.Node:
         text = node.metadata_props.get(_FX_NODE, "")
         mentioned = self.mentions.renamed(text, template, layer)
         stays = {name: self.called[name] for name in mentions(text) if name in self.called}
-        renamed = {**stays, **mentioned, **renamed}
+        renamed = {**stays, **mentioned, **self.renamed[Segment(template.stack, layer)]}
         texts = {
             key: self._text(text, template, layer, renamed)
             for key, text in node.metadata_props.items()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import torch
@@ -132,26 +133,24 @@ def predicate(value: Any) -> Any:
     return value != 0 if isinstance(value, (torch.SymInt, torch.SymFloat)) else value
 
 
+@dataclass
 class _Merged:
     """What two runs give, and what they write to objects, as one."""
 
-    def __init__(
-        self,
-        state: State,
-        places: Places,
-        test: Any,
-        runs: tuple[Run, Run],
-        key: str,
-        names: tuple[str, ...],
-        promotes: bool,
-    ) -> None:
-        self.state, self.places, self.test, self.key = state, places, test, key
-        self.promotes = promotes
-        self.part = self._value(runs, names)
+    state: State
+    places: Places
+    test: Any
+    runs: tuple[Run, Run]
+    key: str
+    names: tuple[str, ...]
+    promotes: bool
+
+    def __post_init__(self) -> None:
+        self.part = self._value()
         self.written: list[tuple[int, Any, Part]] = []
         self.grown: list[tuple[int, list[Part]]] = []
-        for number in dict.fromkeys([*runs[0].changes, *runs[1].changes]):
-            self._place(number, [self._content(number, each) for each in runs])
+        for number in dict.fromkeys([*self.runs[0].changes, *self.runs[1].changes]):
+            self._place(number, [self._content(number, each) for each in self.runs])
 
     def originals(self) -> dict[int, torch.Tensor]:
         """Return the tensors in objects that one branch writes to, and the other one leaves."""
@@ -187,8 +186,9 @@ class _Merged:
             self.places.all[number].assign(content)
         return value
 
-    def _value(self, runs: tuple[Run, Run], names: tuple[str, ...]) -> Part:
-        one, other = (each.value for each in runs)
+    def _value(self) -> Part:
+        names = self.names
+        one, other = (each.value for each in self.runs)
         if names and isinstance(one, tuple) and len(one) == len(names) == len(other):
             pairs = zip(one, other, names, strict=True)
             parts = [self._part(a, b, name) for a, b, name in pairs]

@@ -71,32 +71,32 @@ def decided(state: State, call: Function, key: str) -> Any:
         return True
     places = Places([call])
     _check_writes(state, call, inner, places)
+    value, reached = _run_up_to(state, call, inner)
+    if reached is not None:
+        places.restore(places.changes())  # both branches do it again
+        return reached.test
+    state.kept.setdefault(key, []).append(value)
+    return True
+
+
+def _run_up_to(state: State, call: Function, inner: str) -> tuple[Any, _Reached | None]:
+    """What a call gives, or the test that it has come to."""
     state.asked.append(Decision(inner, state.depth))
     try:
-        value = call()
+        return call(), None
     except _Reached as reached:
         if reached.key != inner:
             raise
-        places.restore(places.changes())  # both branches do it again
-        return reached.test
+        return None, reached
     finally:
         state.asked.pop()
-    state.kept.setdefault(key, []).append(value)
-    return True
 
 
 def _check_writes(state: State, call: Function, inner: str, places: Places) -> None:
     """Refuse a call that writes to a tensor before the test: it would be done twice."""
 
     def attempt() -> None:
-        state.asked.append(Decision(inner, state.depth))
-        try:
-            call()
-        except _Reached as reached:
-            if reached.key != inner:
-                raise
-        finally:
-            state.asked.pop()
+        _run_up_to(state, call, inner)
 
     if probe(state, attempt, places).mutated:
         raise RewriteError(

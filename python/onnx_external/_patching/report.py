@@ -82,14 +82,12 @@ class Patches:
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain dicts and lists."""
+        applied = [{"kind": each.kind, "name": each.name, "why": each.why} for each in self.applied]
         return {
-            "applied": [
-                {"kind": each.kind, "name": each.name, "why": each.why} for each in self.applied
-            ],
+            **vars(self),
+            "applied": applied,
             "skipped": [vars(each) for each in self.skipped],
             "constraints": [vars(each) for each in self.constraints],
-            "diffs": self.diffs,
-            "notes": self.notes,
         }
 
     def dump(self, folder: str | Path) -> list[str]:

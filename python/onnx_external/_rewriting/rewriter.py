@@ -88,13 +88,7 @@ class Rewriting:
             {"name": each.name, "path": each.path, "line": each.line, "diff": each.diff}
             for each in self.changes
         ]
-        return {
-            "changes": changes,
-            "places": self.places,
-            "notes": self.notes,
-            "unreached": self.unreached,
-            "missing": self.missing,
-        }
+        return {**vars(self), "changes": changes}
 
 
 class Rewriter:

@@ -12,11 +12,9 @@ from torch import nn
 from .kinds import Stack
 from .seen_floats import settings_of
 
-__all__ = ["shallow"]
+__all__ = ["COUNTS", "shallow"]
 
-_COUNTS = re.compile(
-    r"^(num_|n_)?(\w+_)?layers?$|^n_layer$|^depth$|_blocks$|^num_(\w+_)?blocks$|^num_stages$"
-)
+COUNTS = re.compile(r"^(num_|n_)?(\w+_)?layers?$|^n_layer$|^depth$|_blocks$|^num_stages$")
 """What numbers of layers are called."""
 _PARTS = ("_parameters", "_buffers", "_modules")
 
@@ -75,7 +73,7 @@ def _count(settings: dict[str, Any], stacks: Sequence[Stack], undo: ExitStack) -
             continue
         for stack in stacks:
             depth = len(stack.kinds)
-            if type(value) is int and value == depth and _COUNTS.search(name):
+            if type(value) is int and value == depth and COUNTS.search(name):
                 _set(settings, name, len(stack.kept), undo)
                 break
             if isinstance(value, (list, tuple)) and len(value) == depth and _is_plain(value):

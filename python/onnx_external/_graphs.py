@@ -323,6 +323,7 @@ def _copy_field(name: str, value: Any, out: Any) -> None:
 
 def _copy_graph(graph: Any, out: Any, tensors: _Loose) -> None:
     out.SetInParent()
+    subgraph = partial(_copy_graph, tensors=tensors)
 
     def initializers(given: Any, target: Any) -> None:
         for tensor in given:
@@ -341,12 +342,9 @@ def _copy_graph(graph: Any, out: Any, tensors: _Loose) -> None:
         for attribute in given:
             _copy(attribute, target.add(), {"g": subgraph, "graphs": subgraphs})
 
-    def subgraph(given: Any, target: Any) -> None:
-        _copy_graph(given, target, tensors)
-
     def subgraphs(given: Any, target: Any) -> None:
         for one in given:
-            _copy_graph(one, target.add(), tensors)
+            subgraph(one, target.add())
 
     _copy(graph, out, {"initializer": initializers, "node": nodes})
 

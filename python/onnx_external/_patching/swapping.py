@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
-from typing import Any
+from contextvars import ContextVar
+from typing import Any, TypeVar
 
-__all__ = ["exchanged"]
+__all__ = ["exchanged", "set_within"]
 
+_T = TypeVar("_T")
 _MISSING = object()
 """Stands for an attribute that is not there."""
 
@@ -28,3 +30,13 @@ def exchanged(owner: Any, name: str, value: Any) -> Iterator[None]:
             delattr(owner, name)
         else:
             setattr(owner, name, before)
+
+
+@contextlib.contextmanager
+def set_within(variable: ContextVar[_T], value: _T) -> Iterator[None]:
+    """Give a variable of the context another value."""
+    before = variable.set(value)
+    try:
+        yield
+    finally:
+        variable.reset(before)

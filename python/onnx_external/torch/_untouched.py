@@ -90,11 +90,7 @@ class ZeroProducts(TorchDispatchMode):  # type: ignore[misc]
     """
 
     def __torch_dispatch__(
-        self,
-        func: Any,
-        types: Any,
-        args: tuple[Any, ...] = (),
-        kwargs: dict[str, Any] | None = None,
+        self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         """Do all else as it is done without this."""
         kwargs = kwargs or {}

@@ -113,11 +113,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
         return self._known.get(self._place(tensor))
 
     def __torch_dispatch__(
-        self,
-        func: Any,
-        types: Any,
-        args: tuple[Any, ...] = (),
-        kwargs: dict[str, Any] | None = None,
+        self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         """Do what touches no tensor of a checkpoint, and write down the rest."""
         kwargs = kwargs or {}

@@ -118,13 +118,16 @@ class Carried:
         self.done: Run
         self._start((tuple(self.init), []))
         for _ in range(_TRIES):
-            self.growth = {}
-            self.done = probe(self.state, lambda: self.round(self.full(self.leaves)), self.places)
+            self._try_round()
             if not self._adjust():
                 self._look_again()
                 self._find_emitted()
                 return
         raise self.refused(_UNSETTLED)
+
+    def _try_round(self) -> None:
+        self.growth = {}
+        self.done = probe(self.state, lambda: self.round(self.full(self.leaves)), self.places)
 
     def _look_again(self) -> None:
         """Try a round once more, with a mark in lists for the items of the rounds before.
@@ -154,8 +157,7 @@ class Carried:
     def _settle(self) -> None:
         """Try rounds with marks until the types stay: what was a number may depend on a length."""
         for _ in range(_TRIES):
-            self.growth = {}
-            self.done = probe(self.state, lambda: self.round(self.full(self.leaves)), self.places)
+            self._try_round()
             if self._more_slots() or len(self.done.value[2]) != len(self.marked):
                 raise self._changed_otherwise(" and ".join(each.label for each in self.marked))
             if not self._adjust():

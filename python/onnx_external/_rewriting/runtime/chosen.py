@@ -12,6 +12,7 @@ import contextlib
 import contextvars
 import weakref
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from typing import Any
 
 import sympy  # type: ignore[import-untyped]
@@ -20,7 +21,7 @@ from torch.fx import Interpreter
 from torch.fx.experimental.symbolic_shapes import ShapeEnv, ShapeGuard
 from torch.utils._sympy.functions import FloorDiv, Where
 
-from onnx_external._patching.swapping import exchanged
+from onnx_external._patching.swapping import exchanged, set_within
 
 __all__ = [
     "choosing",
@@ -49,14 +50,9 @@ def guards_on_chosen(environment: ShapeEnv) -> list[ShapeGuard]:
     return _guards.setdefault(environment, [])
 
 
-@contextlib.contextmanager
-def choosing(test: Any) -> Iterator[None]:
-    """Within this context a torch.cond of this test is evaluated."""
-    before = _tests.set((*_tests.get(), test))
-    try:
-        yield
-    finally:
-        _tests.reset(before)
+def choosing(test: Any) -> AbstractContextManager[None]:
+    """Return the context in which a torch.cond of this test is evaluated."""
+    return set_within(_tests, (*_tests.get(), test))
 
 
 def definition_by_outer_test(one: Any, other: Any) -> Any:

@@ -14,6 +14,16 @@ from onnx_external._rewriting.runtime.sizes import size_of
 __all__ = ["Collected", "Mark", "NotCountedError", "Rows", "is_collected", "whole"]
 
 
+_NO_ITEM = (
+    "one item is taken from a list whose length a loop or a test on a tensor decides; stack the "
+    "list first, and index the tensor"
+)
+_READS = (
+    "a round of a loop reads from a list to which the rounds before it have appended; carry what "
+    "it needs of them in a variable of its own"
+)
+
+
 class Collected:
     """Stands in a list for a number of items that the graph decides: the rows of a tensor.
 
@@ -22,6 +32,9 @@ class Collected:
         kept: for each row whether it is an item; None: all are.
         lengths: how much of each row is an item's, where items have different lengths.
     """
+
+    _why_not = _NO_ITEM
+    """What is said where it is taken for one of its items."""
 
     def __init__(
         self,
@@ -96,19 +109,13 @@ class Collected:
         """Refuse to be a tensor."""
         if name.startswith("__"):
             raise AttributeError(name)
-        raise RewriteError(_NO_ITEM)
+        raise RewriteError(self._why_not)
 
     def _refuse(self, *_: Any) -> NoReturn:
         raise RewriteError(_NO_ITEM)
 
     __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = _refuse
     __getitem__ = __len__ = __bool__ = __iter__ = __lt__ = __gt__ = __neg__ = _refuse
-
-
-_NO_ITEM = (
-    "one item is taken from a list whose length a loop or a test on a tensor decides; stack the "
-    "list first, and index the tensor"
-)
 
 
 class NotCountedError(RewriteError):
@@ -120,6 +127,8 @@ class Mark(Collected):
 
     Nothing of it can be read but how many they are, in a loop that counts its rounds.
     """
+
+    _why_not = _READS
 
     def __init__(self) -> None:
         """Make one that has nothing to be read."""
@@ -137,22 +146,10 @@ class Mark(Collected):
         """Return it: it has no tensors."""
         return self
 
-    def __getattr__(self, name: str) -> NoReturn:
-        """Refuse whatever needs the items."""
-        if name.startswith("__"):
-            raise AttributeError(name)
-        raise RewriteError(_READS)
-
     @classmethod
     def __torch_function__(cls, *_: Any) -> NoReturn:
         """Refuse to be an operand."""
         raise RewriteError(_READS)
-
-
-_READS = (
-    "a round of a loop reads from a list to which the rounds before it have appended; carry what "
-    "it needs of them in a variable of its own"
-)
 
 
 class Rows(list[Any]):

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from .kinds import Stack
-from .proof import Proof
+from .proof import Proof, Slot
 from .recording import Segment
 
 __all__ = ["Names", "deep_name", "place_in"]
@@ -79,15 +79,15 @@ class Names:
         name: str,
         segment: Segment | None,
         shallow: Sequence[str],
-        slots: Mapping[int, object],
+        slots: Mapping[int, Slot],
         deep: Sequence[str],
     ) -> str | None:
         if name not in shallow:
             return None
         number = shallow.index(name)
         for place, slot in slots.items():
-            same = slot.segment == segment if segment is not None else slot.segment.stack < 0  # type: ignore[attr-defined]
-            if slot.number == number and same:  # type: ignore[attr-defined]
+            same = slot.segment == segment if segment is not None else slot.segment.stack < 0
+            if slot.number == number and same:
                 return deep[place]
         return None
 

@@ -14,8 +14,6 @@ from ._options import StrPath
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["Checkpoint", "Tensor", "open_checkpoint"]
-
 # A mapping takes whole pages; what has fewer bytes is copied.
 _SMALL = 4096
 

@@ -16,18 +16,6 @@ from typing import Any
 from ._errors import Error, ExportError, FormatError, NotFoundError
 from ._folders import check_folder
 
-__all__ = [
-    "ADAPTER",
-    "base_of",
-    "document_of",
-    "is_adapter",
-    "own_code",
-    "read_leniently",
-    "refuse_at_once",
-    "refuse_kernels",
-    "refuse_types",
-]
-
 ADAPTER = "adapter_config.json"
 _WEIGHTS = ("model*.safetensors", "pytorch_model*.bin")
 _MOST_BYTES = 1 << 24

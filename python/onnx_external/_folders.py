@@ -7,8 +7,6 @@ from pathlib import Path
 from . import _core
 from ._errors import InvalidArgumentError, NotFoundError
 
-__all__ = ["check_folder"]
-
 
 def check_folder(folder: Path) -> list[str]:
     """Return what belongs to the model of a folder and will not be in its graphs.

@@ -32,14 +32,6 @@ from ._tensors import (
     refused,
 )
 
-__all__ = [
-    "Given",
-    "Graph",
-    "SerializesToBytes",
-    "given_models",
-    "graph_without",
-]
-
 
 class SerializesToBytes(Protocol):
     """A protobuf message, such as onnx.ModelProto."""

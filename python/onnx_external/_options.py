@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
     from ._sources import Weights
 
-__all__ = ["FloatType", "Layout", "LayoutName", "Mapping", "SaveKeywords", "Size", "StrPath"]
-
 StrPath = str | os.PathLike[str]
 
 LayoutName = Literal["single", "per-tensor", "shards", "inline", "link"]

@@ -14,19 +14,6 @@ from ._folder_config import base_of, is_adapter, read_leniently
 from ._options import StrPath
 from ._save import target_of
 
-__all__ = [
-    "BFLOAT16",
-    "copies_of",
-    "files_beside",
-    "model_folders",
-    "note_of_folder",
-    "note_of_state",
-    "refuse_copies",
-    "refuse_existing",
-    "refuse_targets",
-    "warn",
-]
-
 _log = logging.getLogger("onnx_external")
 
 BFLOAT16 = (

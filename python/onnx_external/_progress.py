@@ -17,16 +17,6 @@ from typing import Any
 
 from ._patching.swapping import exchanged
 
-__all__ = [
-    "Progress",
-    "ProgressCallback",
-    "StepLines",
-    "no_monitor",
-    "only_errors",
-    "shown",
-    "told",
-]
-
 ProgressCallback = Callable[[str, int, int], object]
 """Called with the phase ("copy", "sync", "verify", "compare"), the bytes done and the bytes in all,
 in the calling thread, at most about twenty times a second. An exception stops the work.

@@ -33,8 +33,6 @@ if TYPE_CHECKING:
     import torch
 
 
-__all__ = ["StrPath", "save", "save_model_with_external_data", "target_of"]
-
 _log = logging.getLogger("onnx_external")
 
 

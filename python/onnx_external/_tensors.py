@@ -20,18 +20,6 @@ from . import _core
 from ._checkpoint import Tensor
 from ._errors import Error, FormatError, InvalidArgumentError
 
-__all__ = [
-    "FileRange",
-    "Loose",
-    "Made",
-    "Memory",
-    "NoDataError",
-    "bytes_of",
-    "checked_name",
-    "describe",
-    "onnx_type",
-]
-
 
 class Memory(NamedTuple):
     """Bytes in memory, which `owner` keeps alive."""

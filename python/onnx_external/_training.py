@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-__all__ = ["notes_on_training", "training_operators"]
-
 _SHOWN = 3
 """Operators that are named."""
 

@@ -13,8 +13,6 @@ from ._progress import Progress, shown
 from ._reports import Inspection, VerifyReport, inspection, verify_report
 from ._sources import Weights, given_sources
 
-__all__ = ["inspect", "verify"]
-
 
 @shows_new_call("oe.verify", "against")
 def verify(

@@ -15,8 +15,6 @@ from ._progress import Progress, shown
 from ._save import target_of
 from ._tensors import checked_name, describe
 
-__all__ = ["Writer"]
-
 _log = logging.getLogger("onnx_external")
 
 _FILES = ("data_name", "max_shard_size", "align")

@@ -22,16 +22,6 @@ from .._errors import Error, Remedy
 from .._packages import pip_name
 from .._pages import Paged
 
-__all__ = [
-    "EXIT_CODES",
-    "Parser",
-    "UsageError",
-    "did_you_mean",
-    "man_page",
-    "reported",
-    "run",
-]
-
 _Report = TypeVar("_Report", bound=Paged)
 
 EXIT_CODES = "Exit codes: 0 {0}, 1 {1}, or it failed, 2 the command line is wrong."

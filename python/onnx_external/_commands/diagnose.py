@@ -16,8 +16,6 @@ from .._tables import terminal_columns
 from .._validation.folders import has_models, is_transformers
 from .command_line import EXIT_CODES, Parser, UsageError, reported, run
 
-__all__ = ["main"]
-
 
 def parser() -> Parser:
     """Return what parses its arguments."""

@@ -20,8 +20,6 @@ from .._preconditions import model_folders, note_of_folder, refuse_targets
 from .._progress import ProgressCallback, only_errors, told
 from .command_line import EXIT_CODES, Parser, run
 
-__all__ = ["main"]
-
 _LAYOUTS = (
     "where the weights go: one data file (the default), one for each tensor, files of "
     "--max-shard-size, into the graph (if there is one only), or nowhere: link refers to the "

@@ -12,8 +12,6 @@ from .._tables import table, terminal_columns
 from .._validation.reports import ComparedOutput, GraphValidation, Latency, Validation
 from .command_line import EXIT_CODES, Parser, reported, run
 
-__all__ = ["main"]
-
 _EPILOG = """\
 REFERENCE is another model (.onnx), an exported program (.pt2, which torch loads: only your own),
 recorded sets (a folder of test_data_set_N, an .npz file), or a folder of transformers. Without it,

@@ -31,8 +31,6 @@ from .outcomes import Outcome
 from .reports import Status
 from .surroundings import Surroundings, silent
 
-__all__ = ["EXPORTERS", "Attempts"]
-
 EXPORTERS = ("export", "onnx", "torchscript")
 
 

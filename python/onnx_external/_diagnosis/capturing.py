@@ -19,8 +19,6 @@ from .._validation.references import named_arguments
 from .._validation.running import first_line
 from .recording import Call, ModuleRecord, Recorder
 
-__all__ = ["Captured", "Stored", "StoredCall", "buffers_kept", "capture", "exchanged", "method_of"]
-
 
 class Stored:
     """A nested value whose tensors are in a file; everything else is kept as it is."""

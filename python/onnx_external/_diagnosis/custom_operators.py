@@ -17,8 +17,6 @@ from .._errors import ExportError
 from .capturing import Captured, Stored, exchanged, replaced
 from .guessed_shapes import Size, guess_size
 
-__all__ = ["DOMAIN", "CustomOperators", "NoOperatorError", "ShapeFunction", "why_not"]
-
 ShapeFunction = Callable[..., Any]
 """Called with the number of an output and the module's arguments; returns the output's shape, or
 None if it is to be guessed."""

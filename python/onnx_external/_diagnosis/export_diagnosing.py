@@ -32,8 +32,6 @@ from .reports import WRONG, Status, is_inside
 from .surroundings import Surroundings, TransformersSurroundings, conversions_kept, register_caches
 from .walking import Strategy
 
-__all__ = ["diagnose_export"]
-
 
 def _is_opaque(captured: Captured, opaque: Collection[Any]) -> bool:
     return is_named(captured.name, captured.module, opaque)

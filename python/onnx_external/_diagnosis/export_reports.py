@@ -21,8 +21,6 @@ from .reports import (
     title_of,
 )
 
-__all__ = ["MENDS", "ExportDiagnosis", "ExportedModule"]
-
 
 @dataclass
 class ExportedModule(ModuleDiagnosis):

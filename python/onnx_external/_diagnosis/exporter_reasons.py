@@ -16,8 +16,6 @@ import torch
 from .._errors import Error
 from .surroundings import silent
 
-__all__ = ["chain", "reason_of"]
-
 _NOT_THE_USERS = tuple(
     os.path.dirname(os.path.abspath(path)) + os.sep
     for path in (torch.__file__, str(Path(__file__).parent))

@@ -7,9 +7,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-__all__ = ["Size", "guess_size"]
-
-
 _MOST = 16
 """Sizes that vary of which three are combined."""
 

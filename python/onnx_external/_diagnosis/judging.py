@@ -25,8 +25,6 @@ from .recording import MOST_CALLS, Recorded
 from .reports import ModuleDiagnosis, Status
 from .unmarked import Unmarked
 
-__all__ = ["Judge", "diagnosis_of"]
-
 
 def diagnosis_of(recorded: Recorded, outcome: Outcome) -> ModuleDiagnosis:
     """Return what became of a module."""

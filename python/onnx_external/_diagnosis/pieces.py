@@ -17,17 +17,6 @@ from .._validation.running import Session
 from .._validation.values import Array, Value, kind_of
 from .spill import Spilled, can_spill, spill
 
-__all__ = [
-    "Boundary",
-    "Piece",
-    "Wanted",
-    "compare_outputs",
-    "cut_piece",
-    "is_equal",
-    "load",
-    "stand_ins",
-]
-
 _LARGE = 128 << 20
 """Bytes of weights from which a piece is loaded without copies of them."""
 

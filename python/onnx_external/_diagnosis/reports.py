@@ -12,20 +12,6 @@ from .._tables import table
 from .._validation.comparing import Comparison
 from .._validation.reports import finite
 
-__all__ = [
-    "WRONG",
-    "Diagnosis",
-    "ModuleDiagnosis",
-    "Status",
-    "ValueForm",
-    "ancestors",
-    "first_form",
-    "is_inside",
-    "largest_difference",
-    "name_in_tree",
-    "title_of",
-]
-
 
 class Status(enum.Flag):
     """What is known about a module. Several flags may be set, as in `DISC CHILDC`.

@@ -15,14 +15,6 @@ from .._patching.swapping import exchanged
 from ..torch._skeleton import quiet
 from .recording import Call
 
-__all__ = [
-    "Surroundings",
-    "TransformersSurroundings",
-    "conversions_kept",
-    "register_caches",
-    "silent",
-]
-
 
 @contextlib.contextmanager
 def silent(everything: bool = False) -> Iterator[None]:

@@ -11,8 +11,6 @@ from .naming import is_named
 from .recording import Recorded
 from .reports import WRONG, ModuleDiagnosis, Status, ancestors, is_inside
 
-__all__ = ["Strategy", "Walk"]
-
 Strategy = Literal["always", "failing", "local"]
 """Whether modules inside of a module are looked into: always, only if it goes wrong, or always,
 while each is judged by its own operations alone."""

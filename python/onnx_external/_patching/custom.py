@@ -23,8 +23,6 @@ from typing import Any
 
 from .._errors import InvalidArgumentError
 
-__all__ = ["MethodPatch", "Skipped", "method_patches", "patches_in"]
-
 
 @dataclass(frozen=True)
 class MethodPatch:

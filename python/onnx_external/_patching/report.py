@@ -18,8 +18,6 @@ from .custom import Skipped
 from .static_dimensions import SizeConstraint
 from .swapping import exchanged
 
-__all__ = ["AppliedPatch", "Patches", "nodes_marked", "places_of"]
-
 _MARK = "onnx_external_patches"
 """Under which torch carries the names of patches along with a node."""
 

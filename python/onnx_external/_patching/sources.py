@@ -10,8 +10,6 @@ from types import ModuleType
 from .._errors import InvalidArgumentError
 from .custom import MethodPatch, Skipped, method_patches, patches_in
 
-__all__ = ["patches_of"]
-
 _PLACES = {"onnx_diagnostic": "onnx_diagnostic.torch_export_patches.patches"}
 """Packages that are known, and where their patches are."""
 

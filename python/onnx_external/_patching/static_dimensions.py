@@ -18,8 +18,6 @@ from .._rewriting.finding.functions import is_users
 from .._rewriting.frames import outside
 from .swapping import exchanged
 
-__all__ = ["SizeConstraint", "StaticDimensionError", "sizes_watched"]
-
 
 class StaticDimensionError(ExportError):
     """A dimension that is to vary became static while the module was traced."""

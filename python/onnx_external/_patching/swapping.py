@@ -7,8 +7,6 @@ from collections.abc import Iterator
 from contextvars import ContextVar
 from typing import Any, TypeVar
 
-__all__ = ["exchanged", "set_within"]
-
 _T = TypeVar("_T")
 _MISSING = object()
 """Stands for an attribute that is not there."""

@@ -16,8 +16,6 @@ from typing import Any, TypeAlias
 import torch
 from torch import nn
 
-__all__ = ["Stack", "digest", "find_stacks"]
-
 _ORDINARY = 3
 """Layers of each kind that a shallow model has: the first, which may compute what all of them
 share, and two that show what is repeated."""

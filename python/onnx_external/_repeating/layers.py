@@ -13,8 +13,6 @@ from .kinds import Stack
 from .naming import Names, place_in
 from .recording import Segment, Unprovable
 
-__all__ = ["Layers", "Port", "Use", "segment_of"]
-
 _SCOPES = "pkg.torch.onnx.name_scopes"
 
 Port: TypeAlias = tuple[Any, int, int]

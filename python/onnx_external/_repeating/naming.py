@@ -10,8 +10,6 @@ from .kinds import Stack
 from .proof import Proof, Slot
 from .recording import Segment
 
-__all__ = ["Names", "deep_name", "place_in"]
-
 _NUMBERED = re.compile(r"^(.*_)(\d+)$")
 _TOKEN = re.compile(r"[A-Za-z_][\w.]*")
 

@@ -20,8 +20,6 @@ from .recording import Segment
 if TYPE_CHECKING:
     import onnx_ir
 
-__all__ = ["Numbers", "Starts", "starts_of"]
-
 _NUMBERED = re.compile(r"^(.*?)(?:_(\d+))?$")
 _NEAR = 1e-6
 

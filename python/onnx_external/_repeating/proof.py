@@ -15,8 +15,6 @@ from typing import Any, NamedTuple, TypeGuard
 from .kinds import Stack
 from .recording import Leaf, Op, Place, Record, Segment, Unprovable
 
-__all__ = ["Proof", "Slot", "proved"]
-
 
 class Slot(NamedTuple):
     """An input or an output of the deep model: which of the shallow one's, and of which layer."""

@@ -22,8 +22,6 @@ from .kinds import Stack, digest
 from .seen_floats import floats_seen
 from .seen_sizes import SizesSeen, telling_float
 
-__all__ = ["Leaf", "Op", "Place", "Record", "Segment", "Unprovable", "recorded"]
-
 
 class Unprovable(Exception):
     """A shallow model does not show what the deep one does; the message says why, in a line."""

@@ -15,8 +15,6 @@ from typing import Any
 
 from torch import nn
 
-__all__ = ["floats_seen", "settings_of"]
-
 Wrap = Callable[[float], float]
 
 

@@ -12,8 +12,6 @@ from torch import nn
 from .kinds import Stack
 from .seen_floats import settings_of
 
-__all__ = ["COUNTS", "shallow"]
-
 COUNTS = re.compile(r"^(num_|n_)?(\w+_)?layers?$|^n_layer$|^depth$|_blocks$|^num_stages$")
 """What numbers of layers are called."""
 _PARTS = ("_parameters", "_buffers", "_modules")

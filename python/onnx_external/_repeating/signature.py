@@ -10,8 +10,6 @@ from .naming import Names, place_in
 from .numbers import Numbers
 from .recording import Segment
 
-__all__ = ["told_signature"]
-
 _GIVEN = ": USER_INPUT"
 _LINE = re.compile(r"^(\w+): (\w+)(?: target='([^']*)')?(.*)$")
 

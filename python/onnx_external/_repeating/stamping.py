@@ -18,8 +18,6 @@ from .recording import Segment, Unprovable
 from .signature import told_signature
 from .users import Following, Mentions, Places, counted, mentions, more_users, places_of
 
-__all__ = ["stamp"]
-
 _ORIGINAL = "pkg.torch.onnx.original_node_name"
 _FX_NODE = "pkg.torch.onnx.fx_node"
 _SIGNATURE = "pkg.torch.export.ExportedProgram.graph_signature"

@@ -16,16 +16,6 @@ from .naming import place_in
 from .numbers import Numbers
 from .recording import Segment
 
-__all__ = [
-    "Following",
-    "Mentions",
-    "Places",
-    "counted",
-    "mentions",
-    "more_users",
-    "places_of",
-]
-
 _MENTION = re.compile(r"%(\w+)")
 _COUNT = re.compile(r"^%(\w+) : \[num_users=(\d+)\]")
 

@@ -36,8 +36,6 @@ from onnx_external._rewriting.runtime.helpers import Runtime
 from onnx_external._rewriting.runtime.places import state_kept
 from onnx_external._rewriting.showing import Change, shown, untaken
 
-__all__ = ["Rewriter", "Rewriting"]
-
 _T = TypeVar("_T")
 
 _MOST_TRIES = 40

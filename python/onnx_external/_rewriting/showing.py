@@ -20,8 +20,6 @@ from onnx_external._rewriting.finding.functions import Function, FunctionNode
 from onnx_external._rewriting.finding.observing import Observation, Seen
 from onnx_external._rewriting.passes.building import copy_of, first_line
 
-__all__ = ["Change", "dump", "shown", "untaken"]
-
 _KEYED = frozenset(
     "if_ ifexp for_ while_ comprehend comprehend_if raise_ looked_up chosen decided".split()
 )

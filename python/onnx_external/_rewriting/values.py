@@ -10,19 +10,6 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensor
 from torch._subclasses.functional_tensor import FunctionalTensor
 
-__all__ = [
-    "UNDEFINED",
-    "Undefined",
-    "described",
-    "element_type",
-    "is_fake",
-    "is_number",
-    "is_symbolic",
-    "promoted",
-    "same_value",
-    "version_of",
-]
-
 
 class Undefined:
     """The type of `UNDEFINED`, of which there is one value, also after a copy."""

@@ -25,17 +25,6 @@ if TYPE_CHECKING:
     from ..transformers._decoders import Graphs
     from ..transformers._tracing import Part
 
-__all__ = [
-    "Folder",
-    "example_graphs",
-    "graph_of",
-    "has_models",
-    "is_transformers",
-    "model_in",
-    "opened",
-    "refuse_other_inputs",
-]
-
 _MORE = 5
 """Words that the second set has more than the first; and it has one row more."""
 _FEW = 2

@@ -18,8 +18,6 @@ from .references import ModuleReference, RecordedReference, Reference
 from .running import Session
 from .values import Value, from_torch, to_torch
 
-__all__ = ["call_of", "calls_of", "chosen_sets", "is_no_input", "is_path", "with_tensors"]
-
 Call = tuple[tuple[Any, ...], dict[str, Any]]
 """What a module is called with."""
 

@@ -15,8 +15,6 @@ from .._errors import InvalidArgumentError
 from .running import Form
 from .values import Array, Value, dtype_of_type, is_float, shape_text
 
-__all__ = ["Given", "InputSet", "Making", "given_by_name", "made_sets"]
-
 
 @dataclass
 class Given:

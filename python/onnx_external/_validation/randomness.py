@@ -7,8 +7,6 @@ from typing import Any
 
 from .precision import may_have, model_proto
 
-__all__ = ["arguments_of", "drawing_nodes", "drawing_of_program", "nodes_of"]
-
 _ALWAYS = (
     "RandomNormal",
     "RandomNormalLike",

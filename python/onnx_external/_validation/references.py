@@ -17,19 +17,6 @@ from .randomness import drawing_nodes, drawing_of_program
 from .running import Session, first_line
 from .values import Array, Value, from_torch, is_float, to_torch
 
-__all__ = [
-    "ModuleReference",
-    "OnnxReference",
-    "RecordedReference",
-    "Reference",
-    "as_given",
-    "leaves",
-    "named_arguments",
-    "paired",
-    "pairs_of",
-    "training_mode_of",
-]
-
 
 class Reference(Protocol):
     """Gives the outputs that are expected."""

@@ -22,8 +22,6 @@ from .._packages import require
 from .._verify import inspect
 from .values import Value, dtype_of_type, from_ort_value, is_float, is_narrow, to_ort_value
 
-__all__ = ["Form", "Session", "first_line", "provider_names"]
-
 
 @dataclass(frozen=True)
 class Form:

@@ -18,8 +18,6 @@ from .inputs import Given
 from .references import ModuleReference
 from .values import Value, from_torch
 
-__all__ = ["TransformersReference", "loaded"]
-
 
 def loaded(folder: Path, task: str | None, dtype: str | None, variant: str | None = None) -> Any:
     """Return the model of a folder as from_pretrained() makes it."""

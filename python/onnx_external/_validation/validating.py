@@ -37,8 +37,6 @@ from .reports import ComparedOutput, GraphValidation, ValidatedInput, Validation
 from .running import Session, provider_names
 from .values import Value, type_name
 
-__all__ = ["validate"]
-
 _PACKAGES = ("numpy", "onnx", "onnxruntime", "torch", "transformers", "onnx-external")
 
 

@@ -13,20 +13,6 @@ import numpy as np
 from .._checkpoint import numpy_dtype
 from .._errors import FormatError
 
-__all__ = [
-    "Array",
-    "Value",
-    "dtype_of_type",
-    "from_ort_value",
-    "from_torch",
-    "is_float",
-    "kind_of",
-    "shape_text",
-    "to_ort_value",
-    "to_torch",
-    "type_name",
-]
-
 Array: TypeAlias = np.ndarray[Any, Any]
 Value: TypeAlias = Any
 """An array, a list of arrays (a sequence), or None (an optional that has no value)."""

@@ -23,18 +23,6 @@ from ._guards import Call, Guard, Sizes
 from ._other_sizes import other_sizes, resized
 from ._untouched import has_no_data
 
-__all__ = [
-    "LARGEST",
-    "Checked",
-    "Checking",
-    "UnloadableGraphError",
-    "WrongGraphError",
-    "broken_text",
-    "difference",
-    "refuse_broken",
-    "why_not",
-]
-
 LARGEST = 1 << 30
 """Bytes of weights up to which a graph is checked if nobody asks for it."""
 

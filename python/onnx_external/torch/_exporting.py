@@ -56,8 +56,6 @@ if TYPE_CHECKING:
     import numpy as np
     import onnx_ir
 
-__all__ = ["ExportReport", "Source", "export", "skeleton"]
-
 PACKAGES = ("torch", "onnx", "onnx-ir", "onnxscript", "transformers", "onnx-external")
 """What takes part in an export."""
 

@@ -22,8 +22,6 @@ from ._tracing import Traced, Tracer, trace
 from ._training_mode import refuse_traced_training, refuse_training
 from ._untouched import Untouched, build, stranded, tensors_of
 
-__all__ = ["CANNOT_TRACE", "Captured", "Target", "captured", "check_initialized"]
-
 Target: TypeAlias = (
     nn.Module | torch.export.ExportedProgram | torch.onnx.ONNXProgram | Callable[[], nn.Module]
 )

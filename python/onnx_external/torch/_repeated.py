@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 
     from .._repeating.numbers import Starts
 
-__all__ = ["NotRepeatedError", "Repetition", "repetition"]
-
 
 class NotRepeatedError(ExportError):
     """A graph of few layers does not show what the module does, so that all are traced."""

@@ -22,17 +22,6 @@ from ._programs import CANNOT_TRACE
 from ._tracing import Traced, Tracer, trace
 from ._untouched import has_no_data
 
-__all__ = [
-    "MOST_GRAPHS",
-    "Rewrite",
-    "Ways",
-    "check_options",
-    "learn",
-    "may_repeat",
-    "not_helped",
-    "refusal_in",
-]
-
 Rewrite = Literal["auto"] | bool
 _T = TypeVar("_T")
 _Capture = Callable[[Tracer], _T]

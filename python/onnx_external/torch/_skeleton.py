@@ -22,8 +22,6 @@ from ._walking import all_nodes, graphs_of
 if TYPE_CHECKING:
     import onnx_ir
 
-__all__ = ["Skeleton", "Slot"]
-
 _KIND = "pkg.torch.export.graph_signature.InputSpec.kind"
 _PERSISTENT = "pkg.torch.export.graph_signature.InputSpec.persistent"
 _FOLDED = "pkg.onnxscript.optimizer.folded_from"

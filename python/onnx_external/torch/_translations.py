@@ -10,8 +10,6 @@ import torch
 
 from .._validation.randomness import nodes_of
 
-__all__ = ["translations"]
-
 
 def translations(program: torch.export.ExportedProgram) -> dict[Any, Callable[..., Any]]:
     """Return what torch.onnx is to do instead, for the operators that a program has, or may get."""

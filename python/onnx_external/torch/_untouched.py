@@ -21,17 +21,6 @@ from torch.utils.weak import WeakTensorKeyDictionary
 
 from .._patching.swapping import exchanged
 
-__all__ = [
-    "Untouched",
-    "ZeroProducts",
-    "build",
-    "has_data",
-    "has_no_data",
-    "stranded",
-    "tensors_of",
-    "untouched",
-]
-
 _T = TypeVar("_T")
 
 _MAPPED = 1 << 16

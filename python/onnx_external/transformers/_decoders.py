@@ -18,8 +18,6 @@ from transformers import cache_utils
 from ..torch._guards import Guard, Sizes
 from ._loading import told
 
-__all__ = ["Graphs", "cache_for", "prepared", "prompt_of", "unfit_for_prompts"]
-
 Graphs = Literal["one", "two"]
 """How many graphs a decoder becomes."""
 

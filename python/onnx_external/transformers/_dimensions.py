@@ -20,8 +20,6 @@ from ..torch._dimension_names import SYMBOL, change_dimensions
 if TYPE_CHECKING:
     import onnx_ir
 
-__all__ = ["fix_bound_dimensions"]
-
 
 @dataclass(frozen=True)
 class _Input:

@@ -18,8 +18,6 @@ from ..torch._skeleton import quiet
 from ..torch._tracing import lines_of_guards
 from ._loading import told
 
-__all__ = ["Run", "exporter", "patches_of_transformers", "silently"]
-
 Run = Callable[[Callable[[], Any]], Any]
 """Calls what it is given, which traces, and may do so again."""
 

@@ -16,8 +16,6 @@ from .._folder_config import read_leniently
 if TYPE_CHECKING:
     import onnx_ir
 
-__all__ = ["document", "token_settings", "why_not", "write"]
-
 _FILE = "genai_config.json"
 _NO_TOKENIZER = (
     "the folder has no tokenizer.json, which text needs: AutoTokenizer.from_pretrained(MODEL)"

@@ -11,8 +11,6 @@ import transformers
 
 from .._progress import only_errors
 
-__all__ = ["plain_generation", "token_ids", "without_checked_settings"]
-
 _FILE = "generation_config.json"
 
 _CHECKED = (

@@ -18,8 +18,6 @@ from .._folder_config import document_of, own_code, refuse_kernels, refuse_types
 from .._patching.swapping import exchanged
 from .._rewriting.refusals import chain
 
-__all__ = ["LOCAL", "alone", "not_run", "read_config", "refuse_own_code", "registered", "usable"]
-
 LOCAL = {"trust_remote_code": False, "local_files_only": True}
 """Keywords of every from_pretrained() of transformers."""
 

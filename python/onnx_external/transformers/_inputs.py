@@ -10,8 +10,6 @@ import torch
 
 from .._errors import InvalidArgumentError
 
-__all__ = ["plain_words", "sample_inputs"]
-
 _ROWS = 2
 _LENGTH = 8
 _MOST = 1 << 27

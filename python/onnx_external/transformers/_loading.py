@@ -33,9 +33,6 @@ from ._guarding import LOCAL, alone, not_run, read_config, refuse_own_code, regi
 from ._recording import Key, Made, Recorder, Unknown
 from ._sizes import Sizes
 
-__all__ = ["Loaded", "load", "model_class", "opened", "told"]
-
-
 _MOST = 800
 """Characters of a message: it may quote what is in a file."""
 

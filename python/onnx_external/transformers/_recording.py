@@ -18,8 +18,6 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from ..torch._untouched import untouched
 
-__all__ = ["Join", "Key", "Made", "Recorder", "Step", "Unknown"]
-
 aten = torch.ops.aten
 
 

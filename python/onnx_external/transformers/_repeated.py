@@ -29,8 +29,6 @@ from ._tracing import (
     refuse_one_step,
 )
 
-__all__ = ["Repeating"]
-
 
 @dataclass
 class Repeating:

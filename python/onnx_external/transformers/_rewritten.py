@@ -31,8 +31,6 @@ from ._saving import Graph
 from ._tracing import Part, Tracing, has_length, name_graph
 from ._twins import Twin, twins
 
-__all__ = ["Ways"]
-
 
 @dataclass
 class _Observed:

@@ -19,8 +19,6 @@ from ._beside import Beside
 from ._recipes import map_document, map_of_set
 from ._recording import Made
 
-__all__ = ["Graph", "Saving"]
-
 
 class Graph(NamedTuple):
     """One graph, and what fills it."""

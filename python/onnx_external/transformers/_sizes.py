@@ -19,8 +19,6 @@ from torch import nn
 
 from .._errors import MismatchError
 
-__all__ = ["Sizes"]
-
 _LAYERS = re.compile(r"layers?(_count)?$|(^|_)depths?$|_blocks?$|(^|_)stages$|^n_layer$")
 _AT_LEAST_ONE = ("num_hidden_layers", "num_layers", "n_layer", "n_layers")
 _LABELS = re.compile(r"^_?num_(labels|classes)$")

@@ -25,17 +25,6 @@ from ._loading import Loaded, told
 from ._naming import input_name, name_dimensions, name_inputs_and_outputs, output_of
 from ._saving import Graph
 
-__all__ = [
-    "Part",
-    "Tracing",
-    "fixed_dimensions",
-    "graph_modules",
-    "has_length",
-    "made_of",
-    "name_graph",
-    "refuse_one_step",
-]
-
 
 class Part(NamedTuple):
     """What becomes one graph: a module, which is the model or a part of it, and its inputs."""

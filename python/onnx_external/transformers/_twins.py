@@ -19,8 +19,6 @@ import transformers
 from .._repeating.shallow import COUNTS
 from ..torch._untouched import build
 
-__all__ = ["Twin", "twins"]
-
 _DEPTHS = re.compile(r"depths?$")
 _WIDTHS = re.compile(
     r"(size|sizes|dim|dims|width|channels|_inner|_embd|rank)$|^d_(model|kv|ff|head)"

@@ -23,17 +23,6 @@ from onnx_external._rewriting.passes.keys import (
 )
 from onnx_external._rewriting.refusals import chain
 
-__all__ = [
-    "Place",
-    "add_running",
-    "asks_for_value",
-    "blamed",
-    "blamed_by_guard",
-    "caller_of",
-    "line_of",
-    "place_of",
-]
-
 _DATA = frozenset(
     {
         "ConstraintViolationError",

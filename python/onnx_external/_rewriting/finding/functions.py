@@ -20,16 +20,6 @@ import torch
 import onnx_external
 from onnx_external._rewriting.passes.building import copy_of, first_line
 
-__all__ = [
-    "Function",
-    "FunctionNode",
-    "Missing",
-    "called",
-    "functions_with",
-    "is_users",
-    "source_of",
-]
-
 FunctionNode = ast.FunctionDef | ast.Lambda
 
 

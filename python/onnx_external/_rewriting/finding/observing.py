@@ -23,8 +23,6 @@ from onnx_external._rewriting.refusals import RewriteError
 from onnx_external._rewriting.runtime.compiling import answered_as_in_eager
 from onnx_external._rewriting.runtime.places import state_kept
 
-__all__ = ["InputSet", "Observation", "Seen", "observe"]
-
 InputSet = tuple[Sequence[Any], dict[str, Any]]
 """The positional and the keyword arguments of one run."""
 

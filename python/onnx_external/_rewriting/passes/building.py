@@ -6,19 +6,6 @@ import ast
 from collections.abc import Iterable, Sequence
 from typing import TypeVar
 
-__all__ = [
-    "at",
-    "copied",
-    "copy_of",
-    "expression",
-    "first_line",
-    "function",
-    "get",
-    "name",
-    "statement",
-    "tuple_of",
-]
-
 _Node = TypeVar("_Node", bound=ast.AST)
 
 

@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from onnx_external._rewriting.passes.choice import Choice
     from onnx_external._rewriting.passes.expressions import Expressions
 
-__all__ = ["consumed", "rewritten"]
-
 _CONSUMERS = frozenset(
     "all any dict enumerate list max min reversed set sorted sum tuple zip".split()
 )

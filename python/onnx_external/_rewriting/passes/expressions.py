@@ -19,8 +19,6 @@ from onnx_external._rewriting.passes.names import own_nodes
 if TYPE_CHECKING:
     from onnx_external._rewriting.passes.rewriter import Rewriter
 
-__all__ = ["Expressions"]
-
 _METHODS = frozenset("count index insert pop remove reverse sort".split())
 """Methods of lists that find or move single items."""
 

@@ -10,20 +10,6 @@ import ast
 import os
 from typing import TypeGuard
 
-__all__ = [
-    "DISPATCHED",
-    "call_key",
-    "condition_key",
-    "is_called_through",
-    "is_indexed",
-    "is_lookup",
-    "is_whole_quotient",
-    "keep_rows",
-    "kept",
-    "key_of",
-    "keyed",
-]
-
 DISPATCHED = frozenset(
     "bool int float max min any all range enumerate zip reversed len round sum".split()
 )

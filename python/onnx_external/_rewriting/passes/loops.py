@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from onnx_external._rewriting.passes.choice import Choice
     from onnx_external._rewriting.passes.rewriter import Rewriter
 
-__all__ = ["for_", "while_", "without_else"]
-
 
 def without_else(choice: Choice, body: Sequence[ast.stmt]) -> list[ast.stmt]:
     """Return statements in which the loops that are rewritten have no `else`, but a flag."""

@@ -6,18 +6,6 @@ import ast
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import astuple, dataclass, replace
 
-__all__ = [
-    "Flow",
-    "all_names",
-    "captured",
-    "declared",
-    "deleted",
-    "loaded",
-    "own_nodes",
-    "parameters",
-    "stored",
-]
-
 Names = frozenset[str]
 _NONE: Names = frozenset()
 SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)

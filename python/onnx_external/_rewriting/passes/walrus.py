@@ -14,8 +14,6 @@ from onnx_external._rewriting.passes.choice import Choice, force
 from onnx_external._rewriting.passes.names import SCOPES, own_nodes
 from onnx_external._rewriting.passes.returns import inner_blocks
 
-__all__ = ["expanded"]
-
 _SIMPLE = (ast.Name, ast.Constant)
 
 

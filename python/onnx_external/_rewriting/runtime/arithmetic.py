@@ -12,8 +12,6 @@ from onnx_external._rewriting.refusals import RewriteError
 from onnx_external._rewriting.runtime.merging import as_tensor
 from onnx_external._rewriting.values import is_fake, is_symbolic
 
-__all__ = ["called", "quotient", "rounded", "whole_number"]
-
 _Number: TypeAlias = "torch.Tensor"
 """A tensor without dimensions, of double precision, which Python's floats have."""
 

@@ -20,8 +20,6 @@ from onnx_external._rewriting.runtime.sizes import is_free
 from onnx_external._rewriting.runtime.state import State
 from onnx_external._rewriting.values import UNDEFINED, is_number
 
-__all__ = ["branched", "operator", "predicate"]
-
 _cond = torch.ops.higher_order.cond
 Function: TypeAlias = Callable[[], Any]
 

@@ -32,8 +32,6 @@ from onnx_external._rewriting.values import (
     same_value,
 )
 
-__all__ = ["Carried", "Emitted", "Growth", "Step"]
-
 Step: TypeAlias = Callable[..., tuple[Any, ...]]
 _TRIES = 12
 _UNSETTLED = "the types of what the loop carries do not settle"

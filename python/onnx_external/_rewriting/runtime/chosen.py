@@ -23,17 +23,6 @@ from torch.utils._sympy.functions import FloorDiv, Where
 
 from onnx_external._patching.swapping import exchanged, set_within
 
-__all__ = [
-    "choosing",
-    "decided_by_definitions",
-    "define",
-    "definition",
-    "definition_by_outer_test",
-    "expanded",
-    "expression_of",
-    "guards_on_chosen",
-]
-
 _MOST = 400
 """Operations of a definition; a size with a longer one is a value that only the graph knows."""
 _VALUES = "real_tensor_prop_unbacked_vals"

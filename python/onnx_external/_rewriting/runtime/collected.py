@@ -11,9 +11,6 @@ import torch
 from onnx_external._rewriting.refusals import RewriteError
 from onnx_external._rewriting.runtime.sizes import size_of
 
-__all__ = ["Collected", "Mark", "NotCountedError", "Rows", "is_collected", "whole"]
-
-
 _NO_ITEM = (
     "one item is taken from a list whose length a loop or a test on a tensor decides; stack the "
     "list first, and index the tensor"

@@ -17,8 +17,6 @@ from onnx_external._rewriting.runtime.lifting import probe
 from onnx_external._rewriting.runtime.places import Places
 from onnx_external._rewriting.runtime.state import Decision, State
 
-__all__ = ["answer", "decided", "taken"]
-
 
 class _Reached(BaseException):
     """The test that was asked for; no handler of the user's catches it."""

@@ -25,16 +25,6 @@ from torch.fx.experimental.symbolic_shapes import ShapeEnv, uninteresting_files
 from onnx_external._patching.swapping import exchanged, set_within
 from onnx_external._rewriting.frames import LIBRARIES, outside, tests_value
 
-__all__ = [
-    "NotEmpty",
-    "decided_by_graph",
-    "empty_sizes_noted",
-    "is_only_tried",
-    "left_to_graph",
-    "not_empty",
-    "only_tried",
-]
-
 _COMPARISONS = ("eq", "ne", "lt", "le", "gt", "ge")
 _FOR_THE_USER = tuple(str(Path(__file__).with_name(name)) for name in ("tests.py", "helpers.py"))
 """Files of ours that compare what the user's code gives them."""

@@ -15,8 +15,6 @@ from typing import Any, TypeAlias
 import sympy  # type: ignore[import-untyped]
 from torch.utils._sympy import functions
 
-__all__ = ["evaluated"]
-
 _Compute: TypeAlias = Callable[[Mapping[Any, Any]], Any]
 
 

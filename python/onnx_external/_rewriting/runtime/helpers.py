@@ -21,8 +21,6 @@ from onnx_external._rewriting.runtime.state import State
 from onnx_external._rewriting.runtime.tracing import tracing
 from onnx_external._rewriting.values import UNDEFINED, element_type, is_fake, is_symbolic, promoted
 
-__all__ = ["Runtime"]
-
 
 class Runtime:
     """The helpers of one rewriting.

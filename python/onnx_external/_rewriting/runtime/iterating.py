@@ -19,8 +19,6 @@ from onnx_external._rewriting.runtime.state import State
 from onnx_external._rewriting.runtime.tests import as_bool, both, negated, truth
 from onnx_external._rewriting.values import described, is_number
 
-__all__ = ["comprehended", "for_loop", "while_loop"]
-
 Body = Callable[..., tuple[Any, ...]]
 Names = tuple[str, ...]
 Values = tuple[Any, ...]

@@ -25,8 +25,6 @@ from onnx_external._rewriting.runtime.places import Changes, Places
 from onnx_external._rewriting.runtime.state import State, quietly
 from onnx_external._rewriting.values import element_type, promoted, version_of
 
-__all__ = ["Lift", "Run", "apart", "missing_sizes", "probe", "run"]
-
 _WRITING = frozenset(
     "__setitem__ __set__ __iadd__ __isub__ __imul__ __itruediv__ __ifloordiv__ __imod__ __ipow__ "
     "__ior__ __iand__ __ixor__ __ilshift__ __irshift__".split()

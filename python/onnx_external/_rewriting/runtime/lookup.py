@@ -23,8 +23,6 @@ from onnx_external._rewriting.runtime.sizes import is_free
 from onnx_external._rewriting.runtime.state import State
 from onnx_external._rewriting.values import element_type, is_fake, is_number, promoted
 
-__all__ = ["chosen", "looked_up"]
-
 
 def looked_up(state: State, items: Any, parts: tuple[Any, ...], key: str) -> Any:
     """Return `items[f"..."]`.

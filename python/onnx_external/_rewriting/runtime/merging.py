@@ -26,8 +26,6 @@ from onnx_external._rewriting.values import (
     same_value,
 )
 
-__all__ = ["Part", "as_tensor", "children", "part_of"]
-
 
 @dataclass
 class Part:

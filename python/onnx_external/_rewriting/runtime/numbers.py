@@ -21,8 +21,6 @@ from onnx_external._rewriting.runtime.merging import as_tensor
 from onnx_external._rewriting.runtime.state import State
 from onnx_external._rewriting.values import is_fake, is_symbolic
 
-__all__ = ["Numbers", "called"]
-
 _TORCH = os.path.dirname(torch.__file__) + os.sep
 _OURS = os.path.dirname(os.path.abspath(__file__)) + os.sep
 _PYTHON = (sysconfig.get_path("stdlib") + os.sep, os.path.dirname(os.__file__) + os.sep)

@@ -23,18 +23,6 @@ from onnx_external._rewriting.refusals import RewriteError
 from onnx_external._rewriting.runtime.collected import Rows
 from onnx_external._rewriting.values import UNDEFINED, version_of
 
-__all__ = [
-    "CACHES",
-    "Changes",
-    "Place",
-    "Places",
-    "at_key",
-    "memory_kept",
-    "put_key",
-    "starts_with",
-    "state_kept",
-]
-
 _MOST = 50_000
 """Objects that are looked at; a model with more has no branch that sees them all."""
 _FOREIGN = frozenset(sys.stdlib_module_names) | {"numpy", "onnx_external", "sympy", "torch"}

@@ -25,8 +25,6 @@ from onnx_external._rewriting.runtime.chosen import (
     expression_of,
 )
 
-__all__ = ["results_need_no_guards"]
-
 
 @contextlib.contextmanager
 def results_need_no_guards() -> Iterator[None]:

@@ -17,8 +17,6 @@ from onnx_external._rewriting.runtime.places import Places
 from onnx_external._rewriting.runtime.sizes import may_be_zero
 from onnx_external._rewriting.runtime.state import State, quietly
 
-__all__ = ["GrowsError", "scanned"]
-
 _cond = torch.ops.higher_order.cond
 _scan = torch.ops.higher_order.scan
 

@@ -14,8 +14,6 @@ from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 from onnx_external._patching.swapping import exchanged
 from onnx_external._rewriting.runtime.state import quietly
 
-__all__ = ["is_free", "is_simple", "largest_in_pairs", "may_be_zero", "number_of", "size_of"]
-
 
 def is_free(size: Any) -> bool:
     """Return whether a tensor decides a size, and not the shapes of the inputs."""

@@ -20,8 +20,6 @@ from onnx_external._rewriting.runtime.rows import length
 from onnx_external._rewriting.runtime.state import State
 from onnx_external._rewriting.values import described, is_fake, is_number, promoted
 
-__all__ = ["COMPARISONS", "as_bool", "both", "either", "negated", "truth"]
-
 COMPARISONS: dict[str, Callable[[Any, Any], Any]] = {
     "Lt": operator.lt,
     "LtE": operator.le,

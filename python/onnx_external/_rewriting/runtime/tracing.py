@@ -23,8 +23,6 @@ from onnx_external._rewriting.runtime.state import State
 from onnx_external._rewriting.runtime.switches import switches_left_out
 from onnx_external._rewriting.values import is_fake
 
-__all__ = ["tracing"]
-
 
 @contextmanager
 def tracing(state: State, module: nn.Module | None) -> Iterator[None]:

@@ -44,6 +44,11 @@ class Stack:
             found.update(self._places(kind)[:_ORDINARY])
         return tuple(sorted(found))
 
+    @property
+    def gone(self) -> list[int]:
+        """The layers that a shallow model does not have."""
+        return [layer for layer in range(len(self.kinds)) if layer not in self.kept]
+
     @cached_property
     def kept_kinds(self) -> tuple[int, ...]:
         """The kinds of these layers."""

@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 import onnx_ir
 
 from .kinds import Stack
-from .naming import Names, place_in
+from .naming import Names, place_among, place_in
 from .recording import Segment, Unprovable
 
 _SCOPES = "pkg.torch.onnx.name_scopes"
@@ -194,7 +194,7 @@ class Layers:
         """Return the place of the layer that is repeated for its kind; its own if none is."""
         stack = self.stacks[segment.stack]
         kind = stack.kept_kinds[segment.layer]
-        gone = [n for n, each in enumerate(stack.kinds) if each == kind and n not in stack.kept]
+        gone = [layer for layer in stack.gone if stack.kinds[layer] == kind]
         return stack.stand_in(gone[0]) if gone else segment.layer
 
     # --- what goes from layer to layer
@@ -236,11 +236,7 @@ class Layers:
 
 def segment_of(node: onnx_ir.Node, stacks: Sequence[Stack]) -> Segment | None:
     """Return the layer of the shallow model that a node says it is of."""
-    for scope in _scopes(node):
-        found = place_in(scope, stacks)
-        if found is not None:
-            return found
-    return None
+    return place_among(_scopes(node), stacks)
 
 
 def _has_module(node: onnx_ir.Node) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from .kinds import Stack
@@ -22,6 +22,11 @@ def place_in(name: str, stacks: Sequence[Stack]) -> Segment | None:
         if rest != name and place.isdigit():
             return Segment(number, int(place))
     return None
+
+
+def place_among(names: Iterable[str], stacks: Sequence[Stack]) -> Segment | None:
+    """Return the layer of the first of several modules that is in one."""
+    return next(filter(None, (place_in(name, stacks) for name in names)), None)
 
 
 def deep_name(name: str, stacks: Sequence[Stack]) -> str:

@@ -94,9 +94,8 @@ class Numbers:
         rows: list[list[float]] = []
         found: list[dict[str, int]] = []
         kinds = sorted(set(stack.kinds))
-        gone = [layer for layer in range(len(stack.kinds)) if layer not in stack.kept]
         last = self._last[number] = {}
-        for template in sorted({stack.stand_in(layer) for layer in gone}):
+        for template in sorted(set(map(stack.stand_in, stack.gone))):
             kind = stack.kept_kinds[template]
             before = max(place for place in range(template) if stack.kept_kinds[place] == kind)
             between = stack.kept_kinds[before:template]

@@ -235,7 +235,7 @@ class _Comparing:
         others = [
             number
             for number, origin in enumerate(self._shallow.outputs)
-            if not self._is_of_layer(origin)
+            if not any(self._stands_for(origin))
         ]
         if len(rest) != len(others):
             raise Unprovable("it returns something else than a shallower model")
@@ -260,13 +260,6 @@ class _Comparing:
             return None
         segment = self._deep.segments[origin.visit]
         return segment if segment.stack >= 0 else None
-
-    def _is_of_layer(self, origin: Any) -> bool:
-        """Whether what the shallow model returns is of a layer, in the same sense."""
-        if _is_input(origin):
-            slots = self._proof.inputs.values()
-            return any(slot.number == origin.key and slot.segment.stack >= 0 for slot in slots)
-        return isinstance(origin, Place) and self._shallow.segments[origin.visit].stack >= 0
 
     def _stood(self, origin: Any) -> Any:
         """What stands in the shallow model for something that the deep one returns of a layer."""

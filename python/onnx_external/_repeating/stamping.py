@@ -147,9 +147,7 @@ class _Stamping:
 
     def _check(self, number: int, stack: Stack) -> None:
         """At least two layers of each kind that is repeated must be alike."""
-        for layer in range(len(stack.kinds)):
-            if layer in stack.kept:
-                continue
+        for layer in stack.gone:
             place = stack.stand_in(layer)
             others = [
                 other
@@ -413,10 +411,8 @@ class _Stamping:
             told = {**self.mentions.renamed(text, own[0] if own else None, layer), **self.called}
             told |= self.renamed.get(Segment(own[0].stack, layer), {}) if own else {}
             for key, text in node.metadata_props.items():
-                if own is None:
-                    node.metadata_props[key] = self.names.told(text, told)
-                    continue
-                node.metadata_props[key] = self._text(text, own[0], layer, told)
+                new = self._text(text, own[0], layer, told) if own else self.names.told(text, told)
+                node.metadata_props[key] = new
             node.name = self.called.get(node.name or "", node.name)
             for value in node.outputs:
                 if not value.is_graph_output() and (value.name or "") in self.called:
@@ -469,31 +465,22 @@ class _Stamping:
                 raise Unprovable(f"in the graph nothing gives {name}")
 
     def _weights_in_order(self, before: Sequence[onnx_ir.Value]) -> list[onnx_ir.Value]:
-        rows: dict[int, dict[int, list[onnx_ir.Value]]] = {}
-        found: list[onnx_ir.Value | int] = []
-        for value in before:
+        """The weights of a stack stand where its first one stood, in the order of the layers."""
+        starts: dict[int, int] = {}
+        found: list[tuple[int, int, onnx_ir.Value]] = []
+        for number, value in enumerate(before):
             name = value.name or ""
             place = place_in(name, self.stacks)
             if place is None:
-                found.append(value)
+                found.append((number, 0, value))
                 continue
-            if place.stack not in rows:
-                rows[place.stack] = {}
-                found.append(place.stack)
+            start = starts.setdefault(place.stack, number)
             kept = self.stacks[place.stack].kept[place.layer]
-            rows[place.stack].setdefault(kept, []).append(value)
-            for (old, layer), made in self.weights.items():
-                if old == name:
-                    rows[place.stack].setdefault(layer, []).append(made)
+            copies = [(layer, made) for (old, layer), made in self.weights.items() if old == name]
+            found += [(start, layer, each) for layer, each in [(kept, value), *copies]]
             value.name = deep_name(name, self.stacks)
             self._retell(value, place, kept)
-        ordered: list[onnx_ir.Value] = []
-        for each in found:
-            if isinstance(each, int):
-                ordered += [value for layer in sorted(rows[each]) for value in rows[each][layer]]
-            else:
-                ordered.append(each)
-        return ordered
+        return [value for *_, value in sorted(found, key=lambda each: each[:2])]
 
 
 def _like(value: onnx_ir.Value, name: str) -> onnx_ir.Value:

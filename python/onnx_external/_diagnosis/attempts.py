@@ -5,7 +5,8 @@ from __future__ import annotations
 import contextlib
 import tempfile
 import traceback
-from collections.abc import Iterator, Mapping, Sequence
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -88,7 +89,9 @@ class Attempts:
                 tempfile.TemporaryDirectory() as folder,
                 operators,
                 self._as_forward(captured, calls[0][1]),
-                _without_hooks(captured.module),
+                # What its hooks do belongs to the module that calls it.
+                replaced(captured.module, "_forward_hooks", OrderedDict()),
+                replaced(captured.module, "_forward_pre_hooks", OrderedDict()),
                 buffers_kept(captured.module),
                 silent(everything=self.exporter == "torchscript"),
                 torch.no_grad(),
@@ -310,23 +313,6 @@ class Attempts:
             if vary:
                 found[name] = vary
         return found
-
-
-@contextlib.contextmanager
-def _without_hooks(module: torch.nn.Module) -> Iterator[None]:
-    """Within it a module is called as its values were recorded: its method alone.
-
-    What its hooks do belongs to the module that calls it.
-    """
-    names = ("_forward_hooks", "_forward_pre_hooks")
-    kept = {name: dict(getattr(module, name)) for name in names}
-    try:
-        for name in names:
-            getattr(module, name).clear()
-        yield
-    finally:
-        for name, hooks in kept.items():
-            getattr(module, name).update(hooks)
 
 
 def _kind(stored: StoredCall) -> tuple[Any, list[str]]:

@@ -194,18 +194,18 @@ class _Recorder(Recorder):
 
 
 @contextlib.contextmanager
-def replaced(module: Any, method: str, by: Any) -> Iterator[None]:
-    """Give a module, and not its class, another method."""
+def replaced(module: Any, name: str, by: Any) -> Iterator[None]:
+    """Give a module, and not its class, another method or attribute."""
     own = vars(module)
-    before = own.get(method, replaced)  # "replaced" itself marks a missing entry
-    own[method] = by
+    before = own.get(name, replaced)  # "replaced" itself marks a missing entry
+    own[name] = by
     try:
         yield
     finally:
         if before is replaced:
-            own.pop(method, None)
+            own.pop(name, None)
         else:
-            own[method] = before
+            own[name] = before
 
 
 @contextlib.contextmanager

@@ -93,7 +93,7 @@ class Judge:
 
     def whole(self, recorded: Recorded) -> ModuleDiagnosis:
         """Judge a module with all that is inside of it."""
-        return diagnosis_of(recorded, self._judged(recorded, []))
+        return diagnosis_of(recorded, self.around(recorded, []))
 
     def around(self, recorded: Recorded, replaced: Sequence[Recorded]) -> Outcome:
         """Judge the operations of a module around some modules inside of it.
@@ -101,9 +101,6 @@ class Judge:
         What these gave in the reference is given to the piece, and what they took there is expected
         of it.
         """
-        return self._judged(recorded, replaced)
-
-    def _judged(self, recorded: Recorded, replaced: Sequence[Recorded]) -> Outcome:
         if recorded.order < 0:
             return Outcome(Status.NOINPUT, reason="it was not called")
         if max(recorded.counts.values()) > MOST_CALLS:
@@ -162,11 +159,7 @@ class Judge:
     def _load(self, name: str, piece: Piece) -> Session:
         if piece is self._root:
             return self._whole
-        return load(piece, self._providers, name, os.path.dirname(self._model))
-
-    @property
-    def _providers(self) -> list[Any]:
-        return self._whole.given_providers
+        return load(piece, self._whole.given_providers, name, os.path.dirname(self._model))
 
     def _refuse_strange_inputs(
         self, recorded: Recorded, replaced: Sequence[Recorded], piece: Piece, number: int

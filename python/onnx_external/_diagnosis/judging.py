@@ -9,6 +9,7 @@ from typing import Any
 from .._errors import Error, RunError
 from .._validation.comparing import Comparison, compare
 from .._validation.running import Session
+from .._validation.values import is_equal
 from .outcomes import Outcome
 from .pieces import (
     Boundary,
@@ -17,7 +18,6 @@ from .pieces import (
     Wanted,
     compare_outputs,
     cut_piece,
-    is_equal,
     load,
     stand_ins,
 )

@@ -14,7 +14,7 @@ from .._cut import cut_bytes
 from .._errors import NotFoundError, RunError
 from .._validation.comparing import Comparison, compare
 from .._validation.running import Session
-from .._validation.values import Array, Value, kind_of
+from .._validation.values import Array, Value, is_equal, kind_of
 from .spill import Spilled, can_spill, spill
 
 _LARGE = 128 << 20
@@ -285,10 +285,3 @@ def compare_outputs(
             nearest = min(left, key=lambda name: far[name])
             found[number] = compare(nearest, arrays[nearest], want.array, *tolerance)
     return [found[number] for number in sorted(found)]
-
-
-def is_equal(one: Array, other: Array) -> bool:
-    """Return whether two arrays have the same type, shape and elements."""
-    return (
-        one.shape == other.shape and one.dtype == other.dtype and bool(np.array_equal(one, other))
-    )

@@ -80,6 +80,11 @@ def is_float(array: Value) -> bool:
     return isinstance(array, np.ndarray) and kind_of(array) == "float"
 
 
+def is_equal(one: Array, other: Array) -> bool:
+    """Return whether two arrays have the same type, shape and elements."""
+    return one.dtype == other.dtype and bool(np.array_equal(one, other))
+
+
 def shape_text(shape: Any) -> str:
     """Return a shape as text."""
     return "[" + ", ".join("?" if each is None else str(each) for each in shape) + "]"

@@ -113,12 +113,10 @@ class TransformersSurroundings(Surroundings):
         """Within it transformers' patches are applied."""
         from transformers.exporters import utils
 
-        with contextlib.ExitStack() as stack:
-            if onnx:
-                from transformers.exporters import exporter_onnx  # noqa: F401  # its patches
-
-                stack.enter_context(utils.apply_patches("onnx"))
-            stack.enter_context(self.recording())
+        if onnx:
+            from transformers.exporters import exporter_onnx  # noqa: F401  # its patches
+        patches = utils.apply_patches("onnx") if onnx else contextlib.nullcontext()
+        with patches, self.recording():
             yield
 
     def conversions(self) -> dict[Any, Any]:

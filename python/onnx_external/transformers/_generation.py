@@ -121,11 +121,8 @@ def _refused(given: dict[str, Any]) -> list[str]:
     """The settings that transformers refuses, or that make generate() something else."""
     usual = {None, False, 1}
     found = [name for name in _OTHER_WAYS if _value(given.get(name)) not in usual]
-    beams, rows = given.get("num_beams"), given.get("num_return_sequences")
-    if beams not in (None, 1):
-        found.append("num_beams")
-    if rows not in (None, 1):
-        found.append("num_return_sequences")
+    several = ("num_beams", "num_return_sequences")
+    found += [name for name in several if given.get(name) not in (None, 1)]
     if given.get("do_sample") and not _positive(given.get("temperature", 1.0)):
         found.append("temperature")
     shortest, longest = given.get("min_length") or 0, given.get("max_length")

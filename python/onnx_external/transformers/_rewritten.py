@@ -93,17 +93,15 @@ class Ways:
         return self._first(name, part)
 
     def _first(self, name: str, part: Part) -> Graph:
-        if self.rewrite is not True:
-            made = self.repeating.graph(name, part) if self.repeat else None
-            if made is not None:
-                return made
-            try:
-                return self.tracing.graph(name, part)
-            except ExportError as error:
-                if self.rewrite is False:
-                    raise
-                return self.again(name, part, error)
-        return self.again(name, part, None)
+        if self.rewrite is True:
+            return self.again(name, part, None)
+        made = self.repeating.graph(name, part) if self.repeat else None
+        if made is not None:
+            return made
+        try:
+            return self.tracing.graph(name, part)
+        except ExportError as error:
+            return self.again(name, part, error)
 
     def again(self, name: str, part: Part, error: ExportError | None) -> Graph:
         """Trace a part with more of its code rewritten.
@@ -282,10 +280,7 @@ class Ways:
 @contextlib.contextmanager
 def _running(twin: Twin, surroundings: TransformersSurroundings) -> Iterator[None]:
     """Within it the code of a twin runs as the trace will run it."""
-    with contextlib.ExitStack() as stack:
-        stack.enter_context(silently("the model's code does not run", ""))
-        stack.enter_context(torch.no_grad())
-        stack.enter_context(surroundings.recording())
-        if not twin.has_weights:
-            stack.enter_context(ZeroProducts())
+    products = contextlib.nullcontext() if twin.has_weights else ZeroProducts()
+    quietly = silently("the model's code does not run", "")
+    with quietly, torch.no_grad(), surroundings.recording(), products:
         yield

@@ -305,9 +305,7 @@ def _asks(place: Place, node: ast.AST) -> bool:
     So Python 3.11 places the jump behind a test, and where a loop takes what it runs over.
     """
     kinds = (ast.If, ast.While, ast.For, ast.IfExp, ast.Assert, ast.BoolOp, ast.UnaryOp)
-    if not isinstance(node, kinds):
-        return False
-    return place == _extent(node)
+    return isinstance(node, kinds) and place == _extent(node)
 
 
 def _extent(node: ast.expr | ast.stmt) -> Place:

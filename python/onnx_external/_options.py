@@ -174,6 +174,11 @@ def of_class(name: str, kind: type[_Options], given: _Options | None) -> _Option
     return given
 
 
+def paths_of(given: StrPath | Sequence[StrPath]) -> list[StrPath]:
+    """Return paths that are given; a single one needs no list."""
+    return [given] if isinstance(given, (str, os.PathLike)) else list(given)
+
+
 def flat(options: Mapping | Layout) -> dict[str, Any]:
     """The fields by name, as the extension takes them."""
     return {field.name: getattr(options, field.name) for field in fields(options)}

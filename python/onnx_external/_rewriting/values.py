@@ -52,6 +52,11 @@ def is_number(value: Any) -> bool:
     return isinstance(value, (bool, int, float, *_SYMBOLIC))
 
 
+def is_size(value: Any) -> bool:
+    """Return whether the value is an integer, of Python or symbolic, and no bool."""
+    return isinstance(value, (int, torch.SymInt)) and not isinstance(value, bool)
+
+
 def element_type(value: Any) -> torch.dtype:
     """Return the element type of a tensor, or that a number has as a tensor."""
     if isinstance(value, torch.Tensor):

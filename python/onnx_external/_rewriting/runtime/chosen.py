@@ -22,6 +22,7 @@ from torch.fx.experimental.symbolic_shapes import ShapeEnv, ShapeGuard
 from torch.utils._sympy.functions import FloorDiv, Where
 
 from onnx_external._patching.swapping import exchanged, set_within
+from onnx_external._rewriting.values import is_size
 
 _MOST = 400
 """Operations of a definition; a size with a longer one is a value that only the graph knows."""
@@ -57,7 +58,7 @@ def definition(test: Any, one: Any, other: Any) -> Any:
         An expression of sympy; None if it depends on values of tensors.
     """
     sizes = [each for each in (one, other) if isinstance(each, torch.SymInt)]
-    if not all(map(_is_size, (one, other))) or not (sizes or isinstance(test, torch.SymBool)):
+    if not all(map(is_size, (one, other))) or not (sizes or isinstance(test, torch.SymBool)):
         return None
     environment = (sizes or [test])[0].node.shape_env
     values = [expanded(environment, expression_of(each)) for each in (one, other)]
@@ -84,10 +85,6 @@ def define(size: Any, expression: Any) -> None:
 def expanded(environment: Any, expression: Any) -> Any:
     """Return an expression with the definitions of the sizes that tests choose."""
     return expression.xreplace(getattr(environment, _VALUES, {}))
-
-
-def _is_size(value: Any) -> bool:
-    return isinstance(value, (int, torch.SymInt)) and not isinstance(value, bool)
 
 
 def expression_of(value: Any) -> Any:

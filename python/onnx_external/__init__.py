@@ -14,7 +14,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from ._checkpoint import Checkpoint, Tensor, open_checkpoint
-from ._classes import PickledValue, register_class, unregister_class
+from ._classes import register_class, unregister_class
+from ._core import PickledValue
 from ._core import version as __version__
 from ._cut import cut, cut_bytes
 from ._errors import (

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Mapping, Sequence
-from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from . import _core
-from ._options import StrPath
+from ._options import StrPath, paths_of
 
 if TYPE_CHECKING:
     import torch
-
-__all__ = ["Checkpoint", "Tensor", "open_checkpoint"]
 
 # A mapping takes whole pages; what has fewer bytes is copied.
 _SMALL = 4096
@@ -332,12 +328,7 @@ class Checkpoint(Mapping[str, Tensor]):
         """Return self."""
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        value: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         """Close the files."""
         self.close()
 
@@ -373,7 +364,6 @@ def open_checkpoint(
         FormatError: it is damaged, or of no format that is known.
         MismatchError: several paths have the same tensor, and `overlay` is False.
     """
-    given = [paths] if isinstance(paths, (str, os.PathLike)) else list(paths)
     options: dict[str, Any] = {
         "key": key,
         "variant": variant,
@@ -385,4 +375,4 @@ def open_checkpoint(
     }
     if scratch_dir is not None:
         options["scratch_dir"] = scratch_dir
-    return Checkpoint(_core.Checkpoint.open(given, options))
+    return Checkpoint(_core.Checkpoint.open(paths_of(paths), options))

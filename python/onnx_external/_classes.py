@@ -7,14 +7,6 @@ from dataclasses import dataclass
 
 from ._core import PickledValue
 
-__all__ = [
-    "Flatten",
-    "PickledValue",
-    "register_class",
-    "registered_attributes",
-    "unregister_class",
-]
-
 Flatten = Callable[[PickledValue], dict[str, PickledValue] | Iterable[tuple[str, PickledValue]]]
 """Lists the children of an object, in the order in which they are flattened. A child's name is
 appended, after a dot, to that of its object."""

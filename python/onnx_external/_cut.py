@@ -10,8 +10,6 @@ from ._moved import shows_new_call
 from ._options import StrPath
 from ._reports import CutReport, cut_report
 
-__all__ = ["cut", "cut_bytes"]
-
 
 def _names(argument: str, names: Sequence[str] | None) -> list[str]:
     if isinstance(names, str):

@@ -13,19 +13,6 @@ from typing import NamedTuple
 
 from ._options import spelled
 
-__all__ = [
-    "Error",
-    "ExistsError",
-    "ExportError",
-    "FormatError",
-    "InvalidArgumentError",
-    "MappingError",
-    "MismatchError",
-    "NotFoundError",
-    "ReadWriteError",
-    "RunError",
-]
-
 
 class Item(NamedTuple):
     """One line of a list: a weight of the graph or a key of the checkpoint."""

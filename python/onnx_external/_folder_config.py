@@ -13,19 +13,8 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from ._errors import ExportError, FormatError, NotFoundError
+from ._errors import Error, ExportError, FormatError, NotFoundError
 from ._folders import check_folder
-
-__all__ = [
-    "ADAPTER",
-    "base_of",
-    "document_of",
-    "is_adapter",
-    "own_code",
-    "refuse_at_once",
-    "refuse_kernels",
-    "refuse_types",
-]
 
 ADAPTER = "adapter_config.json"
 _WEIGHTS = ("model*.safetensors", "pytorch_model*.bin")
@@ -59,6 +48,14 @@ def document_of(folder: Path, name: str = "config.json") -> dict[str, Any]:
     except (ValueError, OSError) as error:
         raise FormatError(f"{path}: no config of transformers: {error}") from error
     return found
+
+
+def read_leniently(folder: Path, name: str = "config.json") -> dict[str, Any]:
+    """Return the same, or nothing if it cannot be read, which others tell."""
+    try:
+        return document_of(folder, name)
+    except Error:
+        return {}
 
 
 def is_adapter(folder: Path) -> bool:

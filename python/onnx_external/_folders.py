@@ -7,8 +7,6 @@ from pathlib import Path
 from . import _core
 from ._errors import InvalidArgumentError, NotFoundError
 
-__all__ = ["check_folder", "require_folder"]
-
 
 def require_folder(path: Path) -> None:
     """Refuse to export what is no folder.

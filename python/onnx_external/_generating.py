@@ -17,8 +17,6 @@ from ._options import StrPath
 from ._packages import require
 from ._validation.running import Session, first_line, provider_names
 
-__all__ = ["Decoder", "generate"]
-
 _PAST, _PRESENT = "past_key_values.", "present."
 _INPUTS = ("input_ids", "attention_mask", "position_ids")
 _TYPES = {"tensor(float)": np.float32, "tensor(float16)": np.float16}

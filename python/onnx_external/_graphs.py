@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Collection, Iterator, Mapping
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
@@ -31,14 +31,6 @@ from ._tensors import (
     onnx_type,
     refused,
 )
-
-__all__ = [
-    "Given",
-    "Graph",
-    "SerializesToBytes",
-    "given_models",
-    "graph_without",
-]
 
 
 class SerializesToBytes(Protocol):
@@ -122,7 +114,7 @@ def _take(model: Graph, base_dir: StrPath | None, tensors: _Loose) -> _Taken:
     onnx = sys.modules.get("onnx")
     if onnx is not None and isinstance(model, onnx.ModelProto):
         skeleton = type(model)()
-        _copy_model(model, skeleton, tensors)
+        _copy(model, skeleton, {"graph": partial(_copy_graph, tensors=tensors)})
         return _Taken(_serialized(skeleton), base_dir)
     if hasattr(model, "SerializeToString"):
         return _Taken(bytes(model.SerializeToString()), base_dir)
@@ -321,12 +313,9 @@ def _copy_field(name: str, value: Any, out: Any) -> None:
         setattr(out, name, value)
 
 
-def _copy_model(model: Any, out: Any, tensors: _Loose) -> None:
-    _copy(model, out, {"graph": lambda graph, target: _copy_graph(graph, target, tensors)})
-
-
 def _copy_graph(graph: Any, out: Any, tensors: _Loose) -> None:
     out.SetInParent()
+    subgraph = partial(_copy_graph, tensors=tensors)
 
     def initializers(given: Any, target: Any) -> None:
         for tensor in given:
@@ -345,12 +334,9 @@ def _copy_graph(graph: Any, out: Any, tensors: _Loose) -> None:
         for attribute in given:
             _copy(attribute, target.add(), {"g": subgraph, "graphs": subgraphs})
 
-    def subgraph(given: Any, target: Any) -> None:
-        _copy_graph(given, target, tensors)
-
     def subgraphs(given: Any, target: Any) -> None:
         for one in given:
-            _copy_graph(one, target.add(), tensors)
+            subgraph(one, target.add())
 
     _copy(graph, out, {"initializer": initializers, "node": nodes})
 

@@ -10,8 +10,6 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-__all__ = ["Meter", "Step", "Stepwise", "anonymous_memory", "versions"]
-
 _EVERY = 0.02
 """Seconds between two looks at the memory."""
 

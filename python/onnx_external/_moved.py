@@ -12,8 +12,6 @@ from typing import Any, ParamSpec, TypeVar
 
 from ._options import READING, Layout, Mapping, placed
 
-__all__ = ["by_name", "shows_new_call"]
-
 P = ParamSpec("P")
 R = TypeVar("R")
 

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
     from ._sources import Weights
 
-__all__ = ["FloatType", "Layout", "LayoutName", "Mapping", "SaveKeywords", "Size", "StrPath"]
-
 StrPath = str | os.PathLike[str]
 
 LayoutName = Literal["single", "per-tensor", "shards", "inline", "link"]
@@ -174,6 +172,11 @@ def of_class(name: str, kind: type[_Options], given: _Options | None) -> _Option
             f"{name}: expected oe.{kind.__name__}(...), not {type(given).__name__}{hint}"
         )
     return given
+
+
+def paths_of(given: StrPath | Sequence[StrPath]) -> list[StrPath]:
+    """Return paths that are given; a single one needs no list."""
+    return [given] if isinstance(given, (str, os.PathLike)) else list(given)
 
 
 def flat(options: Mapping | Layout) -> dict[str, Any]:

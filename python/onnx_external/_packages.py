@@ -6,8 +6,6 @@ from importlib.util import find_spec
 
 from ._errors import Error, ExportError
 
-__all__ = ["CONVERSION", "FOLDERS", "missing_text", "pip_name", "require"]
-
 _NAMES = {"onnx_ir": "onnx-ir", "onnxruntime_genai": "onnxruntime-genai"}
 """How pip calls modules whose names it spells otherwise."""
 

@@ -7,8 +7,6 @@ from typing import Any
 
 from . import _core
 
-__all__ = ["Paged"]
-
 
 class Paged:
     """A report that can be looked at in a browser."""

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
     from ._options import SaveKeywords
 
-__all__ = ["Plan", "plan"]
-
 
 class Plan(SaveReport):
     """What a save would do, and the arguments to do it with, which it keeps alive."""

@@ -9,23 +9,10 @@ from os.path import samefile
 from pathlib import Path
 from typing import Any
 
-from ._errors import Error, ExistsError, ReadWriteError, Remedy
-from ._folder_config import base_of, document_of, is_adapter
+from ._errors import ExistsError, ReadWriteError, Remedy
+from ._folder_config import base_of, is_adapter, read_leniently
 from ._options import StrPath
 from ._save import target_of
-
-__all__ = [
-    "BFLOAT16",
-    "copies_of",
-    "files_beside",
-    "model_folders",
-    "note_of_folder",
-    "note_of_state",
-    "refuse_copies",
-    "refuse_existing",
-    "refuse_targets",
-    "warn",
-]
 
 _log = logging.getLogger("onnx_external")
 
@@ -69,7 +56,7 @@ def note_of_folder(folder: Path, dtype: str | None) -> list[str]:
         folder: of a model of transformers.
         dtype: what the caller asked for.
     """
-    config = _config(folder)
+    config = read_leniently(folder)
     found = dtype or config.get("dtype") or config.get("torch_dtype")
     return [BFLOAT16] if str(found).removeprefix("torch.") == "bfloat16" else []
 
@@ -124,7 +111,7 @@ def refuse_targets(
     folders = list(folders)
     is_file = target.suffix == ".onnx" and not target.is_dir()
     if not overwrite and not dry_run:
-        several = graphs == "two" or _config(folders[0]).get("is_encoder_decoder") is True
+        several = graphs == "two" or read_leniently(folders[0]).get("is_encoder_decoder") is True
         names = ("encoder", "prefill", "decode") if several else ("model",)
         for path in [target] if is_file else [target / f"{name}.onnx" for name in names]:
             refuse_existing(path)
@@ -137,14 +124,6 @@ def model_folders(folder: Path, base: StrPath | None) -> list[Path]:
     if not is_adapter(folder):
         return [folder]
     return [base_of(folder, Path(base) if base is not None else None), folder]
-
-
-def _config(folder: Path) -> dict[str, Any]:
-    """The config, or nothing if it cannot be read, which others tell."""
-    try:
-        return document_of(folder)
-    except Error:
-        return {}
 
 
 def files_beside(folder: Path) -> list[Path]:

@@ -15,15 +15,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-__all__ = [
-    "Progress",
-    "ProgressCallback",
-    "StepLines",
-    "no_monitor",
-    "only_errors",
-    "shown",
-    "told",
-]
+from ._patching.swapping import exchanged
 
 ProgressCallback = Callable[[str, int, int], object]
 """Called with the phase ("copy", "sync", "verify", "compare"), the bytes done and the bytes in all,
@@ -83,12 +75,8 @@ def no_monitor() -> Iterator[None]:
     if bars is None:
         yield
         return
-    interval = bars.monitor_interval
-    bars.monitor_interval = 0
-    try:
+    with exchanged(bars, "monitor_interval", 0):
         yield
-    finally:
-        bars.monitor_interval = interval
 
 
 @contextmanager

@@ -13,17 +13,6 @@ from typing import Any, TypeVar
 
 from ._pages import Paged
 
-__all__ = [
-    "CutReport",
-    "Finding",
-    "InspectedTensor",
-    "Inspection",
-    "SaveReport",
-    "SavedModel",
-    "SavedTensor",
-    "VerifyReport",
-]
-
 _T = TypeVar("_T")
 
 

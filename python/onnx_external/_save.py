@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import logging
-import os
 from collections import abc
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +12,7 @@ from ._collector import collector_paused
 from ._errors import checkpoint_is
 from ._graphs import Graph, given_models
 from ._moved import shows_new_call
-from ._options import FloatType, Layout, LayoutName, Mapping, StrPath, flat, of_class
+from ._options import FloatType, Layout, LayoutName, Mapping, StrPath, flat, of_class, paths_of
 from ._progress import Progress, shown
 from ._reports import SaveReport, save_report
 from ._sources import Weights, given_extra, given_sources
@@ -32,8 +30,6 @@ if TYPE_CHECKING:
     import numpy as np
     import torch
 
-
-__all__ = ["StrPath", "save", "save_model_with_external_data", "target_of"]
 
 _log = logging.getLogger("onnx_external")
 
@@ -140,7 +136,7 @@ def save(
         "fsync": fsync,
         "map": dict(which.map) if isinstance(which.map, abc.Mapping) else which.map,
         "learn_map": given_sources("learn_map", which.learn_map),
-        "test_data": _paths(how.test_data),
+        "test_data": None if how.test_data is None else paths_of(how.test_data),
         "threads": threads,
         "dry_run": dry_run,
         "before_publish": getattr(progress, "before_publish", None),
@@ -212,12 +208,6 @@ def _logged(report: SaveReport) -> SaveReport:
             report.seconds,
         )
     return report
-
-
-def _paths(given: StrPath | Sequence[StrPath] | None) -> list[StrPath] | None:
-    if given is None:
-        return None
-    return [given] if isinstance(given, (str, os.PathLike)) else list(given)
 
 
 def save_model_with_external_data(

@@ -13,8 +13,6 @@ from ._errors import Error
 from ._options import StrPath
 from ._tensors import Loose, checked_name, describe
 
-__all__ = ["Source", "Weights", "given_extra", "given_sources"]
-
 Weights = StrPath | BinaryIO | Checkpoint | Mapping[str, Any] | Iterable[Any]
 """A checkpoint: a file, a shard index, a folder, a binary stream, an open `Checkpoint`, a dict of
 names to tensors (a state dict), a module of torch (its state dict), or several of these."""

@@ -5,8 +5,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
-__all__ = ["table", "terminal_columns"]
-
 _LEAST = 12
 """Columns that a shortened cell keeps."""
 

@@ -20,18 +20,6 @@ from . import _core
 from ._checkpoint import Tensor
 from ._errors import Error, FormatError, InvalidArgumentError
 
-__all__ = [
-    "FileRange",
-    "Loose",
-    "Made",
-    "Memory",
-    "NoDataError",
-    "bytes_of",
-    "checked_name",
-    "describe",
-    "onnx_type",
-]
-
 
 class Memory(NamedTuple):
     """Bytes in memory, which `owner` keeps alive."""
@@ -183,11 +171,6 @@ def _untyped_storage(tensor: Any) -> Any:
     return tensor.storage().untyped()
 
 
-def _is_plain_class(cls: Any, torch: Any) -> bool:
-    """Whether its tensors are their own storage's, whatever its methods do."""
-    return bool(cls.__torch_dispatch__ is torch.Tensor.__torch_dispatch__)
-
-
 def _check_torch_kind(name: str, tensor: Any, torch: Any) -> None:
     """Refuse the kinds of tensors whose bytes are not those of one strided storage."""
     kind = type(tensor).__name__
@@ -197,7 +180,7 @@ def _check_torch_kind(name: str, tensor: Any, torch: Any) -> None:
         raise refused(name, "is distributed", "give tensor.full_tensor()")
     if tensor.is_nested:
         raise refused(name, "is nested", "give tensor.to_padded_tensor(0.0), or its parts")
-    if not _is_plain_class(type(tensor), torch):
+    if type(tensor).__torch_dispatch__ is not torch.Tensor.__torch_dispatch__:
         way = "give a plain tensor, such as tensor.dequantize() or tensor.to_local()"
         raise refused(name, f"is a {kind}, a subclass that stands for other tensors", way)
     if tensor.layout is not torch.strided:
@@ -213,14 +196,7 @@ _GIVE_WEIGHTS = "give its values (weights=...), or load the module's weights bef
 
 def _of_torch(name: str, tensor: Any) -> Loose:
     torch = sys.modules["torch"]
-    if (
-        not _is_plain_class(type(tensor), torch)
-        or tensor.layout is not torch.strided
-        or tensor.is_quantized
-        or tensor.is_nested
-        or torch._is_functional_tensor(tensor)
-    ):
-        _check_torch_kind(name, tensor, torch)
+    _check_torch_kind(name, tensor, torch)
     if tensor.is_meta:
         raise refused(name, "is on the meta device and has no data", _GIVE_WEIGHTS, NoDataError)
     dtype = _torch_dtype_name(tensor.dtype)

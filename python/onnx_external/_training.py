@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
-
-__all__ = ["notes_on_training", "training_operators"]
 
 _SHOWN = 3
 """Operators that are named."""
@@ -38,19 +36,16 @@ def training_operators(program: Any) -> list[str]:
     """
     if getattr(program, "graph_module", None) is None:
         return []
-    from ._validation.randomness import nodes_of
+    from ._validation.randomness import arguments_of, nodes_of
 
-    return [f"{node.target} ({node.name})" for node in nodes_of(program) if _is_training(node)]
+    return [
+        f"{node.target} ({node.name})"
+        for node in nodes_of(program)
+        if _is_training(node, arguments_of(node))
+    ]
 
 
-def _is_training(node: Any) -> bool:
-    arguments = getattr(getattr(node.target, "_schema", None), "arguments", ())
-    given = {
-        each.name: node.args[place]
-        if place < len(node.args)
-        else node.kwargs.get(each.name, each.default_value if each.has_default_value() else None)
-        for place, each in enumerate(arguments)
-    }
+def _is_training(node: Any, given: Mapping[str, Any]) -> bool:
     if given.get("train", given.get("training")) is not True:
         return False
     if "running_mean" in given:

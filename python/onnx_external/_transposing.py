@@ -21,16 +21,6 @@ if TYPE_CHECKING:
 
     from ._reports import SavedTensor
 
-__all__ = [
-    "chosen",
-    "ir_models",
-    "moved_pairs",
-    "refuse_linked",
-    "transposable",
-    "transposed_model",
-    "wanted",
-]
-
 _FOLDED = "pkg.onnxscript.optimizer.folded_from"
 _TRANSPOSED = "pkg.onnx_external.transposed"
 """Says that a Transpose was folded, and nothing else (src/onnx/exporter_marks.h)."""

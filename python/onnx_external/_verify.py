@@ -8,12 +8,10 @@ from collections.abc import Sequence
 from . import _core
 from ._errors import InvalidArgumentError, checkpoint_is
 from ._moved import shows_new_call
-from ._options import Mapping, StrPath, flat, of_class
+from ._options import Mapping, StrPath, flat, of_class, paths_of
 from ._progress import Progress, shown
 from ._reports import Inspection, VerifyReport, inspection, verify_report
 from ._sources import Weights, given_sources
-
-__all__ = ["inspect", "verify"]
 
 
 @shows_new_call("oe.verify", "against")
@@ -95,7 +93,6 @@ def inspect(
         NotFoundError: there is no such file.
         FormatError: it is damaged, or of no format that is known.
     """
-    given = [paths] if isinstance(paths, (str, os.PathLike)) else list(paths)
     options = {
         "key": key,
         "variant": variant,
@@ -108,4 +105,4 @@ def inspect(
         "threads": threads,
     }
     with shown(progress) as callback:
-        return inspection(_core.inspect(given, callback, options))
+        return inspection(_core.inspect(paths_of(paths), callback, options))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Literal
 
 from . import _core
@@ -15,8 +14,6 @@ from ._options import Layout, Mapping, StrPath, flat, of_class, refuse_others
 from ._progress import Progress, shown
 from ._save import target_of
 from ._tensors import checked_name, describe
-
-__all__ = ["Writer"]
 
 _log = logging.getLogger("onnx_external")
 
@@ -130,12 +127,7 @@ class Writer:
         """Return self."""
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        value: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *error: object) -> None:
         """Remove what was written, unless it is finished."""
         self.close()
         if kind is None and not self._finished:

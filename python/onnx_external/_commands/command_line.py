@@ -7,7 +7,6 @@ They behave as the native commands do (docs/cli.md). Exit codes: 0 it is done an
 from __future__ import annotations
 
 import argparse
-import contextlib
 import difflib
 import json
 import os
@@ -15,25 +14,13 @@ import re
 import shlex
 import sys
 import textwrap
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NoReturn, TypeVar
 
 from .. import _core
 from .._errors import Error, Remedy
 from .._packages import pip_name
 from .._pages import Paged
-from .._progress import StepLines
-
-__all__ = [
-    "EXIT_CODES",
-    "Parser",
-    "UsageError",
-    "did_you_mean",
-    "man_page",
-    "reported",
-    "run",
-    "steps",
-]
 
 _Report = TypeVar("_Report", bound=Paged)
 
@@ -190,36 +177,18 @@ def did_you_mean(kind: str, given: str, known: Iterable[str]) -> str:
     return f"unknown {kind} {given!r}" + (f"; did you mean {near[0]}?" if near else "")
 
 
-@contextlib.contextmanager
-def steps(given: argparse.Namespace, counted: bool = False) -> Iterator[StepLines | None]:
-    """Yield what says on stderr which step is under way; None with --quiet."""
-    if given.quiet:
-        yield None
-        return
-    lines = StepLines(counted)
-    try:
-        yield lines
-    finally:
-        lines.close()
-
-
 def reported(
-    given: argparse.Namespace,
-    work: Callable[[StepLines | None], _Report],
-    title: str | None = None,
-    counted: bool = False,
+    given: argparse.Namespace, work: Callable[[], _Report], title: str | None = None
 ) -> _Report:
     """Do the work, and write its report as --html and --json say.
 
     Args:
-        given: the options, with --html, --overwrite, --json and --quiet.
-        work: is given what tells its steps.
+        given: the options, with --html, --overwrite and --json.
+        work: makes the report.
         title: that of the page; None: the report's own.
-        counted: as for StepLines.
     """
     _core.check_page(given.html or "", given.overwrite)
-    with steps(given, counted) as told:
-        report = work(told)
+    report = work()
     if given.html:
         _core.write_page(given.html, report.html(title), given.overwrite)
     if given.json:

@@ -12,12 +12,9 @@ from .._diagnosis.reports import Diagnosis
 from .._folder_config import refuse_at_once
 from .._folders import check_folder
 from .._packages import FOLDERS, require
-from .._progress import StepLines
 from .._tables import terminal_columns
 from .._validation.folders import has_models, is_transformers
 from .command_line import EXIT_CODES, Parser, UsageError, reported, run
-
-__all__ = ["main"]
 
 
 def parser() -> Parser:
@@ -86,7 +83,7 @@ def _print(report: Diagnosis, quiet: bool) -> None:
     print(report.sentence)
 
 
-def _compared(given: argparse.Namespace, told: StepLines | None) -> Diagnosis:
+def _compared(given: argparse.Namespace) -> Diagnosis:
     from .._diagnosis.diagnosing import diagnose
 
     if given.exporter or given.max_iterations is not None:
@@ -105,11 +102,11 @@ def _compared(given: argparse.Namespace, told: StepLines | None) -> Diagnosis:
         strategy=given.strategy or "always",
         opaque=given.opaque,
         follow=given.follow,
-        progress=told or False,
+        progress=not given.quiet,
     )
 
 
-def _exported(given: argparse.Namespace, told: StepLines | None) -> Diagnosis:
+def _exported(given: argparse.Namespace) -> Diagnosis:
     if given.provider or given.follow:
         raise UsageError("--provider, --follow: these are for a graph, beside --against FOLDER")
     path = Path(given.model)
@@ -136,7 +133,7 @@ def _exported(given: argparse.Namespace, told: StepLines | None) -> Diagnosis:
         task=given.task,
         dtype=given.dtype,
         max_iterations=given.max_iterations,
-        progress=told or False,
+        progress=not given.quiet,
     )
 
 
@@ -145,7 +142,7 @@ def _work(given: argparse.Namespace) -> int:
         page = Path(given.svg).with_suffix(".html")
         raise UsageError(f"--svg: there is a page instead of the picture; write --html {page}")
     work = _compared if given.against is not None else _exported
-    report = reported(given, lambda told: work(given, told), counted=True)
+    report = reported(given, lambda: work(given))
     if not given.json:
         _print(report, given.quiet)
     return 0 if report.ok else 1

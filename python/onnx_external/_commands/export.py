@@ -17,10 +17,8 @@ from .._folders import check_folder, require_folder
 from .._options import Layout, LayoutName
 from .._packages import FOLDERS, require
 from .._preconditions import model_folders, note_of_folder, refuse_targets
-from .._progress import StepLines, only_errors
-from .command_line import EXIT_CODES, Parser, run, steps
-
-__all__ = ["main"]
+from .._progress import ProgressCallback, only_errors, told
+from .command_line import EXIT_CODES, Parser, run
 
 _LAYOUTS = (
     "where the weights go: one data file (the default), one for each tensor, files of "
@@ -234,9 +232,9 @@ def _refuse_at_once(given: argparse.Namespace) -> list[str]:
     return note_of_folder(folders[0], given.dtype)
 
 
-def _run(given: argparse.Namespace, told: StepLines | None) -> Any:
-    if told is not None:
-        told("import torch and transformers", 0, 0)
+def _run(given: argparse.Namespace, progress: ProgressCallback | None) -> Any:
+    if progress is not None:
+        progress("import torch and transformers", 0, 0)
     from .._rewriting.dumping import room_for_diffs
     from ..transformers import export
 
@@ -257,7 +255,7 @@ def _run(given: argparse.Namespace, told: StepLines | None) -> Any:
             max_iterations=given.max_iterations,
             graphs=given.graphs,
             base=given.base,
-            progress=told or False,
+            progress=progress or False,
             fsync=not given.no_fsync,
             layout=given.layout,
             variant=given.variant,
@@ -273,8 +271,8 @@ def _work(given: argparse.Namespace) -> int:
     for note in [] if given.quiet else early:
         print(f"note: {parser().in_options(note)}", file=sys.stderr, flush=True)
     # The command itself has told what the package would warn of, with its options.
-    with steps(given) as told, only_errors("onnx_external"):
-        report = _run(given, told)
+    with told(not given.quiet) as callback, only_errors("onnx_external"):
+        report = _run(given, callback)
     if given.json:
         print(json.dumps(report.to_dict(), indent=2))
     elif not given.quiet:

@@ -8,8 +8,6 @@ from collections.abc import Sequence
 
 from .command_line import EXIT_CODES, Parser, run
 
-__all__ = ["main"]
-
 _WORDS = {"providers=": "--provider"}
 """Arguments of Python whose options have other names."""
 

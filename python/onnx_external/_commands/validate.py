@@ -8,12 +8,9 @@ from collections.abc import Sequence
 from typing import get_args
 
 from .._options import LayoutName
-from .._progress import StepLines
 from .._tables import table, terminal_columns
 from .._validation.reports import ComparedOutput, GraphValidation, Latency, Validation
 from .command_line import EXIT_CODES, Parser, reported, run
-
-__all__ = ["main"]
 
 _EPILOG = """\
 REFERENCE is another model (.onnx), an exported program (.pt2, which torch loads: only your own),
@@ -207,7 +204,7 @@ def _print_next(report: Validation, source: str) -> None:
         print(f"onnx-external diagnose {wrong.model} --against {source} names the module")
 
 
-def _validated(given: argparse.Namespace, told: StepLines | None) -> Validation:
+def _validated(given: argparse.Namespace) -> Validation:
     from .._validation.validating import validate
 
     return validate(
@@ -231,12 +228,12 @@ def _validated(given: argparse.Namespace, told: StepLines | None) -> Validation:
         variant=given.variant,
         dynamic=not given.static,
         layout=given.layout,
-        progress=told or False,
+        progress=not given.quiet,
     )
 
 
 def _work(given: argparse.Namespace) -> int:
-    report = reported(given, lambda told: _validated(given, told), given.model)
+    report = reported(given, lambda: _validated(given), given.model)
     if not given.json:
         _print(report, given.quiet)
         _print_next(report, given.against or given.model)

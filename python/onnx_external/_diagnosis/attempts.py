@@ -5,7 +5,8 @@ from __future__ import annotations
 import contextlib
 import tempfile
 import traceback
-from collections.abc import Iterator, Mapping, Sequence
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -30,8 +31,6 @@ from .exporter_reasons import chain, reason_of
 from .outcomes import Outcome
 from .reports import Status
 from .surroundings import Surroundings, silent
-
-__all__ = ["EXPORTERS", "Attempts"]
 
 EXPORTERS = ("export", "onnx", "torchscript")
 
@@ -90,7 +89,9 @@ class Attempts:
                 tempfile.TemporaryDirectory() as folder,
                 operators,
                 self._as_forward(captured, calls[0][1]),
-                _without_hooks(captured.module),
+                # What its hooks do belongs to the module that calls it.
+                replaced(captured.module, "_forward_hooks", OrderedDict()),
+                replaced(captured.module, "_forward_pre_hooks", OrderedDict()),
                 buffers_kept(captured.module),
                 silent(everything=self.exporter == "torchscript"),
                 torch.no_grad(),
@@ -192,7 +193,6 @@ class Attempts:
     def _export(self, job: _Job) -> None:
         program = self._exported(job)
         if self.run:
-            job.step = "run"
             self._run_program(job, program)
 
     def _onnx(self, job: _Job) -> None:
@@ -203,7 +203,6 @@ class Attempts:
         if not self.run:
             return
         if job.with_custom:  # ONNX Runtime has no such operator
-            job.step = "run"
             self._run_program(job, program)
             return
         self.surroundings.converted(graph)
@@ -244,6 +243,7 @@ class Attempts:
         return [got[name] for name in session.output_names]
 
     def _run_program(self, job: _Job, program: Any) -> None:
+        job.step = "run"
         for _, stored in job.calls:
             module = program.module()
             leaves = stored.inputs.leaves()
@@ -315,23 +315,6 @@ class Attempts:
         return found
 
 
-@contextlib.contextmanager
-def _without_hooks(module: torch.nn.Module) -> Iterator[None]:
-    """Within it a module is called as its values were recorded: its method alone.
-
-    What its hooks do belongs to the module that calls it.
-    """
-    names = ("_forward_hooks", "_forward_pre_hooks")
-    kept = {name: dict(getattr(module, name)) for name in names}
-    try:
-        for name in names:
-            getattr(module, name).clear()
-        yield
-    finally:
-        for name, hooks in kept.items():
-            getattr(module, name).update(hooks)
-
-
 def _kind(stored: StoredCall) -> tuple[Any, list[str]]:
     """What a graph is for: which values are tensors, and the texts among the others."""
     given = stored.inputs
@@ -358,11 +341,6 @@ class _Flat(torch.nn.Module):  # type: ignore[misc]
         self._stored = stored.inputs
 
     def forward(self, *tensors: Any) -> Any:
-        rest, stored = iter(tensors), self._stored
-        leaves = [
-            next(rest) if is_tensor else other
-            for is_tensor, other in zip(stored.is_tensor, stored.others, strict=True)
-        ]
-        args, kwargs = pytree.tree_unflatten(leaves, stored.spec)
+        args, kwargs = pytree.tree_unflatten(self._stored.around(tensors), self._stored.spec)
         results = pytree.tree_leaves(self.module(*args, **kwargs))
         return tuple(each for each in results if isinstance(each, torch.Tensor))

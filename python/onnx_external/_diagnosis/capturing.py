@@ -6,7 +6,7 @@ import contextlib
 import copy
 import functools
 import inspect
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -18,8 +18,6 @@ from .._errors import InvalidArgumentError, ReadWriteError
 from .._validation.references import named_arguments
 from .._validation.running import first_line
 from .recording import Call, ModuleRecord, Recorder
-
-__all__ = ["Captured", "Stored", "StoredCall", "buffers_kept", "capture", "exchanged", "method_of"]
 
 
 class Stored:
@@ -42,6 +40,10 @@ class Stored:
         if self.forms:
             read = torch.load(self._path, mmap=True, weights_only=True)
             tensors = [each.to(d) for each, d in zip(read, self._devices, strict=True)]
+        return self.around(tensors)
+
+    def around(self, tensors: Iterable[Any]) -> list[Any]:
+        """Return the leaves, with these tensors in the places of its own."""
         rest = iter(tensors)
         return [
             next(rest) if is_tensor else copy.copy(other)
@@ -192,18 +194,18 @@ class _Recorder(Recorder):
 
 
 @contextlib.contextmanager
-def replaced(module: Any, method: str, by: Any) -> Iterator[None]:
-    """Give a module, and not its class, another method."""
+def replaced(module: Any, name: str, by: Any) -> Iterator[None]:
+    """Give a module, and not its class, another method or attribute."""
     own = vars(module)
-    before = own.get(method, replaced)  # "replaced" itself marks a missing entry
-    own[method] = by
+    before = own.get(name, replaced)  # "replaced" itself marks a missing entry
+    own[name] = by
     try:
         yield
     finally:
         if before is replaced:
-            own.pop(method, None)
+            own.pop(name, None)
         else:
-            own[method] = before
+            own[name] = before
 
 
 @contextlib.contextmanager

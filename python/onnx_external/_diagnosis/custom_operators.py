@@ -14,10 +14,9 @@ import torch
 from torch.utils import _pytree as pytree
 
 from .._errors import ExportError
+from .._rewriting.values import is_size
 from .capturing import Captured, Stored, exchanged, replaced
 from .guessed_shapes import Size, guess_size
-
-__all__ = ["DOMAIN", "CustomOperators", "NoOperatorError", "ShapeFunction", "why_not"]
 
 ShapeFunction = Callable[..., Any]
 """Called with the number of an output and the module's arguments; returns the output's shape, or
@@ -43,10 +42,6 @@ class _Output:
     """None if only a function of the user knows them."""
 
 
-def _is_size(leaf: Any) -> bool:
-    return isinstance(leaf, (int, torch.SymInt)) and not isinstance(leaf, bool)
-
-
 _Place = tuple[int, int]
 """Of a size: which leaf of the arguments, and which dimension; -1 for an integer."""
 
@@ -58,7 +53,7 @@ def _recorded_sizes(stored: Stored) -> dict[_Place, int]:
     for leaf, is_tensor in enumerate(stored.is_tensor):
         if is_tensor:
             found |= {(leaf, dim): size for dim, size in enumerate(next(forms)[0])}
-        elif _is_size(stored.others[leaf]):
+        elif is_size(stored.others[leaf]):
             found[leaf, -1] = int(stored.others[leaf] or 0)
     return found
 
@@ -72,7 +67,7 @@ class _Sizes:
     def __getitem__(self, place: int) -> Any:
         leaf, dim = self._operator.places[place]
         found = self._leaves[leaf] if leaf < len(self._leaves) else None
-        if dim < 0 and _is_size(found):
+        if dim < 0 and is_size(found):
             return found
         if not isinstance(found, torch.Tensor) or not 0 <= dim < found.dim():
             self._operator.refuse("it is called with other arguments than those that were recorded")
@@ -151,7 +146,7 @@ class _Operator:
         if all(_same(values[0], each) for each in values):
             return values[0]
         calls = [list(sizes.values()) for sizes in inputs]
-        size = guess_size(calls, values) if all(map(_is_size, values)) else None
+        size = guess_size(calls, values) if all(map(is_size, values)) else None
         if size is None:
             told = ", ".join(str(each)[:40] for each in values)
             self.refuse(f"its result holds a value that is {told} in the input sets")
@@ -231,7 +226,7 @@ def _put(target: Any, value: Any) -> bool:
 
 
 def _is_input(leaf: Any) -> bool:
-    return isinstance(leaf, torch.Tensor) or _is_size(leaf)
+    return isinstance(leaf, torch.Tensor) or is_size(leaf)
 
 
 @dataclass
@@ -307,7 +302,7 @@ class CustomOperators:
     def _variant(self, operator: _Operator, method: Any, leaves: list[Any], spec: Any) -> _Variant:
         """The operator for arguments of this structure, with these values that are no inputs."""
         form = "".join(
-            "t" if isinstance(e, torch.Tensor) else "s" if _is_size(e) else "o" for e in leaves
+            "t" if isinstance(e, torch.Tensor) else "s" if is_size(e) else "o" for e in leaves
         )
         rest = [None if _is_input(each) else each for each in leaves]
         for each in self._variants:
@@ -336,13 +331,14 @@ class CustomOperators:
         given = "Tensor" if count == 1 else f"({', '.join(['Tensor'] * count)})"
         self._library.define(f"{variant.name}({', '.join(inputs)}) -> {given}")
 
-        def kernel(*args: Any) -> Any:
-            results = operator.run(method, variant.leaves(args), variant.spec)
+        def given_back(results: Sequence[Any]) -> Any:
             return results[0] if count == 1 else tuple(results)
 
+        def kernel(*args: Any) -> Any:
+            return given_back(operator.run(method, variant.leaves(args), variant.spec))
+
         def fake(*args: Any) -> Any:
-            results = operator.empty(variant.leaves(args), variant.spec)
-            return results[0] if count == 1 else tuple(results)
+            return given_back(operator.empty(variant.leaves(args), variant.spec))
 
         self._library.impl(variant.name, kernel, "CompositeExplicitAutograd")
         title = f"{self._space}::{variant.name}"

@@ -31,9 +31,6 @@ from .surroundings import register_caches
 from .unmarked import find_unmarked
 from .walking import Strategy, Walk
 
-__all__ = ["diagnose"]
-
-
 _REFERENCES = "a module of torch, or a folder of transformers"
 
 

@@ -13,8 +13,6 @@ from torch.utils import _pytree as pytree
 
 from .recording import Call
 
-__all__ = ["guessed_shapes", "named_dimensions", "with_plain_signature"]
-
 
 def _dims(shapes: Sequence[Sequence[int]]) -> dict[int, Any] | None:
     """An example whose size is 0 or 1, which torch specializes, may turn out not to vary."""

@@ -16,7 +16,7 @@ from .._options import FloatType
 from .._packages import CONVERSION, require
 from .._patching.classes import known_classes
 from .._progress import Progress, ProgressCallback, told
-from .._validation.folders import example_graphs, is_transformers
+from .._validation.folders import example_graphs, is_transformers, refuse_other_inputs
 from .._validation.giving import calls_of
 from .._validation.references import ModuleReference
 from ..torch._conversions import conversions_kept
@@ -32,8 +32,6 @@ from .recording import Call
 from .reports import WRONG, Status, is_inside
 from .surroundings import Surroundings, TransformersSurroundings, register_caches
 from .walking import Strategy
-
-__all__ = ["diagnose_export"]
 
 
 def _is_opaque(captured: Captured, opaque: Collection[Any]) -> bool:
@@ -69,12 +67,11 @@ class _Tree:
 
     def children(self, of: Captured) -> list[Captured]:
         """The nearest modules inside of a module that were called."""
-        prefix = f"{of.name}." if of.name else ""
         nearest: list[Captured] = []
         for each in self.captured:  # a module stands before those inside of it
-            if each is of or not each.name.startswith(prefix) or not each.called:
+            if not each.called or not is_inside(each.name, of.name):
                 continue
-            if not any(each.name.startswith(f"{other.name}.") for other in nearest):
+            if not any(is_inside(each.name, other.name) for other in nearest):
                 nearest.append(each)
         return nearest
 
@@ -199,11 +196,7 @@ def _of_folder(
     """The graphs that oe.transformers.export would make."""
     from .._validation.transformers_reference import loaded
 
-    if inputs is not None and not isinstance(inputs, Mapping):
-        raise InvalidArgumentError(
-            "inputs: for a model of transformers these are a dict of tensors, as "
-            "oe.transformers.export() takes them"
-        )
+    refuse_other_inputs(inputs)
     model = loaded(Path(folder), task, dtype)
     register_caches(model)
     parts, left_out = example_graphs(model, inputs, dynamic)

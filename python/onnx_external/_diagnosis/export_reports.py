@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,14 +13,13 @@ from .reports import (
     Diagnosis,
     ModuleDiagnosis,
     Status,
+    ancestors,
     first_form,
     is_inside,
     largest_difference,
     name_in_tree,
     title_of,
 )
-
-__all__ = ["MENDS", "ExportDiagnosis", "ExportedModule"]
 
 
 @dataclass
@@ -121,13 +119,13 @@ class ExportDiagnosis(Diagnosis):
         exported = self._exported()
         shown = {each.name for each in exported if each.tried or each.status & Status.CUSTOM}
         called = [each.name for each in exported if each.order >= 0]
-        around = {name for each in shown for name in _ancestors(each)}
+        around = {name for each in shown for name in ancestors(each)}
         for each in exported:
             inside = any(is_inside(name, each.name) for name in called)
-            nearest = next((name for name in _ancestors(each.name) if name in called), None)
+            nearest = next((name for name in ancestors(each.name) if name in called), None)
             if each.status & Status.NOINPUT and not inside and nearest in around:
                 shown.add(each.name)
-        return shown.union(*map(_ancestors, shown))
+        return shown.union(*map(ancestors, shown))
 
     def tree(self, columns: int | None = None) -> str:
         """Return a heading, and a line for each module that was tried, and for what is around it.
@@ -176,13 +174,6 @@ def _mended_as_it_is(model: ExportedModule) -> bool:
 
 _AT = re.compile(r", at (\S+:\d+, in )")
 """Where a reason goes over to the line of source that it is about."""
-
-
-def _ancestors(name: str) -> Iterator[str]:
-    """From the nearest to the model itself."""
-    while name:
-        name = name.rpartition(".")[0]
-        yield name
 
 
 def _difference(module: ModuleDiagnosis) -> str:

@@ -16,8 +16,6 @@ import torch
 from .._errors import Error
 from .surroundings import silent
 
-__all__ = ["chain", "reason_of"]
-
 _NOT_THE_USERS = tuple(
     os.path.dirname(os.path.abspath(path)) + os.sep
     for path in (torch.__file__, str(Path(__file__).parent))
@@ -46,9 +44,7 @@ def chain(error: BaseException) -> Iterator[BaseException]:
 
 
 def _is_users(path: str) -> bool:
-    return not (
-        path.startswith("<") or path.startswith(_NOT_THE_USERS) or _OTHERS.search(path) is not None
-    )
+    return not (path.startswith(("<", *_NOT_THE_USERS)) or _OTHERS.search(path))
 
 
 _Place = tuple[str, int, str]

@@ -7,9 +7,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-__all__ = ["Size", "guess_size"]
-
-
 _MOST = 16
 """Sizes that vary of which three are combined."""
 
@@ -19,7 +16,6 @@ class Sizes(Protocol):
 
     def __getitem__(self, place: int, /) -> Any:
         """Return one."""
-        ...
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ from typing import Any
 from .._errors import Error, RunError
 from .._validation.comparing import Comparison, compare
 from .._validation.running import Session
+from .._validation.values import is_equal
 from .outcomes import Outcome
 from .pieces import (
     Boundary,
@@ -17,7 +18,6 @@ from .pieces import (
     Wanted,
     compare_outputs,
     cut_piece,
-    is_equal,
     load,
     stand_ins,
 )
@@ -25,7 +25,21 @@ from .recording import MOST_CALLS, Recorded
 from .reports import ModuleDiagnosis, Status
 from .unmarked import Unmarked
 
-__all__ = ["Judge"]
+
+def diagnosis_of(recorded: Recorded, outcome: Outcome) -> ModuleDiagnosis:
+    """Return what became of a module."""
+    return ModuleDiagnosis(
+        recorded.name,
+        recorded.cls,
+        outcome.status,
+        outcome.step,
+        outcome.reason,
+        recorded.order,
+        recorded.forms("input"),
+        recorded.forms("output"),
+        outcome.sets,
+        followed=outcome.followed,
+    )
 
 
 class Judge:
@@ -79,19 +93,7 @@ class Judge:
 
     def whole(self, recorded: Recorded) -> ModuleDiagnosis:
         """Judge a module with all that is inside of it."""
-        found = self._judged(recorded, [])
-        return ModuleDiagnosis(
-            recorded.name,
-            recorded.cls,
-            found.status,
-            found.step,
-            found.reason,
-            recorded.order,
-            recorded.forms("input"),
-            recorded.forms("output"),
-            found.sets,
-            followed=found.followed,
-        )
+        return diagnosis_of(recorded, self.around(recorded, []))
 
     def around(self, recorded: Recorded, replaced: Sequence[Recorded]) -> Outcome:
         """Judge the operations of a module around some modules inside of it.
@@ -99,9 +101,6 @@ class Judge:
         What these gave in the reference is given to the piece, and what they took there is expected
         of it.
         """
-        return self._judged(recorded, replaced)
-
-    def _judged(self, recorded: Recorded, replaced: Sequence[Recorded]) -> Outcome:
         if recorded.order < 0:
             return Outcome(Status.NOINPUT, reason="it was not called")
         if max(recorded.counts.values()) > MOST_CALLS:
@@ -160,11 +159,7 @@ class Judge:
     def _load(self, name: str, piece: Piece) -> Session:
         if piece is self._root:
             return self._whole
-        return load(piece, self._providers, name, os.path.dirname(self._model))
-
-    @property
-    def _providers(self) -> list[Any]:
-        return self._whole.given_providers
+        return load(piece, self._whole.given_providers, name, os.path.dirname(self._model))
 
     def _refuse_strange_inputs(
         self, recorded: Recorded, replaced: Sequence[Recorded], piece: Piece, number: int

@@ -7,8 +7,6 @@ from typing import Any
 
 from .._errors import InvalidArgumentError
 
-__all__ = ["check_choice", "check_names", "is_named", "one_or_several"]
-
 
 def one_or_several(given: Any) -> Collection[Any]:
     """Return names and classes that are given; a single one needs no list."""

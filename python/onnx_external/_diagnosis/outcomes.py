@@ -7,8 +7,6 @@ from dataclasses import dataclass, field
 from .._validation.comparing import Comparison
 from .reports import Status
 
-__all__ = ["Outcome"]
-
 
 @dataclass
 class Outcome:

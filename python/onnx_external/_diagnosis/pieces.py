@@ -14,19 +14,8 @@ from .._cut import cut_bytes
 from .._errors import NotFoundError, RunError
 from .._validation.comparing import Comparison, compare
 from .._validation.running import Session
-from .._validation.values import Array, Value, kind_of
+from .._validation.values import Array, Value, is_equal, kind_of
 from .spill import Spilled, can_spill, spill
-
-__all__ = [
-    "Boundary",
-    "Piece",
-    "Wanted",
-    "compare_outputs",
-    "cut_piece",
-    "is_equal",
-    "load",
-    "stand_ins",
-]
 
 _LARGE = 128 << 20
 """Bytes of weights from which a piece is loaded without copies of them."""
@@ -296,10 +285,3 @@ def compare_outputs(
             nearest = min(left, key=lambda name: far[name])
             found[number] = compare(nearest, arrays[nearest], want.array, *tolerance)
     return [found[number] for number in sorted(found)]
-
-
-def is_equal(one: Array, other: Array) -> bool:
-    """Return whether two arrays have the same type, shape and elements."""
-    return (
-        one.shape == other.shape and one.dtype == other.dtype and bool(np.array_equal(one, other))
-    )

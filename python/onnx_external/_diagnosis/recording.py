@@ -16,8 +16,6 @@ from .._validation.values import Array, from_torch
 from .reports import ValueForm
 from .spill import Spilled, can_spill, spill
 
-__all__ = ["MOST_CALLS", "Call", "ModuleRecord", "Recorded", "Recorder", "record"]
-
 Call = tuple[tuple[Any, ...], dict[str, Any]]
 """What a module is called with."""
 

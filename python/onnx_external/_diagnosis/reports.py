@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -11,19 +11,6 @@ from .._pages import Paged
 from .._tables import table
 from .._validation.comparing import Comparison
 from .._validation.reports import finite
-
-__all__ = [
-    "WRONG",
-    "Diagnosis",
-    "ModuleDiagnosis",
-    "Status",
-    "ValueForm",
-    "first_form",
-    "is_inside",
-    "largest_difference",
-    "name_in_tree",
-    "title_of",
-]
 
 
 class Status(enum.Flag):
@@ -278,6 +265,13 @@ _SHOWN = 5
 def is_inside(name: str, outer: str) -> bool:
     """Return whether a module is inside of another one; all are inside of the model, ""."""
     return name != outer and name.startswith(f"{outer}." if outer else "")
+
+
+def ancestors(name: str) -> Iterator[str]:
+    """Yield the modules around a module, from the nearest to the model itself."""
+    while name:
+        name = name.rpartition(".")[0]
+        yield name
 
 
 def _document(module: ModuleDiagnosis) -> dict[str, Any]:

@@ -11,8 +11,6 @@ import numpy as np
 from .._errors import ReadWriteError
 from .._validation.values import Array, Value, kind_of
 
-__all__ = ["Spilled", "can_spill", "spill"]
-
 
 @dataclass(frozen=True)
 class Spilled:

@@ -13,13 +13,6 @@ from typing import Any
 from ..torch._skeleton import quiet
 from .recording import Call
 
-__all__ = [
-    "Surroundings",
-    "TransformersSurroundings",
-    "register_caches",
-    "silent",
-]
-
 
 @contextlib.contextmanager
 def silent(everything: bool = False) -> Iterator[None]:
@@ -104,12 +97,10 @@ class TransformersSurroundings(Surroundings):
         """Within it transformers' patches are applied."""
         from transformers.exporters import utils
 
-        with contextlib.ExitStack() as stack:
-            if onnx:
-                from transformers.exporters import exporter_onnx  # noqa: F401  # its patches
-
-                stack.enter_context(utils.apply_patches("onnx"))
-            stack.enter_context(self.recording())
+        if onnx:
+            from transformers.exporters import exporter_onnx  # noqa: F401  # its patches
+        patches = utils.apply_patches("onnx") if onnx else contextlib.nullcontext()
+        with patches, self.recording():
             yield
 
     def conversions(self) -> dict[Any, Any]:

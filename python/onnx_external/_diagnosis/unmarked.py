@@ -10,8 +10,6 @@ from typing import Any
 from .._cut import cut_bytes
 from .._errors import Error
 
-__all__ = ["Unmarked", "find_unmarked"]
-
 _MARKS = ("pkg.torch.onnx.name_scopes", "namespace")
 """Metadata of a node that names its module; torch's older exporter has it in the node's name."""
 _ROOT = "_export_root."

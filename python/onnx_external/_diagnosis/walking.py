@@ -6,12 +6,10 @@ from collections.abc import Collection, Sequence
 from typing import Any, Literal
 
 from .._progress import ProgressCallback
-from .judging import Judge
+from .judging import Judge, diagnosis_of
 from .naming import is_named
 from .recording import Recorded
-from .reports import WRONG, ModuleDiagnosis, Status, is_inside
-
-__all__ = ["Strategy", "Walk"]
+from .reports import WRONG, ModuleDiagnosis, Status, ancestors, is_inside
 
 Strategy = Literal["always", "failing", "local"]
 """Whether modules inside of a module are looked into: always, only if it goes wrong, or always,
@@ -49,12 +47,9 @@ class Walk:
         """By module: the modules directly inside of it."""
         inner: dict[str, list[Recorded]] = {each.name: [] for each in self._modules}
         for each in self._modules:
-            outer = each.name
-            while outer:
-                outer = outer.rpartition(".")[0]
-                if outer in inner:
-                    inner[outer].append(each)
-                    break
+            nearest = next((name for name in ancestors(each.name) if name in inner), None)
+            if nearest is not None:
+                inner[nearest].append(each)
         return inner
 
     def run(self) -> list[ModuleDiagnosis]:
@@ -100,18 +95,10 @@ class Walk:
         inner = self._called(module) if module.order >= 0 else []
         if not inner:
             return self._judge.whole(module)
-        outcome = self._judge.around(module, inner)
-        return ModuleDiagnosis(
-            module.name,
-            module.cls,
-            outcome.status | Status.CHILDC,
-            outcome.step,
-            outcome.reason,
-            module.order,
-            module.forms("input"),
-            module.forms("output"),
-            replaced=outcome.sets,
-        )
+        found = diagnosis_of(module, self._judge.around(module, inner))
+        found.status |= Status.CHILDC
+        found.sets, found.replaced = [], found.sets
+        return found
 
     def _wrong(self, module: Recorded) -> list[Recorded]:
         """The outermost modules inside of a module that are wrong."""

@@ -15,8 +15,6 @@ from torch.utils import _pytree as pytree
 from .._classes import registered_attributes
 from .._errors import InvalidArgumentError
 
-__all__ = ["known_classes"]
-
 
 def _fields(cls: type, names: Sequence[str] | None) -> Sequence[str] | None:
     """The attributes to look into; None: all that an object has."""

@@ -23,8 +23,6 @@ from typing import Any
 
 from .._errors import InvalidArgumentError
 
-__all__ = ["MethodPatch", "Skipped", "method_patches"]
-
 
 @dataclass(frozen=True)
 class MethodPatch:
@@ -57,17 +55,20 @@ class Skipped:
     why: str
 
 
+def _is_patch(value: Any) -> bool:
+    return isinstance(value, type) and "_PATCHED_CLASS_" in vars(value)
+
+
+def patches_in(module: ModuleType) -> Iterator[type]:
+    """Yield the classes in a module that are patches."""
+    yield from filter(_is_patch, vars(module).values())
+
+
 def _classes(custom: Iterable[type | ModuleType]) -> Iterator[type]:
     for each in custom:
         if isinstance(each, ModuleType):
-            yield from (
-                one
-                for one in vars(each).values()
-                if isinstance(one, type)
-                and "_PATCHED_CLASS_" in vars(one)
-                and one.__module__ == each.__name__
-            )
-        elif isinstance(each, type) and "_PATCHED_CLASS_" in vars(each):
+            yield from (one for one in patches_in(each) if one.__module__ == each.__name__)
+        elif _is_patch(each):
             yield each
         else:
             raise InvalidArgumentError(

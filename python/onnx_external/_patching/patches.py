@@ -17,8 +17,6 @@ from .static_dimensions import sizes_watched
 from .swapping import exchanged
 from .transformers_patches import transformers_patched
 
-__all__ = ["patches"]
-
 
 @contextlib.contextmanager
 def patches(

@@ -13,11 +13,10 @@ from typing import Any
 
 import torch
 
+from .._validation.randomness import nodes_of
 from .custom import Skipped
 from .static_dimensions import SizeConstraint
 from .swapping import exchanged
-
-__all__ = ["AppliedPatch", "Patches", "nodes_marked", "places_of"]
 
 _MARK = "onnx_external_patches"
 """Under which torch carries the names of patches along with a node."""
@@ -74,21 +73,19 @@ class Patches:
         What changes how torch traces (kinds "torch" and "class") makes no nodes of its own.
         """
         found: dict[str, list[str]] = {each.name: [] for each in self.applied if each.places}
-        for node in _nodes(program.graph_module):
+        for node in nodes_of(program):
             for name in (node.meta.get("custom") or {}).get(_MARK, ()):
                 found.setdefault(name, []).append(node.name)
         return found
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain dicts and lists."""
+        applied = [{"kind": each.kind, "name": each.name, "why": each.why} for each in self.applied]
         return {
-            "applied": [
-                {"kind": each.kind, "name": each.name, "why": each.why} for each in self.applied
-            ],
+            **vars(self),
+            "applied": applied,
             "skipped": [vars(each) for each in self.skipped],
             "constraints": [vars(each) for each in self.constraints],
-            "diffs": self.diffs,
-            "notes": self.notes,
         }
 
     def dump(self, folder: str | Path) -> list[str]:
@@ -138,10 +135,3 @@ def _patches_on_the_stack(patches: Patches) -> list[str]:
                 names[each.name] = None
         frame = frame.f_back
     return list(names)
-
-
-def _nodes(module: torch.fx.GraphModule) -> Iterator[torch.fx.Node]:
-    """Those of subgraphs, too."""
-    for each in module.modules():
-        if isinstance(each, torch.fx.GraphModule):
-            yield from each.graph.nodes

@@ -8,9 +8,7 @@ from collections.abc import Iterator
 from types import ModuleType
 
 from .._errors import InvalidArgumentError
-from .custom import MethodPatch, Skipped, method_patches
-
-__all__ = ["patches_of"]
+from .custom import MethodPatch, Skipped, method_patches, patches_in
 
 _PLACES = {"onnx_diagnostic": "onnx_diagnostic.torch_export_patches.patches"}
 """Packages that are known, and where their patches are."""
@@ -34,12 +32,8 @@ def patches_of(source: str) -> tuple[list[MethodPatch], list[Skipped]]:
             f"source: {source} cannot be imported: {type(error).__name__}: {error}"
         ) from error
     skipped: list[Skipped] = []
-    found: dict[type, None] = {}
-    for module in _modules(place, skipped):
-        for each in vars(module).values():
-            if isinstance(each, type) and "_PATCHED_CLASS_" in vars(each):
-                found[each] = None
-    methods, others = method_patches(found, strict=False)
+    found = (each for module in _modules(place, skipped) for each in patches_in(module))
+    methods, others = method_patches(dict.fromkeys(found), strict=False)
     return methods, skipped + others
 
 

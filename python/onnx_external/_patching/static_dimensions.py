@@ -18,8 +18,6 @@ from .._rewriting.finding.functions import is_users
 from .._rewriting.frames import outside
 from .swapping import exchanged
 
-__all__ = ["SizeConstraint", "StaticDimensionError", "sizes_watched"]
-
 
 class StaticDimensionError(ExportError):
     """A dimension that is to vary became static while the module was traced."""
@@ -45,11 +43,8 @@ class SizeConstraint:
 
     def __str__(self) -> str:
         """Return it as a sentence."""
-        what = (
-            f"{self.size} became {self.equals}"
-            if self.is_static
-            else (f"{self.size} and {self.equals} became one size")
-        )
+        one, other = self.size, self.equals
+        what = f"{one} became {other}" if self.is_static else f"{one} and {other} became one size"
         return f"{self.where}: {what}: {self.line}" if self.where else what
 
 

@@ -10,8 +10,6 @@ from typing import Any
 
 from .report import AppliedPatch, places_of
 
-__all__ = ["transformers_patched"]
-
 
 def _targets(backend: str) -> Iterator[tuple[Any, str, str]]:
     from transformers.exporters import utils

@@ -16,8 +16,6 @@ from typing import Any, TypeAlias
 import torch
 from torch import nn
 
-__all__ = ["Stack", "digest", "find_stacks"]
-
 _ORDINARY = 3
 """Layers of each kind that a shallow model has: the first, which may compute what all of them
 share, and two that show what is repeated."""
@@ -45,6 +43,16 @@ class Stack:
         for kind in set(self.kinds):
             found.update(self._places(kind)[:_ORDINARY])
         return tuple(sorted(found))
+
+    @property
+    def gone(self) -> list[int]:
+        """The layers that a shallow model does not have."""
+        return [layer for layer in range(len(self.kinds)) if layer not in self.kept]
+
+    @cached_property
+    def kept_kinds(self) -> tuple[int, ...]:
+        """The kinds of these layers."""
+        return tuple(self.kinds[layer] for layer in self.kept)
 
     def stand_in(self, layer: int) -> int:
         """Return the place in `kept` of the layer that stands for one: itself, if it is kept."""

@@ -10,10 +10,8 @@ from typing import Any, TypeAlias
 import onnx_ir
 
 from .kinds import Stack
-from .naming import Names, place_in
+from .naming import Names, place_among, place_in
 from .recording import Segment, Unprovable
-
-__all__ = ["Layers", "Port", "Use", "segment_of"]
 
 _SCOPES = "pkg.torch.onnx.name_scopes"
 
@@ -186,18 +184,17 @@ class Layers:
     def likeness(self, segment: Segment) -> Any:
         """Return the class of a layer: that of the layer that is repeated, if it is like it."""
         if segment not in self._likeness:
-            stack = self.stacks[segment.stack]
             template = Segment(segment.stack, self.template(segment))
             alike = segment == template or self.is_like(segment, template)
-            kind = "kind", segment.stack, stack.kinds[stack.kept[segment.layer]]
+            kind = "kind", segment.stack, self.stacks[segment.stack].kept_kinds[segment.layer]
             self._likeness[segment] = kind if alike else segment
         return self._likeness[segment]
 
     def template(self, segment: Segment) -> int:
         """Return the place of the layer that is repeated for its kind; its own if none is."""
         stack = self.stacks[segment.stack]
-        kind = stack.kinds[stack.kept[segment.layer]]
-        gone = [n for n, each in enumerate(stack.kinds) if each == kind and n not in stack.kept]
+        kind = stack.kept_kinds[segment.layer]
+        gone = [layer for layer in stack.gone if stack.kinds[layer] == kind]
         return stack.stand_in(gone[0]) if gone else segment.layer
 
     # --- what goes from layer to layer
@@ -239,11 +236,7 @@ class Layers:
 
 def segment_of(node: onnx_ir.Node, stacks: Sequence[Stack]) -> Segment | None:
     """Return the layer of the shallow model that a node says it is of."""
-    for scope in _scopes(node):
-        found = place_in(scope, stacks)
-        if found is not None:
-            return found
-    return None
+    return place_among(_scopes(node), stacks)
 
 
 def _has_module(node: onnx_ir.Node) -> bool:

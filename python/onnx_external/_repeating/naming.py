@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from .kinds import Stack
-from .proof import Proof
+from .proof import Proof, Slot
 from .recording import Segment
-
-__all__ = ["Names", "deep_name", "place_in"]
 
 _NUMBERED = re.compile(r"^(.*_)(\d+)$")
 _TOKEN = re.compile(r"[A-Za-z_][\w.]*")
@@ -24,6 +22,11 @@ def place_in(name: str, stacks: Sequence[Stack]) -> Segment | None:
         if rest != name and place.isdigit():
             return Segment(number, int(place))
     return None
+
+
+def place_among(names: Iterable[str], stacks: Sequence[Stack]) -> Segment | None:
+    """Return the layer of the first of several modules that is in one."""
+    return next(filter(None, (place_in(name, stacks) for name in names)), None)
 
 
 def deep_name(name: str, stacks: Sequence[Stack]) -> str:
@@ -79,15 +82,15 @@ class Names:
         name: str,
         segment: Segment | None,
         shallow: Sequence[str],
-        slots: Mapping[int, object],
+        slots: Mapping[int, Slot],
         deep: Sequence[str],
     ) -> str | None:
         if name not in shallow:
             return None
         number = shallow.index(name)
         for place, slot in slots.items():
-            same = slot.segment == segment if segment is not None else slot.segment.stack < 0  # type: ignore[attr-defined]
-            if slot.number == number and same:  # type: ignore[attr-defined]
+            same = slot.segment == segment if segment is not None else slot.segment.stack < 0
+            if slot.number == number and same:
                 return deep[place]
         return None
 

@@ -20,8 +20,6 @@ from .recording import Segment
 if TYPE_CHECKING:
     import onnx_ir
 
-__all__ = ["Numbers", "Starts", "starts_of"]
-
 _NUMBERED = re.compile(r"^(.*?)(?:_(\d+))?$")
 _NEAR = 1e-6
 
@@ -96,14 +94,11 @@ class Numbers:
         rows: list[list[float]] = []
         found: list[dict[str, int]] = []
         kinds = sorted(set(stack.kinds))
-        gone = [layer for layer in range(len(stack.kinds)) if layer not in stack.kept]
         last = self._last[number] = {}
-        for template in sorted({stack.stand_in(layer) for layer in gone}):
-            kind = stack.kinds[stack.kept[template]]
-            before = max(
-                place for place in range(template) if stack.kinds[stack.kept[place]] == kind
-            )
-            between = [stack.kinds[kept] for kept in stack.kept[before:template]]
+        for template in sorted(set(map(stack.stand_in, stack.gone))):
+            kind = stack.kept_kinds[template]
+            before = max(place for place in range(template) if stack.kept_kinds[place] == kind)
+            between = stack.kept_kinds[before:template]
             rows.append([float(between.count(each)) for each in kinds])
             one, other = Segment(number, before), Segment(number, template)
             told = self._differences(self._told(one), self._told(other))
@@ -154,19 +149,16 @@ class Numbers:
     def of_layer(self, name: str, segment: Segment, layer: int) -> str | None:
         """Return what a name of a layer is called in a layer of the deep model; None if unknown."""
         stack = self.stacks[segment.stack]
-        there = [stack.kinds[kept] for kept in stack.kept[: segment.layer]]
-        return self._moved(name, {segment.stack: (stack.kinds[:layer], there)}, segment.stack)
+        moves = {segment.stack: (stack.kinds[:layer], stack.kept_kinds[: segment.layer])}
+        return self._moved(name, moves, segment.stack)
 
     def afterwards(self, name: str, stacks: Sequence[int]) -> str | None:
         """Return what a name is called behind all layers of some stacks; None if unknown."""
-        moves = {
-            number: (
-                self.stacks[number].kinds,
-                [self.stacks[number].kinds[kept] for kept in self.stacks[number].kept],
-            )
-            for number in stacks
-        }
-        return self._moved(name, moves, -1)
+        return self._moved(name, {number: self._whole(number) for number in stacks}, -1)
+
+    def _whole(self, number: int) -> tuple[Sequence[int], Sequence[int]]:
+        """The kinds of all layers of a stack, in the deep model and in the shallow one."""
+        return self.stacks[number].kinds, self.stacks[number].kept_kinds
 
     def passed(self, name: str) -> list[int]:
         """Return the stacks whose repeated layers have smaller numbers than a name."""
@@ -179,10 +171,8 @@ class Numbers:
         base, count = _apart(name)
         if own >= 0:
             order = list(dict.fromkeys(segment.stack for segment in self.layers.nodes))
-            for number in order[: order.index(own)]:
-                stack = self.stacks[number]
-                kept = [stack.kinds[each] for each in stack.kept]
-                moves = {**moves, number: (stack.kinds, kept)}
+            before = {number: self._whole(number) for number in order[: order.index(own)]}
+            moves = {**moves, **before}
         moved = float(count)
         for number, (deep, shallow) in moves.items():
             for kind in set(self.stacks[number].kinds):

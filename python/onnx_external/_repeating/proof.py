@@ -10,12 +10,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeGuard
 
 from .kinds import Stack
 from .recording import Leaf, Op, Place, Record, Segment, Unprovable
-
-__all__ = ["Proof", "Slot", "proved"]
 
 
 class Slot(NamedTuple):
@@ -162,12 +160,8 @@ class _Comparing:
 
     def _fits(self, has: Any, wants: Any, visit: int) -> bool:
         """Whether an operator is given what the shallow model's is; inputs are matched here."""
-        if isinstance(wants, Leaf) and wants.kind == "input":
-            return (
-                isinstance(has, Leaf)
-                and has.kind == "input"
-                and self._input(has.key, wants.key, visit)
-            )
+        if _is_input(wants):
+            return _is_input(has) and self._input(has.key, wants.key, visit)
         if type(wants) is tuple:
             return (
                 type(has) is tuple
@@ -241,7 +235,7 @@ class _Comparing:
         others = [
             number
             for number, origin in enumerate(self._shallow.outputs)
-            if not self._is_of_layer(origin)
+            if not any(self._stands_for(origin))
         ]
         if len(rest) != len(others):
             raise Unprovable("it returns something else than a shallower model")
@@ -259,20 +253,13 @@ class _Comparing:
 
     def _layer_of(self, origin: Any) -> Segment | None:
         """The layer that makes what the deep model returns, or that alone takes it as an input."""
-        if isinstance(origin, Leaf) and origin.kind == "input":
+        if _is_input(origin):
             slot = self._proof.inputs.get(origin.key)
             return slot.segment if slot is not None and slot.segment.stack >= 0 else None
         if not isinstance(origin, Place):
             return None
         segment = self._deep.segments[origin.visit]
         return segment if segment.stack >= 0 else None
-
-    def _is_of_layer(self, origin: Any) -> bool:
-        """Whether what the shallow model returns is of a layer, in the same sense."""
-        if isinstance(origin, Leaf) and origin.kind == "input":
-            slots = self._proof.inputs.values()
-            return any(slot.number == origin.key and slot.segment.stack >= 0 for slot in slots)
-        return isinstance(origin, Place) and self._shallow.segments[origin.visit].stack >= 0
 
     def _stood(self, origin: Any) -> Any:
         """What stands in the shallow model for something that the deep one returns of a layer."""
@@ -298,7 +285,7 @@ class _Comparing:
 
     def _stands_for(self, origin: Any) -> Iterator[Segment]:
         """The layers of the deep model for whose output one of the shallow model stands."""
-        if isinstance(origin, Leaf) and origin.kind == "input":
+        if _is_input(origin):
             for slot in self._proof.inputs.values():
                 if slot.number == origin.key and slot.segment.stack >= 0:
                     yield slot.segment
@@ -334,6 +321,10 @@ class _Comparing:
             self._proof.inputs.update({a: Slot(b, NOWHERE) for a, b in zip(mine, its, strict=True)})
 
 
+def _is_input(value: Any) -> TypeGuard[Leaf]:
+    return isinstance(value, Leaf) and value.kind == "input"
+
+
 def _taken(record: Record) -> Iterator[tuple[Any, int]]:
     """What operators take, however it is nested, each with the segment that takes it."""
 
@@ -354,7 +345,7 @@ def _users(record: Record) -> Mapping[int, set[int]]:
     """For each input, by its number, the segments that take it."""
     found: dict[int, set[int]] = {}
     for value, visit in _taken(record):
-        if isinstance(value, Leaf) and value.kind == "input":
+        if _is_input(value):
             found.setdefault(value.key, set()).add(visit)
     return found
 

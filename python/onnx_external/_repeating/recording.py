@@ -8,7 +8,7 @@ operator with the origin of what it takes, and each test on a size.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeAlias
 
@@ -21,8 +21,6 @@ from .._patching.swapping import exchanged
 from .kinds import Stack, digest
 from .seen_floats import floats_seen
 from .seen_sizes import SizesSeen, telling_float
-
-__all__ = ["Leaf", "Op", "Place", "Record", "Segment", "Unprovable", "recorded"]
 
 
 class Unprovable(Exception):
@@ -159,11 +157,9 @@ class _Recorder(TorchDispatchMode):  # type: ignore[misc]
     @contextmanager
     def running(self) -> Iterator[None]:
         """Within it the model runs."""
-        with ExitStack() as stack:
-            stack.enter_context(exchanged(nn.Module, "__call__", self._calling(nn.Module.__call__)))
-            stack.enter_context(self)
-            stack.enter_context(self._sizes)
-            stack.enter_context(floats_seen(self._module, telling_float))
+        calling = self._calling(nn.Module.__call__)
+        seen = floats_seen(self._module, telling_float)
+        with exchanged(nn.Module, "__call__", calling), self, self._sizes, seen:
             yield
 
     def finish(self, results: Any) -> None:

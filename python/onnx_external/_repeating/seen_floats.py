@@ -15,8 +15,6 @@ from typing import Any
 
 from torch import nn
 
-__all__ = ["floats_seen"]
-
 Wrap = Callable[[float], float]
 
 
@@ -33,7 +31,7 @@ def floats_seen(module: nn.Module, wrap: Wrap) -> Iterator[None]:
     """
     undo: list[tuple[Callable[..., None], Any, str, Any]] = []
     try:
-        for settings in _settings(module):
+        for settings in settings_of(module.modules()):
             _tell_inside(settings, wrap, undo, set())
         for owner, name, value in list(_code(module)):
             if isinstance(value, (list, dict)) and not name.startswith("__"):
@@ -66,9 +64,9 @@ def _tell_inside(holder: Any, wrap: Wrap, undo: list[Any], seen: set[int]) -> No
                 holder[key] = told
 
 
-def _settings(module: nn.Module) -> Iterator[dict[str, Any]]:
-    """The attributes of modules, and those of their configs."""
-    found: list[Any] = list(module.modules())
+def settings_of(modules: Iterable[nn.Module]) -> Iterator[dict[str, Any]]:
+    """Yield the attributes of modules, and those of their configs and of the configs in these."""
+    found: list[Any] = list(modules)
     seen = set(map(id, found))
     while found:
         each = found.pop()

@@ -15,8 +15,6 @@ from typing import Any
 import torch
 from torch.overrides import TorchFunctionMode
 
-__all__ = ["SizesSeen", "telling_float"]
-
 _note: list[Callable[[str, Any], None]] = []
 """What the innermost SizesSeen does with a comparison."""
 

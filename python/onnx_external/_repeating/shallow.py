@@ -2,26 +2,22 @@
 
 from __future__ import annotations
 
-import contextlib
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 from torch import nn
 
 from .kinds import Stack
+from .seen_floats import settings_of
 
-__all__ = ["shallow"]
-
-_COUNTS = re.compile(
-    r"^(num_|n_)?(\w+_)?layers?$|^n_layer$|^depth$|_blocks$|^num_(\w+_)?blocks$|^num_stages$"
-)
+COUNTS = re.compile(r"^(num_|n_)?(\w+_)?layers?$|^n_layer$|^depth$|_blocks$|^num_stages$")
 """What numbers of layers are called."""
 _PARTS = ("_parameters", "_buffers", "_modules")
-_Undo = Callable[[], None]
 
 
-@contextlib.contextmanager
+@contextmanager
 def shallow(model: nn.Module, stacks: Sequence[Stack]) -> Iterator[None]:
     """Within it a model has the layers of each stack that are kept, and no others.
 
@@ -32,18 +28,13 @@ def shallow(model: nn.Module, stacks: Sequence[Stack]) -> Iterator[None]:
         model: the model, which is as before when the context ends.
         stacks: lists of layers of the model.
     """
-    undo: list[_Undo] = []
-    try:
+    with ExitStack() as undo:
         around = _around(model, stacks)
         for stack in stacks:
             _cut(model.get_submodule(stack.name), stack, undo)
-        seen: set[int] = set()
-        for settings in _settings(around, seen):
+        for settings in settings_of(around):
             _count(settings, stacks, undo)
         yield
-    finally:
-        for each in reversed(undo):
-            each()
 
 
 def _around(model: nn.Module, stacks: Sequence[Stack]) -> list[nn.Module]:
@@ -54,14 +45,9 @@ def _around(model: nn.Module, stacks: Sequence[Stack]) -> list[nn.Module]:
     return [each for each in model.modules() if id(each) not in inside]
 
 
-def _cut(layers: nn.Module, stack: Stack, undo: list[_Undo]) -> None:
-    before = dict(layers._modules)
-
-    def restore() -> None:
-        layers._modules.clear()
-        layers._modules.update(before)
-
-    undo.append(restore)
+def _cut(layers: nn.Module, stack: Stack, undo: ExitStack) -> None:
+    undo.callback(layers._modules.update, dict(layers._modules))
+    undo.callback(layers._modules.clear)  # before that
     kept = [layers._modules[str(index)] for index in stack.kept]
     layers._modules.clear()
     layers._modules.update({str(place): each for place, each in enumerate(kept)})
@@ -73,40 +59,19 @@ def _cut(layers: nn.Module, stack: Stack, undo: list[_Undo]) -> None:
                     _set(vars(module), attribute, place, undo)
 
 
-def _set(settings: dict[str, Any], name: str, value: Any, undo: list[_Undo]) -> None:
-    before = settings[name]
-    undo.append(lambda: settings.__setitem__(name, before))
+def _set(settings: dict[str, Any], name: str, value: Any, undo: ExitStack) -> None:
+    undo.callback(settings.__setitem__, name, settings[name])
     settings[name] = value
 
 
-def _settings(around: Sequence[nn.Module], seen: set[int]) -> Iterator[dict[str, Any]]:
-    """The attributes of modules, and those of their configs and of the configs in these."""
-    for module in around:
-        yield {} if id(module) in seen else vars(module)
-        seen.add(id(module))
-        for value in list(vars(module).values()):
-            yield from _configs(value, seen)
-
-
-def _configs(value: Any, seen: set[int]) -> Iterator[dict[str, Any]]:
-    if not type(value).__name__.endswith("Config") or id(value) in seen:
-        return
-    if not hasattr(value, "__dict__"):
-        return
-    seen.add(id(value))
-    yield vars(value)
-    for each in list(vars(value).values()):
-        yield from _configs(each, seen)
-
-
-def _count(settings: dict[str, Any], stacks: Sequence[Stack], undo: list[_Undo]) -> None:
+def _count(settings: dict[str, Any], stacks: Sequence[Stack], undo: ExitStack) -> None:
     """Change the numbers of layers, and the lists with an entry for each."""
     for name, value in list(settings.items()):
         if name in _PARTS:
             continue
         for stack in stacks:
             depth = len(stack.kinds)
-            if type(value) is int and value == depth and _COUNTS.search(name):
+            if type(value) is int and value == depth and COUNTS.search(name):
                 _set(settings, name, len(stack.kept), undo)
                 break
             if isinstance(value, (list, tuple)) and len(value) == depth and _is_plain(value):

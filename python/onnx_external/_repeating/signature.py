@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Iterator, Sequence
 
 from .kinds import Stack
 from .naming import Names, place_in
 from .numbers import Numbers
+from .proof import NOWHERE
 from .recording import Segment
-
-__all__ = ["told_signature"]
 
 _GIVEN = ": USER_INPUT"
 _LINE = re.compile(r"^(\w+): (\w+)(?: target='([^']*)')?(.*)$")
@@ -35,24 +35,16 @@ def told_signature(text: str, names: Names, numbers: Numbers) -> str:
 
 def _weights(lines: Sequence[str], stacks: Sequence[Stack], names: Names) -> Iterator[str]:
     """The lines before the outputs, those of each layer repeated."""
-    place = 0
-    while place < len(lines):
-        segment = _segment(lines[place], stacks)
-        if segment is None:
-            yield lines[place]
-            place += 1
+    of_layers = [(_segment(line, stacks) or NOWHERE, line) for line in lines]
+    for number, group in itertools.groupby(of_layers, lambda each: each[0].stack):
+        found = list(group)
+        if number < 0:
+            yield from (line for _, line in found)
             continue
-        rows: dict[int, list[str]] = {}
-        while place < len(lines):
-            own = _segment(lines[place], stacks)
-            if own is None or own.stack != segment.stack:
-                break
-            rows.setdefault(own.layer, []).append(lines[place])
-            place += 1
-        stack = stacks[segment.stack]
-        for layer in range(len(stack.kinds)):
-            stood = Segment(segment.stack, stack.stand_in(layer))
-            yield from (names.text(row, stood, layer, {}) for row in rows.get(stood.layer, []))
+        for layer in range(len(stacks[number].kinds)):
+            stood = Segment(number, stacks[number].stand_in(layer))
+            rows = [line for segment, line in found if segment == stood]
+            yield from (names.text(row, stood, layer, {}) for row in rows)
 
 
 def _segment(line: str, stacks: Sequence[Stack]) -> Segment | None:

@@ -18,8 +18,6 @@ from .recording import Segment, Unprovable
 from .signature import told_signature
 from .users import Following, Mentions, Places, counted, mentions, more_users, places_of
 
-__all__ = ["stamp"]
-
 _ORIGINAL = "pkg.torch.onnx.original_node_name"
 _FX_NODE = "pkg.torch.onnx.fx_node"
 _SIGNATURE = "pkg.torch.export.ExportedProgram.graph_signature"
@@ -149,14 +147,12 @@ class _Stamping:
 
     def _check(self, number: int, stack: Stack) -> None:
         """At least two layers of each kind that is repeated must be alike."""
-        for layer in range(len(stack.kinds)):
-            if layer in stack.kept:
-                continue
+        for layer in stack.gone:
             place = stack.stand_in(layer)
             others = [
                 other
-                for other, kept in enumerate(stack.kept)
-                if stack.kinds[kept] == stack.kinds[layer] and other not in (0, place)
+                for other, kind in enumerate(stack.kept_kinds)
+                if kind == stack.kinds[layer] and other not in (0, place)
             ]
             template = Segment(number, place)
             if not any(self.layers.is_like(Segment(number, o), template) for o in others):
@@ -208,24 +204,26 @@ class _Stamping:
     def _copy(self, template: Segment, layer: int, before: Segment) -> list[onnx_ir.Node]:
         """The nodes of a layer, made of those of another."""
         deep = Segment(template.stack, layer)
-        values = self.copies[deep] = {}
-        renamed = self.renamed[deep] = {}
-        made: list[onnx_ir.Node] = []
+        self.renamed[deep] = {}
         nodes = self.layers.nodes[template]
         # Metadata of a node may name what a later one takes or gives.
-        outputs = [[self._output(v, template, layer, renamed) for v in n.outputs] for n in nodes]
-        for place, each in enumerate(outputs):
-            values.update({(place, at): value for at, value in enumerate(each)})
+        outputs = [[self._output(v, template, deep) for v in n.outputs] for n in nodes]
+        self.copies[deep] = {
+            (place, at): value
+            for place, each in enumerate(outputs)
+            for at, value in enumerate(each)
+        }
         given = [
             [
-                self._given(node, place, number, template, layer, before, values)
+                self._given(node, place, number, template, layer, before)
                 for number in range(len(node.inputs))
             ]
             for place, node in enumerate(nodes)
         ]
-        for node, taken, each in zip(nodes, given, outputs, strict=True):
-            made.append(self._node(node, taken, each, template, layer, renamed))
-        return made
+        return [
+            self._node(node, taken, each, template, layer)
+            for node, taken, each in zip(nodes, given, outputs, strict=True)
+        ]
 
     def _given(
         self,
@@ -235,43 +233,37 @@ class _Stamping:
         template: Segment,
         layer: int,
         before: Segment,
-        values: Mapping[tuple[int, int], onnx_ir.Value],
     ) -> onnx_ir.Value | None:
         use, value = self.layers.use(node, number), node.inputs[number]
+        deep = Segment(template.stack, layer)
         if use.kind == "own":
-            return values[use.key]
+            return self.copies[deep][use.key]
+        if use.kind == "fixed":
+            return value
+        assert value is not None
         if use.kind == "before":
             passed = self._passed(template, place, number, layer, before)
-            assert value is not None
             name = passed.name or ""
             if layer - 1 in self.stacks[template.stack].kept:  # which is called anew at the end
                 name = self.called.get(name, name)
-            self.renamed[Segment(template.stack, layer)][value.name or ""] = name
+            self.renamed[deep][value.name or ""] = name
             return passed
         if use.kind == "weight":
-            assert value is not None
             return self._weight(value, template, layer)
-        if use.kind == "input":
-            assert value is not None
-            return self._input(value, template, layer)
-        return value
+        return self._input(value, template, layer)
 
-    def _output(
-        self, value: onnx_ir.Value, template: Segment, layer: int, renamed: dict[str, str]
-    ) -> onnx_ir.Value:
+    def _output(self, value: onnx_ir.Value, template: Segment, deep: Segment) -> onnx_ir.Value:
         name = value.name or ""
-        deep = Segment(template.stack, layer)
         if value.is_graph_output():
             new = self.names.output_of(name, deep)
             if new is None:
                 raise Unprovable(f"in the graph a layer gives the output {name}")
+            made = self.outputs[new] = _like(value, new)
         else:
-            wanted = self.numbers.of_layer(name, template, layer)
-            new = self.names.fresh(name, layer, wanted)
-        renamed[name] = new
-        made = _like(value, new)
-        if value.is_graph_output():
-            self.outputs[new] = made
+            wanted = self.numbers.of_layer(name, template, deep.layer)
+            new = self.names.fresh(name, deep.layer, wanted)
+            made = _like(value, new)
+        self.renamed[deep][name] = new
         return made
 
     def _node(
@@ -281,12 +273,11 @@ class _Stamping:
         outputs: Sequence[onnx_ir.Value],
         template: Segment,
         layer: int,
-        renamed: Mapping[str, str],
     ) -> onnx_ir.Node:
         text = node.metadata_props.get(_FX_NODE, "")
         mentioned = self.mentions.renamed(text, template, layer)
         stays = {name: self.called[name] for name in mentions(text) if name in self.called}
-        renamed = {**stays, **mentioned, **renamed}
+        renamed = {**stays, **mentioned, **self.renamed[Segment(template.stack, layer)]}
         texts = {
             key: self._text(text, template, layer, renamed)
             for key, text in node.metadata_props.items()
@@ -313,15 +304,17 @@ class _Stamping:
         key = name, layer
         if key not in self.weights:
             made = _like(value, self.names.text(name, template, layer, {}))
-            for text in made.metadata_props:
-                made.metadata_props[text] = self.names.text(
-                    made.metadata_props[text], template, layer, {}
-                )
+            self._retell(made, template, layer)
             if value.const_value is not None:  # alike layers have the same tables
                 made.const_value = copy.copy(value.const_value)
                 made.const_value.name = made.name
             self.weights[key] = made
         return self.weights[key]
+
+    def _retell(self, value: onnx_ir.Value, segment: Segment, layer: int) -> None:
+        """Let the metadata of a weight say of another layer what it says of one."""
+        for key, text in list(value.metadata_props.items()):
+            value.metadata_props[key] = self.names.text(text, segment, layer, {})
 
     def _input(self, value: onnx_ir.Value, template: Segment, layer: int) -> onnx_ir.Value:
         old = value.name or ""
@@ -418,10 +411,8 @@ class _Stamping:
             told = {**self.mentions.renamed(text, own[0] if own else None, layer), **self.called}
             told |= self.renamed.get(Segment(own[0].stack, layer), {}) if own else {}
             for key, text in node.metadata_props.items():
-                if own is None:
-                    node.metadata_props[key] = self.names.told(text, told)
-                    continue
-                node.metadata_props[key] = self._text(text, own[0], layer, told)
+                new = self._text(text, own[0], layer, told) if own else self.names.told(text, told)
+                node.metadata_props[key] = new
             node.name = self.called.get(node.name or "", node.name)
             for value in node.outputs:
                 if not value.is_graph_output() and (value.name or "") in self.called:
@@ -474,33 +465,22 @@ class _Stamping:
                 raise Unprovable(f"in the graph nothing gives {name}")
 
     def _weights_in_order(self, before: Sequence[onnx_ir.Value]) -> list[onnx_ir.Value]:
-        rows: dict[int, dict[int, list[onnx_ir.Value]]] = {}
-        found: list[onnx_ir.Value | int] = []
-        for value in before:
+        """The weights of a stack stand where its first one stood, in the order of the layers."""
+        starts: dict[int, int] = {}
+        found: list[tuple[int, int, onnx_ir.Value]] = []
+        for number, value in enumerate(before):
             name = value.name or ""
             place = place_in(name, self.stacks)
             if place is None:
-                found.append(value)
+                found.append((number, 0, value))
                 continue
-            if place.stack not in rows:
-                rows[place.stack] = {}
-                found.append(place.stack)
+            start = starts.setdefault(place.stack, number)
             kept = self.stacks[place.stack].kept[place.layer]
-            rows[place.stack].setdefault(kept, []).append(value)
-            for (old, layer), made in self.weights.items():
-                if old == name:
-                    rows[place.stack].setdefault(layer, []).append(made)
+            copies = [(layer, made) for (old, layer), made in self.weights.items() if old == name]
+            found += [(start, layer, each) for layer, each in [(kept, value), *copies]]
             value.name = deep_name(name, self.stacks)
-            for text in value.metadata_props:
-                told = self.names.text(value.metadata_props[text], place, kept, {})
-                value.metadata_props[text] = told
-        ordered: list[onnx_ir.Value] = []
-        for each in found:
-            if isinstance(each, int):
-                ordered += [value for layer in sorted(rows[each]) for value in rows[each][layer]]
-            else:
-                ordered.append(each)
-        return ordered
+            self._retell(value, place, kept)
+        return [value for *_, value in sorted(found, key=lambda each: each[:2])]
 
 
 def _like(value: onnx_ir.Value, name: str) -> onnx_ir.Value:

@@ -12,19 +12,9 @@ from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from .kinds import Stack
-from .naming import place_in
+from .naming import place_among
 from .numbers import Numbers
 from .recording import Segment
-
-__all__ = [
-    "Following",
-    "Mentions",
-    "Places",
-    "counted",
-    "mentions",
-    "more_users",
-    "places_of",
-]
 
 _MENTION = re.compile(r"%(\w+)")
 _COUNT = re.compile(r"^%(\w+) : \[num_users=(\d+)\]")
@@ -40,12 +30,7 @@ def more_users(places: Places, stacks: Sequence[Stack]) -> dict[str, int]:
         places: the layers of the nodes.
         stacks: the lists of layers.
     """
-    gone = [
-        Counter(
-            stack.stand_in(layer) for layer in range(len(stack.kinds)) if layer not in stack.kept
-        )
-        for stack in stacks
-    ]
+    gone = [Counter(map(stack.stand_in, stack.gone)) for stack in stacks]
     found = {}
     for node, own in places.items():
         users = Counter(places[user] for user in node.users)
@@ -104,11 +89,8 @@ def _has_module(node: Any) -> bool:
 
 
 def _segment(node: Any, stacks: Sequence[Stack]) -> Segment | None:
-    for path, _ in (node.meta.get("nn_module_stack") or {}).values():
-        found = place_in(path, stacks)
-        if found is not None:
-            return found
-    return None
+    scopes = (node.meta.get("nn_module_stack") or {}).values()
+    return place_among((path for path, _ in scopes), stacks)
 
 
 @dataclass

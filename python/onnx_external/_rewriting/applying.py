@@ -20,8 +20,6 @@ from typing import Any
 from onnx_external._rewriting.finding.functions import Function, FunctionNode
 from onnx_external._rewriting.refusals import RewriteError
 
-__all__ = ["RUNTIME", "applied", "compiled", "one_thread"]
-
 RUNTIME = "__oe_rt__"
 """The global name under which rewritten code finds the runtime."""
 

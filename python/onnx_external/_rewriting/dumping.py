@@ -13,8 +13,6 @@ from onnx_external._errors import Error, ExistsError, ReadWriteError
 from onnx_external._rewriting.rewriter import Rewriting
 from onnx_external._rewriting.showing import dump
 
-__all__ = ["room_for_diffs"]
-
 Write = Callable[[Mapping[str, Rewriting]], int]
 """Writes what was rewritten, by the graph's name, and returns the number of functions."""
 

@@ -9,8 +9,6 @@ from types import FrameType
 
 import torch
 
-__all__ = ["LIBRARIES", "outside", "tests_value"]
-
 LIBRARIES = tuple(
     str(Path(place)) + "/" for place in (Path(torch.__file__).parent, Path(__file__).parents[1])
 )

@@ -7,8 +7,6 @@ from collections.abc import Iterator
 
 from onnx_external._errors import ExportError
 
-__all__ = ["RewriteError", "UnmergeableError", "chain"]
-
 
 class RewriteError(ExportError):
     """The control flow cannot be rewritten; the message says why, and the way out.

@@ -36,8 +36,6 @@ from onnx_external._rewriting.runtime.helpers import Runtime
 from onnx_external._rewriting.runtime.places import state_kept
 from onnx_external._rewriting.showing import Change, shown, untaken
 
-__all__ = ["Rewriter", "Rewriting"]
-
 _T = TypeVar("_T")
 
 _MOST_TRIES = 40
@@ -88,13 +86,7 @@ class Rewriting:
             {"name": each.name, "path": each.path, "line": each.line, "diff": each.diff}
             for each in self.changes
         ]
-        return {
-            "changes": changes,
-            "places": self.places,
-            "notes": self.notes,
-            "unreached": self.unreached,
-            "missing": self.missing,
-        }
+        return {**vars(self), "changes": changes}
 
 
 class Rewriter:

@@ -18,9 +18,7 @@ from pathlib import Path
 
 from onnx_external._rewriting.finding.functions import Function, FunctionNode
 from onnx_external._rewriting.finding.observing import Observation, Seen
-from onnx_external._rewriting.passes.building import copy_of
-
-__all__ = ["Change", "dump", "shown", "untaken"]
+from onnx_external._rewriting.passes.building import copy_of, first_line
 
 _KEYED = frozenset(
     "if_ ifexp for_ while_ comprehend comprehend_if raise_ looked_up chosen decided".split()
@@ -63,21 +61,16 @@ def shown(function: Function, tree: FunctionNode, count: int) -> Change:
         count: How many tests and loops were rewritten in it.
     """
     lines = [each.rstrip("\n") for each in linecache.getlines(function.path)]
+    node, source = function.node, _Source(lines, function.node)
+    first, last = first_line(node), node.end_lineno or 0
     if isinstance(tree, ast.Lambda):
-        before = ast.get_source_segment("\n".join(lines), function.node) or ast.unparse(
-            function.node
-        )
-        after = _Source(lines, function.node).unparsed(tree)
-        return Change(
-            function.name, function.path, function.node.lineno, count, f"{before}\n", f"{after}\n"
-        )
-    source = _Source(lines, function.node)
-    first, last = _first_line(function.node), function.node.end_lineno or 0
-    kept = _dedented(lines[first - 1 : last], function.node.col_offset)
-    after_lines = source.statement(tree, 0)
-    before = "".join(f"{each}\n" for each in kept)
-    after = "".join(f"{each}\n" for each in after_lines)
-    return Change(function.name, function.path, first, count, before, after)
+        before = [ast.get_source_segment("\n".join(lines), node) or ast.unparse(node)]
+        after = [source.unparsed(tree)]
+    else:
+        before = _dedented(lines[first - 1 : last], node.col_offset)
+        after = source.statement(tree, 0)
+    texts = ("".join(f"{each}\n" for each in part) for part in (before, after))
+    return Change(function.name, function.path, first, count, *texts)
 
 
 def dump(changes: Iterable[Change], folder: str | os.PathLike[str]) -> list[Path]:
@@ -127,12 +120,6 @@ def _words(seen: Seen, outcome: object) -> str:
         many = "one round" if rounds == 1 else "several rounds"
         return f"no input set has {many} of this {seen.kind}"
     return f"no input set makes this {outcome} ({seen.kind})"
-
-
-def _first_line(node: ast.AST) -> int:
-    """The line of a statement, or of its first decorator."""
-    lines: list[int] = [each.lineno for each in getattr(node, "decorator_list", ())]
-    return min([*lines, getattr(node, "lineno", 0)])
 
 
 def _dedented(lines: Sequence[str], width: int) -> list[str]:
@@ -188,7 +175,7 @@ class _Source:
 
     def _text(self, node: ast.stmt, indent: int) -> list[str] | None:
         """The source of a statement; None if it has no lines of its own."""
-        first, last = _first_line(node), node.end_lineno or node.lineno
+        first, last = first_line(node), node.end_lineno or node.lineno
         front = self.lines[first - 1][: node.col_offset]
         back = self.lines[last - 1].encode()[node.end_col_offset or 0 :].decode().strip()
         if front.strip() or (back and not back.startswith("#")):
@@ -207,7 +194,7 @@ class _Source:
         if start is None:
             return []
         found: list[str] = []
-        line = _first_line(start) - 1
+        line = first_line(start) - 1
         while line > 0 and self.lines[line - 1].strip()[:1] in ("", "#"):
             if line in self.commented:
                 break
@@ -257,11 +244,11 @@ class _Source:
         known = self.known.get(_place(node))
         if known is not None and ast.dump(_emptied(known)) == ast.dump(_emptied(node)):
             first = known.body[0]  # type: ignore[attr-defined]
-            last = _first_line(first) - 1
-            while last > _first_line(known) and self.lines[last - 1].strip()[:1] in ("", "#"):
+            last = first_line(first) - 1
+            while last > first_line(known) and self.lines[last - 1].strip()[:1] in ("", "#"):
                 last -= 1
-            if _first_line(known) <= last and not self.lines[last][: first.col_offset].strip():
-                lines = self.lines[_first_line(known) - 1 : last]
+            if first_line(known) <= last and not self.lines[last][: first.col_offset].strip():
+                lines = self.lines[first_line(known) - 1 : last]
                 return self._indented(_dedented(lines, known.col_offset), indent)
         if isinstance(node, ast.Try):
             return self._indented(["try:"], indent)

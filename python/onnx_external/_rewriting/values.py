@@ -10,19 +10,6 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensor
 from torch._subclasses.functional_tensor import FunctionalTensor
 
-__all__ = [
-    "UNDEFINED",
-    "Undefined",
-    "described",
-    "is_fake",
-    "is_number",
-    "is_symbolic",
-    "promoted",
-    "same_value",
-    "scalar_type",
-    "version_of",
-]
-
 
 class Undefined:
     """The type of `UNDEFINED`, of which there is one value, also after a copy."""
@@ -65,8 +52,15 @@ def is_number(value: Any) -> bool:
     return isinstance(value, (bool, int, float, *_SYMBOLIC))
 
 
-def scalar_type(value: Any) -> torch.dtype:
-    """Return the element type that a number has as a tensor."""
+def is_size(value: Any) -> bool:
+    """Return whether the value is an integer, of Python or symbolic, and no bool."""
+    return isinstance(value, (int, torch.SymInt)) and not isinstance(value, bool)
+
+
+def element_type(value: Any) -> torch.dtype:
+    """Return the element type of a tensor, or that a number has as a tensor."""
+    if isinstance(value, torch.Tensor):
+        return value.dtype
     if isinstance(value, (bool, torch.SymBool)):
         return torch.bool
     return torch.int64 if isinstance(value, (int, torch.SymInt)) else torch.get_default_dtype()

@@ -16,8 +16,6 @@ import numpy as np
 from .tolerances import BLOCK, EXACT, Tolerance, default_tolerance
 from .values import Array, Value, kind_of, type_name
 
-__all__ = ["Comparison", "agree", "compare", "flattened"]
-
 
 @dataclass
 class Comparison:

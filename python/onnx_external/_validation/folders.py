@@ -6,7 +6,8 @@ import contextlib
 import os
 import tempfile
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,23 +17,13 @@ from .._folder_config import refuse_at_once
 from .._meter import Meter
 from .._options import StrPath
 from .._packages import FOLDERS, require
-from .inputs import Given, InputSet
+from .inputs import InputSet, given_by_name
 from .precision import weight_type
 from .references import ModuleReference
 
 if TYPE_CHECKING:
     from ..transformers._decoders import Graphs
     from ..transformers._tracing import Part
-
-__all__ = [
-    "Folder",
-    "example_graphs",
-    "graph_of",
-    "has_models",
-    "is_transformers",
-    "model_in",
-    "opened",
-]
 
 _MORE = 5
 """Words that the second set has more than the first; and it has one row more."""
@@ -220,7 +211,6 @@ class Folder:
     variant: str | None = None
     computes: str | None = None
     """The type of the graphs' weights: without a dtype the reference is converted to it."""
-    _module: Any = field(default=None, repr=False)
 
     def graphs(self) -> dict[str, Graph]:
         """Load transformers' model, and return what each graph is compared with.
@@ -231,9 +221,7 @@ class Folder:
         """
         from .transformers_reference import TransformersReference, loaded
 
-        self._module = model = loaded(
-            self.source, self.task, self.dtype or self.computes, self.variant
-        )
+        model = loaded(self.source, self.task, self.dtype or self.computes, self.variant)
         graphs: Graphs = "two" if {"prefill", "decode"} & self.models.keys() else "one"
         parts, notes = example_graphs(model, self.inputs, self.dynamic, graphs)
         found: dict[str, Graph] = {}
@@ -244,16 +232,12 @@ class Folder:
                     f"{', '.join(parts['example'])}"
                 )
             sets = [
-                InputSet(title, _loader(each[name][1]), may_misfit=title != "example")
+                InputSet(title, partial(given_by_name, each[name].given), title != "example")
                 for title, each in parts.items()
             ]
             kept = [value.name for value in _graph(path).output]
             found[name] = (TransformersReference(parts["example"][name].module, kept), sets, notes)
         return found
-
-
-def _loader(call: dict[str, Any]) -> Any:
-    return lambda: Given({}, call=((), call))
 
 
 def _folder_of(
@@ -274,6 +258,15 @@ def graph_of(model: str, against: Any, inputs: Any, task: str | None, dtype: str
     refuse_at_once(against)
     folder = _folder_of(model, against, inputs, task, dtype)
     return folder.graphs()[Path(model).stem]
+
+
+def refuse_other_inputs(inputs: Any) -> None:
+    """Refuse inputs that are not given as a model of transformers takes them."""
+    if inputs is not None and not isinstance(inputs, Mapping):
+        raise InvalidArgumentError(
+            "inputs: for a model of transformers these are a dict of tensors, as "
+            "oe.transformers.export() takes them"
+        )
 
 
 def _graph(path: Path) -> Any:
@@ -313,11 +306,7 @@ def opened(
             folder.
         meter: gets the export's steps.
     """
-    if inputs is not None and not isinstance(inputs, Mapping):
-        raise InvalidArgumentError(
-            "inputs: for a model of transformers these are a dict of tensors, as "
-            "oe.transformers.export() takes them"
-        )
+    refuse_other_inputs(inputs)
     refuse_at_once(model if against is None else against)
     path, options = Path(model), dict(exporting)
     output, task, dtype = (options.pop(name) for name in ("output", "task", "dtype"))

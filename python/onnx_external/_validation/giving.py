@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +17,6 @@ from .recorded import is_recorded, read_set, recorded_sets
 from .references import ModuleReference, RecordedReference, Reference
 from .running import Session
 from .values import Value, from_torch, to_torch
-
-__all__ = ["call_of", "calls_of", "chosen_sets", "is_no_input", "is_path", "with_tensors"]
 
 Call = tuple[tuple[Any, ...], dict[str, Any]]
 """What a module is called with."""
@@ -48,16 +47,13 @@ def _value(given: Any) -> Value:
 def _from_files(paths: Sequence[Any], session: Session) -> list[InputSet]:
     found = [each for path in paths for each in recorded_sets(Path(path))]
 
-    def load(path: Path) -> Callable[[], Given]:
-        def read() -> Given:
-            feed, expected = read_set(path, session.inputs, session.outputs)
-            return Given(feed, expected, origin="recorded")
-
-        return read
+    def read(path: Path) -> Given:
+        feed, expected = read_set(path, session.inputs, session.outputs)
+        return Given(feed, expected, origin="recorded")
 
     names = [path.name for path in found]
     unique = len(set(names)) == len(names)
-    return [InputSet(path.name if unique else str(path), load(path)) for path in found]
+    return [InputSet(path.name if unique else str(path), partial(read, path)) for path in found]
 
 
 def is_no_input(given: Any) -> bool:

@@ -6,6 +6,7 @@ import ast
 import operator
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -13,8 +14,6 @@ import numpy as np
 from .._errors import InvalidArgumentError
 from .running import Form
 from .values import Array, Value, dtype_of_type, is_float, shape_text
-
-__all__ = ["Given", "InputSet", "Making", "made_sets"]
 
 
 @dataclass
@@ -31,6 +30,11 @@ class Given:
     """ "given" or "recorded"."""
     how: dict[str, str] = field(default_factory=dict)
     """How the values of an input were made."""
+
+
+def given_by_name(values: dict[str, Any]) -> Given:
+    """Return the set of a module of torch that takes all of it by name."""
+    return Given({}, call=((), values))
 
 
 @dataclass(frozen=True)
@@ -223,7 +227,4 @@ def made_sets(forms: Sequence[Form], making: Making) -> list[InputSet]:
             )
         return given
 
-    def load(number: int) -> Callable[[], Given]:
-        return lambda: make(number)
-
-    return [InputSet(f"made_{number}", load(number)) for number in range(making.count)]
+    return [InputSet(f"made_{number}", partial(make, number)) for number in range(making.count)]

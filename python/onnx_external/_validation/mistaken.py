@@ -9,8 +9,6 @@ from .._checkpoint import open_checkpoint
 from .._errors import Error, InvalidArgumentError
 from .._options import StrPath
 
-__all__ = ["refuse_mistaken"]
-
 
 def refuse_mistaken(against: StrPath, model: StrPath | None, function: str, wanted: str) -> None:
     """Refuse weights without a module, and a program; of everything else others say more.

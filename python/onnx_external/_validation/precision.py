@@ -12,8 +12,6 @@ from typing import Any
 from .._errors import Error
 from .._verify import inspect
 
-__all__ = ["Quantized", "may_have", "model_proto", "quantized", "weight_type"]
-
 _FLOATS = {1: "float32", 10: "float16", 11: "float64", 16: "bfloat16"}
 """In which models compute, by ONNX's numbers. Types of 8 bits are those of stored weights."""
 

@@ -7,8 +7,6 @@ from typing import Any
 
 from .precision import may_have, model_proto
 
-__all__ = ["drawing_nodes", "drawing_of_program", "nodes_of"]
-
 _ALWAYS = (
     "RandomNormal",
     "RandomNormalLike",
@@ -134,15 +132,22 @@ def drawing_of_program(program: Any) -> list[str]:
     return list(found)
 
 
+def arguments_of(node: Any) -> dict[str, Any]:
+    """Return what the operator of a program's node is given, defaults too, by its own names."""
+    arguments = getattr(getattr(node.target, "_schema", None), "arguments", ())
+    defaults = [each.default_value if each.has_default_value() else None for each in arguments]
+    return {
+        each.name: node.args[place]
+        if place < len(node.args)
+        else node.kwargs.get(each.name, defaults[place])
+        for place, each in enumerate(arguments)
+    }
+
+
 def _is_off(node: Any) -> bool:
     """Whether it is a dropout that was exported in eval mode, or one of nothing."""
-    for place, each in enumerate(node.target._schema.arguments):
-        default = each.default_value if each.has_default_value() else None
-        value = node.args[place] if place < len(node.args) else node.kwargs.get(each.name, default)
-        if each.name in ("train", "training") and value is False:
-            return True
-        if each.name in ("dropout", "dropout_p") and value == 0:
-            return True
-        if each.name == "p" and "dropout" in str(node.target) and value == 0:
-            return True
-    return False
+    given = arguments_of(node)
+    if any(given.get(name) is False for name in ("train", "training")):
+        return True
+    rates = ("dropout", "dropout_p", *(["p"] if "dropout" in str(node.target) else []))
+    return any(given.get(name) == 0 for name in rates)

@@ -15,8 +15,6 @@ from .._errors import ExistsError, FormatError, NotFoundError, ReadWriteError
 from .running import Form
 from .values import Value
 
-__all__ = ["check_free", "is_recorded", "read_set", "recorded_sets", "write_set"]
-
 _FILE = re.compile(r"(input|output)_(\d+)\.pb")
 _SET = "test_data_set_"
 

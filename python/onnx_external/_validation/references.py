@@ -11,22 +11,11 @@ import numpy as np
 
 from .._classes import registered_attributes
 from .._errors import Error, InvalidArgumentError, MismatchError, RunError
+from .comparing import flattened
 from .inputs import Given
 from .randomness import drawing_nodes, drawing_of_program
 from .running import Session, first_line
 from .values import Array, Value, from_torch, is_float, to_torch
-
-__all__ = [
-    "ModuleReference",
-    "OnnxReference",
-    "RecordedReference",
-    "Reference",
-    "as_given",
-    "leaves",
-    "named_arguments",
-    "paired",
-    "training_mode_of",
-]
 
 
 class Reference(Protocol):
@@ -36,11 +25,9 @@ class Reference(Protocol):
 
     def outputs(self, given: Given, what: str) -> dict[str, Value]:
         """Return them by the reference's own names."""
-        ...
 
     def draws(self) -> list[str]:
         """Return what draws random numbers in it, as far as that can be read."""
-        ...
 
 
 class RecordedReference:
@@ -101,6 +88,14 @@ def paired(
             f"reference {', '.join(expected) or 'none'}"
         )
     return [(name, name, other) for name, other in zip(names, expected, strict=True)]
+
+
+def pairs_of(
+    names: Sequence[str], got: Mapping[str, Value], expected: Mapping[str, Value]
+) -> Iterator[tuple[str, Value, Value]]:
+    """Yield the arrays of a model's outputs, each with its name and what it is compared with."""
+    for title, one, other in paired(names, expected):
+        yield from flattened(title, got.get(one or ""), expected.get(other or ""))
 
 
 def as_given(
@@ -197,7 +192,8 @@ def _by_name(bound: inspect.BoundArguments) -> dict[str, Any]:
 class ModuleReference:
     """A module of torch, or what torch.export made of one."""
 
-    def __init__(self, module: Any, name: str = "") -> None:
+    def __init__(self, module: Any, name: str = "", any_mode: bool = False) -> None:
+        """Refuse a module in training mode, unless it may be in any mode."""
         import torch
 
         self.numbers: set[str] = set()
@@ -207,8 +203,9 @@ class ModuleReference:
         self.name = name or (
             "the exported program" if self.program is not None else type(module).__name__
         )
-        if self.program is None and (fault := training_mode_of(self.module, self.name)):
-            raise InvalidArgumentError(fault)
+        if self.program is None and not any_mode:
+            if fault := training_mode_of(self.module, self.name):
+                raise InvalidArgumentError(fault)
 
     def outputs(self, given: Given, what: str) -> dict[str, Value]:
         """Call the module; what it does to its arguments is done to copies of them."""

@@ -13,8 +13,6 @@ from .._pages import Paged
 from .comparing import Comparison
 from .precision import Quantized
 
-__all__ = ["ComparedOutput", "GraphValidation", "Latency", "ValidatedInput", "Validation"]
-
 
 @dataclass
 class ComparedOutput(Comparison):

@@ -20,9 +20,15 @@ from .._errors import (
 )
 from .._packages import require
 from .._verify import inspect
-from .values import Value, dtype_of_type, from_ort_value, is_float, is_narrow, to_ort_value
-
-__all__ = ["Form", "Session", "first_line", "provider_names"]
+from .values import (
+    Value,
+    dtype_of_type,
+    from_ort_value,
+    is_float,
+    is_narrow,
+    shape_text,
+    to_ort_value,
+)
 
 
 @dataclass(frozen=True)
@@ -206,20 +212,16 @@ class Session:
     def run(self, feed: Mapping[str, Value], what: str) -> dict[str, Value]:
         """Run the model on what feed() returned."""
         try:
-            if not self._narrow:
-                return dict(
-                    zip(self.output_names, self._session.run(None, dict(feed)), strict=True)
-                )
-            given = {name: to_ort_value(value) for name, value in feed.items()}
-            results = self._session.run_with_ort_values(None, given)
+            if self._narrow:
+                given = {name: to_ort_value(value) for name, value in feed.items()}
+                results = map(from_ort_value, self._session.run_with_ort_values(None, given))
+            else:
+                results = self._session.run(None, dict(feed))
         except Exception as error:
             raise RunError(
                 f"{self.name}, {what}: ONNX Runtime cannot run it: {first_line(error)}"
             ) from error
-        return {
-            name: from_ort_value(result)
-            for name, result in zip(self.output_names, results, strict=True)
-        }
+        return dict(zip(self.output_names, results, strict=True))
 
     def seconds(self, feed: Mapping[str, Value], what: str, times: int) -> list[float]:
         """Run the model several times on one input set, and return how long each took."""
@@ -234,9 +236,10 @@ class Session:
 def _misfit(form: Form, shape: tuple[int, ...]) -> str | None:
     if not form.type.startswith("tensor(") or (not form.shape and not shape):
         return None
-    stated = "[" + ", ".join("?" if each is None else str(each) for each in form.shape) + "]"
     fits = len(shape) == len(form.shape) and all(
         not isinstance(want, int) or want == size
         for want, size in zip(form.shape, shape, strict=True)
     )
-    return None if fits else f"has the shape {list(shape)}; the model takes {stated}"
+    return (
+        None if fits else f"has the shape {list(shape)}; the model takes {shape_text(form.shape)}"
+    )

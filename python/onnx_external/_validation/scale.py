@@ -16,8 +16,6 @@ import numpy as np
 
 from .values import Array
 
-__all__ = ["Scale", "Sizes"]
-
 _OCTAVE = 64
 """Bins from one power of two to the next: as many as 6 bits of a mantissa tell apart."""
 _SHIFT = 46

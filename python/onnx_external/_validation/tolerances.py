@@ -12,8 +12,6 @@ import numpy as np
 from .scale import Scale, Sizes
 from .values import Array, kind_of
 
-__all__ = ["BLOCK", "EXACT", "Tolerance", "default_tolerance"]
-
 BLOCK = 1 << 17
 """Elements that are looked at at once."""
 

@@ -6,7 +6,6 @@ from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 
 from .._folders import check_folder
@@ -16,9 +15,7 @@ from ..transformers._loading import model_class, opened, told
 from ..transformers._naming import input_name, output_name
 from .inputs import Given
 from .references import ModuleReference
-from .values import Value, from_torch
-
-__all__ = ["TransformersReference", "loaded"]
+from .values import Value, from_torch, is_equal
 
 
 def loaded(folder: Path, task: str | None, dtype: str | None, variant: str | None = None) -> Any:
@@ -57,7 +54,7 @@ class TransformersReference(ModuleReference):
         return {
             name: value
             for name, value in found.items()
-            if name in self._kept or not any(_is_same(value, each) for each in inputs)
+            if name in self._kept or not any(is_equal(value, each) for each in inputs)
         }
 
     def named(self, result: Any) -> Iterator[tuple[str, Any]]:
@@ -72,7 +69,3 @@ class TransformersReference(ModuleReference):
 
         for path, tensor in get_leaf_tensors(kwargs).items():
             yield input_name(path), tensor
-
-
-def _is_same(one: Any, other: Any) -> bool:
-    return bool(one.dtype == other.dtype and np.array_equal(one, other))

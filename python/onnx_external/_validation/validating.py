@@ -16,7 +16,7 @@ from .._errors import InvalidArgumentError, ReadWriteError
 from .._meter import Meter, anonymous_memory, versions
 from .._options import FloatType, LayoutName, StrPath
 from .._progress import Progress, told
-from .comparing import agree, compare, flattened
+from .comparing import agree, compare
 from .folders import Folder, has_models, is_transformers, model_in, opened
 from .giving import chosen_sets, is_path
 from .inputs import Given, InputSet, Making
@@ -31,12 +31,11 @@ from .references import (
     Reference,
     as_given,
     paired,
+    pairs_of,
 )
 from .reports import ComparedOutput, GraphValidation, ValidatedInput, Validation, latency_of
 from .running import Session, provider_names
 from .values import Value, type_name
-
-__all__ = ["validate"]
 
 _PACKAGES = ("numpy", "onnx", "onnxruntime", "torch", "transformers", "onnx-external")
 
@@ -121,6 +120,75 @@ def _reference(against: Any, model: Any, settings: _Settings) -> Reference:
         return OnnxReference(Session(source, settings.providers, name))
 
 
+@dataclass
+class _Comparing:
+    """Runs a model and its reference on input sets, one after the other."""
+
+    session: Session
+    reference: Reference
+    settings: _Settings
+    found: GraphValidation
+
+    def run(self, sets: Sequence[InputSet], asked: str | None) -> None:
+        """Run all sets; `asked`: the type that a reference was converted to."""
+        found, session, reference = self.found, self.session, self.reference
+        found.computes = _computes(session, reference, asked)
+        found.draws += drawing_nodes(session.source)
+        found.draws += [f"{each} of the reference" for each in reference.draws()]
+        names = [form.name for form in session.inputs]
+        for number, each in enumerate(sets):
+            given = each.load()
+            if given.call is not None and isinstance(reference, ModuleReference):
+                given.feed = dict(reference.feed(given.call, names))
+            misfits = session.misfits(given.feed) if each.may_misfit else []
+            if misfits:
+                found.notes.append(f"{each.name} is left out: {'; '.join(misfits)}")
+                continue
+            self._run_set(each.name, given, number)
+        if found.wrong:
+            found.quantized = quantized(session.source)
+
+    def _run_set(self, name: str, given: Given, number: int) -> None:
+        found, session, settings = self.found, self.session, self.settings
+        feed = session.feed(given.feed, name)
+        given.feed = {name: given.feed[name] for name in feed}
+        found.inputs += [
+            ValidatedInput(name, key, *_form(value), given.how.get(key, given.origin))
+            for key, value in feed.items()
+        ]
+        before, first = anonymous_memory(), not found.outputs
+        with settings.meter.step(f"run {found.name} on {name}"):
+            got = session.run(feed, name)
+        if first and settings.memory:
+            found.run_memory = _added(settings.meter, before)
+        with settings.meter.step(f"reference of {found.name} on {name}"):
+            want = self.reference.outputs(given, name)
+        if isinstance(self.reference, ModuleReference):
+            want = as_given(session.output_names, got, want, self.reference.numbers)
+        for output, left, right in pairs_of(session.output_names, got, want):
+            compared = compare(output, left, right, settings.atol, settings.rtol, found.computes)
+            found.outputs.append(ComparedOutput(**{**vars(compared), "set": name}))
+        if found.wrong and first and not found.draws:
+            if not agree(got, session.run(feed, name)):
+                found.draws.append("the model, by two runs that differ")
+            if not agree(want, self.reference.outputs(given, name)):
+                found.draws.append(f"{found.against}, by two runs that differ")
+        if settings.dump is not None:
+            pairs = paired(session.output_names, want)
+            expected = {one: want[other] for _, one, other in pairs if one and other}
+            write_set(settings.dump, number, feed, got, expected)
+        if first and settings.latency:
+            self._measure(name, feed, given)
+
+    def _measure(self, name: str, feed: Mapping[str, Value], given: Given) -> None:
+        times = self.settings.latency
+        self.found.latency = latency_of(self.session.seconds(feed, name, times))
+        if isinstance(self.reference, OnnxReference):
+            other = self.reference.session
+            seconds = other.seconds(other.feed(given.feed, name), name, times)
+            self.found.reference_latency = latency_of(seconds)
+
+
 def _compared(
     session: Session,
     reference: Reference,
@@ -129,23 +197,9 @@ def _compared(
     name: str,
     asked: str | None = None,
 ) -> GraphValidation:
-    """Run all sets, one after the other; `asked`: the type that a reference was converted to."""
+    """Run all sets; `asked`: the type that a reference was converted to."""
     found = GraphValidation(name, session.name, reference.name, session.providers)
-    found.computes = _computes(session, reference, asked)
-    found.draws += drawing_nodes(session.source)
-    found.draws += [f"{each} of the reference" for each in reference.draws()]
-    names = [form.name for form in session.inputs]
-    for number, each in enumerate(sets):
-        given = each.load()
-        if given.call is not None and isinstance(reference, ModuleReference):
-            given.feed = dict(reference.feed(given.call, names))
-        misfits = session.misfits(given.feed) if each.may_misfit else []
-        if misfits:
-            found.notes.append(f"{each.name} is left out: {'; '.join(misfits)}")
-            continue
-        _run_set(found, session, reference, each.name, given, number, settings)
-    if found.wrong:
-        found.quantized = quantized(session.source)
+    _Comparing(session, reference, settings, found).run(sets, asked)
     return found
 
 
@@ -158,66 +212,6 @@ def _computes(session: Session, reference: Reference, asked: str | None) -> dict
     return {name: why for name, why in types.items() if name is not None}
 
 
-def _run_set(
-    found: GraphValidation,
-    session: Session,
-    reference: Reference,
-    name: str,
-    given: Given,
-    number: int,
-    settings: _Settings,
-) -> None:
-    feed = session.feed(given.feed, name)
-    given.feed = {name: given.feed[name] for name in feed}
-    found.inputs += [
-        ValidatedInput(name, key, *_form(value), given.how.get(key, given.origin))
-        for key, value in feed.items()
-    ]
-    before, first = anonymous_memory(), not found.outputs
-    with settings.meter.step(f"run {found.name} on {name}"):
-        got = session.run(feed, name)
-    if first and settings.memory:
-        found.run_memory = _added(settings.meter, before)
-    with settings.meter.step(f"reference of {found.name} on {name}"):
-        want = reference.outputs(given, name)
-    if isinstance(reference, ModuleReference):
-        want = as_given(session.output_names, got, want, reference.numbers)
-    pairs = paired(session.output_names, want)
-    for title, one, other in pairs:
-        both = (
-            None if one is None else got.get(one),
-            None if other is None else want.get(other),
-        )
-        for output, left, right in flattened(title, *both):
-            compared = compare(output, left, right, settings.atol, settings.rtol, found.computes)
-            found.outputs.append(ComparedOutput(**{**vars(compared), "set": name}))
-    if found.wrong and first and not found.draws:
-        found.draws += _drawing(session, reference, given, feed, got, want, name)
-    if settings.dump is not None:
-        expected = {
-            one: want[other] for _, one, other in pairs if one is not None and other is not None
-        }
-        write_set(settings.dump, number, feed, got, expected)
-    if first and settings.latency:
-        _measure(found, session, reference, feed, given, name, settings.latency)
-
-
-def _drawing(
-    session: Session,
-    reference: Reference,
-    given: Given,
-    feed: Mapping[str, Value],
-    got: Mapping[str, Value],
-    want: Mapping[str, Value],
-    name: str,
-) -> list[str]:
-    """Which side does not agree with itself when it runs again."""
-    found = [] if agree(got, session.run(feed, name)) else ["the model, by two runs that differ"]
-    if not agree(want, reference.outputs(given, name)):
-        found.append(f"{reference.name}, by two runs that differ")
-    return found
-
-
 def _form(value: Value) -> tuple[str, list[int]]:
     if isinstance(value, np.ndarray):
         return type_name(value), list(value.shape)
@@ -228,22 +222,6 @@ def _added(meter: Meter, before: int | None) -> int | None:
     """What the last step added to the memory at most."""
     peak = meter.steps[-1].peak_memory
     return None if peak is None or before is None else max(0, peak - before)
-
-
-def _measure(
-    found: GraphValidation,
-    session: Session,
-    reference: Reference,
-    feed: Mapping[str, Value],
-    given: Given,
-    name: str,
-    times: int,
-) -> None:
-    found.latency = latency_of(session.seconds(feed, name, times))
-    if isinstance(reference, OnnxReference):
-        other = reference.session
-        seconds = other.seconds(other.feed(given.feed, name), name, times)
-        found.reference_latency = latency_of(seconds)
 
 
 def _session(model: Any, name: str, settings: _Settings) -> tuple[Session, int | None]:

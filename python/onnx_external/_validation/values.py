@@ -13,20 +13,6 @@ import numpy as np
 from .._checkpoint import numpy_dtype
 from .._errors import FormatError
 
-__all__ = [
-    "Array",
-    "Value",
-    "dtype_of_type",
-    "from_ort_value",
-    "from_torch",
-    "is_float",
-    "kind_of",
-    "shape_text",
-    "to_ort_value",
-    "to_torch",
-    "type_name",
-]
-
 Array: TypeAlias = np.ndarray[Any, Any]
 Value: TypeAlias = Any
 """An array, a list of arrays (a sequence), or None (an optional that has no value)."""
@@ -92,6 +78,11 @@ def kind_of(array: Array) -> str:
 def is_float(array: Value) -> bool:
     """Return whether the value is an array of floats."""
     return isinstance(array, np.ndarray) and kind_of(array) == "float"
+
+
+def is_equal(one: Array, other: Array) -> bool:
+    """Return whether two arrays have the same type, shape and elements."""
+    return one.dtype == other.dtype and bool(np.array_equal(one, other))
 
 
 def shape_text(shape: Any) -> str:

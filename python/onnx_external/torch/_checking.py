@@ -14,26 +14,14 @@ from torch import nn
 from .._errors import Error, ExportError, MismatchError, RunError
 from .._packages import missing_text
 from .._rewriting.runtime.places import state_kept
-from .._validation.comparing import compare, flattened
+from .._validation.comparing import compare
 from .._validation.inputs import Given
 from .._validation.randomness import nodes_of
-from .._validation.references import ModuleReference, as_given, paired, training_mode_of
+from .._validation.references import ModuleReference, as_given, pairs_of, training_mode_of
 from .._validation.running import Session
 from ._guards import Call, Guard, Sizes
 from ._other_sizes import other_sizes, resized
 from ._untouched import has_no_data
-
-__all__ = [
-    "LARGEST",
-    "Checked",
-    "Checking",
-    "UnloadableGraphError",
-    "WrongGraphError",
-    "broken_text",
-    "difference",
-    "refuse_broken",
-    "why_not",
-]
 
 LARGEST = 1 << 30
 """Bytes of weights up to which a graph is checked if nobody asks for it."""
@@ -87,18 +75,6 @@ def why_not(module: Any, asked: bool | None) -> str:
     return ""
 
 
-class _InItsMode(ModuleReference):
-    """A module as it is exported, which may be in training mode."""
-
-    def __init__(self, module: nn.Module) -> None:
-        self.program, self.module, self.name = None, module, type(module).__name__
-        self.numbers = set()
-
-
-def _reference(module: Any) -> ModuleReference:
-    return _InItsMode(module) if isinstance(module, nn.Module) else ModuleReference(module)
-
-
 @dataclass
 class Checking:
     """Compares a graph with a module."""
@@ -132,7 +108,7 @@ class Checking:
         if self.draws:
             found.notes.append(f"not checked: random numbers are drawn by {', '.join(self.draws)}")
             return found
-        self._reference = _reference(self.module)
+        self._reference = ModuleReference(self.module, any_mode=True)
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "model.onnx"
             save_into(path)
@@ -262,12 +238,10 @@ def difference(
         atol: what is rounding, as for oe.validate().
         rtol: likewise, for each unit of a value.
     """
-    for title, one, other in paired(names, wanted):
-        pair = None if one is None else got.get(one), wanted.get(other or "")
-        for output, left, right in flattened(title, *pair):
-            compared = compare(output, left, right, atol, rtol, types)
-            if not compared.ok and not compared.is_empty:
-                return _difference(compared)
+    for output, left, right in pairs_of(names, got, wanted):
+        compared = compare(output, left, right, atol, rtol, types)
+        if not compared.ok and not compared.is_empty:
+            return _difference(compared)
     return ""
 
 

@@ -21,8 +21,6 @@ from torch.utils import _pytree as pytree
 
 from ._complex_operators import INSTEAD, REAL, called, complex_of, is_complex, parts_of
 
-__all__ = ["in_real_numbers", "paired"]
-
 _aten = torch.ops.aten
 _ASKED = (_aten.is_pinned.default,)
 """What a ComplexTensor asks of its parts."""

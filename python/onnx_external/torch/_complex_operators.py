@@ -9,8 +9,6 @@ from typing import Any
 import torch
 from torch.utils import _pytree as pytree
 
-__all__ = ["INSTEAD", "REAL", "called", "complex_of", "is_complex", "parts_of"]
-
 _aten = torch.ops.aten
 _MOST_FACTORS = 8
 """Of a power that is written as a product."""

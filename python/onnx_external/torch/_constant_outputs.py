@@ -11,8 +11,6 @@ from torch.export.graph_signature import ConstantArgument, OutputKind, TensorArg
 
 from .._errors import ExportError
 
-__all__ = ["numbers_as_tensors"]
-
 _TYPES = {bool: torch.bool, int: torch.int64, float: torch.float32}
 _LARGEST = torch.finfo(torch.float32).max
 

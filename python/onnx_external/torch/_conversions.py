@@ -10,8 +10,6 @@ from typing import Any
 
 from .._patching.swapping import exchanged
 
-__all__ = ["conversions_kept"]
-
 _read: dict[Any, Any] = {}
 """The registries that were read, by what they depend on."""
 

@@ -24,8 +24,6 @@ from ._walking import all_nodes, graphs_of
 if TYPE_CHECKING:
     import onnx_ir
 
-__all__ = ["converted", "one_subgraph_version"]
-
 
 def converted(program: torch.export.ExportedProgram, **options: Any) -> torch.onnx.ONNXProgram:
     """Convert a program by torch.onnx.export, without its optimizer, and mend the graph."""

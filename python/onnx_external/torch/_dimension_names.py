@@ -22,17 +22,6 @@ from ._walking import all_values
 if TYPE_CHECKING:
     import onnx_ir
 
-__all__ = [
-    "SYMBOL",
-    "change_dimensions",
-    "give_names",
-    "name_of_place",
-    "name_sizes",
-    "names_of_dims",
-    "text_of",
-    "without_names",
-]
-
 SYMBOL = re.compile(r"\b(?:s|u|zf|zuf)\d+\b")
 """What torch calls a size that varies."""
 

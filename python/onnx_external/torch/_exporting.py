@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections import abc
-from collections.abc import Callable, Collection, Sequence, Set
+from collections.abc import Collection, Sequence, Set
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -55,8 +55,6 @@ from ._untouched import has_no_data
 if TYPE_CHECKING:
     import numpy as np
     import onnx_ir
-
-__all__ = ["ExportReport", "Source", "export", "skeleton"]
 
 PACKAGES = ("torch", "onnx", "onnx-ir", "onnxscript", "transformers", "onnx-external")
 """What takes part in an export."""
@@ -184,20 +182,16 @@ def skeleton_of(
 ) -> Skeleton:
     """Make the skeleton of a captured graph."""
     with meter.step("optimize"):
-        optimizer: Callable[[onnx_ir.Model], onnx_ir.Model] | None = optimized if optimize else None
-
-        def empty(tensor: Any) -> bool:
-            return isinstance(tensor, torch.Tensor) and has_no_data(tensor)
 
         def change(model: onnx_ir.Model) -> onnx_ir.Model:
             repetition = found.repetition
             starts = repetition.starts(model) if repetition is not None else {}
-            model = optimizer(model) if optimizer is not None else model
+            model = optimized(model) if optimize else model
             if repetition is not None:
                 repetition.repeat(model, found.program.exported_program, starts)
             return model
 
-        made = make_skeleton(found.program.model, empty, extra or {}, keep, change)
+        made = make_skeleton(found.program.model, extra or {}, keep, change)
         name_outputs(made.model, found.outputs_named)
         if found.sizes_named is not None:
             name_sizes(made.model, found.sizes_named)
@@ -361,48 +355,6 @@ def _makes(target: Target) -> bool:
 
 
 @dataclass
-class _Saving:
-    """Saves a graph for a while, to run it."""
-
-    made: Skeleton
-    weights: Weights | None
-    options: abc.Mapping[str, Any]
-
-    @property
-    def converts(self) -> bool:
-        """Whether the weights of the graph are not those of the module."""
-        return bool(self.options.get("dtype") or self.options["mapping"].cast)
-
-    def __call__(self, path: Path) -> None:
-        given = {"mapping": self.options["mapping"], "files": contents_of(self.options["files"])}
-        _save(self.made, path, self.weights, progress=False, fsync=False, verify=False, **given)
-
-
-def _checked(
-    found: Captured,
-    runs: Any,
-    calls: Sequence[Call],
-    check: bool | None,
-    meter: Meter,
-    saving: _Saving,
-    tolerance: tuple[float | None, float | None],
-) -> Checked:
-    """Compare the graph with the module, or refuse sets for which it may be wrong."""
-    reason = "the weights are converted" if saving.converts else why_not(runs, check)
-    if check is False or reason or saving.options.get("dry_run"):
-        refuse_broken(found.sizes, calls)
-        if check and reason:
-            raise ExportError(f"check=True: the graph cannot be checked: {reason}")
-        return Checked(0, [f"not checked: {reason}"] if reason and check is None else [])
-    draws = [] if found.traced is None else drawing_of_program(found.traced)
-    types = [] if found.traced is None else half_types(found.traced)
-    with meter.step("check"):
-        makes_sets = isinstance(runs, nn.Module)
-        checking = Checking(runs, found.sizes, calls, draws, types, makes_sets, *tolerance)
-        return checking.run(saving)
-
-
-@dataclass
 class _Attempt:
     """One graph, and what is to be stored with it."""
 
@@ -435,6 +387,29 @@ class _Attempt:
             ties = ties_for(self.made, _names(self.weights))
             mapping = replace(mapping, map=with_pairs(ties, mapping.map))
         self.options["mapping"] = mapping
+
+    def save_into(self, path: Path) -> None:
+        """Save it for a while, to run it."""
+        given = {"mapping": self.options["mapping"], "files": contents_of(self.options["files"])}
+        _save(self.made, path, self.weights, progress=False, fsync=False, verify=False, **given)
+
+    def compared(
+        self, runs: Any, calls: Sequence[Call], check: bool | None, meter: Meter, **tolerance: Any
+    ) -> Checked:
+        """Compare the graph with the module, or refuse sets for which it may be wrong."""
+        found, converts = self.found, self.options["dtype"] or self.options["mapping"].cast
+        reason = "the weights are converted" if converts else why_not(runs, check)
+        if check is False or reason or self.options["dry_run"]:
+            refuse_broken(found.sizes, calls)
+            if check and reason:
+                raise ExportError(f"check=True: the graph cannot be checked: {reason}")
+            return Checked(0, [f"not checked: {reason}"] if reason and check is None else [])
+        draws = [] if found.traced is None else drawing_of_program(found.traced)
+        types = [] if found.traced is None else half_types(found.traced)
+        with meter.step("check"):
+            makes_sets = isinstance(runs, nn.Module)
+            checking = Checking(runs, found.sizes, calls, draws, types, makes_sets, **tolerance)
+            return checking.run(self.save_into)
 
 
 @shows_new_call("oe.torch.export", "weights", **_OF_TORCH)
@@ -607,9 +582,7 @@ def export(
         def judge_once(attempt: _Attempt) -> None:
             attempt.take_weights(target, keep)
             runs = None if extra or options["mapping"].partial else _run_by(target, weights)
-            saving = _Saving(attempt.made, attempt.weights, attempt.options)
-            tolerance = atol, rtol
-            attempt.checked = _checked(attempt.found, runs, calls, check, meter, saving, tolerance)
+            attempt.checked = attempt.compared(runs, calls, check, meter, atol=atol, rtol=rtol)
 
         ways = Ways(target, calls, rewrite, asserts, max_iterations, changes_example=True)
         attempt, rewriting = ways.first(capture, judge)

@@ -21,8 +21,6 @@ from .._rewriting.runtime.empty import not_empty
 from .._rewriting.runtime.evaluating import evaluated
 from ._tracing import is_library
 
-__all__ = ["Call", "Guard", "Input", "Sizes", "sizes_of"]
-
 Call = tuple[tuple[Any, ...], dict[str, Any]]
 """Positional inputs, and inputs by name."""
 

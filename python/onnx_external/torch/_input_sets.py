@@ -14,8 +14,6 @@ from .._errors import InvalidArgumentError
 from .._validation.giving import call_of, is_no_input, with_tensors
 from ._guards import Call
 
-__all__ = ["FIXED", "calls_of", "fixed_sizes", "shapes_of"]
-
 FIXED = (
     "all sizes are fixed as in the example; dynamic_shapes=..., or a set of other sizes in "
     "input_sets=[...], lets them vary"

@@ -13,8 +13,6 @@ from ._walking import all_nodes, graphs_of
 if TYPE_CHECKING:
     import onnx_ir
 
-__all__ = ["mend"]
-
 
 def mend(model: onnx_ir.Model) -> None:
     """Change what is wrong, or refused by ONNX Runtime, or makes it crash."""

@@ -10,8 +10,6 @@ from torch.utils import _pytree as pytree
 
 from ._guards import Call, Guard, Sizes
 
-__all__ = ["other_sizes", "resized"]
-
 _ONES = 4
 """Sizes that are made 1, one after the other."""
 _GUARDS = 6

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     import onnx_ir
     import torch
 
-__all__ = ["name_outputs", "names_of_results"]
-
 
 def names_of_results(program: torch.export.ExportedProgram) -> list[str]:
     """Return a name for each result of a program, but for None.

@@ -14,8 +14,6 @@ from .._reports import SaveReport, save_report
 from .._save import target_of
 from ._skeleton import Skeleton
 
-__all__ = ["save_alone"]
-
 _NAMES = (
     "tensors",
     "unmatched_keys",

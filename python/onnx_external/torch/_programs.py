@@ -20,9 +20,7 @@ from ._repeated import NotRepeatedError, Repetition, repetition
 from ._skeleton import quiet
 from ._tracing import Traced, Tracer, trace
 from ._training_mode import refuse_traced_training, refuse_training
-from ._untouched import Untouched, build, stranded
-
-__all__ = ["CANNOT_TRACE", "Captured", "Target", "captured", "check_initialized"]
+from ._untouched import Untouched, build, stranded, tensors_of
 
 Target: TypeAlias = (
     nn.Module | torch.export.ExportedProgram | torch.onnx.ONNXProgram | Callable[[], nn.Module]
@@ -117,12 +115,8 @@ def _owner(module: nn.Module, name: str) -> str:
 
 def _names_of_tied(module: nn.Module) -> dict[str, list[str]]:
     names: dict[int, list[str]] = {}
-    for tensors in (
-        module.named_parameters(remove_duplicate=False),
-        module.named_buffers(remove_duplicate=False),
-    ):
-        for name, tensor in tensors:
-            names.setdefault(id(tensor), []).append(name)
+    for name, tensor in tensors_of(module):
+        names.setdefault(id(tensor), []).append(name)
     return {name: tied for tied in names.values() if len(tied) > 1 for name in tied}
 
 

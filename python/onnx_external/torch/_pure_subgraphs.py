@@ -20,8 +20,6 @@ from torch.utils._pytree import tree_leaves
 
 from .._patching.swapping import exchanged
 
-__all__ = ["trusted_if_pure"]
-
 
 @contextlib.contextmanager
 def trusted_if_pure(program: torch.export.ExportedProgram) -> Iterator[None]:

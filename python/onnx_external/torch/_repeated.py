@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -18,14 +18,12 @@ from .._repeating.recording import Record, Unprovable, recorded
 from .._repeating.shallow import shallow
 from ._skeleton import quiet
 from ._tracing import as_torch_onnx
-from ._untouched import has_no_data
+from ._untouched import has_data
 
 if TYPE_CHECKING:
     import onnx_ir
 
     from .._repeating.numbers import Starts
-
-__all__ = ["NotRepeatedError", "Repetition", "repetition"]
 
 
 class NotRepeatedError(ExportError):
@@ -42,11 +40,9 @@ class Repetition:
     record: Record
     """Of the module with few layers."""
 
-    @contextlib.contextmanager
-    def shallow(self) -> Iterator[None]:
-        """Within it the module has few layers."""
-        with shallow(self.module, self.stacks):
-            yield
+    def shallow(self) -> AbstractContextManager[None]:
+        """Return the context in which the module has few layers."""
+        return shallow(self.module, self.stacks)
 
     def starts(self, model: onnx_ir.Model) -> Starts:
         """Return where the numbers of layers start, before the graph is optimized."""
@@ -92,10 +88,6 @@ def repetition(
     Raises:
         NotRepeatedError: they cannot; it says why.
     """
-
-    def has_data(tensor: torch.Tensor) -> bool:
-        return not has_no_data(tensor)
-
     stacks = find_stacks(module, has_data)
     if not stacks:
         return None

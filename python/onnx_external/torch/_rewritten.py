@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Literal, TypeVar
 
 import torch
@@ -21,19 +22,10 @@ from ._programs import CANNOT_TRACE
 from ._tracing import Traced, Tracer, trace
 from ._untouched import has_no_data
 
-__all__ = [
-    "MOST_GRAPHS",
-    "Rewrite",
-    "Ways",
-    "check_options",
-    "learn",
-    "may_repeat",
-    "not_helped",
-    "refusal_in",
-]
-
 Rewrite = Literal["auto"] | bool
 _T = TypeVar("_T")
+_Capture = Callable[[Tracer], _T]
+_Judge = Callable[[_T], None]
 
 
 def check_options(rewrite: Any, asserts: Any) -> None:
@@ -82,9 +74,7 @@ class Ways:
             return "the module has no weights of its own, so it cannot be run to see its tests"
         return ""
 
-    def first(
-        self, capture: Callable[[Tracer], _T], judge: Callable[[_T], None]
-    ) -> tuple[_T, Rewriting]:
+    def first(self, capture: _Capture[_T], judge: _Judge[_T]) -> tuple[_T, Rewriting]:
         """Return what the first way gives that is right; other threads wait until it is known.
 
         Args:
@@ -97,9 +87,7 @@ class Ways:
         with one_thread:
             return self._first(capture, judge)
 
-    def _first(
-        self, capture: Callable[[Tracer], _T], judge: Callable[[_T], None]
-    ) -> tuple[_T, Rewriting]:
+    def _first(self, capture: _Capture[_T], judge: _Judge[_T]) -> tuple[_T, Rewriting]:
         if self.rewrite is False or self._why_not():
             return _judged(capture(trace), judge), Rewriting()
         plain: ExportError | None = None
@@ -123,7 +111,7 @@ class Ways:
             raise refused from plain
         raise plain if refused is plain else not_helped(plain, refused)
 
-    def _plain(self, capture: Callable[[Tracer], _T], judge: Callable[[_T], None]) -> _T:
+    def _plain(self, capture: _Capture[_T], judge: _Judge[_T]) -> _T:
         try:
             return _judged(capture(_without_dynamo), judge)
         except WrongGraphError as error:
@@ -144,10 +132,7 @@ class Ways:
         return True
 
     def _rewritten(
-        self,
-        capture: Callable[[Tracer], _T],
-        judge: Callable[[_T], None],
-        plain: ExportError | None,
+        self, capture: _Capture[_T], judge: _Judge[_T], plain: ExportError | None
     ) -> tuple[_T, Rewriting]:
         rewriter = self._rewriter()
         if plain is not None:
@@ -155,14 +140,14 @@ class Ways:
             if not rewriter.observed.chosen and not learned:
                 raise _without_source(plain, rewriter.observed.missing)
         rewriter.check()
+        rewritings: list[Rewriting] = []
+
+        def tracer(*given: Any) -> Traced:
+            traced, rewriting = rewriter.exported(partial(_of_branches, *given))
+            rewritings.append(rewriting)
+            return traced
+
         for _ in range(MOST_GRAPHS):
-            rewritings: list[Rewriting] = []
-
-            def tracer(*given: Any, made: list[Rewriting] = rewritings) -> Traced:
-                traced, rewriting = rewriter.exported(lambda: _of_branches(*given))
-                made.append(rewriting)
-                return traced
-
             try:
                 return _judged(capture(tracer), judge), rewritings[-1]
             except WrongGraphError as error:
@@ -195,16 +180,8 @@ MOST_GRAPHS = 10
 """Graphs that are made until one is right: each that is wrong names tests on sizes."""
 
 
-def _without_dynamo(
-    module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any] | None, dynamic_shapes: Any
-) -> Traced:
-    return trace(module, args, kwargs, dynamic_shapes, fall_back=False)
-
-
-def _of_branches(
-    module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any] | None, dynamic_shapes: Any
-) -> Traced:
-    return trace(module, args, kwargs, dynamic_shapes, fall_back=False, repeats_calls=True)
+_without_dynamo = partial(trace, fall_back=False)
+_of_branches = partial(trace, fall_back=False, repeats_calls=True)
 
 
 def _sizes_of_one(call: Call) -> int:
@@ -217,7 +194,7 @@ def may_repeat(tracer: Tracer) -> bool:
     return tracer in (trace, _without_dynamo)
 
 
-def _judged(found: _T, judge: Callable[[_T], None]) -> _T:
+def _judged(found: _T, judge: _Judge[_T]) -> _T:
     judge(found)
     return found
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import io
-import logging
 import os
 import tempfile
 import warnings
@@ -15,14 +14,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .._errors import ExistsError, InvalidArgumentError
-from .._progress import no_monitor
+from .._progress import no_monitor, only_errors
 from .._transposing import transposable, transposed_model
+from ._untouched import has_no_data
 from ._walking import all_nodes, graphs_of
 
 if TYPE_CHECKING:
     import onnx_ir
-
-__all__ = ["Skeleton", "Slot"]
 
 _KIND = "pkg.torch.export.graph_signature.InputSpec.kind"
 _PERSISTENT = "pkg.torch.export.graph_signature.InputSpec.persistent"
@@ -157,23 +155,18 @@ def quiet() -> Iterator[None]:
 
     Their logs and warnings, and what they print: torch prints pages of its graph if a trace fails.
     """
-    loggers = [logging.getLogger(name) for name in _LOGGERS]
-    levels = [logger.level for logger in loggers]
     nowhere = io.StringIO()
     with (
         warnings.catch_warnings(),
         no_monitor(),
         contextlib.redirect_stdout(nowhere),
         contextlib.redirect_stderr(nowhere),
+        contextlib.ExitStack() as stack,
     ):
         warnings.simplefilter("ignore")
-        try:
-            for logger in loggers:
-                logger.setLevel(logging.ERROR)
-            yield
-        finally:
-            for logger, level in zip(loggers, levels, strict=True):
-                logger.setLevel(level)
+        for name in _LOGGERS:
+            stack.enter_context(only_errors(name))
+        yield
 
 
 def _is_slot(value: onnx_ir.Value) -> bool:
@@ -210,19 +203,17 @@ def _refuse_folded(names: list[str]) -> None:
 
 def make_skeleton(
     model: onnx_ir.Model,
-    holds_no_data: Callable[[Any], bool],
     extra: Mapping[str, Any],
     keep: Collection[str],
-    optimize: Callable[[onnx_ir.Model], onnx_ir.Model] | None,
+    optimize: Callable[[onnx_ir.Model], onnx_ir.Model],
 ) -> Skeleton:
     """Take the weights out of an exported graph, and optimize what is left.
 
     Args:
         model: as exported with optimize=False; it is changed.
-        holds_no_data: whether a tensor of the exporter's stands for one without data.
         extra: values for buffers and constants.
         keep: initializers that are no slots although a state dict has them.
-        optimize: changes the model, or None.
+        optimize: changes the model.
     """
     initializers = model.graph.initializers
     folded = [
@@ -238,17 +229,24 @@ def make_skeleton(
     for name, value in initializers.items():
         if _is_slot(value) and name not in extra and name not in keep:
             value.const_value = None
-        elif value.const_value is None or holds_no_data(getattr(value.const_value, "raw", None)):
+        elif value.const_value is None or _stands_for_one(value.const_value):
             empty.append(name)
     if empty:
         _refuse_without_data(empty)
     init = _of_module(model)
-    if optimize is not None:
-        with quiet():
-            model = optimize(model)
-        _remove_unused(model)  # code without effect used them
+    with quiet():
+        model = optimize(model)
+    _remove_unused(model)  # code without effect used them
     _fix_dimensions(model)
     return _described(model, dict.fromkeys(init | _of_module(model), "init"))
+
+
+def _stands_for_one(tensor: Any) -> bool:
+    """Whether a tensor of the exporter's stands for one without data."""
+    import torch
+
+    raw = getattr(tensor, "raw", None)
+    return isinstance(raw, torch.Tensor) and has_no_data(raw)
 
 
 def _remove_unused(model: onnx_ir.Model) -> None:

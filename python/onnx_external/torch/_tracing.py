@@ -20,17 +20,6 @@ from .._rewriting.finding.blaming import Place, place_of
 from .._rewriting.frames import LIBRARIES, outside, tests_value
 from .._rewriting.runtime.empty import empty_sizes_noted
 
-__all__ = [
-    "Traced",
-    "Tracer",
-    "as_torch_onnx",
-    "is_library",
-    "lines_of_guards",
-    "loops_of_recurrent_layers",
-    "trace",
-    "without_cache_of_results",
-]
-
 
 def is_library(path: str) -> bool:
     """Return whether a file is torch's or of this package, or no file at all."""

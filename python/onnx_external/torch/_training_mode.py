@@ -11,8 +11,6 @@ from torch.nn.parameter import is_lazy
 from .._errors import InvalidArgumentError
 from .._validation.randomness import drawing_of_program
 
-__all__ = ["refuse_traced_training", "refuse_training"]
-
 
 def refuse_training(target: Any, is_made: bool = False) -> None:
     """Refuse a module with dropout or running statistics that are in use.

@@ -10,8 +10,6 @@ import torch
 
 from .._validation.randomness import nodes_of
 
-__all__ = ["translations"]
-
 
 def translations(program: torch.export.ExportedProgram) -> dict[Any, Callable[..., Any]]:
     """Return what torch.onnx is to do instead, for the operators that a program has, or may get."""
@@ -53,21 +51,25 @@ def _may_be_negative(given: Any) -> bool:
     return isinstance(value, int) and value < 0
 
 
+def _operators() -> Any:
+    """Those of ONNX, in the version that torch.onnx translates to."""
+    from onnxscript import opset18
+
+    return opset18
+
+
 def _floor_division(dividend: Any, divisor: Any) -> Any:
     """What Python's `//` does: torch.onnx makes a Div of it, which rounds towards zero.
 
     Mod has the sign of the divisor.
     """
-    from onnxscript import opset18 as op
-
+    op = _operators()
     return op.Div(op.Sub(dividend, op.Mod(dividend, divisor)), divisor)
 
 
 def _distances(one: Any, other: Any, p: float, _: int | None = None) -> Any:
     """What torch.cdist does, for which torch.onnx has nothing."""
-    import onnxscript
-
-    op: Any = onnxscript.opset18
+    op = _operators()
     far = op.Abs(op.Sub(op.Unsqueeze(one, [-2]), op.Unsqueeze(other, [-3])))
     if p == float("inf"):
         return op.ReduceMax(far, [-1], keepdims=0)
@@ -84,17 +86,13 @@ def _distances(one: Any, other: Any, p: float, _: int | None = None) -> Any:
 
 def _selected(value: Any, dim: int, index: Any) -> Any:
     """What `x[i]` is where its decomposition is traced in a branch."""
-    import onnxscript
-
-    op: Any = onnxscript.opset18
+    op = _operators()
     return op.Gather(value, index, axis=dim)
 
 
 def _copied(value: Any, source: Any, _: bool = False) -> Any:
     """What Tensor.copy_() writes: torch.onnx forgets that the source broadcasts."""
-    import onnxscript
-
-    op: Any = onnxscript.opset18
+    op = _operators()
     return op.Expand(op.CastLike(source, value), op.Shape(value))
 
 
@@ -112,12 +110,11 @@ def _condition(test: Any, then: Any, otherwise: Any, operands: Sequence[Any]) ->
 def _in_graph(value: Any) -> Any:
     """A value of the graph for one of Python, and what is one already as it is."""
     import onnx_ir
-    import onnxscript
 
     if not isinstance(value, (bool, int, float)):
         return value
     kind = "BOOL" if isinstance(value, bool) else "INT64" if isinstance(value, int) else "FLOAT"
-    op: Any = onnxscript.opset18
+    op = _operators()
     return op.Constant(value=onnx_ir.tensor(value, dtype=onnx_ir.DataType[kind]))
 
 
@@ -130,9 +127,7 @@ def _places_among(
     sorter: Any = None,
 ) -> Any:
     """What torch.searchsorted does, for which torch.onnx has nothing: it counts what is less."""
-    import onnxscript
-
-    op: Any = onnxscript.opset18
+    op = _operators()
     is_one = len(among.shape) == 1
     if sorter is not None:
         among = op.GatherElements(among, sorter, axis=-1)
@@ -149,9 +144,7 @@ def _averages(values: Any, output_size: Sequence[Any]) -> Any:
 
     Along each dimension it is a product with a matrix, whose rows average their parts.
     """
-    import onnxscript
-
-    op: Any = onnxscript.opset18
+    op = _operators()
     rows = op.CastLike(_parts(op, values, -len(output_size), output_size[0]), values)
     if len(output_size) == 1:
         return op.MatMul(values, op.Transpose(rows, perm=[1, 0]))

@@ -19,7 +19,7 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.weak import WeakTensorKeyDictionary
 
-__all__ = ["Untouched", "ZeroProducts", "build", "has_no_data", "stranded", "untouched"]
+from .._patching.swapping import exchanged
 
 _T = TypeVar("_T")
 
@@ -47,6 +47,17 @@ def has_no_data(tensor: torch.Tensor) -> bool:
     return StorageWeakRef(tensor.untyped_storage()) in _made
 
 
+def has_data(tensor: torch.Tensor) -> bool:
+    """Return whether the tensor has values."""
+    return not has_no_data(tensor)
+
+
+def tensors_of(module: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
+    """Yield the parameters and buffers of a module, by each of their names."""
+    yield from module.named_parameters(remove_duplicate=False)
+    yield from module.named_buffers(remove_duplicate=False)
+
+
 def untouched(shape: tuple[int, ...] | torch.Size, dtype: torch.dtype) -> torch.Tensor:
     """Return a tensor of zeros that takes no memory as long as nobody writes to it."""
     size = dtype.itemsize * torch.Size(shape).numel()
@@ -68,11 +79,7 @@ class ZeroProducts(TorchDispatchMode):  # type: ignore[misc]
     """
 
     def __torch_dispatch__(
-        self,
-        func: Any,
-        types: Any,
-        args: tuple[Any, ...] = (),
-        kwargs: dict[str, Any] | None = None,
+        self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         """Do all else as it is done without this."""
         kwargs = kwargs or {}
@@ -154,11 +161,8 @@ def _parameters_on_meta() -> Iterator[None]:
             param = moved[param]
         register(self, name, param)
 
-    nn.Module.register_parameter = register_parameter
-    try:
+    with exchanged(nn.Module, "register_parameter", register_parameter):
         yield
-    finally:
-        nn.Module.register_parameter = register
 
 
 def build(make: Callable[[], _T]) -> _T:

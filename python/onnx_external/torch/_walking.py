@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import onnx_ir
 
-__all__ = ["all_nodes", "all_values", "graphs_of"]
-
 
 def all_nodes(model: onnx_ir.Model) -> Iterator[onnx_ir.Node]:
     """Yield the nodes of a model and of its functions, those of branches and loops among them."""

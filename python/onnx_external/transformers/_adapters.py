@@ -26,8 +26,6 @@ from .._errors import ExportError, FormatError, InvalidArgumentError, MappingErr
 from .._folder_config import ADAPTER, base_of, document_of, is_adapter
 from .._options import StrPath
 
-__all__ = ["Source", "merged"]
-
 _PREFIX = "base_model.model."
 _KEY = re.compile(r"(?P<module>.+)\.lora_(?P<embedding>embedding_)?(?P<side>[AB])(?:\.weight)?")
 _REFUSED = (

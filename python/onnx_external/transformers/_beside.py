@@ -13,8 +13,6 @@ from .._errors import Error, ReadWriteError
 from .._preconditions import copies_of, refuse_copies
 from .._progress import ProgressCallback
 
-__all__ = ["Beside"]
-
 _STAGING = ".copied-files-"
 """What the names of folders begin with in which files are staged."""
 

@@ -22,8 +22,6 @@ from ..torch._guards import Guard, Sizes
 from ._decoders import prepared
 from ._saving import Graph, Saving
 
-__all__ = ["LARGEST", "Checked", "Judging", "UnloadablePartError", "WrongPartError", "judge"]
-
 LARGEST = 512 << 20
 """Bytes of weights up to which graphs are checked if nobody asks for it."""
 

@@ -14,8 +14,6 @@ from ._rewritten import Ways
 from ._saving import Graph
 from ._tracing import Part, graph_modules
 
-__all__ = ["Choice"]
-
 
 @dataclass
 class Choice:

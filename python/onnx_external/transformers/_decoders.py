@@ -18,10 +18,10 @@ from transformers import cache_utils
 from ..torch._guards import Guard, Sizes
 from ._loading import told
 
-__all__ = ["Graphs", "cache_for", "prepared", "prompt_of", "unfit_for_prompts"]
-
 Graphs = Literal["one", "two"]
 """How many graphs a decoder becomes."""
+_GROWING = ("DynamicLayer", "DynamicSlidingWindowLayer")
+"""Layers of caches that get longer with each word."""
 
 
 def cache_for(model: Any) -> dict[str, Any]:
@@ -40,11 +40,8 @@ def cache_for(model: Any) -> dict[str, Any]:
     except Exception:  # a config that it does not know has a cache of its own
         return {}
     kinds = {type(layer).__name__ for layer in usual.layers}
-    if kinds != {"DynamicLayer", "DynamicSlidingWindowLayer"} and kinds != {
-        "DynamicSlidingWindowLayer"
-    }:
-        return {}
-    return {name: transformers.DynamicCache()}
+    slides = "DynamicSlidingWindowLayer" in kinds and kinds <= set(_GROWING)
+    return {name: transformers.DynamicCache()} if slides else {}
 
 
 def prompt_of(prefill: Mapping[str, Any], decode: Mapping[str, Any]) -> dict[str, Any] | None:
@@ -76,7 +73,7 @@ def _emptied(cache: Any) -> Any:
     """A copy of a cache in which no layer has a word; None if a layer keeps something else."""
     found = copy.deepcopy(cache)
     for layer in found.layers:
-        if type(layer).__name__ not in ("DynamicLayer", "DynamicSlidingWindowLayer"):
+        if type(layer).__name__ not in _GROWING:
             return None
         if not layer.is_initialized:
             return None

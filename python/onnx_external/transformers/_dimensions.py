@@ -7,8 +7,7 @@ program of its own checks that. A graph of ONNX does not: it would take any size
 from __future__ import annotations
 
 import math
-import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -19,8 +18,6 @@ from ..torch._dimension_names import SYMBOL, change_dimensions
 
 if TYPE_CHECKING:
     import onnx_ir
-
-__all__ = ["fix_bound_dimensions"]
 
 
 @dataclass(frozen=True)
@@ -80,11 +77,11 @@ def fix_bound_dimensions(model: onnx_ir.Model, exported: torch.export.ExportedPr
     """
     bound = {symbol: str(size) for symbol, size in _bound(exported).items()}
     if bound:
-        change_dimensions(model, lambda text: _evaluated(SYMBOL.sub(_by(bound), text)))
 
+        def numbered(text: str) -> str:
+            return _evaluated(SYMBOL.sub(lambda found: bound.get(found[0], found[0]), text))
 
-def _by(sizes: Mapping[str, str]) -> Callable[[re.Match[str]], str]:
-    return lambda match: sizes.get(match[0], match[0])
+        change_dimensions(model, numbered)
 
 
 def _evaluated(text: str) -> str:

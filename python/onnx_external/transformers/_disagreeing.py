@@ -10,8 +10,6 @@ from typing import Any
 
 from .._errors import Item, MismatchError
 
-__all__ = ["of_other_sizes", "quantized_text"]
-
 _SHOWN = 3
 
 Mismatch = tuple[str, Iterable[int], Iterable[int]]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import logging
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -13,12 +12,11 @@ import transformers
 from .._diagnosis.exporter_reasons import reason_of
 from .._errors import ExportError
 from .._patching.swapping import exchanged
+from .._progress import only_errors
 from ..torch._guards import Sizes, sizes_of
 from ..torch._skeleton import quiet
 from ..torch._tracing import lines_of_guards
 from ._loading import told
-
-__all__ = ["Run", "exporter", "patches_of_transformers", "silently"]
 
 Run = Callable[[Callable[[], Any]], Any]
 """Calls what it is given, which traces, and may do so again."""
@@ -40,12 +38,8 @@ def exporter(run: Run) -> Any:
         with quiet():
             from transformers.exporters.exporter_onnx import OnnxExporter
 
-            level = transformers.logging.get_verbosity()
-            transformers.logging.set_verbosity_error()
-            try:
+            with only_errors("transformers"):
                 return _keeping(OnnxExporter, run)
-            finally:
-                transformers.logging.set_verbosity(level)
     except ImportError as error:
         raise ExportError(
             f"transformers {transformers.__version__} cannot export to ONNX: {error}; newer ones "
@@ -134,14 +128,9 @@ def silently(what: str, way_out: str) -> Iterator[None]:
     """
     from transformers.exporters import exporter_dynamo
 
-    logger = logging.getLogger(exporter_dynamo.__file__)  # the name that it has
-    level = logger.level
-    logger.setLevel(logging.ERROR)
-    try:
-        with quiet(), told(what, way_out, _reason):
-            yield
-    finally:
-        logger.setLevel(level)
+    its_logger = only_errors(exporter_dynamo.__file__)  # the name that it has
+    with its_logger, quiet(), told(what, way_out, _reason):
+        yield
 
 
 def _reason(error: BaseException) -> str:

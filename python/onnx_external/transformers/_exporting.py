@@ -38,8 +38,6 @@ from ._rewritten import Ways
 from ._saving import Saving
 from ._tracing import Tracing, fixed_dimensions
 
-__all__ = ["ModelReport", "export"]
-
 
 @dataclass
 class ModelReport(Stepwise):

@@ -11,10 +11,10 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from .._folder_config import read_leniently
+
 if TYPE_CHECKING:
     import onnx_ir
-
-__all__ = ["document", "token_settings", "why_not", "write"]
 
 _FILE = "genai_config.json"
 _NO_TOKENIZER = (
@@ -131,11 +131,8 @@ def document(model: onnx_ir.Model, file: str, config: Any, folder: Path) -> dict
 
 
 def _length(config: Any) -> int:
-    for name in _LENGTHS:
-        value = getattr(config, name, None)
-        if isinstance(value, int) and value > 0:
-            return value
-    return _USUAL_LENGTH
+    values = (getattr(config, name, None) for name in _LENGTHS)
+    return next((each for each in values if isinstance(each, int) and each > 0), _USUAL_LENGTH)
 
 
 def token_settings(folder: Path, config: Any) -> dict[str, Any]:
@@ -154,30 +151,18 @@ def token_settings(folder: Path, config: Any) -> dict[str, Any]:
 
 
 def _settings(folder: Path, config: Any, name: str) -> Iterator[Any]:
-    yield _json(folder / "generation_config.json").get(name)
+    yield read_leniently(folder, "generation_config.json").get(name)
     yield getattr(config, name, None)
     yield getattr(config.get_text_config(decoder=True), name, None)
 
 
 def _search(folder: Path) -> dict[str, Any]:
     """The settings of generate() that GenAI knows, too; it takes the likeliest word by default."""
-    given = _json(folder / "generation_config.json")
-    found = {name: given[name] for name in _SEARCH if _is_number(given.get(name))}
+    given = read_leniently(folder, "generation_config.json")
+    found = {name: given[name] for name in _SEARCH if isinstance(given.get(name), (int, float))}
     found.setdefault("do_sample", False)
     if not found["do_sample"] or not found.get("temperature", 1.0) > 0:
         found["do_sample"] = False
         for name in ("temperature", "top_k", "top_p"):
             found.pop(name, None)
     return found
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, (bool, int, float))
-
-
-def _json(path: Path) -> Mapping[str, Any]:
-    try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError):
-        return {}
-    return found if isinstance(found, dict) else {}

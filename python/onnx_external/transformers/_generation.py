@@ -9,7 +9,7 @@ from typing import Any
 
 import transformers
 
-__all__ = ["plain_generation", "token_ids", "without_checked_settings"]
+from .._progress import only_errors
 
 _FILE = "generation_config.json"
 
@@ -121,11 +121,8 @@ def _refused(given: dict[str, Any]) -> list[str]:
     """The settings that transformers refuses, or that make generate() something else."""
     usual = {None, False, 1}
     found = [name for name in _OTHER_WAYS if _value(given.get(name)) not in usual]
-    beams, rows = given.get("num_beams"), given.get("num_return_sequences")
-    if beams not in (None, 1):
-        found.append("num_beams")
-    if rows not in (None, 1):
-        found.append("num_return_sequences")
+    several = ("num_beams", "num_return_sequences")
+    found += [name for name in several if given.get(name) not in (None, 1)]
     if given.get("do_sample") and not _positive(given.get("temperature", 1.0)):
         found.append("temperature")
     shortest, longest = given.get("min_length") or 0, given.get("max_length")
@@ -146,16 +143,12 @@ def _is_wrong(name: str, value: Any) -> bool:
     """Whether transformers refuses a setting by itself."""
     if name.startswith("_") or name not in vars(transformers.GenerationConfig()):
         return False
-    level = transformers.logging.get_verbosity()
-    transformers.logging.set_verbosity_error()
     try:
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), only_errors("transformers"):
             warnings.simplefilter("ignore")
             transformers.GenerationConfig(**{name: value})
     except Exception:  # of whatever kind: the value is not one that it takes
         return True
-    finally:
-        transformers.logging.set_verbosity(level)
     return _has_wrong_type(name, value)
 
 

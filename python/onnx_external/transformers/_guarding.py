@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import re
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +15,8 @@ from transformers import dynamic_module_utils
 
 from .._errors import ExportError, FormatError, InvalidArgumentError
 from .._folder_config import document_of, own_code, refuse_kernels, refuse_types
-
-__all__ = ["LOCAL", "alone", "not_run", "read_config", "refuse_own_code", "registered", "usable"]
+from .._patching.swapping import exchanged
+from .._rewriting.refusals import chain
 
 LOCAL = {"trust_remote_code": False, "local_files_only": True}
 """Keywords of every from_pretrained() of transformers."""
@@ -31,13 +30,13 @@ class _Alone:
         self._count = 0
         self._guards = contextlib.ExitStack()
 
-    def enter(self) -> None:
+    def __enter__(self) -> None:
         with self._lock:
             if not self._count:
                 self._guards = _guards()
             self._count += 1
 
-    def leave(self) -> None:
+    def __exit__(self, *_: object) -> None:
         with self._lock:
             self._count -= 1
             if not self._count:
@@ -47,17 +46,12 @@ class _Alone:
 _ALONE = _Alone()
 
 
-@contextlib.contextmanager
-def alone() -> Iterator[None]:
+def alone() -> _Alone:
     """Keep transformers from the network, from questions on the terminal and from kernels.
 
     The Hub's library refuses every request meanwhile, those of other threads too.
     """
-    _ALONE.enter()
-    try:
-        yield
-    finally:
-        _ALONE.leave()
+    return _ALONE
 
 
 def _guards() -> contextlib.ExitStack:
@@ -71,8 +65,7 @@ def _guards() -> contextlib.ExitStack:
     ]
     for owner, name, value in replaced:
         if hasattr(owner, name):
-            stack.callback(setattr, owner, name, getattr(owner, name))
-            setattr(owner, name, value)
+            stack.enter_context(exchanged(owner, name, value))
     return stack
 
 
@@ -82,11 +75,8 @@ def _no_kernel(name: str, *_: Any, **__: Any) -> Any:
 
 def not_run(error: BaseException) -> str:
     """Say what was asked for that is not done here, if an error of transformers comes from that."""
-    chain: list[BaseException] = [error]
-    while (before := chain[-1].__cause__ or chain[-1].__context__) and before not in chain:
-        chain.append(before)
     offline = (OfflineModeIsEnabled, LocalEntryNotFoundError)
-    if any(isinstance(each, offline) for each in chain):
+    if any(isinstance(each, offline) for each in chain(error)):
         found = re.search(r"https?://[^/ ]+/(?:api/models/)?([^/ ]+/[^/ ]+)", str(error))
         return (
             f"it needs {found[1].rstrip(':.,') if found else 'something'} of the Hub, and nothing "

@@ -10,8 +10,6 @@ import torch
 
 from .._errors import InvalidArgumentError
 
-__all__ = ["plain_words", "sample_inputs"]
-
 _ROWS = 2
 _LENGTH = 8
 _MOST = 1 << 27
@@ -23,12 +21,8 @@ _SAMPLES = 16_000
 def _first(config: Any, *names: str) -> Any:
     """The first of the settings that the config, or one of its parts, has."""
     parts = (config, *(getattr(config, part, None) for part in _PARTS))
-    for name in names:
-        for part in parts:
-            value = getattr(part, name, None)
-            if value is not None:
-                return value
-    return None
+    values = (getattr(part, name, None) for name in names for part in parts)
+    return next((value for value in values if value is not None), None)
 
 
 _PARTS = ("text_config", "vision_config", "audio_config", "encoder")

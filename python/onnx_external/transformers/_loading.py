@@ -24,16 +24,14 @@ from .._errors import (
 )
 from .._folder_config import own_code
 from .._folders import check_folder
-from .._progress import no_monitor
+from .._progress import no_monitor, only_errors
 from ..torch._programs import first_line
+from ..torch._untouched import tensors_of
 from ._disagreeing import of_other_sizes, quantized_text
 from ._generation import plain_generation, without_checked_settings
 from ._guarding import LOCAL, alone, not_run, read_config, refuse_own_code, registered, usable
 from ._recording import Key, Made, Recorder, Unknown
 from ._sizes import Sizes
-
-__all__ = ["Loaded", "load", "model_class", "opened", "told"]
-
 
 _MOST = 800
 """Characters of a message: it may quote what is in a file."""
@@ -67,12 +65,11 @@ def told(
         way_out: what may.
         reason: what an error says, in a line.
     """
-    level = transformers.logging.get_verbosity()
     bars = transformers.logging.is_progress_bar_enabled()
-    transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()
     try:
-        with contextlib.redirect_stdout(io.StringIO()), alone(), no_monitor():
+        nowhere = contextlib.redirect_stdout(io.StringIO())
+        with nowhere, alone(), no_monitor(), only_errors("transformers"):
             yield
     except Error:
         raise
@@ -80,7 +77,6 @@ def told(
         advice = f"; {way_out}" if way_out else ""
         raise ExportError(f"{what}: {(not_run(error) or reason(error))[:_MOST]}{advice}") from error
     finally:
-        transformers.logging.set_verbosity(level)
         if bars:
             transformers.logging.enable_progress_bar()
 
@@ -244,7 +240,7 @@ def load(folder: Path, task: str | None, dtype: str | None, variant: str | None 
         try:
             loading = told(f"{folder}: transformers cannot load {made_by.__name__}")
             with loading, sizes.bounding():
-                model, info = _from_pretrained(made_by, config, folder, state, dtype, recorder)
+                model, info = _from_pretrained(made_by, config, state, dtype, recorder)
         except ExportError as error:
             if recorder.refused:
                 raise _unknown(folder, recorder) from error
@@ -267,12 +263,7 @@ def load(folder: Path, task: str | None, dtype: str | None, variant: str | None 
 
 
 def _from_pretrained(
-    made_by: Any,
-    config: Any,
-    folder: Path,
-    state: dict[str, Any],
-    dtype: str | None,
-    recorder: Recorder,
+    made_by: Any, config: Any, state: dict[str, Any], dtype: str | None, recorder: Recorder
 ) -> tuple[Any, Mapping[str, Any]]:
     with _one_thread(), recorder:
         model, info = made_by.from_pretrained(
@@ -308,16 +299,12 @@ def _missing(folder: Path, model: Any, names: list[str], told_by: str) -> Mappin
 
 def _all_made(model: Any, recorder: Recorder) -> dict[str, Made]:
     found: dict[str, Made] = {}
-    for tensors in (
-        model.named_parameters(remove_duplicate=False),
-        model.named_buffers(remove_duplicate=False),
-    ):
-        for name, tensor in tensors:
-            made = recorder.made(tensor.detach())
-            if isinstance(made, Unknown):
-                recorder.refused.append(f"{name} would be {made}")
-            elif made is not None:
-                found[name] = made
-            elif not tensor.numel():
-                found[name] = Key(name)
+    for name, tensor in tensors_of(model):
+        made = recorder.made(tensor.detach())
+        if isinstance(made, Unknown):
+            recorder.refused.append(f"{name} would be {made}")
+        elif made is not None:
+            found[name] = made
+        elif not tensor.numel():
+            found[name] = Key(name)
     return found

@@ -19,15 +19,6 @@ from ..torch._dimension_names import SYMBOL, give_names, name_of_place, text_of
 if TYPE_CHECKING:
     import onnx_ir
 
-__all__ = [
-    "forms",
-    "input_name",
-    "name_dimensions",
-    "name_inputs_and_outputs",
-    "output_name",
-    "output_of",
-]
-
 _CACHE = re.compile(
     r"(?:cache|past_key_values|cache_params)\."
     r"(?:(self|cross)_attention_cache\.)?layers\.(\d+)\.(\w+(?:\.\d+)?)"

@@ -9,8 +9,6 @@ from typing import Any
 from .._errors import ExportError
 from ._recording import Join, Key, Made, Step, Unknown
 
-__all__ = ["map_document", "map_of_set"]
-
 
 def map_document(slots: Mapping[str, Made]) -> dict[str, Any]:
     """Return the document that fills slots with what transformers would load into them.

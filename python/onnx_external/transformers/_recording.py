@@ -18,8 +18,6 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from ..torch._untouched import untouched
 
-__all__ = ["Join", "Key", "Made", "Recorder", "Step", "Unknown"]
-
 aten = torch.ops.aten
 
 
@@ -113,11 +111,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
         return self._known.get(self._place(tensor))
 
     def __torch_dispatch__(
-        self,
-        func: Any,
-        types: Any,
-        args: tuple[Any, ...] = (),
-        kwargs: dict[str, Any] | None = None,
+        self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         """Do what touches no tensor of a checkpoint, and write down the rest."""
         kwargs = kwargs or {}

@@ -16,7 +16,7 @@ from .._repeating.proof import proved
 from .._repeating.recording import Record, Unprovable, recorded
 from .._repeating.shallow import shallow
 from ..torch._guards import Input, Sizes
-from ..torch._untouched import has_no_data
+from ..torch._untouched import has_data, tensors_of
 from ._decoders import Graphs
 from ._exporter import exporter, silently
 from ._saving import Graph
@@ -27,10 +27,7 @@ from ._tracing import (
     made_of,
     name_graph,
     refuse_one_step,
-    tensors_of,
 )
-
-__all__ = ["Repeating"]
 
 
 @dataclass
@@ -56,7 +53,7 @@ class Repeating:
     def graph(self, name: str, part: Part) -> Graph | None:
         """Make a graph; None if its layers cannot be repeated, which `notes` then tell of."""
         if self._stacks is None:
-            self._stacks = find_stacks(self.tracing.loaded.model, _has_data)
+            self._stacks = find_stacks(self.tracing.loaded.model, has_data)
         stacks = within(self._stacks, self.tracing.loaded.model, part.module)
         if not stacks or name in self._refused:
             return None
@@ -144,10 +141,6 @@ class _Run:
     record: Record
     inputs: list[str]
     outputs: list[str]
-
-
-def _has_data(tensor: torch.Tensor) -> bool:
-    return not has_no_data(tensor)
 
 
 def within(stacks: Sequence[Stack], model: Any, module: Any) -> list[Stack]:

@@ -17,7 +17,7 @@ from .._errors import ExportError
 from .._packages import missing_text
 from .._rewriting.refusals import RewriteError
 from .._rewriting.rewriter import Rewriter, Rewriting
-from .._validation.inputs import Given, InputSet
+from .._validation.inputs import InputSet, given_by_name
 from .._validation.running import Session
 from ..torch._checking import WrongGraphError
 from ..torch._rewritten import MOST_GRAPHS, Rewrite, check_options, learn, not_helped, refusal_in
@@ -30,8 +30,6 @@ from ._repeated import Repeating
 from ._saving import Graph
 from ._tracing import Part, Tracing, has_length, name_graph
 from ._twins import Twin, twins
-
-__all__ = ["Ways"]
 
 
 @dataclass
@@ -95,17 +93,15 @@ class Ways:
         return self._first(name, part)
 
     def _first(self, name: str, part: Part) -> Graph:
-        if self.rewrite is not True:
-            made = self.repeating.graph(name, part) if self.repeat else None
-            if made is not None:
-                return made
-            try:
-                return self.tracing.graph(name, part)
-            except ExportError as error:
-                if self.rewrite is False:
-                    raise
-                return self.again(name, part, error)
-        return self.again(name, part, None)
+        if self.rewrite is True:
+            return self.again(name, part, None)
+        made = self.repeating.graph(name, part) if self.repeat else None
+        if made is not None:
+            return made
+        try:
+            return self.tracing.graph(name, part)
+        except ExportError as error:
+            return self.again(name, part, error)
 
     def again(self, name: str, part: Part, error: ExportError | None) -> Graph:
         """Trace a part with more of its code rewritten.
@@ -221,12 +217,10 @@ class Ways:
 
     def rename(self, old: str, new: str) -> None:
         """Call a graph that is traced already something else."""
-        if old in self.done:
-            self.done[new] = self.done.pop(old)
-        if old in self._observed:
-            self._observed[new] = self._observed.pop(old)
-        if old in self._plain:
-            self._plain[new] = self._plain.pop(old)
+        named: tuple[dict[str, Any], ...] = (self.done, self._observed, self._plain)
+        for found in named:
+            if old in found:
+                found[new] = found.pop(old)
         self.repeating.rename(old, new)
         self.notes = [each.replace(f"{old}: ", f"{new}: ", 1) for each in self.notes]
 
@@ -278,7 +272,7 @@ class Ways:
             session = Session(path, ["CPUExecutionProvider"], path.name)
             reference = TransformersReference(observed.module, session.output_names)
             for title, part in observed.parts.items():
-                given = InputSet(title, partial(_given, part), may_misfit=title != "example")
+                given = InputSet(title, partial(given_by_name, part.given), title != "example")
                 judge(name, session, reference, given, sizes, found)
         return found.sets[name]
 
@@ -286,14 +280,7 @@ class Ways:
 @contextlib.contextmanager
 def _running(twin: Twin, surroundings: TransformersSurroundings) -> Iterator[None]:
     """Within it the code of a twin runs as the trace will run it."""
-    with contextlib.ExitStack() as stack:
-        stack.enter_context(silently("the model's code does not run", ""))
-        stack.enter_context(torch.no_grad())
-        stack.enter_context(surroundings.recording())
-        if not twin.has_weights:
-            stack.enter_context(ZeroProducts())
+    products = contextlib.nullcontext() if twin.has_weights else ZeroProducts()
+    quietly = silently("the model's code does not run", "")
+    with quietly, torch.no_grad(), surroundings.recording(), products:
         yield
-
-
-def _given(part: Part) -> Given:
-    return Given({}, call=((), part.given))

@@ -19,8 +19,6 @@ from ._beside import Beside
 from ._recipes import map_document, map_of_set
 from ._recording import Made
 
-__all__ = ["Graph", "Saving"]
-
 
 class Graph(NamedTuple):
     """One graph, and what fills it."""
@@ -87,16 +85,14 @@ class Saving:
     def _save(self, options: abc.Mapping[str, Any]) -> SaveReport:
         given = {name: each for name, each in options.items() if name != "variant"}
         try:
-            with self._opened(options.get("variant")) as weights:
+            # Of a tensor that several files have, transformers takes the last one.
+            overlay, variant = len(self._weights) > 1, options.get("variant")
+            with open_checkpoint(self._weights, variant=variant, overlay=overlay) as weights:
                 return self._saved(weights, given)
         except Error as error:
             if "use a layout that copies" in str(error):
                 error.remedies.append(Remedy("layout", "single", "the weights are copied"))
             raise
-
-    def _opened(self, variant: str | None) -> Checkpoint:
-        # Of a tensor that several files have, transformers takes the last one.
-        return open_checkpoint(self._weights, variant=variant, overlay=len(self._weights) > 1)
 
     def _saved(self, weights: Checkpoint, options: dict[str, Any]) -> SaveReport:
         mapping: Mapping = options.pop("mapping")

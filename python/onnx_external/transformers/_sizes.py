@@ -18,8 +18,7 @@ from typing import Any, NamedTuple
 from torch import nn
 
 from .._errors import MismatchError
-
-__all__ = ["Sizes"]
+from .._patching.swapping import exchanged
 
 _LAYERS = re.compile(r"layers?(_count)?$|(^|_)depths?$|_blocks?$|(^|_)stages$|^n_layer$")
 _AT_LEAST_ONE = ("num_hidden_layers", "num_layers", "n_layer", "n_layers")
@@ -162,16 +161,17 @@ class Sizes:
                 bound.add_buffer(tensor)
             buffer(self, name, tensor, persistent)
 
-        nn.Module.register_parameter, nn.Module.register_buffer = parameter, buffered
         try:
-            yield
+            with (
+                exchanged(nn.Module, "register_parameter", parameter),
+                exchanged(nn.Module, "register_buffer", buffered),
+            ):
+                yield
         except (RuntimeError, OverflowError, MemoryError) as error:
             found = self._suspect(())  # e.g. a size whose product is no number of torch
             if found is None or found.value <= _SMALL:
                 raise
             raise self._too_large(found) from error
-        finally:
-            nn.Module.register_parameter, nn.Module.register_buffer = register, buffer
 
     def _refuse(self, shape: tuple[int, ...] | None) -> MismatchError:
         """Args: the shape that is too large; None: there are too many parameters."""

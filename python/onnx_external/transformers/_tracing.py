@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeAlias
 
@@ -16,7 +16,7 @@ from ..torch._guards import Sizes
 from ..torch._mending import mend
 from ..torch._skeleton import Skeleton, make_skeleton
 from ..torch._tracing import without_cache_of_results
-from ..torch._untouched import ZeroProducts, has_no_data
+from ..torch._untouched import ZeroProducts, tensors_of
 from ._decoders import Graphs, cache_for, prompt_of
 from ._dimensions import fix_bound_dimensions
 from ._exporter import Run, exporter, silently
@@ -24,18 +24,6 @@ from ._inputs import plain_words, sample_inputs
 from ._loading import Loaded, told
 from ._naming import input_name, name_dimensions, name_inputs_and_outputs, output_of
 from ._saving import Graph
-
-__all__ = [
-    "Part",
-    "Tracing",
-    "fixed_dimensions",
-    "graph_modules",
-    "has_length",
-    "made_of",
-    "name_graph",
-    "refuse_one_step",
-    "tensors_of",
-]
 
 
 class Part(NamedTuple):
@@ -188,9 +176,6 @@ class Tracing:
             then: changes the optimized graph.
         """
 
-        def empty(tensor: Any) -> bool:
-            return isinstance(tensor, torch.Tensor) and has_no_data(tensor)
-
         def change(model: Any) -> Any:
             return then(optimized(model) if self.optimize else model)
 
@@ -199,7 +184,7 @@ class Tracing:
         what = f"torch cannot optimize {_what(name, part)}"
         optimized_by = silently(what, "optimize=False leaves that out")
         with self.meter.step(f"optimize {name}"), optimized_by, apply_patches("onnx"):
-            return make_skeleton(program, empty, {}, keep, change)
+            return make_skeleton(program, {}, keep, change)
 
 
 def name_graph(model: Any, name: str, part: Part) -> None:
@@ -220,12 +205,6 @@ def name_graph(model: Any, name: str, part: Part) -> None:
 
 def _what(name: str, part: Part) -> str:
     return f"{type(part.module).__name__} ({name})"
-
-
-def tensors_of(module: Any) -> Iterator[tuple[str, Any]]:
-    """Yield the parameters and buffers of a module, by each of their names."""
-    yield from module.named_parameters(remove_duplicate=False)
-    yield from module.named_buffers(remove_duplicate=False)
 
 
 def made_of(loaded: Loaded, module: Any) -> dict[str, Any]:

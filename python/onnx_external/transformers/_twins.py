@@ -16,11 +16,9 @@ from typing import Any
 import torch
 import transformers
 
+from .._repeating.shallow import COUNTS
 from ..torch._untouched import build
 
-__all__ = ["Twin", "twins"]
-
-_COUNTS = re.compile(r"^(num_|n_)?(\w+_)?layers?$|^n_layer$|^depth$|_blocks$|^num_stages$")
 _DEPTHS = re.compile(r"depths?$")
 _WIDTHS = re.compile(
     r"(size|sizes|dim|dims|width|channels|_inner|_embd|rank)$|^d_(model|kv|ff|head)"
@@ -109,7 +107,7 @@ def _with_layers(config: Any, layers: int) -> Any:
         counts = {
             name: value
             for name, value in settings.items()
-            if _COUNTS.search(name) and type(value) is int and value > layers
+            if COUNTS.search(name) and type(value) is int and value > layers
         }
         for name, value in list(settings.items()):
             if name in counts:

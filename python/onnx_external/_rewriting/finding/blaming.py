@@ -12,6 +12,7 @@ from types import CodeType, TracebackType
 
 from onnx_external._rewriting.finding.functions import Function, functions_with, source_of
 from onnx_external._rewriting.finding.observing import Observation
+from onnx_external._rewriting.passes.building import first_line
 from onnx_external._rewriting.passes.keys import (
     call_key,
     condition_key,
@@ -21,17 +22,6 @@ from onnx_external._rewriting.passes.keys import (
     keyed,
 )
 from onnx_external._rewriting.refusals import chain
-
-__all__ = [
-    "Place",
-    "add_running",
-    "asks_for_value",
-    "blamed",
-    "blamed_by_guard",
-    "caller_of",
-    "line_of",
-    "place_of",
-]
 
 _DATA = frozenset(
     {
@@ -179,10 +169,8 @@ def caller_of(error: BaseException, key: str, observed: Observation) -> str:
         None,
     )
     outer = [each for each, _, _ in frames]
-    if own is None or own not in outer[1:]:
-        return ""
-    first = outer.index(own)
-    if first == 0:
+    first = outer.index(own) if own is not None else 0
+    if not first:
         return ""
     _, path, place = frames[first - 1]
     return _call_at(path, place)
@@ -195,10 +183,7 @@ def _function_at(path: str, line: int, observed: Observation) -> Function | None
 
 
 def _holds_line(function: Function, line: int) -> bool:
-    node = function.node
-    decorators = [] if isinstance(node, ast.Lambda) else node.decorator_list
-    first = min(each.lineno for each in (node, *decorators))  # as the code's first line
-    return first <= line <= (node.end_lineno or line)
+    return first_line(function.node) <= line <= (function.node.end_lineno or line)
 
 
 def _call_at(path: str, place: Place) -> str:
@@ -320,9 +305,7 @@ def _asks(place: Place, node: ast.AST) -> bool:
     So Python 3.11 places the jump behind a test, and where a loop takes what it runs over.
     """
     kinds = (ast.If, ast.While, ast.For, ast.IfExp, ast.Assert, ast.BoolOp, ast.UnaryOp)
-    if not isinstance(node, kinds):
-        return False
-    return place == _extent(node)
+    return isinstance(node, kinds) and place == _extent(node)
 
 
 def _extent(node: ast.expr | ast.stmt) -> Place:

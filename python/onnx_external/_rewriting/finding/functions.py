@@ -18,17 +18,7 @@ import numpy
 import torch
 
 import onnx_external
-from onnx_external._rewriting.passes.building import copy_of
-
-__all__ = [
-    "Function",
-    "FunctionNode",
-    "Missing",
-    "called",
-    "functions_with",
-    "is_users",
-    "source_of",
-]
+from onnx_external._rewriting.passes.building import copy_of, first_line
 
 FunctionNode = ast.FunctionDef | ast.Lambda
 
@@ -213,8 +203,7 @@ def _collect(
 ) -> None:
     for each in ast.iter_child_nodes(node):
         if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef):
-            line = min([each.lineno, *(one.lineno for one in each.decorator_list)])
-            found.setdefault((each.name, line), []).append((each, owner))
+            found.setdefault((each.name, first_line(each)), []).append((each, owner))
         elif isinstance(each, ast.Lambda):
             found.setdefault(("<lambda>", each.lineno), []).append((each, owner))
         _collect(each, each.name if isinstance(each, ast.ClassDef) else owner, found)

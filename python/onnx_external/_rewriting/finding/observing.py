@@ -23,8 +23,6 @@ from onnx_external._rewriting.refusals import RewriteError
 from onnx_external._rewriting.runtime.compiling import answered_as_in_eager
 from onnx_external._rewriting.runtime.places import state_kept
 
-__all__ = ["InputSet", "Observation", "Seen", "observe"]
-
 InputSet = tuple[Sequence[Any], dict[str, Any]]
 """The positional and the keyword arguments of one run."""
 
@@ -219,9 +217,8 @@ class _Instrument(ast.NodeTransformer):
         self.function = function
         self.seen = seen
 
-    def _key(self, node: ast.AST, kind: str = "") -> str:
-        key = key_of(self.function.path, node)
-        return self._known(key, kind or _word(node))
+    def _key(self, node: ast.AST) -> str:
+        return self._known(key_of(self.function.path, node), _word(node))
 
     def _known(self, key: str, kind: str) -> str:
         if key not in self.seen:
@@ -305,11 +302,10 @@ class _Instrument(ast.NodeTransformer):
         return node
 
     def visit_match_case(self, node: Any) -> Any:
-        key = (
-            self._known(condition_key(self.function.path, node.guard), "case") if node.guard else ""
-        )
+        guard, path = node.guard, self.function.path
+        key = self._known(condition_key(path, guard), "case") if guard else ""
         self.generic_visit(node)
-        if key:
+        if guard:
             node.guard = self._call("test", key, node.guard)
         return node
 

@@ -13,8 +13,6 @@ from onnx_external._rewriting.passes.names import stored
 if TYPE_CHECKING:
     from onnx_external._rewriting.passes.rewriter import Rewriter
 
-__all__ = ["assert_", "only_raises", "raise_"]
-
 
 def assert_(rewriter: Rewriter, node: ast.Assert) -> ast.stmt:
     """Rewrite an assertion, if it is chosen."""

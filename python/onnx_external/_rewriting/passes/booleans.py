@@ -10,8 +10,6 @@ from onnx_external._rewriting.passes.building import expression
 if TYPE_CHECKING:
     from onnx_external._rewriting.passes.choice import Choice
 
-__all__ = ["boolean", "comparison", "negation"]
-
 _COMPARISONS = (ast.Lt, ast.LtE, ast.Gt, ast.GtE, ast.Eq, ast.NotEq)
 
 

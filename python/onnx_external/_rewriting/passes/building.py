@@ -6,18 +6,6 @@ import ast
 from collections.abc import Iterable, Sequence
 from typing import TypeVar
 
-__all__ = [
-    "at",
-    "copied",
-    "copy_of",
-    "expression",
-    "function",
-    "get",
-    "name",
-    "statement",
-    "tuple_of",
-]
-
 _Node = TypeVar("_Node", bound=ast.AST)
 
 
@@ -79,6 +67,12 @@ def function(
     assert isinstance(made, ast.FunctionDef)
     made.body = list(body) or [at(ast.Pass(), place)]
     return made
+
+
+def first_line(node: ast.AST) -> int:
+    """Return the line of a statement, or of its first decorator."""
+    lines: list[int] = [each.lineno for each in getattr(node, "decorator_list", ())]
+    return min([*lines, getattr(node, "lineno", 0)])
 
 
 def copied(block: Sequence[ast.stmt]) -> list[ast.stmt]:

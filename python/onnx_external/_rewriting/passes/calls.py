@@ -14,8 +14,6 @@ from onnx_external._rewriting.passes.choice import Choice, force
 from onnx_external._rewriting.passes.keys import call_key
 from onnx_external._rewriting.passes.names import SCOPES, own_nodes
 
-__all__ = ["split"]
-
 
 def split(choice: Choice, body: Sequence[ast.stmt]) -> list[ast.stmt]:
     """Return statements in which the calls that are to be split are conditional expressions."""

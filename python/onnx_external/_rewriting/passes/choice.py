@@ -10,8 +10,6 @@ from onnx_external._rewriting.passes.keys import call_key, condition_key, key_of
 from onnx_external._rewriting.passes.names import SCOPES, own_nodes
 from onnx_external._rewriting.refusals import RewriteError
 
-__all__ = ["Choice", "Exit", "exits", "force"]
-
 Exit = type[ast.Return] | type[ast.Break] | type[ast.Continue]
 _LOOPS = (ast.For, ast.AsyncFor, ast.While)
 _KEY = "rewriting_key"

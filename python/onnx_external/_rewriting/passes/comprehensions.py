@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from onnx_external._rewriting.passes.choice import Choice
     from onnx_external._rewriting.passes.expressions import Expressions
 
-__all__ = ["consumed", "rewritten"]
-
 _CONSUMERS = frozenset(
     "all any dict enumerate list max min reversed set sorted sum tuple zip".split()
 )
@@ -23,7 +21,7 @@ _CONSUMERS = frozenset(
 _CONSUMED = "rewriting_consumed"
 
 
-def consumed(choice: Choice, node: ast.Call) -> None:
+def consumed(node: ast.Call) -> None:
     """Mark the generators that a call takes everything of, so that they can be lists."""
     name = node.func.id if isinstance(node.func, ast.Name) else ""
     if name in _CONSUMERS or (isinstance(node.func, ast.Attribute) and node.func.attr == "join"):
@@ -48,7 +46,10 @@ def rewritten(visitor: Expressions, node: Any) -> ast.expr:
     for key, each in zip(keys, chosen, strict=True):
         if each:
             choice.note(key)
-    value = node.elt if not isinstance(node, ast.DictComp) else _pair(node)
+    if isinstance(node, ast.DictComp):
+        value = expression(node, "(__key, __value)", __key=node.key, __value=node.value)
+    else:
+        value = node.elt
     made = _nested(choice, node, value, 0, keys, chosen)
     if isinstance(node, ast.SetComp):
         return expression(node, "set(__made)", __made=made)
@@ -84,10 +85,6 @@ def _refuse(visitor: Expressions, node: Any) -> None:
                 "a function is made in each round of a comprehension over what depends on "
                 "a tensor: write a loop",
             )
-
-
-def _pair(node: ast.DictComp) -> ast.expr:
-    return expression(node, "(__key, __value)", __key=node.key, __value=node.value)
 
 
 def _nested(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from onnx_external._rewriting.passes import booleans, comprehensions, tests
 from onnx_external._rewriting.passes.building import at, expression
@@ -18,8 +18,6 @@ from onnx_external._rewriting.passes.names import own_nodes
 
 if TYPE_CHECKING:
     from onnx_external._rewriting.passes.rewriter import Rewriter
-
-__all__ = ["Expressions"]
 
 _METHODS = frozenset("count index insert pop remove reverse sort".split())
 """Methods of lists that find or move single items."""
@@ -62,16 +60,13 @@ class Expressions(ast.NodeTransformer):
         self.generic_visit(node)
         return booleans.comparison(self.choice, node) if chosen else node
 
-    def _comprehension(self, node: Any) -> Any:
-        """Rewrite a comprehension, of any kind."""
-        return comprehensions.rewritten(self, node)
-
-    visit_ListComp = visit_SetComp = visit_DictComp = visit_GeneratorExp = _comprehension
+    visit_ListComp = visit_SetComp = visit_DictComp = comprehensions.rewritten
+    visit_GeneratorExp = comprehensions.rewritten
 
     def visit_Call(self, node: ast.Call) -> ast.expr:
         """Let the runtime decide what a builtin does, or a function of math, with a tensor."""
         chosen = self.choice.itself(node)
-        comprehensions.consumed(self.choice, node)
+        comprehensions.consumed(node)
         self.generic_visit(node)
         if isinstance(node.func, ast.Attribute) and self._has_grown(node.func.value):
             return _method_through_runtime(node, node.func)

@@ -8,20 +8,7 @@ from __future__ import annotations
 
 import ast
 import os
-
-__all__ = [
-    "DISPATCHED",
-    "call_key",
-    "condition_key",
-    "is_called_through",
-    "is_indexed",
-    "is_lookup",
-    "is_whole_quotient",
-    "keep_rows",
-    "kept",
-    "key_of",
-    "keyed",
-]
+from typing import TypeGuard
 
 DISPATCHED = frozenset(
     "bool int float max min any all range enumerate zip reversed len round sum".split()
@@ -109,11 +96,14 @@ def _named_by(node: ast.AST) -> ast.AST:
     return node
 
 
+def _is_read(node: ast.AST) -> TypeGuard[ast.Subscript]:
+    return isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Load)
+
+
 def is_lookup(node: ast.AST) -> bool:
     """Return whether something is looked up by a text that is made there: `a[f"b_{c}"]`."""
     return (
-        isinstance(node, ast.Subscript)
-        and isinstance(node.ctx, ast.Load)
+        _is_read(node)
         and isinstance(node.slice, ast.JoinedStr)
         and all(
             isinstance(each, ast.Constant)
@@ -130,11 +120,7 @@ def is_lookup(node: ast.AST) -> bool:
 def is_indexed(node: ast.AST) -> bool:
     """Return whether something is read by an index that is computed: `layers[index]`."""
     kinds = (ast.Name, ast.Call, ast.Attribute, ast.BinOp, ast.Subscript)
-    return (
-        isinstance(node, ast.Subscript)
-        and isinstance(node.ctx, ast.Load)
-        and isinstance(node.slice, kinds)
-    )
+    return _is_read(node) and isinstance(node.slice, kinds)
 
 
 def keyed(node: ast.AST) -> bool:

@@ -14,8 +14,6 @@ from onnx_external._rewriting.passes.choice import Choice
 from onnx_external._rewriting.passes.names import own_nodes, stored
 from onnx_external._rewriting.passes.returns import inner_blocks
 
-__all__ = ["grown", "only_added_to"]
-
 _Loop = ast.For | ast.While
 
 

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from onnx_external._rewriting.passes.choice import Choice
     from onnx_external._rewriting.passes.rewriter import Rewriter
 
-__all__ = ["for_", "while_", "without_else"]
-
 
 def without_else(choice: Choice, body: Sequence[ast.stmt]) -> list[ast.stmt]:
     """Return statements in which the loops that are rewritten have no `else`, but a flag."""
@@ -73,7 +71,7 @@ def for_(rewriter: Rewriter, node: ast.For) -> list[ast.stmt]:
         assert isinstance(made, ast.Assign)
         made.targets = [node.target]
         front = [made]
-    body = loop.body(front, [item], targets)
+    body = loop.body(front, [item])
     call = loop.call("for_", f"__iter, {loop.named('body')}", __iter=rewriter.expr(node.iter))
     return [body, call]
 
@@ -95,7 +93,7 @@ def while_(rewriter: Rewriter, node: ast.While) -> list[ast.stmt]:
         [at(ast.Return(test), node)],
         loop.shared,
     )
-    body = loop.body([], [], [])
+    body = loop.body([], [])
     return [going, body, loop.call("while_", f"{word}, {loop.named('body')}")]
 
 
@@ -140,7 +138,7 @@ class _Loop:
         ]
         return [*first, *flag, *names]
 
-    def body(self, front: list[ast.stmt], first: list[str], targets: list[str]) -> ast.stmt:
+    def body(self, front: list[ast.stmt], first: list[str]) -> ast.stmt:
         """The body as a function, which returns the state in each way that it may end."""
         node, rewriter = self.node, self.rewriter
         block = [*front, *lifted_from_blocks(rewriter.choice, node.body)]

@@ -11,8 +11,6 @@ from collections.abc import Callable, Sequence
 
 from onnx_external._rewriting.passes.building import at, name
 
-__all__ = ["as_tests"]
-
 
 def as_tests(
     tree: ast.AST, is_wanted: Callable[[Sequence[ast.If]], bool] = lambda made: True

@@ -4,19 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
-
-__all__ = [
-    "Flow",
-    "all_names",
-    "captured",
-    "declared",
-    "deleted",
-    "loaded",
-    "own_nodes",
-    "parameters",
-    "stored",
-]
+from dataclasses import astuple, dataclass, replace
 
 Names = frozenset[str]
 _NONE: Names = frozenset()
@@ -219,16 +207,11 @@ class Flow:
         return head | loaded(node.iter) | loaded(node.target)
 
     def _try(self, node: ast.Try, after: Names, ways: _Ways) -> Names:
-        last = self._block(node.finalbody, after, ways) if node.finalbody else after
-        outside = last | ways.error if node.finalbody else ways.error
-        left = replace(
-            ways,
-            error=outside,
-            leave=ways.leave | (last if node.finalbody else _NONE),
-            broken=ways.broken | (last if node.finalbody else _NONE),
-            again=ways.again | (last if node.finalbody else _NONE),
-        )
-        rescue = outside
+        last, left = after, ways
+        if node.finalbody:
+            last = self._block(node.finalbody, after, ways)
+            left = _Ways(*(each | last for each in astuple(ways)))
+        rescue = left.error
         for each in node.handlers:
             inside = self._block(each.body, last, left) - {each.name or ""}
             rescue |= inside | (loaded(each.type) if each.type else set())

@@ -15,8 +15,6 @@ from onnx_external._rewriting.passes.building import at, copied, name, statement
 from onnx_external._rewriting.passes.choice import Choice, Exit, exits, force
 from onnx_external._rewriting.passes.names import SCOPES, stored
 
-__all__ = ["always_leaves", "inner_blocks", "lifted_from_blocks", "normalised"]
-
 _Blocks = (ast.With, ast.Try, *([ast.TryStar] if hasattr(ast, "TryStar") else []))
 _Lead = dict[Exit, Callable[[ast.stmt], list[ast.stmt]]]
 """How a way out is replaced: by statements that set flags."""

@@ -29,8 +29,6 @@ from onnx_external._rewriting.passes.names import (
 )
 from onnx_external._rewriting.passes.returns import inner_blocks, normalised
 
-__all__ = ["Rewriter"]
-
 
 class Rewriter:
     """Rewrites the body of one function; inner functions get a rewriter of their own."""

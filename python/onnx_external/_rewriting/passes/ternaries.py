@@ -15,8 +15,6 @@ from onnx_external._rewriting.passes.choice import Choice, force
 from onnx_external._rewriting.passes.names import SCOPES, own_nodes
 from onnx_external._rewriting.passes.returns import inner_blocks
 
-__all__ = ["expanded"]
-
 _FIELDS: dict[type[ast.stmt], str] = {
     ast.AnnAssign: "value",
     ast.Assert: "test",

@@ -14,8 +14,6 @@ from onnx_external._rewriting.passes.names import deleted, own_nodes, stored
 if TYPE_CHECKING:
     from onnx_external._rewriting.passes.rewriter import Rewriter
 
-__all__ = ["if_", "ifexp"]
-
 
 def if_(rewriter: Rewriter, node: ast.If) -> list[ast.stmt]:
     """Rewrite an `if`, if it is chosen."""

@@ -12,8 +12,7 @@ from collections.abc import Sequence
 from onnx_external._rewriting.passes.building import at, name, statement
 from onnx_external._rewriting.passes.choice import Choice, force
 from onnx_external._rewriting.passes.names import SCOPES, own_nodes
-
-__all__ = ["expanded"]
+from onnx_external._rewriting.passes.returns import inner_blocks
 
 _SIMPLE = (ast.Name, ast.Constant)
 
@@ -27,12 +26,8 @@ def expanded(choice: Choice, body: Sequence[ast.stmt]) -> list[ast.stmt]:
             continue
         if isinstance(node, ast.While) and _binds(node.test) and choice.must(node):
             _test_within(choice, node)
-        for field in ("body", "orelse", "finalbody"):
-            block = getattr(node, field, None)
-            if isinstance(block, list):
-                setattr(node, field, expanded(choice, block))
-        for each in [*getattr(node, "handlers", ()), *getattr(node, "cases", ())]:
-            each.body = expanded(choice, each.body)
+        for block in inner_blocks(node):
+            block[:] = expanded(choice, block)
         field = "test" if isinstance(node, ast.If | ast.Assert) else "value"
         value = getattr(node, field, None)
         if isinstance(value, ast.expr) and not isinstance(node, ast.AugAssign):

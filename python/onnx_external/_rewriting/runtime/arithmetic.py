@@ -10,9 +10,7 @@ import torch
 
 from onnx_external._rewriting.refusals import RewriteError
 from onnx_external._rewriting.runtime.merging import as_tensor
-from onnx_external._rewriting.values import is_fake, is_symbolic
-
-__all__ = ["called", "quotient", "rounded", "whole_number"]
+from onnx_external._rewriting.values import is_fake, is_size, is_symbolic
 
 _Number: TypeAlias = "torch.Tensor"
 """A tensor without dimensions, of double precision, which Python's floats have."""
@@ -81,7 +79,7 @@ def _is_float(value: Any) -> bool:
 def _is_whole(value: Any) -> bool:
     if isinstance(value, torch.Tensor):
         return value.numel() == 1 and not (value.dtype.is_floating_point or value.is_complex())
-    return isinstance(value, (int, torch.SymInt)) and not isinstance(value, bool)
+    return is_size(value)
 
 
 def _is_positive(value: Any) -> bool:

@@ -23,8 +23,6 @@ from onnx_external._patching.swapping import exchanged
 from onnx_external._rewriting.runtime.chosen import choosing, expanded, guards_on_chosen
 from onnx_external._rewriting.runtime.evaluating import evaluated
 
-__all__ = ["Conditional", "assuming", "branches_assume_tests", "conditional_guards"]
-
 _RANGES = ("var_to_range", "var_to_range_sloc")
 _FACTS = ("axioms", "divisible", "replacements", "replacements_slocs", *_RANGES)
 """What a ShapeEnv has found out."""

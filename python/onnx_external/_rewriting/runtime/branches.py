@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import torch
@@ -18,8 +19,6 @@ from onnx_external._rewriting.runtime.places import CACHES, Places, at_key, put_
 from onnx_external._rewriting.runtime.sizes import is_free
 from onnx_external._rewriting.runtime.state import State
 from onnx_external._rewriting.values import UNDEFINED, is_number
-
-__all__ = ["branched", "operator", "predicate"]
 
 _cond = torch.ops.higher_order.cond
 Function: TypeAlias = Callable[[], Any]
@@ -54,7 +53,7 @@ def branched(
     mutated = list(dict.fromkeys([*runs[0].mutated, *runs[1].mutated]))
     ids = list(lifted)
 
-    def branch(function: Function, taken: bool) -> Callable[..., tuple[torch.Tensor, ...]]:
+    def branch(function: Function) -> Callable[..., tuple[torch.Tensor, ...]]:
         def traced(*given: Any) -> tuple[torch.Tensor, ...]:
             # What is written to in place is cloned first.
             pairs = zip(ids, given, strict=False)
@@ -62,15 +61,15 @@ def branched(
             with state.branch(table):
                 lift = Lift(state, table)
                 done = run(function, lift, places)
-                out = [lift.stand_in(each) for each in merged.leaves(done, taken, lift)]
+                out = [lift.stand_in(each) for each in merged.leaves(done, lift)]
                 out += [table[one].clone() for one in mutated]
                 return tuple(out or [torch.zeros(())])
 
         return traced
 
-    def tried(done: Run, taken: bool) -> Callable[..., tuple[torch.Tensor, ...]]:
+    def tried(done: Run) -> Callable[..., tuple[torch.Tensor, ...]]:
         def results_of(*_: Any) -> tuple[torch.Tensor, ...]:
-            out = [*merged.leaves(done, taken, Lift(state, {}))]
+            out = [*merged.leaves(done, Lift(state, {}))]
             out += [lifted[one].clone() for one in mutated]
             return tuple(out or [torch.zeros(())])
 
@@ -81,10 +80,10 @@ def branched(
         return _cond(predicate(state.resolved(test)), then, other, (*operands, *sizes))
 
     def call(sizes: list[torch.SymInt]) -> Any:
-        return chosen(branch(functions[0], True), branch(functions[1], False), sizes)
+        return chosen(branch(functions[0]), branch(functions[1]), sizes)
 
     def types() -> Any:
-        return chosen(tried(runs[0], True), tried(runs[1], False))
+        return chosen(tried(runs[0]), tried(runs[1]))
 
     results = iter(list(operator(call, types, places, list(lifted.values()))))
     value = merged.rebuilt(results)
@@ -132,26 +131,24 @@ def predicate(value: Any) -> Any:
     return value != 0 if isinstance(value, (torch.SymInt, torch.SymFloat)) else value
 
 
+@dataclass
 class _Merged:
     """What two runs give, and what they write to objects, as one."""
 
-    def __init__(
-        self,
-        state: State,
-        places: Places,
-        test: Any,
-        runs: tuple[Run, Run],
-        key: str,
-        names: tuple[str, ...],
-        promotes: bool,
-    ) -> None:
-        self.state, self.places, self.test, self.key = state, places, test, key
-        self.promotes = promotes
-        self.part = self._value(runs, names)
+    state: State
+    places: Places
+    test: Any
+    runs: tuple[Run, Run]
+    key: str
+    names: tuple[str, ...]
+    promotes: bool
+
+    def __post_init__(self) -> None:
+        self.part = self._value()
         self.written: list[tuple[int, Any, Part]] = []
         self.grown: list[tuple[int, list[Part]]] = []
-        for number in dict.fromkeys([*runs[0].changes, *runs[1].changes]):
-            self._place(number, [self._content(number, each) for each in runs])
+        for number in dict.fromkeys([*self.runs[0].changes, *self.runs[1].changes]):
+            self._place(number, [self._content(number, each) for each in self.runs])
 
     def originals(self) -> dict[int, torch.Tensor]:
         """Return the tensors in objects that one branch writes to, and the other one leaves."""
@@ -159,7 +156,7 @@ class _Merged:
         tensors = [e for e in pytree.tree_leaves(values) if isinstance(e, torch.Tensor)]
         return {self.state.key(each): each for each in tensors}
 
-    def leaves(self, done: Run, taken: bool, lift: Lift) -> Iterator[torch.Tensor]:
+    def leaves(self, done: Run, lift: Lift) -> Iterator[torch.Tensor]:
         """Return the results of one branch."""
         yield from self.part.leaves(_in(lift, done.value))
         for number, key, part in self.written:
@@ -187,8 +184,9 @@ class _Merged:
             self.places.all[number].assign(content)
         return value
 
-    def _value(self, runs: tuple[Run, Run], names: tuple[str, ...]) -> Part:
-        one, other = (each.value for each in runs)
+    def _value(self) -> Part:
+        names = self.names
+        one, other = (each.value for each in self.runs)
         if names and isinstance(one, tuple) and len(one) == len(names) == len(other):
             pairs = zip(one, other, names, strict=True)
             parts = [self._part(a, b, name) for a, b, name in pairs]

@@ -26,13 +26,11 @@ from onnx_external._rewriting.runtime.state import State, quietly
 from onnx_external._rewriting.values import (
     UNDEFINED,
     described,
+    element_type,
     is_number,
     promoted,
     same_value,
-    scalar_type,
 )
-
-__all__ = ["Carried", "Emitted", "Growth", "Step"]
 
 Step: TypeAlias = Callable[..., tuple[Any, ...]]
 _TRIES = 12
@@ -118,13 +116,16 @@ class Carried:
         self.done: Run
         self._start((tuple(self.init), []))
         for _ in range(_TRIES):
-            self.growth = {}
-            self.done = probe(self.state, lambda: self.round(self.full(self.leaves)), self.places)
+            self._try_round()
             if not self._adjust():
                 self._look_again()
                 self._find_emitted()
                 return
         raise self.refused(_UNSETTLED)
+
+    def _try_round(self) -> None:
+        self.growth = {}
+        self.done = probe(self.state, lambda: self.round(self.full(self.leaves)), self.places)
 
     def _look_again(self) -> None:
         """Try a round once more, with a mark in lists for the items of the rounds before.
@@ -154,8 +155,7 @@ class Carried:
     def _settle(self) -> None:
         """Try rounds with marks until the types stay: what was a number may depend on a length."""
         for _ in range(_TRIES):
-            self.growth = {}
-            self.done = probe(self.state, lambda: self.round(self.full(self.leaves)), self.places)
+            self._try_round()
             if self._more_slots() or len(self.done.value[2]) != len(self.marked):
                 raise self._changed_otherwise(" and ".join(each.label for each in self.marked))
             if not self._adjust():
@@ -324,11 +324,7 @@ class Carried:
         if one is other or (same_value(one, other) and not isinstance(one, torch.Tensor)):
             return one
         if is_number(one) and (is_number(other) or isinstance(other, torch.Tensor)):
-            kinds = (
-                scalar_type(one),
-                other.dtype if isinstance(other, torch.Tensor) else scalar_type(other),
-            )
-            return as_tensor(one, promoted(*kinds))
+            return as_tensor(one, promoted(element_type(one), element_type(other)))
         if not isinstance(one, torch.Tensor) or not (
             isinstance(other, torch.Tensor) or is_number(other)
         ):
@@ -415,7 +411,7 @@ def _alias(value: Any) -> Any:
 
 def as_tensor_type(value: Any) -> torch.Tensor:
     """Return an empty tensor of the type that a number has."""
-    return torch.empty((), dtype=scalar_type(value), device="meta")
+    return torch.empty((), dtype=element_type(value), device="meta")
 
 
 def _slot_id(slot: tuple[int, Any]) -> tuple[int, str, int]:
@@ -435,7 +431,7 @@ def _like_unset(one: Any, other: Any, carried: Carried) -> Any:
                     "a tensor that a loop sets first has another size in each round"
                 )
             return torch.zeros(list(value.shape), dtype=value.dtype)
-        return as_tensor(0, scalar_type(value)) if is_number(value) else value
+        return as_tensor(0, element_type(value)) if is_number(value) else value
 
     return pytree.tree_map(zeros, other)
 

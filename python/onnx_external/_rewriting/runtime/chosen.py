@@ -12,6 +12,7 @@ import contextlib
 import contextvars
 import weakref
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from typing import Any
 
 import sympy  # type: ignore[import-untyped]
@@ -20,17 +21,8 @@ from torch.fx import Interpreter
 from torch.fx.experimental.symbolic_shapes import ShapeEnv, ShapeGuard
 from torch.utils._sympy.functions import FloorDiv, Where
 
-from onnx_external._patching.swapping import exchanged
-
-__all__ = [
-    "choosing",
-    "decided_by_definitions",
-    "define",
-    "definition",
-    "definition_by_outer_test",
-    "expanded",
-    "guards_on_chosen",
-]
+from onnx_external._patching.swapping import exchanged, set_within
+from onnx_external._rewriting.values import is_size
 
 _MOST = 400
 """Operations of a definition; a size with a longer one is a value that only the graph knows."""
@@ -48,14 +40,9 @@ def guards_on_chosen(environment: ShapeEnv) -> list[ShapeGuard]:
     return _guards.setdefault(environment, [])
 
 
-@contextlib.contextmanager
-def choosing(test: Any) -> Iterator[None]:
-    """Within this context a torch.cond of this test is evaluated."""
-    before = _tests.set((*_tests.get(), test))
-    try:
-        yield
-    finally:
-        _tests.reset(before)
+def choosing(test: Any) -> AbstractContextManager[None]:
+    """Return the context in which a torch.cond of this test is evaluated."""
+    return set_within(_tests, (*_tests.get(), test))
 
 
 def definition_by_outer_test(one: Any, other: Any) -> Any:
@@ -71,10 +58,10 @@ def definition(test: Any, one: Any, other: Any) -> Any:
         An expression of sympy; None if it depends on values of tensors.
     """
     sizes = [each for each in (one, other) if isinstance(each, torch.SymInt)]
-    if not all(map(_is_size, (one, other))) or not (sizes or isinstance(test, torch.SymBool)):
+    if not all(map(is_size, (one, other))) or not (sizes or isinstance(test, torch.SymBool)):
         return None
     environment = (sizes or [test])[0].node.shape_env
-    values = [expanded(environment, _expression(each)) for each in (one, other)]
+    values = [expanded(environment, expression_of(each)) for each in (one, other)]
     if values[0] == values[1]:
         found = values[0]
     elif isinstance(test, torch.SymBool):
@@ -100,11 +87,8 @@ def expanded(environment: Any, expression: Any) -> Any:
     return expression.xreplace(getattr(environment, _VALUES, {}))
 
 
-def _is_size(value: Any) -> bool:
-    return isinstance(value, (int, torch.SymInt)) and not isinstance(value, bool)
-
-
-def _expression(value: Any) -> Any:
+def expression_of(value: Any) -> Any:
+    """Return what a size is to sympy."""
     return sympy.Integer(value) if isinstance(value, int) else value.node.expr
 
 

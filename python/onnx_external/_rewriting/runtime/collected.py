@@ -11,7 +11,14 @@ import torch
 from onnx_external._rewriting.refusals import RewriteError
 from onnx_external._rewriting.runtime.sizes import size_of
 
-__all__ = ["Collected", "Mark", "NotCountedError", "Rows", "is_collected", "whole"]
+_NO_ITEM = (
+    "one item is taken from a list whose length a loop or a test on a tensor decides; stack the "
+    "list first, and index the tensor"
+)
+_READS = (
+    "a round of a loop reads from a list to which the rounds before it have appended; carry what "
+    "it needs of them in a variable of its own"
+)
 
 
 class Collected:
@@ -22,6 +29,9 @@ class Collected:
         kept: for each row whether it is an item; None: all are.
         lengths: how much of each row is an item's, where items have different lengths.
     """
+
+    _why_not = _NO_ITEM
+    """What is said where it is taken for one of its items."""
 
     def __init__(
         self,
@@ -81,7 +91,8 @@ class Collected:
         items = args[0] if args else given.pop("tensors", ())
         dim = given.pop("dim", args[1] if len(args) > 1 else 0)
         if name == "stack":
-            return _stacked(whole(items), dim)
+            rows = whole(items)
+            return rows.movedim(0, dim) if dim else rows
         if name in ("cat", "concat", "concatenate"):
             return _concatenated(items, dim)
         if name == "pad_sequence":
@@ -95,19 +106,13 @@ class Collected:
         """Refuse to be a tensor."""
         if name.startswith("__"):
             raise AttributeError(name)
-        raise RewriteError(_NO_ITEM)
+        raise RewriteError(self._why_not)
 
     def _refuse(self, *_: Any) -> NoReturn:
         raise RewriteError(_NO_ITEM)
 
     __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = _refuse
     __getitem__ = __len__ = __bool__ = __iter__ = __lt__ = __gt__ = __neg__ = _refuse
-
-
-_NO_ITEM = (
-    "one item is taken from a list whose length a loop or a test on a tensor decides; stack the "
-    "list first, and index the tensor"
-)
 
 
 class NotCountedError(RewriteError):
@@ -119,6 +124,8 @@ class Mark(Collected):
 
     Nothing of it can be read but how many they are, in a loop that counts its rounds.
     """
+
+    _why_not = _READS
 
     def __init__(self) -> None:
         """Make one that has nothing to be read."""
@@ -136,22 +143,10 @@ class Mark(Collected):
         """Return it: it has no tensors."""
         return self
 
-    def __getattr__(self, name: str) -> NoReturn:
-        """Refuse whatever needs the items."""
-        if name.startswith("__"):
-            raise AttributeError(name)
-        raise RewriteError(_READS)
-
     @classmethod
     def __torch_function__(cls, *_: Any) -> NoReturn:
         """Refuse to be an operand."""
         raise RewriteError(_READS)
-
-
-_READS = (
-    "a round of a loop reads from a list to which the rounds before it have appended; carry what "
-    "it needs of them in a variable of its own"
-)
 
 
 class Rows(list[Any]):
@@ -225,10 +220,6 @@ def whole(items: Any) -> torch.Tensor:
 
 def _raw(items: Any) -> list[Any]:
     return list(list.__iter__(items)) if isinstance(items, list) else list(items)
-
-
-def _stacked(rows: torch.Tensor, dim: int) -> torch.Tensor:
-    return rows.movedim(0, dim) if dim else rows
 
 
 def _padded(

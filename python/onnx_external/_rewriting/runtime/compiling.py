@@ -17,8 +17,6 @@ import torch
 
 from onnx_external._patching.swapping import exchanged
 
-__all__ = ["Asked", "answered_as_in_eager"]
-
 _TORCH = os.path.dirname(torch.__file__) + os.sep
 _QUESTIONS = ("is_compiling", "is_dynamo_compiling", "is_exporting")
 

@@ -7,19 +7,15 @@ Then each branch of the caller does the whole call with the test decided (`taken
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from torch._guards import detect_fake_mode
 
 from onnx_external._rewriting.refusals import RewriteError
+from onnx_external._rewriting.runtime.branches import Function
 from onnx_external._rewriting.runtime.lifting import probe
 from onnx_external._rewriting.runtime.places import Places
 from onnx_external._rewriting.runtime.state import Decision, State
-
-__all__ = ["answer", "decided", "taken"]
-
-_Call = Callable[[], Any]
 
 
 class _Reached(BaseException):
@@ -59,7 +55,7 @@ def _check_depth(state: State, decision: Decision) -> None:
         )
 
 
-def decided(state: State, call: _Call, key: str) -> Any:
+def decided(state: State, call: Function, key: str) -> Any:
     """Return the test that decides what a call gives; True if no tensor decides that.
 
     Args:
@@ -73,32 +69,32 @@ def decided(state: State, call: _Call, key: str) -> Any:
         return True
     places = Places([call])
     _check_writes(state, call, inner, places)
-    state.asked.append(Decision(inner, state.depth))
-    try:
-        value = call()
-    except _Reached as reached:
-        if reached.key != inner:
-            raise
+    value, reached = _run_up_to(state, call, inner)
+    if reached is not None:
         places.restore(places.changes())  # both branches do it again
         return reached.test
-    finally:
-        state.asked.pop()
     state.kept.setdefault(key, []).append(value)
     return True
 
 
-def _check_writes(state: State, call: _Call, inner: str, places: Places) -> None:
+def _run_up_to(state: State, call: Function, inner: str) -> tuple[Any, _Reached | None]:
+    """What a call gives, or the test that it has come to."""
+    state.asked.append(Decision(inner, state.depth))
+    try:
+        return call(), None
+    except _Reached as reached:
+        if reached.key != inner:
+            raise
+        return None, reached
+    finally:
+        state.asked.pop()
+
+
+def _check_writes(state: State, call: Function, inner: str, places: Places) -> None:
     """Refuse a call that writes to a tensor before the test: it would be done twice."""
 
     def attempt() -> None:
-        state.asked.append(Decision(inner, state.depth))
-        try:
-            call()
-        except _Reached as reached:
-            if reached.key != inner:
-                raise
-        finally:
-            state.asked.pop()
+        _run_up_to(state, call, inner)
 
     if probe(state, attempt, places).mutated:
         raise RewriteError(
@@ -108,7 +104,7 @@ def _check_writes(state: State, call: _Call, inner: str, places: Places) -> None
         )
 
 
-def taken(state: State, call: _Call, key: str, outcome: bool) -> Any:
+def taken(state: State, call: Function, key: str, outcome: bool) -> Any:
     """Return what a call gives if the test in it comes out as `outcome`."""
     if state.kept.get(key):
         return state.kept[key].pop()

@@ -13,6 +13,7 @@ import sys
 import weakref
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
 from types import FrameType
 from typing import Any, NamedTuple
@@ -21,18 +22,8 @@ import torch
 from torch.fx.experimental.sym_node import SymNode
 from torch.fx.experimental.symbolic_shapes import ShapeEnv, uninteresting_files
 
-from onnx_external._patching.swapping import exchanged
+from onnx_external._patching.swapping import exchanged, set_within
 from onnx_external._rewriting.frames import LIBRARIES, outside, tests_value
-
-__all__ = [
-    "NotEmpty",
-    "decided_by_graph",
-    "empty_sizes_noted",
-    "is_only_tried",
-    "left_to_graph",
-    "not_empty",
-    "only_tried",
-]
 
 _COMPARISONS = ("eq", "ne", "lt", "le", "gt", "ge")
 _FOR_THE_USER = tuple(str(Path(__file__).with_name(name)) for name in ("tests.py", "helpers.py"))
@@ -79,28 +70,18 @@ def is_only_tried() -> bool:
     return _tried.get()
 
 
-@contextlib.contextmanager
-def only_tried() -> Iterator[None]:
-    """Within this context code runs that will run again; what it compares is not noted."""
-    before = _tried.set(True)
-    try:
-        yield
-    finally:
-        _tried.reset(before)
+def only_tried() -> AbstractContextManager[None]:
+    """Return the context of code that will run again; what it compares is not noted."""
+    return set_within(_tried, True)
 
 
-@contextlib.contextmanager
-def left_to_graph(empty: bool) -> Iterator[None]:
-    """Within this context the graph decides comparisons that a size of 0 makes otherwise.
+def left_to_graph(empty: bool) -> AbstractContextManager[None]:
+    """Return the context in which the graph decides comparisons that a size of 0 makes otherwise.
 
     Args:
         empty: whether sizes of inputs may be 0; otherwise it does not.
     """
-    before = _left.set(empty)
-    try:
-        yield
-    finally:
-        _left.reset(before)
+    return set_within(_left, empty)
 
 
 def decided_by_graph(test: torch.SymBool) -> torch.Tensor | None:

@@ -15,8 +15,6 @@ from typing import Any, TypeAlias
 import sympy  # type: ignore[import-untyped]
 from torch.utils._sympy import functions
 
-__all__ = ["evaluated"]
-
 _Compute: TypeAlias = Callable[[Mapping[Any, Any]], Any]
 
 
@@ -61,20 +59,8 @@ def _number(value: Any) -> Any:
     return value
 
 
-def _product(*values: Any) -> Any:
-    return math.prod(values)
-
-
-def _sum(*values: Any) -> Any:
-    return sum(values)
-
-
-def _all(*values: Any) -> bool:
-    return all(values)
-
-
-def _any(*values: Any) -> bool:
-    return any(values)
+def _of_several(function: Callable[[Any], Any]) -> Callable[..., Any]:
+    return lambda *values: function(values)
 
 
 _FUNCTIONS: dict[Any, Callable[..., Any]] = {
@@ -84,8 +70,8 @@ _FUNCTIONS: dict[Any, Callable[..., Any]] = {
     functions.Min: min,
     functions.Mod: operator.mod,
     functions.PythonMod: operator.mod,
-    sympy.Add: _sum,
-    sympy.And: _all,
+    sympy.Add: _of_several(sum),
+    sympy.And: _of_several(all),
     sympy.Eq: operator.eq,
     sympy.Ge: operator.ge,
     sympy.Gt: operator.gt,
@@ -93,8 +79,8 @@ _FUNCTIONS: dict[Any, Callable[..., Any]] = {
     sympy.Lt: operator.lt,
     sympy.Max: max,
     sympy.Min: min,
-    sympy.Mul: _product,
+    sympy.Mul: _of_several(math.prod),
     sympy.Ne: operator.ne,
     sympy.Not: operator.not_,
-    sympy.Or: _any,
+    sympy.Or: _of_several(any),
 }

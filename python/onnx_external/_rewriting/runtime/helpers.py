@@ -13,15 +13,13 @@ from torch import nn
 
 from onnx_external._rewriting.refusals import RewriteError
 from onnx_external._rewriting.runtime import arithmetic, deciding, iterating, listing, lookup, tests
-from onnx_external._rewriting.runtime.branches import branched
+from onnx_external._rewriting.runtime.branches import Function, branched
 from onnx_external._rewriting.runtime.collected import is_collected, whole
 from onnx_external._rewriting.runtime.merging import as_tensor
 from onnx_external._rewriting.runtime.rows import Enumerate, Range, Reversed, Zip, is_lazy, length
 from onnx_external._rewriting.runtime.state import State
 from onnx_external._rewriting.runtime.tracing import tracing
-from onnx_external._rewriting.values import UNDEFINED, is_fake, is_symbolic, promoted, scalar_type
-
-__all__ = ["Runtime"]
+from onnx_external._rewriting.values import UNDEFINED, element_type, is_fake, is_symbolic, promoted
 
 
 class Runtime:
@@ -65,7 +63,7 @@ class Runtime:
         return tracing(self._state, module)
 
     @staticmethod
-    def get(read: Callable[[], Any]) -> Any:
+    def get(read: Function) -> Any:
         """Return the value of a name, or UNDEFINED if it is not bound."""
         try:
             return read()
@@ -75,12 +73,7 @@ class Runtime:
     # Tests.
 
     def if_(
-        self,
-        test: Any,
-        then: Callable[[], Any],
-        other: Callable[[], Any],
-        names: tuple[str, ...],
-        key: str,
+        self, test: Any, then: Function, other: Function, names: tuple[str, ...], key: str
     ) -> Any:
         """Return the values of `names` after a branch, or the result of a branch that returns."""
         found = self._decided(test, key)
@@ -88,7 +81,7 @@ class Runtime:
             return then() if found else other()
         return branched(self._state, found, (then, other), key, names, promotes=bool(names))
 
-    def ifexp(self, test: Any, then: Callable[[], Any], other: Callable[[], Any], key: str) -> Any:
+    def ifexp(self, test: Any, then: Function, other: Function, key: str) -> Any:
         """Return `then() if test else other()`."""
         found = self._decided(test, key)
         if isinstance(found, bool):
@@ -99,11 +92,11 @@ class Runtime:
         found = tests.truth(test)
         return found if isinstance(found, bool) else deciding.answer(self._state, key, found)
 
-    def decided(self, call: Callable[[], Any], key: str) -> Any:
+    def decided(self, call: Function, key: str) -> Any:
         """Return the test in a function that decides what a call of it gives."""
         return deciding.decided(self._state, call, key)
 
-    def taken(self, call: Callable[[], Any], key: str, outcome: bool) -> Any:
+    def taken(self, call: Function, key: str, outcome: bool) -> Any:
         """Return what a call gives if that test comes out as `outcome`."""
         return deciding.taken(self._state, call, key, outcome)
 
@@ -115,11 +108,11 @@ class Runtime:
         """Return `items[index]`."""
         return lookup.chosen(self._state, items, index, key)
 
-    def and_(self, *parts: Callable[[], Any]) -> Any:
+    def and_(self, *parts: Function) -> Any:
         """Return `a and b and ...`."""
         return tests.both(self._state, parts)
 
-    def or_(self, *parts: Callable[[], Any]) -> Any:
+    def or_(self, *parts: Function) -> Any:
         """Return `a or b or ...`."""
         return tests.either(self._state, parts)
 
@@ -138,7 +131,7 @@ class Runtime:
             return True
         return self.any([each == value for each in items])
 
-    def chain(self, first: Callable[[], Any], *rest: Any) -> Any:
+    def chain(self, first: Function, *rest: Any) -> Any:
         """Return `a < b < c`: `rest` has the names of operators, each before its operand."""
         left = first()
         found: Any = True
@@ -152,7 +145,7 @@ class Runtime:
             left = right
         return found
 
-    def assert_(self, test: Any, key: str, message: Callable[[], Any] | None = None) -> None:
+    def assert_(self, test: Any, key: str, message: Function | None = None) -> None:
         """Do `assert test, message`."""
         found = tests.truth(test)
         if not isinstance(found, bool):
@@ -160,7 +153,7 @@ class Runtime:
         elif not found:
             raise AssertionError(*([] if message is None else [message()]))
 
-    def raise_(self, test: Any, fail: Callable[[], Any], key: str) -> None:
+    def raise_(self, test: Any, fail: Function, key: str) -> None:
         """Do `if test: raise ...`."""
         found = tests.truth(test)
         if not isinstance(found, bool):
@@ -179,29 +172,13 @@ class Runtime:
 
     # Loops.
 
-    def for_(
-        self,
-        iterable: Any,
-        body: Callable[..., tuple[Any, ...]],
-        names: tuple[str, ...],
-        init: tuple[Any, ...],
-        breaks: bool,
-        key: str,
-    ) -> tuple[Any, ...]:
-        """Return the state after a loop; its first item says whether it broke, if `breaks`."""
-        return iterating.for_loop(self._state, iterable, body, names, init, breaks, key)
+    def for_(self, *loop: Any) -> tuple[Any, ...]:
+        """Return the state after a loop, as `iterating.for_loop`."""
+        return iterating.for_loop(self._state, *loop)
 
-    def while_(
-        self,
-        cond: Callable[..., Any],
-        body: Callable[..., tuple[Any, ...]],
-        names: tuple[str, ...],
-        init: tuple[Any, ...],
-        breaks: bool,
-        key: str,
-    ) -> tuple[Any, ...]:
-        """Return the state after a loop; its first item says whether it broke, if `breaks`."""
-        return iterating.while_loop(self._state, cond, body, names, init, breaks, key)
+    def while_(self, *loop: Any) -> tuple[Any, ...]:
+        """Return the state after a loop, as `iterating.while_loop`."""
+        return iterating.while_loop(self._state, *loop)
 
     def comprehend(self, iterable: Any, make: Callable[[Any], Any], key: str) -> Any:
         """Return `[make(each) for each in iterable]`."""
@@ -269,15 +246,11 @@ class Runtime:
 
     def max(self, *values: Any, **rest: Any) -> Any:
         """Do what the builtin does."""
-        if len(values) == 1 and not rest and is_lazy(values[0]):
-            return whole_of(values[0]).amax(0)
-        return _extreme(builtins.max, torch.maximum, torch.sym_max, values, rest)
+        return _extreme(builtins.max, torch.amax, torch.maximum, torch.sym_max, values, rest)
 
     def min(self, *values: Any, **rest: Any) -> Any:
         """Do what the builtin does."""
-        if len(values) == 1 and not rest and is_lazy(values[0]):
-            return whole_of(values[0]).amin(0)
-        return _extreme(builtins.min, torch.minimum, torch.sym_min, values, rest)
+        return _extreme(builtins.min, torch.amin, torch.minimum, torch.sym_min, values, rest)
 
     def sum(self, values: Any, start: Any = 0) -> Any:
         """Do what the builtin does."""
@@ -347,17 +320,19 @@ def whole_of(values: Any) -> torch.Tensor:
     return found
 
 
-def _given(value: Any) -> Callable[[], Any]:
+def _given(value: Any) -> Function:
     return lambda: value
 
 
-def _extreme(plain: Any, tensors: Any, sizes: Any, values: Any, rest: Any) -> Any:
+def _extreme(plain: Any, of_rows: Any, tensors: Any, sizes: Any, values: Any, rest: Any) -> Any:
     """The largest or smallest of several values."""
+    if len(values) == 1 and not rest and is_lazy(values[0]):
+        return of_rows(whole_of(values[0]), 0)
     if len(values) < 2 or rest or not any(map(is_symbolic, values)):
         return plain(*values, **rest)
     if not any(map(is_fake, values)):
         return functools.reduce(sizes, values)
-    kinds = [each.dtype if is_fake(each) else scalar_type(each) for each in values]
+    kinds = [element_type(each) for each in values]
     floats = [e.dtype for e in values if isinstance(e, torch.Tensor) and e.dtype.is_floating_point]
     kind = promoted(*(floats or kinds))
     return functools.reduce(tensors, [as_tensor(each, kind) for each in values])

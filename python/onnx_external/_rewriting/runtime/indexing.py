@@ -14,8 +14,6 @@ from onnx_external._rewriting.runtime.sizes import size_of
 from onnx_external._rewriting.runtime.state import State
 from onnx_external._rewriting.values import is_fake
 
-__all__ = ["at_row", "needs_care", "read", "wrapped", "write"]
-
 
 def needs_care(args: Any) -> bool:
     """Return whether `args` of __getitem__ or __setitem__ are not left to torch."""

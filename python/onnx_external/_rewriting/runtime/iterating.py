@@ -19,11 +19,11 @@ from onnx_external._rewriting.runtime.state import State
 from onnx_external._rewriting.runtime.tests import as_bool, both, negated, truth
 from onnx_external._rewriting.values import described, is_number
 
-__all__ = ["comprehended", "for_loop", "while_loop"]
-
 Body = Callable[..., tuple[Any, ...]]
 Names = tuple[str, ...]
 Values = tuple[Any, ...]
+Make = Callable[[Any], Any]
+"""Of an item: what a comprehension has for it, or whether it has something."""
 
 
 def for_loop(
@@ -128,13 +128,7 @@ def _counted(
     return tuple(rest)
 
 
-def comprehended(
-    state: State,
-    iterable: Any,
-    make: Callable[[Any], Any],
-    test: Callable[[Any], Any] | None,
-    key: str,
-) -> Any:
+def comprehended(state: State, iterable: Any, make: Make, test: Make | None, key: str) -> Any:
     """Return a list comprehension; with a test on tensors, a list of as many items as hold."""
     if is_lazy(iterable):
         return _rows_comprehended(state, iterable, make, test, key)
@@ -171,11 +165,7 @@ def _kept(found: list[Any], tests: list[Any], key: str) -> Rows:
 
 
 def _rows_comprehended(
-    state: State,
-    iterable: Any,
-    make: Callable[[Any], Any],
-    test: Callable[[Any], Any] | None,
-    key: str,
+    state: State, iterable: Any, make: Make, test: Make | None, key: str
 ) -> Rows:
     items: list[Any] = []
     tests: list[Any] = []

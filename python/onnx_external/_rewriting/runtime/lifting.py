@@ -23,9 +23,7 @@ from onnx_external._rewriting.runtime.empty import only_tried
 from onnx_external._rewriting.runtime.numbers import called
 from onnx_external._rewriting.runtime.places import Changes, Places
 from onnx_external._rewriting.runtime.state import State, quietly
-from onnx_external._rewriting.values import promoted, scalar_type, version_of
-
-__all__ = ["Lift", "Run", "apart", "missing_sizes", "probe", "run"]
+from onnx_external._rewriting.values import element_type, promoted, version_of
 
 _WRITING = frozenset(
     "__setitem__ __set__ __iadd__ __isub__ __imul__ __itruediv__ __ifloordiv__ __imod__ __ipow__ "
@@ -161,9 +159,9 @@ class Lift(TorchFunctionMode):  # type: ignore[misc]
             data = self.inside(data).detach()
             return data.clone() if dtype is None else data.to(dtype, copy=True)
         if isinstance(data, (bool, int, float)):
-            return torch.full((), data, dtype=dtype or scalar_type(data), device=device)
+            return torch.full((), data, dtype=dtype or element_type(data), device=device)
         if isinstance(data, (torch.SymInt, torch.SymFloat)):
-            return torch.scalar_tensor(data, dtype=dtype or scalar_type(data), device=device)
+            return torch.scalar_tensor(data, dtype=dtype or element_type(data), device=device)
         return torch.tensor(data, dtype=dtype, device=device)
 
 

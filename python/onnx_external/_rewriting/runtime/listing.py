@@ -10,8 +10,6 @@ from typing import Any
 from onnx_external._rewriting.refusals import RewriteError
 from onnx_external._rewriting.runtime.collected import Collected, Rows, is_collected, whole
 
-__all__ = ["item", "method"]
-
 _UNCHANGED = frozenset({"append", "clear", "copy", "extend"})
 """Methods that do with the items of all rounds what they do with one."""
 

@@ -21,9 +21,7 @@ from onnx_external._rewriting.runtime.merging import as_tensor
 from onnx_external._rewriting.runtime.places import Places
 from onnx_external._rewriting.runtime.sizes import is_free
 from onnx_external._rewriting.runtime.state import State
-from onnx_external._rewriting.values import is_fake, is_number, promoted, scalar_type
-
-__all__ = ["chosen", "looked_up"]
+from onnx_external._rewriting.values import element_type, is_fake, is_number, promoted
 
 
 def looked_up(state: State, items: Any, parts: tuple[Any, ...], key: str) -> Any:
@@ -74,7 +72,7 @@ def chosen(state: State, items: Any, index: Any, key: str) -> Any:
         index = wrapped(index, len(named))
     values = list(named.values())
     if values and all(map(is_number, values)):
-        kind = promoted(*map(scalar_type, values))
+        kind = promoted(*map(element_type, values))
         made = torch.stack([as_tensor(each, kind) for each in values])
         return at_row(made, _place(index, list(named)))
     if values and all(isinstance(each, torch.Tensor) for each in values):

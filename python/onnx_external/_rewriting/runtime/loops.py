@@ -19,8 +19,6 @@ from onnx_external._rewriting.runtime.sizes import size_of
 from onnx_external._rewriting.runtime.state import State
 from onnx_external._rewriting.runtime.tests import as_bool
 
-__all__ = ["Loop", "while_looped"]
-
 _while_loop = torch.ops.higher_order.while_loop
 
 

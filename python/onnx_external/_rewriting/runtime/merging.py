@@ -20,13 +20,11 @@ from onnx_external._rewriting.runtime.state import State, quietly
 from onnx_external._rewriting.values import (
     UNDEFINED,
     described,
+    element_type,
     is_number,
     promoted,
     same_value,
-    scalar_type,
 )
-
-__all__ = ["Part", "as_tensor", "children", "part_of"]
 
 
 @dataclass
@@ -133,7 +131,7 @@ def as_tensor(value: Any, kind: torch.dtype | None = None) -> torch.Tensor:
     """Return a tensor, or a number as a tensor without dimensions."""
     if isinstance(value, torch.Tensor):
         return value if kind is None or value.dtype == kind else value.to(kind)
-    kind = kind or scalar_type(value)
+    kind = kind or element_type(value)
     if isinstance(value, torch.SymBool):
         return torch.scalar_tensor(torch.sym_ite(value, 1, 0), dtype=torch.int64).to(kind)
     if isinstance(value, (torch.SymInt, torch.SymFloat)):
@@ -249,7 +247,7 @@ def _set_once(value: Any, key: str, name: str, unset: bool) -> Part:
     if isinstance(value, torch.Tensor):
         return Part(dtype=value.dtype, like=value, front=_front(value))
     if is_number(value):
-        return Part(dtype=scalar_type(value))
+        return Part(dtype=element_type(value))
     if isinstance(value, _WITHOUT_TENSORS):
         return Part(constant=(value,))
     if isinstance(value, Rows):
@@ -280,7 +278,7 @@ def _leaf(one: Any, other: Any, key: str, name: str, test: Any) -> Part:
     if size is not None:
         return Part(dtype=torch.int64, size=size)
     both = isinstance(one, torch.Tensor) and isinstance(other, torch.Tensor)
-    kinds = [e.dtype if isinstance(e, torch.Tensor) else scalar_type(e) for e in (one, other)]
+    kinds = [element_type(each) for each in (one, other)]
     ranks = [e.dim() if isinstance(e, torch.Tensor) else 0 for e in (one, other)]
     if ranks[0] != ranks[1]:
         raise UnmergeableError(

@@ -21,8 +21,6 @@ from onnx_external._rewriting.runtime.merging import as_tensor
 from onnx_external._rewriting.runtime.state import State
 from onnx_external._rewriting.values import is_fake, is_symbolic
 
-__all__ = ["Numbers", "called"]
-
 _TORCH = os.path.dirname(torch.__file__) + os.sep
 _OURS = os.path.dirname(os.path.abspath(__file__)) + os.sep
 _PYTHON = (sysconfig.get_path("stdlib") + os.sep, os.path.dirname(os.__file__) + os.sep)
@@ -80,10 +78,6 @@ def _has_tensor(args: Any) -> bool:
     return any(isinstance(each, torch.Tensor) for each in args)
 
 
-def _item(tensor: torch.Tensor) -> Any:
-    return tensor.reshape(())
-
-
 def _tolist(tensor: torch.Tensor) -> Any:
     if tensor.dim() == 0:
         return tensor
@@ -137,7 +131,7 @@ def _roll(tensor: torch.Tensor, shifts: Any, dims: Any = None) -> Any:
 
 
 _INSTEAD: dict[Any, Callable[..., Any]] = {
-    torch.Tensor.item: _item,
+    torch.Tensor.item: lambda tensor: tensor.reshape(()),
     torch.Tensor.tolist: _tolist,
     torch.unbind: _unbind,
     torch.Tensor.unbind: _unbind,

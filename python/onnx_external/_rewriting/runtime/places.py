@@ -23,18 +23,6 @@ from onnx_external._rewriting.refusals import RewriteError
 from onnx_external._rewriting.runtime.collected import Rows
 from onnx_external._rewriting.values import UNDEFINED, version_of
 
-__all__ = [
-    "CACHES",
-    "Changes",
-    "Place",
-    "Places",
-    "at_key",
-    "memory_kept",
-    "put_key",
-    "starts_with",
-    "state_kept",
-]
-
 _MOST = 50_000
 """Objects that are looked at; a model with more has no branch that sees them all."""
 _FOREIGN = frozenset(sys.stdlib_module_names) | {"numpy", "onnx_external", "sympy", "torch"}
@@ -159,10 +147,6 @@ class Places:
         for number in changes:
             self.all[number].write(self.all[number].before)
 
-    def has(self, value: Any) -> bool:
-        """Return whether the functions saw this very object."""
-        return id(value) in self._seen
-
     def _inside(self, value: Any, label: str) -> Iterator[tuple[Any, str]]:
         if isinstance(value, torch.SymInt):
             self.sizes.append(value)
@@ -171,7 +155,7 @@ class Places:
         elif isinstance(value, Rows):
             return
         elif isinstance(value, types.FunctionType):
-            yield from self._function(value, label)
+            yield from self._function(value)
         elif isinstance(value, types.MethodType):
             yield value.__func__, label
             yield value.__self__, "self"
@@ -193,7 +177,7 @@ class Places:
         else:
             yield from ((each, label) for each in list(value))
 
-    def _function(self, value: types.FunctionType, label: str) -> Iterator[tuple[Any, str]]:
+    def _function(self, value: types.FunctionType) -> Iterator[tuple[Any, str]]:
         for name, cell in zip(value.__code__.co_freevars, value.__closure__ or (), strict=True):
             if id(cell) not in self._seen:
                 self._seen[id(cell)] = cell

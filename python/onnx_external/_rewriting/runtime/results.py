@@ -19,9 +19,11 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols, statically_known_true
 
 from onnx_external._patching.swapping import exchanged
-from onnx_external._rewriting.runtime.chosen import define, definition_by_outer_test
-
-__all__ = ["results_need_no_guards"]
+from onnx_external._rewriting.runtime.chosen import (
+    define,
+    definition_by_outer_test,
+    expression_of,
+)
 
 
 @contextlib.contextmanager
@@ -74,7 +76,7 @@ def _merged(one: torch.Tensor, other: torch.Tensor, mode: Any) -> torch.Tensor:
 
 def _size(one: Any, other: Any, environment: Any) -> Any:
     """The size that both have, or a new one that only the graph knows."""
-    pair = [_expression(each) for each in (one, other)]
+    pair = [expression_of(each) for each in (one, other)]
     if pair[0] == pair[1] and not any(free_unbacked_symbols(each) for each in pair):
         return one
     found = environment.create_unbacked_symint()
@@ -84,9 +86,3 @@ def _size(one: Any, other: Any, environment: Any) -> Any:
     environment.constrain_symbol_range(found.node.expr, least, most)
     define(found, definition_by_outer_test(one, other))
     return found
-
-
-def _expression(size: Any) -> Any:
-    import sympy  # type: ignore[import-untyped]
-
-    return size.node.expr if isinstance(size, torch.SymInt) else sympy.Integer(size)

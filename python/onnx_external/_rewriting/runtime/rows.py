@@ -12,8 +12,6 @@ from onnx_external._rewriting.runtime.collected import Collected, Mark, Rows, is
 from onnx_external._rewriting.runtime.sizes import size_of
 from onnx_external._rewriting.values import described, is_fake
 
-__all__ = ["Enumerate", "Range", "Reversed", "Zip", "is_lazy", "length", "rows_of"]
-
 Columns: TypeAlias = tuple[list[torch.Tensor], Callable[[list[torch.Tensor]], Any]]
 """Tensors of as many rows, and what a row of each makes the item of a round."""
 

@@ -17,8 +17,6 @@ from onnx_external._rewriting.runtime.places import Places
 from onnx_external._rewriting.runtime.sizes import may_be_zero
 from onnx_external._rewriting.runtime.state import State, quietly
 
-__all__ = ["GrowsError", "scanned"]
-
 _cond = torch.ops.higher_order.cond
 _scan = torch.ops.higher_order.scan
 
@@ -48,7 +46,8 @@ def scanned(
     Raises:
         GrowsError: the state grows, or a round asks for the length of a list that grows.
     """
-    rows = _first_rows(columns)
+    # Of zeros: nothing of it is in the graph.
+    rows = quietly(lambda: [each.new_zeros(each.shape[1:]) for each in columns])
     first = _Step(step, rows)
     try:
         carried = Carried(state, first, names, key, Places([step]), init)
@@ -59,11 +58,6 @@ def scanned(
         raise GrowsError
     loop = Loop(carried, [carried.done], rows)
     return _Scan(loop, columns, first).call()
-
-
-def _first_rows(columns: list[torch.Tensor]) -> list[torch.Tensor]:
-    """Return a row of each, of zeros; nothing of it is in the graph."""
-    return quietly(lambda: [each.new_zeros(each.shape[1:]) for each in columns])
 
 
 class _Step:

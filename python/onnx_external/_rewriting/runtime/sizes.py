@@ -14,8 +14,6 @@ from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 from onnx_external._patching.swapping import exchanged
 from onnx_external._rewriting.runtime.state import quietly
 
-__all__ = ["is_free", "is_simple", "largest_in_pairs", "may_be_zero", "number_of", "size_of"]
-
 
 def is_free(size: Any) -> bool:
     """Return whether a tensor decides a size, and not the shapes of the inputs."""
@@ -30,12 +28,10 @@ def may_be_zero(size: Any) -> bool:
     return not bool(size.node.shape_env.bound_sympy(size.node.expr).lower >= 1)
 
 
-def size_of(tensor: torch.Tensor, least: Any = 0, most: Any = None) -> Any:
+def size_of(tensor: torch.Tensor, most: Any = None) -> Any:
     """Return the value of a tensor without dimensions as a size, with what is known of it."""
     found = number_of(tensor)
     torch._check(found >= 0)
-    if not (isinstance(least, int) and least == 0):
-        torch._check(found >= least)
     if most is not None:
         torch._check(found <= most)
     return found

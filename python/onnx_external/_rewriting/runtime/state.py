@@ -11,8 +11,6 @@ import torch
 from torch._guards import detect_fake_mode
 from torch.fx.experimental.proxy_tensor import disable_proxy_modes_tracing
 
-__all__ = ["Decision", "State", "quietly"]
-
 _T = TypeVar("_T")
 
 

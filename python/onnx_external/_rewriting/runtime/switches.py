@@ -18,8 +18,6 @@ from torch.fx.experimental.proxy_tensor import PreDispatchTorchFunctionMode
 
 from onnx_external._patching.swapping import exchanged
 
-__all__ = ["switches_left_out"]
-
 
 @contextmanager
 def switches_left_out() -> Iterator[None]:

@@ -10,7 +10,7 @@ import torch
 from torch.fx.experimental.symbolic_shapes import statically_known_false, statically_known_true
 
 from onnx_external._rewriting.refusals import RewriteError
-from onnx_external._rewriting.runtime.branches import branched
+from onnx_external._rewriting.runtime.branches import Function, branched
 from onnx_external._rewriting.runtime.collected import is_collected
 from onnx_external._rewriting.runtime.empty import decided_by_graph
 from onnx_external._rewriting.runtime.lifting import probe
@@ -20,9 +20,6 @@ from onnx_external._rewriting.runtime.rows import length
 from onnx_external._rewriting.runtime.state import State
 from onnx_external._rewriting.values import described, is_fake, is_number, promoted
 
-__all__ = ["COMPARISONS", "as_bool", "both", "either", "negated", "truth"]
-
-Lazy = Callable[[], Any]
 COMPARISONS: dict[str, Callable[[Any, Any], Any]] = {
     "Lt": operator.lt,
     "LtE": operator.le,
@@ -84,17 +81,17 @@ def negated(value: Any) -> Any:
     )
 
 
-def both(state: State, parts: tuple[Lazy, ...]) -> Any:
+def both(state: State, parts: tuple[Function, ...]) -> Any:
     """Return `a and b and ...`."""
     return _folded(state, parts, True)
 
 
-def either(state: State, parts: tuple[Lazy, ...]) -> Any:
+def either(state: State, parts: tuple[Function, ...]) -> Any:
     """Return `a or b or ...`."""
     return _folded(state, parts, False)
 
 
-def _folded(state: State, parts: tuple[Lazy, ...], conjunction: bool) -> Any:
+def _folded(state: State, parts: tuple[Function, ...], conjunction: bool) -> Any:
     value = parts[0]()
     for part in parts[1:]:
         test = truth(value)
@@ -108,9 +105,9 @@ def _folded(state: State, parts: tuple[Lazy, ...], conjunction: bool) -> Any:
     return value
 
 
-def _symbolic(state: State, value: Any, test: Any, part: Lazy, conjunction: bool) -> Any:
+def _symbolic(state: State, value: Any, test: Any, part: Function, conjunction: bool) -> Any:
     if probe(state, part, Places([part])).indexes:
-        return _guarded(state, value, test, part, conjunction)
+        return _guarded(state, test, part, conjunction)
     other = part()
     if _is_value(value) or _is_value(other):
         return _chosen(value, other, test, conjunction)
@@ -123,7 +120,7 @@ def _symbolic(state: State, value: Any, test: Any, part: Lazy, conjunction: bool
     return how(as_bool(test), as_bool(known))
 
 
-def _guarded(state: State, value: Any, test: Any, part: Lazy, conjunction: bool) -> Any:
+def _guarded(state: State, test: Any, part: Function, conjunction: bool) -> Any:
     """The part takes an item of a tensor, and the test may be what makes its index valid."""
 
     def taken() -> Any:

@@ -23,8 +23,6 @@ from onnx_external._rewriting.runtime.state import State
 from onnx_external._rewriting.runtime.switches import switches_left_out
 from onnx_external._rewriting.values import is_fake
 
-__all__ = ["tracing"]
-
 
 @contextmanager
 def tracing(state: State, module: nn.Module | None) -> Iterator[None]:
@@ -94,10 +92,6 @@ def _calls_left() -> Iterator[None]:
 
 def _forget(state: State) -> None:
     """Keep no tensors of the trace alive."""
-    state.tables.clear()
-    state.keys.clear()
-    state.followed.clear()
-    state.bounds.clear()
-    state.choices.clear()
-    state.kept.clear()
+    for each in (state.tables, state.keys, state.followed, state.bounds, state.choices, state.kept):
+        each.clear()
     state.loops = 0

@@ -85,7 +85,7 @@ struct GraphArgument {
 // What a save works on. Data in memory is in one list for all graphs.
 struct SaveArguments {
   std::vector<GraphArgument> graphs;
-  std::vector<ProvidedTensor> tensors;
+  ProvidedList data;
   Sources weights;
   Sources extra;
   Sources old;  // for learn_map
@@ -161,7 +161,7 @@ Result<SaveReport> save_models(SaveArguments& inputs, const SaveTarget& target,
   for (std::size_t i = 0; i < models.size(); ++i) {
     ready.graphs.push_back({inputs.graphs[i].name, std::move(models[i])});
   }
-  ready.tensors = std::move(inputs.tensors);
+  ready.tensors = std::move(inputs.data.tensors);
   ready.checkpoint = std::move(checkpoint);
   return ready.checkpoint ? attach(target, std::move(ready), options)
                           : relayout(target, std::move(ready), options);

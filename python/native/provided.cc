@@ -21,7 +21,7 @@ namespace nb = nanobind;
 namespace onnx_external::python {
 namespace {
 
-// A reference to a Python object that may be dropped without the GIL.
+// A reference to a Python object that may be dropped without the GIL, on any thread.
 std::shared_ptr<const void> shared_reference(nb::handle object) {
   object.inc_ref();
   return {object.ptr(), [](const void* held) {
@@ -129,8 +129,8 @@ constexpr std::size_t kFields = 8;
 
 class ProvidedReader {
  public:
-  ProvidedReader(nb::handle list, std::shared_ptr<MakeFailure> failure)
-      : list_(shared_reference(list)), failure_(std::move(failure)) {}
+  ProvidedReader(std::shared_ptr<const void> list, std::shared_ptr<MakeFailure> failure)
+      : list_(std::move(list)), failure_(std::move(failure)) {}
 
   ProvidedTensor read(nb::handle item) const {
     const auto fields = nb::cast<nb::tuple>(item);
@@ -264,15 +264,14 @@ void MakeFailure::raise_if_any() const {
   }
 }
 
-std::vector<ProvidedTensor> provided_tensors(nb::handle list,
-                                             const std::shared_ptr<MakeFailure>& failure) {
-  const ProvidedReader reader(list, failure);
-  std::vector<ProvidedTensor> tensors;
-  tensors.reserve(nb::len(list));
+ProvidedList provided_tensors(nb::handle list, const std::shared_ptr<MakeFailure>& failure) {
+  ProvidedList provided{.tensors = {}, .list = shared_reference(list)};
+  const ProvidedReader reader(provided.list, failure);
+  provided.tensors.reserve(nb::len(list));
   for (const nb::handle item : list) {
-    tensors.push_back(reader.read(item));
+    provided.tensors.push_back(reader.read(item));
   }
-  return tensors;
+  return provided;
 }
 
 void bind_provided(nb::module_& module) {

@@ -37,9 +37,17 @@ class MakeFailure {
 // Whether this thread is inside of a function that makes bytes for `user`.
 [[nodiscard]] bool is_making_for(const void* user);
 
-// Reads a list of `Loose`. The tensors keep the list alive, and with it the owners of all memory;
-// they may be destroyed on any thread. TypeError and ValueError name the tensor.
-[[nodiscard]] std::vector<ProvidedTensor> provided_tensors(
-    nanobind::handle list, const std::shared_ptr<MakeFailure>& failure);
+// Tensors of the caller, and the list that they keep alive, and with it the owners of all memory.
+// All may be destroyed on any thread. But where the last reference is dropped on a thread of the
+// library, the interpreter makes a state for that thread, and a process that forks meanwhile has a
+// child that waits for ever (CPython up to 3.11): so keep `list` on the caller's thread.
+struct ProvidedList {
+  std::vector<ProvidedTensor> tensors;
+  std::shared_ptr<const void> list;
+};
+
+// Reads a list of `Loose`. TypeError and ValueError name the tensor.
+[[nodiscard]] ProvidedList provided_tensors(nanobind::handle list,
+                                            const std::shared_ptr<MakeFailure>& failure);
 
 }  // namespace onnx_external::python

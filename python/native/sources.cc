@@ -53,8 +53,8 @@ Sources::Selection Sources::selection_of(const nb::tuple& given) {
 }
 
 Result<Checkpoint> Sources::open_part(Part& part, const OpenOptions& options) {
-  if (auto* tensors = std::get_if<std::vector<ProvidedTensor>>(&part)) {
-    return checkpoint_of(std::move(*tensors));
+  if (auto* provided = std::get_if<ProvidedList>(&part)) {
+    return checkpoint_of(std::move(provided->tensors));
   }
   if (const auto* selection = std::get_if<Selection>(&part)) {
     return select_tensors(*selection->checkpoint, selection->tensors, options);

@@ -35,7 +35,7 @@ class Sources {
     const Checkpoint* checkpoint = nullptr;
     std::vector<SelectedTensor> tensors;
   };
-  using Part = std::variant<Paths, std::vector<ProvidedTensor>, const Checkpoint*, Selection>;
+  using Part = std::variant<Paths, ProvidedList, const Checkpoint*, Selection>;
 
   static Selection selection_of(const nanobind::tuple& given);
   static Result<Checkpoint> open_part(Part& part, const OpenOptions& options);

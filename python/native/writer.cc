@@ -124,7 +124,8 @@ class Writer {
   void add(nb::list tensors) {
     check_free();
     const auto failure = std::make_shared<MakeFailure>(this);
-    std::vector<ProvidedTensor> provided = provided_tensors(tensors, failure);
+    ProvidedList given = provided_tensors(tensors, failure);
+    std::vector<ProvidedTensor>& provided = given.tensors;
     std::optional<Result<onnx::TensorProto>> result;
     check_open();
     const auto work = [&, writer = writer_](const ProgressFn& report) {

@@ -13,6 +13,7 @@ from .._diagnosis.exporter_reasons import reason_of
 from .._errors import ExportError
 from .._patching.swapping import exchanged
 from .._progress import only_errors
+from ..torch._conversions import conversions_kept
 from ..torch._guards import Sizes, sizes_of
 from ..torch._skeleton import quiet
 from ..torch._tracing import lines_of_guards
@@ -87,7 +88,10 @@ def _keeping(exporter: type, run: Run) -> Any:
                 self.decomposed = None if graph is None else graph.exported_program
                 return graph
 
-            with _lists_of_names(exporter_onnx, lists), exchanged(torch.onnx, "export", export):
+            with contextlib.ExitStack() as stack:
+                stack.enter_context(conversions_kept())
+                stack.enter_context(_lists_of_names(exporter_onnx, lists))
+                stack.enter_context(exchanged(torch.onnx, "export", export))
                 return super().export_program(*args, **kwargs)
 
     # Keeper stands between the exporter and what it inherits from, whose method it calls.

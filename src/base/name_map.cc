@@ -3,6 +3,7 @@
 #include <sys/random.h>
 
 #include <array>
+#include <atomic>
 #include <bit>
 #include <cstring>
 
@@ -11,13 +12,30 @@ namespace {
 
 using Key = std::array<std::uint64_t, 2>;
 
-// Without random bytes (an old kernel that is just starting), addresses must suffice.
-Key draw_key() noexcept {
-  Key key{};
-  if (::getrandom(key.data(), sizeof(key), GRND_NONBLOCK) != static_cast<ssize_t>(sizeof(key))) {
-    key = {reinterpret_cast<std::uintptr_t>(&key), reinterpret_cast<std::uintptr_t>(&draw_key)};
+// Never 0. Without random bytes (an old kernel that is just starting), an address must suffice.
+std::uint64_t draw_word() noexcept {
+  std::uint64_t word = 0;
+  if (::getrandom(&word, sizeof(word), GRND_NONBLOCK) != static_cast<ssize_t>(sizeof(word))) {
+    word = reinterpret_cast<std::uintptr_t>(&word);
   }
-  return key;
+  return word | 1;
+}
+
+// A word that is drawn once for the process, by whoever is the first. A static variable's guard
+// would do the same; but a child that is forked while another thread holds it waits for ever.
+std::uint64_t drawn_once(std::atomic<std::uint64_t>& word) noexcept {
+  std::uint64_t known = word.load(std::memory_order_relaxed);
+  if (known == 0) {
+    const std::uint64_t drawn = draw_word();
+    known = word.compare_exchange_strong(known, drawn, std::memory_order_relaxed) ? drawn : known;
+  }
+  return known;
+}
+
+Key key_of_process() noexcept {
+  static std::atomic<std::uint64_t> first{0};
+  static std::atomic<std::uint64_t> second{0};
+  return {drawn_once(first), drawn_once(second)};
 }
 
 struct State {
@@ -54,8 +72,7 @@ struct State {
 }  // namespace
 
 std::size_t NameHash::operator()(std::string_view name) const noexcept {
-  static const Key key = draw_key();
-  State state(key);
+  State state(key_of_process());
   const char* bytes = name.data();
   std::size_t left = name.size();
   std::uint64_t word = 0;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <bit>
 #include <cstring>
 #include <type_traits>
@@ -324,9 +325,14 @@ bool has_f16c() {
   return __get_cpuid(1, &a, &b, &c, &d) != 0 && (c & bit_F16C) != 0;
 }
 
+// Asked once: CPUID may end in a virtual machine's monitor. Two threads may both ask.
 bool has_avx2() {
-  static const bool has = __builtin_cpu_supports("avx2") && has_f16c();
-  return has;
+  enum Answer : std::int8_t { kUnknown, kNo, kYes };
+  static std::atomic<Answer> answer{kUnknown};
+  if (answer.load(std::memory_order_relaxed) == kUnknown) {
+    answer = __builtin_cpu_supports("avx2") && has_f16c() ? kYes : kNo;
+  }
+  return answer.load(std::memory_order_relaxed) == kYes;
 }
 #endif
 

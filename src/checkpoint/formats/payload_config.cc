@@ -111,7 +111,7 @@ Result<Payload> parse_payload(const std::string& name, const Json& json) {
   if (payload.pickled) {
     return payload;
   }
-  static const Json nothing;
+  const Json nothing;
   const Json* meta = json.find("tensor_meta");
   auto tensor = tensor_meta(meta == nullptr ? nothing : *meta);
   if (tensor) {

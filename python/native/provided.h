@@ -40,7 +40,7 @@ class MakeFailure {
 // Tensors of the caller, and the list that they keep alive, and with it the owners of all memory.
 // All may be destroyed on any thread. But where the last reference is dropped on a thread of the
 // library, the interpreter makes a state for that thread, and a process that forks meanwhile has a
-// child that waits for ever (CPython up to 3.11): so keep `list` on the caller's thread.
+// child that waits for ever (seen with CPython 3.11): so keep `list` on the caller's thread.
 struct ProvidedList {
   std::vector<ProvidedTensor> tensors;
   std::shared_ptr<const void> list;

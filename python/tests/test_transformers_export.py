@@ -469,6 +469,7 @@ def test_what_link_cannot_refer_to_is_refused_with_a_layout_that_can(tmp_path: P
     assert files_of(tmp_path) == before
 
 
+@pytest.mark.usefixtures("traced_once")
 def test_a_cache_of_the_hub_is_linked_only_beside_its_blobs(tmp_path: Path) -> None:
     saved(tmp_path / "made", "BertForMaskedLM")
     snapshot, blobs = tmp_path / "models--bert/snapshots/0a1b", tmp_path / "models--bert/blobs"

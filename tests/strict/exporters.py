@@ -1,6 +1,7 @@
 """The two exporters of torch, in all their modes, and what the graphs say of the weights."""
 
 import contextlib
+import functools
 import io
 import itertools
 import logging
@@ -103,6 +104,14 @@ MODERN_MODES = [ModernMode(*flags) for flags in itertools.product((True, False),
 SCRIPT_MODES = [mode for mode in LEGACY_MODES if mode.training != mode.fold and not mode.as_inputs]
 
 
+@functools.cache
+def _read_conversions_once() -> None:
+    """Lets torch.onnx read the functions that convert operators once, not for each of hundreds of graphs."""
+    from torch.onnx._internal.exporter._registration import ONNXRegistry
+
+    ONNXRegistry.from_torchlib = staticmethod(functools.cache(ONNXRegistry.from_torchlib))
+
+
 class ModernExporter:
     """One module's graphs, by torch.export; a program is made once for optimize on and off. Some by TorchScript."""
 
@@ -140,6 +149,7 @@ class ModernExporter:
         if self._spec.dynamic:
             shapes = tuple({0: torch.export.Dim.DYNAMIC} for _ in self._inputs)
             settings.update(dynamic_shapes=shapes)
+        _read_conversions_once()
         with _quiet():
             return torch.onnx.export(
                 self._module, self._inputs, dynamo=True, optimize=optimize, verbose=False, **settings

@@ -349,7 +349,8 @@ def open_checkpoint(
 
     Args:
         paths: a checkpoint file, a shard index or a folder; several are one checkpoint.
-        key: the dict of names to tensors in a nested checkpoint, e.g. "state_dict".
+        key: the dict of names to tensors in a nested checkpoint, e.g. "state_dict"; "." takes all,
+            under their full names. None: the only one.
         variant: of a folder, the files of this variant: "fp16" takes model.fp16.safetensors.
         overlay: of a tensor that several paths have, take the last one's.
         max_expand: views may grow to so many times the size of the files.
@@ -362,6 +363,7 @@ def open_checkpoint(
     Raises:
         NotFoundError: there is no such file, or it has no dict of that `key`.
         FormatError: it is damaged, or of no format that is known.
+        MappingError: there are several dicts, and no `key`; the message lists them.
         MismatchError: several paths have the same tensor, and `overlay` is False.
     """
     options: dict[str, Any] = {

@@ -265,6 +265,11 @@ class Finding:
     message: str
     """What is wrong, as a sentence."""
 
+    def __str__(self) -> str:
+        """Return all in a line, as verify-external prints it."""
+        places = [f"'{place}'" for place in (self.tensor, self.file) if place]
+        return ": ".join([self.code, *places, self.message])
+
 
 @dataclass
 class VerifyReport(_Document):
@@ -281,7 +286,8 @@ class VerifyReport(_Document):
     inline_tensors: int
     """Tensors inside of the model that the manifest or the weights have."""
     inline_uncompared: int
-    """Float initializers inside of the model that were compared with nothing."""
+    """Float initializers inside of the model that were compared with nothing; single numbers that
+    the exporter computed do not count."""
     bytes: int
     """Bytes that were read."""
     compared: int
@@ -312,6 +318,14 @@ class VerifyReport(_Document):
     def __bool__(self) -> bool:
         """Return whether nothing is wrong."""
         return self.ok
+
+    def __str__(self) -> str:
+        """Return the verdict in a line, and each finding in one below; `repr()` has all of it."""
+        verdict = "ok" if self.ok else f"findings: {len(self.findings)}"
+        verdict += "" if self.complete else ", not every weight has its value"
+        read = f"external tensors: {self.tensors}, bytes: {self.bytes:,}"
+        where = "" if self._verified is None else f"{self._verified}: "
+        return "\n".join([f"{where}{read}; {verdict}", *map(str, self.findings)])
 
 
 @dataclass

@@ -87,12 +87,12 @@ def save(
             the model has get the layout.
         layout: where the data goes. "single": into one file beside the model; "per-tensor": into a
             file for each tensor, in a folder; "shards": into files of at most
-            `Layout.max_shard_size`; "inline": into the model file, of at most 2 GiB; "link":
-            nowhere, the model refers to the files of `weights`, which must lie in its folder or
-            below.
+            `Layout.max_shard_size` (a larger tensor has one of its own); "inline": into the model
+            file, of at most 2 GiB; "link": nowhere, the model refers to the files of `weights`,
+            which must lie in its folder or below.
         dtype: a float type, such as "float16" or torch.float16, to which all floats of `weights`
             are converted, with torch's rounding. It does not change the graph, which must state
-            that type: export `module.half()` with inputs in half. None: none is converted.
+            that type: export `module.half()` with float inputs in half. None: none is converted.
         overwrite: replace a model that is there. It stays whole until the new one is.
         verify: read everything back and compare every byte before the model appears.
         fsync: wait until the disk has it all, so that a power cut loses nothing.

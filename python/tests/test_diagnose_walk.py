@@ -113,7 +113,7 @@ def test_the_difference_is_the_largest_of_all_input_sets() -> None:
     assert report.tree().splitlines()[1].split()[:4] == ["(model)", "Model", "DISC", "0.5"]
     assert report.sentence == (
         "The first module that goes wrong is the model itself (Model): 1 of 2 elements of y does "
-        "not agree, by 0.5 at most, in input set 1."
+        "not agree, by 0.5 at most, in input_sets[1]."
     )
     told = report.to_dict()["modules"][0]
     assert told["max_abs"] == 0.5 and told["times"] == pytest.approx(500)
@@ -121,7 +121,7 @@ def test_the_difference_is_the_largest_of_all_input_sets() -> None:
 
 def test_the_set_has_the_number_that_it_was_given_under() -> None:
     module = judged_in_sets(([1.1], [1]), ([1.5], [1]))
-    assert "in input set 2." in Diagnosis("m", [module], numbers=[0, 2]).sentence
+    assert "in input_sets[2]." in Diagnosis("m", [module], numbers=[0, 2]).sentence
     assert "input set" not in Diagnosis("m", [judged_in_sets(([1.5], [1]))]).sentence
 
 

@@ -14,7 +14,6 @@
 #include "mapping/slot_roles.h"
 #include "onnx/exporter_marks.h"
 #include "onnx/tensor_list.h"
-#include "onnx_external/dtype.h"
 
 namespace onnx_external {
 namespace {
@@ -49,13 +48,6 @@ struct ByNumber {
     return !text.empty() && text.find_first_not_of("0123456789") == std::string_view::npos;
   }
 };
-
-// True for what an exporter computed: shapes, indexes and scalars without a name of torch. A matrix
-// of floats without a name is a weight that was folded.
-bool is_constant(const onnx::TensorProto& tensor) {
-  return is_invented_name(tensor.name()) &&
-         (tensor.dims().empty() || !onnx_is_floating(tensor.data_type()));
-}
 
 class ModuleCounter {
  public:
@@ -130,7 +122,7 @@ class ModuleCounter {
       const onnx::TensorProto& tensor =
           graph_.graph().initializer(static_cast<int>(graph_[weight].index));
       const Shape dims = dims_of(tensor);
-      if (!is_constant(tensor)) {
+      if (!is_computed(tensor)) {
         facts.parameters = add_bytes(facts.parameters, element_count(dims).value_or(0));
       }
       facts.bytes = add_bytes(facts.bytes, onnx_nbytes(tensor.data_type(), dims).value_or(0));

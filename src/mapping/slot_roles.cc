@@ -3,6 +3,8 @@
 #include <algorithm>
 
 #include "onnx/graph_facts.h"
+#include "onnx/tensor_list.h"
+#include "onnx_external/dtype.h"
 
 namespace onnx_external {
 namespace {
@@ -80,6 +82,11 @@ bool is_invented_name(std::string_view name) {
   const bool is_output = name.starts_with('/') && name.find("_output_") != std::string_view::npos;
   return name.find("::") != std::string_view::npos || is_output || is_number(name) ||
          is_lifted_name(name);
+}
+
+bool is_computed(const onnx::TensorProto& tensor) {
+  return is_invented_name(tensor.name()) &&
+         (!onnx_is_floating(tensor.data_type()) || element_count(dims_of(tensor)) == 1);
 }
 
 }  // namespace onnx_external

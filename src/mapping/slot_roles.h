@@ -1,6 +1,8 @@
 // Decides from the exporter's metadata which slots may be filled by name, and under which name.
 #pragma once
 
+#include <onnx/onnx_pb.h>
+
 #include <cstdint>
 #include <string_view>
 
@@ -37,6 +39,10 @@ struct SlotUse {
 // True for names that exporters invent for values without a name: "onnx::MatMul_8", "val_12",
 // "/Add_output_0", "123". No state dict has such keys.
 [[nodiscard]] bool is_invented_name(std::string_view name);
+
+// True for what an exporter computed: shapes, indexes, and single numbers without a name of torch.
+// A matrix of floats without a name is a weight that was folded.
+[[nodiscard]] bool is_computed(const onnx::TensorProto& tensor);
 
 // True for names like "val_12", which torch's newer exporter and its optimizer invent.
 [[nodiscard]] bool is_lifted_name(std::string_view name);

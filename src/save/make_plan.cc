@@ -175,12 +175,13 @@ class Planner {
         slot->elem_type == onnx_data_type(*options_.dtype)) {
       return {};
     }
-    return fail(ErrorCode::kMismatch,
-                fmt::format("slot {}: the graph states {}, so its weight cannot become {}; give "
-                            "the graph that type (with torch: export module.half(), with inputs "
-                            "of that type), or leave dtype out",
-                            quote(slot->name), onnx_type_name(slot->elem_type),
-                            torch_name(*options_.dtype)));
+    return fail(
+        ErrorCode::kMismatch,
+        fmt::format("slot {}: the graph states {}, so its weight cannot become {}; give "
+                    "the graph that type (with torch: export module.half(), with float inputs "
+                    "of that type), or leave dtype out",
+                    quote(slot->name), onnx_type_name(slot->elem_type),
+                    torch_name(*options_.dtype)));
   }
 
   // A recipe that says "cast" needs a type to convert to, and one to convert from.

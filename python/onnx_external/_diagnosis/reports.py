@@ -206,7 +206,7 @@ class Diagnosis(Paged):
             how = worst.difference
             if len(first.sets or first.replaced) > 1:
                 place = first.worst_set
-                how += f", in input set {self.numbers[place] if self.numbers else place}"
+                how += f", in input_sets[{self.numbers[place] if self.numbers else place}]"
         return f"The first module that goes wrong is {title_of(first)}: {how}."
 
     @property

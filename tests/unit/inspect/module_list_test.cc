@@ -55,7 +55,7 @@ TEST(ModuleList, CountsNoConstantsOfTheExporterAsParameters) {
   GraphBuilder b;
   b.input("x", kFloat, {2});
   b.initializer("val_1", onnx::TensorProto::INT64, {3}, std::string(24, '\0'));
-  b.initializer("val_2", kFloat, {}, std::string(4, '\0'));
+  b.initializer("val_2", kFloat, {1}, std::string(4, '\0'));
   b.initializer("steps", onnx::TensorProto::INT64, {1}, std::string(8, '\0'));
   b.initializer("onnx::MatMul_8", kFloat, {2, 2}, std::string(16, '\0'));
   node(b, "/fc/Sum", {"x", "val_1", "val_2", "steps", "onnx::MatMul_8"}, "y");

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+import torch
 
 pytest.importorskip("torch.onnx._internal.exporter._registration")
 pytest.importorskip("onnxscript")
@@ -53,6 +54,15 @@ def test_functions_are_read_again_when_another_was_registered(
     assert len(read) == 2
 
 
+def test_functions_of_operators_that_an_import_registers_are_read(read: list[int]) -> None:
+    with conversions_kept():
+        _registration.ONNXRegistry.from_torchlib()
+        torch.library.define("conversions_test::twice", "(Tensor x) -> Tensor")
+        _registration.ONNXRegistry.from_torchlib()
+        _registration.ONNXRegistry.from_torchlib()
+    assert len(read) == 2
+
+
 def test_what_an_export_registers_is_its_own(read: list[int]) -> None:
     with conversions_kept():
         first = _registration.ONNXRegistry.from_torchlib()
@@ -62,3 +72,10 @@ def test_what_an_export_registers_is_its_own(read: list[int]) -> None:
         again = _registration.ONNXRegistry.from_torchlib()
     assert again.functions[target] and "its::own" not in again.functions
     assert len(read) == 1
+
+
+def test_few_registries_are_kept(read: list[int]) -> None:
+    with conversions_kept():
+        for version in range(10, 20):
+            _registration.ONNXRegistry().from_torchlib(opset_version=version)
+    assert len(read) == 10 and len(_conversions._read) <= 4

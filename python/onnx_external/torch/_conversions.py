@@ -5,18 +5,21 @@ from __future__ import annotations
 import contextlib
 import copy
 from collections.abc import Iterator
-from importlib.util import find_spec
 from typing import Any
+
+import torch
 
 from .._patching.swapping import exchanged
 
 _read: dict[Any, Any] = {}
 """The registries that were read, by what they depend on."""
+_MOST = 4
+"""How many are kept."""
 
 
 @contextlib.contextmanager
 def conversions_kept() -> Iterator[None]:
-    """Within it torch.onnx reads its functions again only if others were registered.
+    """Within it torch.onnx reads its functions again only if others, or operators, were registered.
 
     It parses all of them for each export, which takes longer than the export of a small module.
     """
@@ -32,9 +35,13 @@ def conversions_kept() -> Iterator[None]:
         return
 
     def kept(*arguments: Any, **options: Any) -> Any:
-        functions = (*map(id, of_torch()), *_of_onnxscript(), find_spec("torchvision") is None)
-        key = (arguments, *options.items(), functions)
+        # A function is left out while torch lacks its operator, which an import may register later.
+        operators = len(torch._C._dispatch_get_all_op_names())
+        functions = (*map(id, of_torch()), *_of_onnxscript())
+        key = (arguments, *options.items(), operators, functions)
         if key not in _read:
+            if len(_read) == _MOST:  # of a process that registers operators again and again
+                _read.clear()
             _read[key] = read(*arguments, **options)
         own = copy.copy(_read[key])
         own.functions = {target: list(each) for target, each in own.functions.items()}

@@ -75,10 +75,10 @@ def save(
     ```
 
     Args:
-        model: a torch ONNXProgram, an onnx_ir.Model, an onnx.ModelProto of any size, the bytes of
-            one, or a file; with or without data. A dict of names to such models
-            ({"encoder.onnx": ..., "decoder.onnx": ...}): all of them share their data files, each
-            byte is stored once.
+        model: a torch ONNXProgram, what `oe.torch.skeleton` returns, an onnx_ir.Model, an
+            onnx.ModelProto of any size, the bytes of one, or a file; with or without data. A dict
+            of names to such models ({"encoder.onnx": ..., "decoder.onnx": ...}): all of them share
+            their data files, each byte is stored once.
         path: the model's file ("out/model.onnx"), or the folder of a "model.onnx"; folders are
             made. Of several models: the folder. A dry run may have None, and looks at no folder.
         weights: a checkpoint (a file, a shard index, a folder), an open `Checkpoint` (which

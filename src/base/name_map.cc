@@ -13,20 +13,20 @@ namespace {
 using Key = std::array<std::uint64_t, 2>;
 
 // Never 0. Without random bytes (an old kernel that is just starting), an address must suffice.
-std::uint64_t draw_word() noexcept {
+std::uint64_t draw_word(const void* address) noexcept {
   std::uint64_t word = 0;
   if (::getrandom(&word, sizeof(word), GRND_NONBLOCK) != static_cast<ssize_t>(sizeof(word))) {
-    word = reinterpret_cast<std::uintptr_t>(&word);
+    word = reinterpret_cast<std::uintptr_t>(address);
   }
-  return word | 1;
+  return word == 0 ? 1 : word;
 }
 
 // A word that is drawn once for the process, by whoever is the first. A static variable's guard
 // would do the same; but a child that is forked while another thread holds it waits for ever.
-std::uint64_t drawn_once(std::atomic<std::uint64_t>& word) noexcept {
+std::uint64_t drawn_once(std::atomic<std::uint64_t>& word, const void* address) noexcept {
   std::uint64_t known = word.load(std::memory_order_relaxed);
   if (known == 0) {
-    const std::uint64_t drawn = draw_word();
+    const std::uint64_t drawn = draw_word(address);
     known = word.compare_exchange_strong(known, drawn, std::memory_order_relaxed) ? drawn : known;
   }
   return known;
@@ -35,7 +35,8 @@ std::uint64_t drawn_once(std::atomic<std::uint64_t>& word) noexcept {
 Key key_of_process() noexcept {
   static std::atomic<std::uint64_t> first{0};
   static std::atomic<std::uint64_t> second{0};
-  return {drawn_once(first), drawn_once(second)};
+  const Key on_stack{};  // its address differs from that of what is linked
+  return {drawn_once(first, &on_stack), drawn_once(second, &second)};
 }
 
 struct State {

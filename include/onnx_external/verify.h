@@ -69,7 +69,7 @@ struct VerifyReport {
   std::uint64_t inline_compared = 0;
   // Float initializers with data inside the model that could not be compared with anything: not
   // with a tensor if a checkpoint is given, otherwise not with a manifest record or the model's
-  // CRC-32. Single numbers that the exporter computed ("val_12") do not count.
+  // CRC-32.
   std::uint64_t inline_uncompared = 0;
   std::uint64_t bytes = 0;  // bytes read and compared
   // With a checkpoint: how many of `tensors` were compared with it byte by byte, and how many of

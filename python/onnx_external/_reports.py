@@ -286,8 +286,7 @@ class VerifyReport(_Document):
     inline_tensors: int
     """Tensors inside of the model that the manifest or the weights have."""
     inline_uncompared: int
-    """Float initializers inside of the model that were compared with nothing; single numbers that
-    the exporter computed do not count."""
+    """Float initializers inside of the model that were compared with nothing."""
     bytes: int
     """Bytes that were read."""
     compared: int

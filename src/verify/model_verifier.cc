@@ -7,7 +7,6 @@
 #include "base/safe_path.h"
 #include "base/text.h"
 #include "base/try.h"
-#include "mapping/slot_roles.h"
 #include "onnx/duplicate_names.h"
 #include "onnx/external_data.h"
 #include "onnx/inline_data.h"
@@ -287,7 +286,7 @@ void ModelVerifier::count_uncompared() {
     const onnx::TensorProto& proto = *subject.tensor.proto;
     const bool is_weight = subject.tensor.is_initializer() && !subject.is_shared &&
                            !is_external(proto) && onnx_is_floating(proto.data_type()) &&
-                           has_data(proto) && !is_computed(proto) &&
+                           has_data(proto) &&
                            onnx_nbytes(proto.data_type(), dims_of(proto)).value_or(0) > 0;
     const bool is_compared =
         checkpoint_ != nullptr ? subject.is_expected : is_known || subject.record != nullptr;

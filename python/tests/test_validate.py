@@ -103,6 +103,8 @@ def test_shapes_and_kinds_of_types_that_differ_are_told() -> None:
     assert "shapes differ: [2], expected [1, 2]" == compare("y", X[0, :2], X[:1, :2]).problem
     told = compare("y", X, X.astype(np.int32)).problem
     assert told == "types differ: float32, expected int32"
+    told = compare("y", np.ones(2, np.int8), np.ones(2, np.uint8)).problem
+    assert told == "types differ: int8, expected uint8"
     assert compare("y", None, X).problem == "the model gives none"
     assert compare("y", X, None).problem == "the reference gives none"
 

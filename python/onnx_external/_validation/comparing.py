@@ -8,7 +8,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -39,11 +39,17 @@ class Comparison:
     """Three quarters of the other elements that are expected are no larger; atol grows with it."""
     atol: float = 0.0
     rtol: float = 0.0
+    parts: list[str] = field(default_factory=list)
+    """Slices that are much smaller or larger than the rest, and the scale by which each is judged:
+    atol is in proportion to it."""
     precision: str | None = None
     """The type of floats whose tolerance this is; None if atol was given, or nothing may differ."""
     max_abs: float | None = None
-    """The largest difference of finite elements; None if there are none, or they are strings."""
+    """The largest difference of finite elements, of those that do not agree if there are any; None
+    if there are no finite ones, or they are strings."""
     max_abs_at: list[int] | None = None
+    factor: float = 1.0
+    """By which atol is multiplied at max_abs_at, as that is in one of the parts."""
     max_rel: float | None = None
     """The largest of |difference| / max(|expected|, atol)."""
     max_rel_at: list[int] | None = None
@@ -88,7 +94,7 @@ class Comparison:
         if self.problem is not None or self.max_abs is None:
             return math.inf if self.problem is not None or self.beyond else 0.0
         size = complex(self.expected) if self.max_abs and self.expected is not None else 0.0
-        tolerance = self.atol + self.rtol * abs(size)
+        tolerance = self.atol * self.factor + self.rtol * abs(size)
         found = self.max_abs and (self.max_abs / tolerance if tolerance else math.inf)
         if self.beyond and found <= 1.0:  # the largest difference is not the one that is too large
             special = self.nan or self.inf or self.expected_nan or self.expected_inf
@@ -112,18 +118,25 @@ class _Largest:
 
 
 def _differences(
-    got: Array, want: Array, tolerance: Tolerance, row: int
+    got: Array, want: Array, tolerance: Tolerance, row: int, factors: Array | float
 ) -> tuple[Array, Array, Array]:
-    """By element: the difference where both are finite, else 0; the relative one; what is off."""
+    """By element: the difference where both are finite, else 0; the relative one; what is off.
+
+    `factors` say by how much larger or smaller than the array's its own scale is.
+    """
     finite = np.isfinite(got) & np.isfinite(want)
-    size = np.abs(want)
+    size = np.where(finite, np.abs(want), 0.0)
     difference = np.where(finite, np.abs(got - want), 0.0)
-    size = np.where(finite, size, 0.0)
-    off = difference > tolerance.atol + tolerance.rtol * size
+    atol = tolerance.atol * factors
+    off = difference > atol + tolerance.rtol * size
     if tolerance.row and off.any():
-        off &= difference > _of_rows(difference, size, tolerance, row) + tolerance.rtol * size
+        of_rows = _of_rows(difference / factors, size / factors, tolerance, row) * factors
+        off &= difference > of_rows + tolerance.rtol * size
+    if tolerance.scales is not None and off.any():
+        rest = np.minimum(tolerance.rest, tolerance.most * factors)
+        off &= difference > np.maximum(rest, tolerance.least_rest) + tolerance.rtol * size
     off |= ~finite & ~((got == want) | (np.isnan(got) & np.isnan(want)))
-    scale = np.maximum(np.where(finite, size, 1.0), tolerance.atol)
+    scale = np.maximum(np.where(finite, size, 1.0), atol)
     relative = np.where(difference > 0, difference / scale, 0.0)
     return difference, relative, off
 
@@ -152,13 +165,9 @@ def _of_rows(difference: Array, size: Array, tolerance: Tolerance, row: int) -> 
 
 
 def _integer_difference(got: Array, want: Array) -> Array:
-    """The distance of integers of any types; a subtraction in 64 bits would overflow."""
-    if got.dtype == want.dtype:
-        larger, smaller = np.maximum(got, want), np.minimum(got, want)
-        return (larger.astype(np.uint64) - smaller.astype(np.uint64)).astype(np.float64)
-    # Two types of 64 bits have no common one; unequal neighbours must stay unequal.
-    difference = np.abs(got.astype(np.float64) - want.astype(np.float64))
-    return np.where((got != want) & (difference == 0), 1.0, difference)
+    """The distance of integers of one type; a subtraction in 64 bits would overflow."""
+    larger, smaller = np.maximum(got, want), np.minimum(got, want)
+    return (larger.astype(np.uint64) - smaller.astype(np.uint64)).astype(np.float64)
 
 
 class _Sums:
@@ -166,7 +175,7 @@ class _Sums:
 
     def __init__(self, found: Comparison, kind: str, tolerance: Tolerance, row: int) -> None:
         self._found, self._kind, self._tolerance, self._row = found, kind, tolerance, row
-        self.absolute, self.relative = _Largest(), _Largest()
+        self.absolute, self.relative, self.wrong = _Largest(), _Largest(), _Largest()
         self.first: int | None = None
         self.finite = False
 
@@ -180,7 +189,8 @@ class _Sums:
                 got, want = got.astype(np.uint8), want.astype(np.uint8)
             difference = _integer_difference(got, want)
             off = difference > 0
-            self._look(difference, difference / np.maximum(np.abs(want.astype(float)), 1.0), start)
+            size = np.maximum(np.abs(want.astype(float)), 1.0)
+            self._look(difference, difference / size, off, start)
         self._found.beyond += int(np.count_nonzero(off))
         if self.first is None and off.any():
             self.first = start + int(off.argmax())
@@ -195,19 +205,28 @@ class _Sums:
         found.inf += int(np.count_nonzero(np.isinf(got)))
         found.expected_nan += int(np.count_nonzero(np.isnan(want)))
         found.expected_inf += int(np.count_nonzero(np.isinf(want)))
-        difference, relative, off = _differences(got, want, self._tolerance, self._row)
+        scales = self._tolerance.scales
+        factors = 1.0 if scales is None else scales.block(start, start + got.size)
+        difference, relative, off = _differences(got, want, self._tolerance, self._row, factors)
         fill = self._tolerance.fill
         if fill < math.inf:
             both = (np.abs(got) >= fill) & (np.abs(want) >= fill) & np.isfinite(want) & ~off
             found.masked += int(np.count_nonzero(both))
         if np.any(np.isfinite(got) & np.isfinite(want)):
-            self._look(difference, relative, start)
+            self._look(difference, relative, off, start)
         return off
 
-    def _look(self, difference: Array, relative: Array, start: int) -> None:
+    def _look(self, difference: Array, relative: Array, off: Array, start: int) -> None:
         self.finite = True
         self.absolute.look(difference, start)
         self.relative.look(relative, start)
+        if off.any():
+            self.wrong.look(np.where(off, difference, 0.0), start)
+
+    @property
+    def largest(self) -> _Largest:
+        """The largest difference, of elements that do not agree if any of them is finite."""
+        return self.wrong if self.wrong.value > 0 else self.absolute
 
 
 def _extremes(got: Array, want: Array) -> Array | None:
@@ -265,13 +284,17 @@ def _compare_arrays(found: Comparison, got: Array, want: Array, tolerance: Toler
         for start in range(0, flat_got.size, block):
             end = start + block
             sums.add(flat_got[start:end], flat_want[start:end], start)
+    largest = sums.largest
     if sums.finite:
-        found.max_abs, found.max_rel = sums.absolute.value, sums.relative.value
-        found.max_abs_at = _place(sums.absolute.place, got.shape)
+        found.max_abs, found.max_rel = largest.value, sums.relative.value
+        found.max_abs_at = _place(largest.place, got.shape)
         found.max_rel_at = _place(sums.relative.place, got.shape)
     if sums.first is not None:
         found.first_at = _place(sums.first, got.shape)
-    shown = sums.absolute.place if sums.finite and sums.absolute.value > 0 else sums.first
+    if tolerance.scales is not None:
+        found.parts = tolerance.scales.texts()
+        found.factor = float(tolerance.scales.block(largest.place, largest.place + 1)[0])
+    shown = largest.place if sums.finite and largest.value > 0 else sums.first
     if shown is not None:
         found.actual, found.expected = _plain(flat_got[shown]), _plain(flat_want[shown])
 
@@ -281,7 +304,7 @@ def _problem(got: Value, want: Value) -> str | None:
     if got is None or want is None:
         return f"the {'model' if got is None else 'reference'} gives none"
     kinds = kind_of(got), kind_of(want)
-    if kinds[0] != kinds[1]:
+    if kinds[0] != kinds[1] or (kinds[0] == "integer" and got.dtype != want.dtype):
         return f"types differ: {type_name(got)}, expected {type_name(want)}"
     if got.shape != want.shape:
         return f"shapes differ: {list(got.shape)}, expected {list(want.shape)}"
@@ -316,7 +339,7 @@ def compare(
         if tolerance is not EXACT and rtol is not None:
             tolerance = replace(tolerance, rtol=rtol)
         if tolerance is not EXACT and atol is not None:
-            tolerance = replace(tolerance, atol=atol, row=0.0, precision=None)
+            tolerance = replace(tolerance, atol=atol, row=0.0, precision=None, scales=None)
         found.elements, found.atol, found.rtol = got.size, tolerance.atol, tolerance.rtol
         found.scale, found.precision = tolerance.scale, tolerance.precision
         _compare_arrays(found, got, want, tolerance)

@@ -98,16 +98,18 @@ class GraphValidation:
 
     @property
     def tolerances(self) -> list[str]:
-        """Which tolerances floats were held to, and why."""
+        """Which tolerances floats were held to and why, and which slices have their own scale."""
         kinds: dict[str, list[ComparedOutput]] = {}
         for each in self.outputs:
             if each.atol:
                 kinds.setdefault(self._reason(each), []).append(each)
-        return [
+        told = [
             f"tolerance {reason}: atol {_range([each.atol for each in found])}, "
             f"rtol {_range([each.rtol for each in found])}"
             for reason, found in kinds.items()
         ]
+        parts = {each.output: each.parts for each in self.outputs if each.parts}
+        return told + [f"of {name}, {', '.join(each)}" for name, each in parts.items()]
 
     def _reason(self, output: ComparedOutput) -> str:
         if output.precision is None:

@@ -10,6 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from .scale import Scale, Sizes
+from .slices import Scales, Slices
 from .values import Array, kind_of
 
 BLOCK = 1 << 17
@@ -32,6 +33,13 @@ class Tolerance:
     """What it may be at most where the largest elements of its row are equal on both sides."""
     precision: str | None = None
     """The type of floats that it was made for."""
+    scales: Scales | None = None
+    """Slices that are judged by a scale of their own."""
+    rest: float = 0.0
+    """What a difference may be in a slice of small elements, which may be what is left of large
+    ones; as far as `most` allows it there."""
+    least_rest: float = 0.0
+    """What it may be there in any case."""
 
 
 EXACT = Tolerance(0.0, 0.0)
@@ -61,6 +69,10 @@ _COARSEST = _Precision(0.25, 0.25, 2.0**-2, 2.0**-16)
 """Of types of 8 bits."""
 _ROUNDINGS = 8
 """Steps of a type by which a result of several operations may be off."""
+_RESTS = 16
+"""Such steps, of the largest slices of an array, by which the small ones may be off."""
+_LEAST_RESTS = 4
+"""Steps of float32, in which single operators compute that take half types."""
 
 
 def default_tolerance(got: Array, want: Array, others: Collection[str] = ()) -> Tolerance:
@@ -70,6 +82,8 @@ def default_tolerance(got: Array, want: Array, others: Collection[str] = ()) -> 
     that are expected. That size is robust: what a mask fills in on both sides, zeros, and giants
     that are few do not change it, since with a root mean square a single -1e9 would make everything
     else agree (scale.py).
+
+    A slice that is much smaller or larger than the rest has a scale of its own (slices.py).
 
     Args:
         got: what the model gave.
@@ -84,6 +98,10 @@ def default_tolerance(got: Array, want: Array, others: Collection[str] = ()) -> 
     scale, row = _scale_of(want), min(_ROUNDINGS * coarsest.step, coarsest.rtol)
     # Of what should be zero everywhere, nothing tells the size of the values it was made of.
     atol = coarsest.atol * scale.careful if scale.size else row
+    slices = Slices(want.shape, scale)
+    slices.count(want)
+    scales = slices.scales()
+    top = scale.size * (scales.largest if scales is not None else 1.0)
     return Tolerance(
         max(atol, _ROUNDINGS * coarsest.least),
         coarsest.rtol,
@@ -92,6 +110,12 @@ def default_tolerance(got: Array, want: Array, others: Collection[str] = ()) -> 
         row,
         max(1e-2, 2.5 * coarsest.atol) * scale.size,
         precision,
+        scales,
+        _RESTS * coarsest.step * top,
+        max(
+            _LEAST_RESTS * min(coarsest.step, _DEFAULTS["float32"].step) * top,
+            _ROUNDINGS * coarsest.least,
+        ),
     )
 
 

@@ -157,6 +157,8 @@ def _print(report: Any, folder: str, told: Sequence[str]) -> None:
             print(f"  sizes that do not vary: {', '.join(report.fixed[name])}")
         for what, times in report.left[name].items():
             print(f"  left to the runtime: {times} x {what}{_consequence(what, report.save)}")
+    if report.chain:
+        print(f"run one behind the other, as transformers' model: {', '.join(report.chain)}")
     print(_total(report.save))
     for note in report.save.notes:
         print(f"note: {note}")

@@ -7,7 +7,7 @@ import os
 import tempfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +17,7 @@ from .._folder_config import refuse_at_once
 from .._meter import Meter
 from .._options import StrPath
 from .._packages import FOLDERS, require
+from .chaining import Pass, passes
 from .inputs import InputSet, given_by_name
 from .precision import weight_type
 from .references import ModuleReference
@@ -166,6 +167,13 @@ def _with_places(words: Any, config: Any, count: int) -> Any:
     return torch.tensor([*range(words.shape[1]), *start, *places[:1] * count, *end])
 
 
+def _first(model: Any, inputs: Mapping[str, Any] | None) -> dict[str, Any]:
+    """The example: what the caller gave, or what the config says."""
+    from ..transformers._inputs import sample_inputs
+
+    return dict(inputs or sample_inputs(model, model.can_generate()))
+
+
 def example_graphs(
     model: Any,
     inputs: Mapping[str, Any] | None,
@@ -177,10 +185,12 @@ def example_graphs(
     The sets are "example" and "longer", "shorter" for models with a state, and "prompt" and
     "longer prompt" for the one graph of a decoder.
     """
-    from ..transformers._inputs import sample_inputs
+    from ..transformers._stepping import with_prompt
     from ..transformers._tracing import graph_modules
 
-    first = dict(inputs or sample_inputs(model, model.can_generate()))
+    first = _first(model, inputs)
+    if dynamic and model.can_generate():
+        first = with_prompt(model, first)
     parts, notes = {"example": graph_modules(model, first, dynamic, graphs)}, []
     others = {"longer": _longer(first, model)}
     if getattr(model, "_is_stateful", False):
@@ -212,6 +222,25 @@ class Folder:
     computes: str | None = None
     """The type of the graphs' weights: without a dtype the reference is converted to it."""
 
+    @cached_property
+    def model(self) -> Any:
+        """Transformers' model, with its weights.
+
+        Raises:
+            ExportError: transformers cannot load it.
+        """
+        from .transformers_reference import loaded
+
+        return loaded(self.source, self.task, self.dtype or self.computes, self.variant)
+
+    def passes(self) -> list[Pass]:
+        """Return the runs of several graphs that make a text, one behind the other.
+
+        Raises:
+            ExportError: transformers' model does not run.
+        """
+        return passes(self.model, _first(self.model, self.inputs), self.models, self.dynamic)
+
     def graphs(self) -> dict[str, Graph]:
         """Load transformers' model, and return what each graph is compared with.
 
@@ -219,9 +248,9 @@ class Folder:
             ExportError: transformers cannot load it, or it does not run.
             InvalidArgumentError: it has no part of a graph's name.
         """
-        from .transformers_reference import TransformersReference, loaded
+        from .transformers_reference import TransformersReference
 
-        model = loaded(self.source, self.task, self.dtype or self.computes, self.variant)
+        model = self.model
         graphs: Graphs = "two" if {"prefill", "decode"} & self.models.keys() else "one"
         parts, notes = example_graphs(model, self.inputs, self.dynamic, graphs)
         found: dict[str, Graph] = {}

@@ -12,8 +12,9 @@ from .._errors import Error, ExportError, MismatchError, RunError
 from .._meter import Meter
 from .._options import contents_of
 from .._packages import missing_text
+from .._validation.chaining import handed_on
 from .._validation.folders import Folder
-from .._validation.inputs import InputSet
+from .._validation.inputs import InputSet, given_by_name
 from .._validation.randomness import drawing_nodes
 from .._validation.references import ModuleReference
 from .._validation.running import Session
@@ -33,6 +34,8 @@ class Checked:
     sets: dict[str, int] = field(default_factory=dict)
     """By graph: input sets on which it gives what transformers' model gives."""
     notes: list[str] = field(default_factory=list)
+    chain: list[str] = field(default_factory=list)
+    """The graphs that were run one behind the other, each on what those before it gave."""
 
 
 @dataclass
@@ -84,9 +87,10 @@ class Judging:
         quick |= {"progress": False, "files": contents_of(self.options["files"])}
         Saving(self.weights, target, self.graphs).save({**self.options, **quick})
         paths = {name: target / f"{name}.onnx" for name in self.graphs}
-        reasons = []
+        reasons, sessions = [], {}
+        folder = self.folder(paths)
         try:
-            references = self.folder(paths).graphs()
+            references = folder.graphs()
         except Error as error:
             return str(error)
         for name, (reference, sets, notes) in references.items():
@@ -107,7 +111,51 @@ class Judging:
                     judge(name, session, reference, each, self.graphs[name].sizes, found)
             except MismatchError as error:  # what the graph takes is not what the model takes
                 reasons.append(str(error))
+            sessions[name] = session
+        if len(sessions) == len(self.graphs) > 1:
+            beside = {name: reference for name, (reference, _, _) in references.items()}
+            self._run_chain(folder, sessions, beside, found)
         return "; ".join(reasons)
+
+    def _run_chain(
+        self,
+        folder: Folder,
+        sessions: Mapping[str, Session],
+        references: Mapping[str, ModuleReference],
+        found: Checked,
+    ) -> None:
+        """Run the graphs one behind the other, as a runtime does, beside transformers' model.
+
+        Raises:
+            WrongPartError: a graph gives something else than the model in its place.
+        """
+        try:
+            passes = folder.passes()
+        except ExportError as error:
+            found.notes.append(f"the graphs were not run one behind the other: {error}")
+            return
+        if not {each.graph for each in passes} <= sessions.keys():
+            return
+        carried: dict[str, Any] = {}
+        for name, given in passes:
+            session, reference = sessions[name], references[name]
+            feed = _feed(session, reference, ((), given))
+            feed |= {each: carried[each] for each in feed.keys() & carried.keys()}
+            try:
+                got = session.run(session.feed(feed, "chain"), "chain")
+                wanted = reference.outputs(given_by_name(given), "chain")
+                problem = difference(session.output_names, got, wanted)
+            except (MismatchError, RunError) as error:
+                problem = str(error)
+            if problem:
+                raise WrongPartError(
+                    name,
+                    "chain",
+                    f"{name}.onnx is wrong with what {' and '.join(found.chain)} gave, one behind "
+                    f"the other: {problem}; check=False leaves this out",
+                )
+            carried |= handed_on(name, got)
+            found.chain.append(f"{name}.onnx")
 
 
 class WrongPartError(WrongGraphError):

@@ -7,9 +7,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from .._errors import ExportError, InvalidArgumentError
+from .._validation.chaining import missing_links
 from ..torch._checking import broken_text
 from ._checking import WrongPartError
 from ._decoders import Graphs, unfit_for_prompts
+from ._naming import forms
 from ._rewritten import Ways
 from ._saving import Graph
 from ._tracing import Part, graph_modules
@@ -51,6 +53,25 @@ class Choice:
             broken = unfit_for_prompts(self.graphs["model"].sizes, one.module, one.prompt)
             if broken:
                 self._split(f"it holds for {broken_text(broken)} only")
+
+    def refuse_gaps(self) -> None:
+        """Refuse graphs that do not give what those behind them take.
+
+        Raises:
+            ExportError: there is such a graph.
+        """
+        ends = {name: graph.skeleton.model.graph for name, graph in self.graphs.items()}
+        links = missing_links(
+            {name: forms(graph.inputs) for name, graph in ends.items()},
+            {name: forms(graph.outputs) for name, graph in ends.items()},
+        )
+        if links:
+            more = f" (and {len(links) - 1} more)" if links[1:] else ""
+            raise ExportError(
+                f"{links[0]}{more}, so that no runtime can generate with these graphs; inputs="
+                "{name: tensor} gives the trace other examples, and oe.torch.export takes any "
+                "module"
+            )
 
     def again(self, error: WrongPartError) -> None:
         """Trace a graph that is wrong, or that no runtime loads, in another way.

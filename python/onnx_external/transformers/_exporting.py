@@ -78,6 +78,9 @@ class ModelReport(Stepwise):
     why graphs were not checked."""
     checked: dict[str, int] = field(default_factory=dict)
     """By graph: input sets on which it gave what transformers' model gives."""
+    chain: list[str] = field(default_factory=list)
+    """The graphs that were run one behind the other, each on what those before it gave, and gave
+    what transformers' model gives: "encoder.onnx", "prefill.onnx", "decode.onnx", ..."""
     rewriting: dict[str, Rewriting] = field(default_factory=dict)
     """By graph that was rewritten: `ExportReport.rewriting`."""
     repeated: list[str] = field(default_factory=list)
@@ -213,6 +216,7 @@ def export(
         options["progress"] = callback or False
         checked = Checked()
         while True:
+            choice.refuse_gaps()
             models = {name: graph.skeleton.model for name, graph in choice.graphs.items()}
             config, file = loaded.model.config, _file_name(target)
             beside, genai_notes = _genai.write(models, file, config, source, Path(made))
@@ -270,6 +274,7 @@ def export(
             *ways.all_notes(),
         ],
         checked=checked.sets,
+        chain=checked.chain,
         rewriting=ways.done,
         repeated=sorted(ways.repeating.done),
     )

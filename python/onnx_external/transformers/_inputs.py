@@ -28,10 +28,10 @@ def _first(config: Any, *names: str) -> Any:
 _PARTS = ("text_config", "vision_config", "audio_config", "encoder")
 
 
-def _words(config: Any, length: int) -> torch.Tensor:
-    """Ids that are no special tokens where there are enough others."""
+def words_of(config: Any, rows: int, length: int) -> torch.Tensor:
+    """Return ids that are not special tokens where there are enough others."""
     count = int(_first(config, "vocab_size") or 32)
-    ids = torch.arange(_ROWS * length).reshape(_ROWS, length) * 7 + 11
+    ids = torch.arange(rows * length).reshape(rows, length) * 7 + 11
     return ids % max(count - 8, 1) + min(4, count - 1)
 
 
@@ -84,7 +84,7 @@ def sample_inputs(model: Any, generates: bool) -> dict[str, torch.Tensor]:
     config, taken = model.config, inspect.signature(model.forward).parameters
     given: dict[str, torch.Tensor] = {}
     if "input_ids" in taken and model.main_input_name == "input_ids":
-        given["input_ids"] = _words(config, _LENGTH)
+        given["input_ids"] = words_of(config, _ROWS, _LENGTH)
         if "attention_mask" in taken:
             given["attention_mask"] = _mask(_LENGTH)
     if "pixel_values" in taken and not ("input_ids" in given and generates):
@@ -96,7 +96,7 @@ def sample_inputs(model: Any, generates: bool) -> dict[str, torch.Tensor]:
     if model.main_input_name == "input_values":
         given["input_values"] = _sound(config)
     if not generates and "decoder_input_ids" in taken:
-        given["decoder_input_ids"] = _words(config, _LENGTH - 3)
+        given["decoder_input_ids"] = words_of(config, _ROWS, _LENGTH - 3)
     if not given:
         raise InvalidArgumentError(
             f"{type(model).__name__} takes {model.main_input_name}, for which there is no example "

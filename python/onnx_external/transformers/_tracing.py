@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeAlias
@@ -17,13 +18,14 @@ from ..torch._mending import mend
 from ..torch._skeleton import Skeleton, make_skeleton
 from ..torch._tracing import without_cache_of_results
 from ..torch._untouched import ZeroProducts, tensors_of
-from ._decoders import Graphs, cache_for, prompt_of
+from ._decoders import Graphs, prompt_of
 from ._dimensions import fix_bound_dimensions
 from ._exporter import Run, exporter, silently
-from ._inputs import plain_words, sample_inputs
+from ._inputs import sample_inputs
 from ._loading import Loaded, told
 from ._naming import input_name, name_dimensions, name_inputs_and_outputs, output_of
 from ._saving import Graph
+from ._stepping import WAY_OUT, generate_inputs, pair_of_calls
 
 
 class Part(NamedTuple):
@@ -50,8 +52,6 @@ def graph_modules(
         graphs: "two": a decoder has one graph for the prompt and one for the steps behind it;
             otherwise one for both, if it may have.
     """
-    from transformers.exporters.utils import decompose_for_generation
-
     generates = model.can_generate()
     if inputs is not None:
         given = dict(inputs)
@@ -63,25 +63,40 @@ def graph_modules(
         return {"model": Part(model, given)}
     for settings in (model.config, model.generation_config):
         settings.use_cache = True  # else every step would compute the whole text again
-    way_out = (
-        "inputs={name: tensor} gives it other examples, and task='feature-extraction' takes the "
-        "class that does not generate"
-    )
-    running = silently(f"{type(model).__name__}.generate() does not run", way_out)
-    with running, ZeroProducts():
-        words = {"logits_processor": [plain_words(model)], **cache_for(model), **given}
-        several = dynamic and not model._is_stateful  # a state moves on by one token at a time
-        found = decompose_for_generation(model, words, multi_token_decode=several)
+    several = dynamic and not model._is_stateful  # a state moves on by one token at a time
+    found = _generating(model, given, several)
     if model.config.is_encoder_decoder:
-        encoder = model.get_encoder()
-        names = (model.main_input_name, "attention_mask")
-        found = {"encoder": (encoder, {n: given[n] for n in names if n in given}), **found}
+        found = {"encoder": encoder_of(model, given), **found}
     if several and graphs != "two" and list(found) == ["prefill", "decode"]:
         prompt = prompt_of(found["prefill"][1], found["decode"][1])
         if prompt is not None:
             module, steps = found["decode"]
             return {"model": Part(module, steps, prompt)}
     return {name: Part(*each) for name, each in found.items()}
+
+
+def encoder_of(model: Any, given: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
+    """Return the encoder of a model, and what it takes of the inputs of generate()."""
+    names = (model.main_input_name, "attention_mask")
+    return model.get_encoder(), {name: given[name] for name in names if name in given}
+
+
+def _generating(
+    model: Any, given: Mapping[str, Any], several: bool
+) -> dict[str, tuple[Any, dict[str, Any]]]:
+    """The graphs that generate() runs, without an encoder: each a module and its inputs."""
+    from transformers.exporters.utils import decompose_for_generation
+
+    if model.config.is_encoder_decoder:
+        with contextlib.suppress(
+            ExportError
+        ):  # the generate() of some classes is not the usual one
+            return pair_of_calls(model, given, several)
+    running = silently(f"{type(model).__name__}.generate() does not run", WAY_OUT)
+    with running, ZeroProducts():
+        words = generate_inputs(model, given)
+        found = decompose_for_generation(model, words, multi_token_decode=several)
+    return dict(found)
 
 
 class Converted(NamedTuple):

@@ -1,0 +1,102 @@
+"""The forward passes of generate(): that of a prompt, and those of the tokens behind it."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+import transformers
+
+from ..torch._untouched import ZeroProducts
+from ._decoders import cache_for
+from ._exporter import silently
+from ._inputs import plain_words, words_of
+
+_PROMPT = 2
+"""Tokens of a decoder's prompt, before which generate() puts the one that starts a text."""
+_ALONG = {"decoder_input_ids": 1, "decoder_position_ids": -1, "decoder_inputs_embeds": 1}
+"""Inputs that have an element for each new token, and the dimension of these."""
+
+WAY_OUT = (
+    "inputs={name: tensor} gives it other examples, and task='feature-extraction' takes the "
+    "class that does not generate"
+)
+
+
+def with_prompt(model: Any, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the inputs of generate(), with several tokens for a decoder behind an encoder.
+
+    By a prompt of one token, torch would fix its length.
+    """
+    found = dict(given)
+    tensors = [each for each in given.values() if isinstance(each, torch.Tensor) and each.dim()]
+    if not model.config.is_encoder_decoder or not tensors or "decoder_input_ids" in found:
+        return found
+    found["decoder_input_ids"] = words_of(model.config, len(tensors[0]), _PROMPT)
+    return found
+
+
+def generate_inputs(model: Any, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the inputs of generate(), with what lets it run without values in the weights."""
+    return {"logits_processor": [plain_words(model)], **cache_for(model), **given}
+
+
+def forward_calls(model: Any, given: Mapping[str, Any], count: int) -> list[dict[str, Any]]:
+    """Run generate() of transformers' base class, and return the inputs of each forward pass.
+
+    Classes that replace it (Whisper's) run the model for other purposes as well, such as to detect
+    the language, and call that of the base class for the text.
+
+    Args:
+        model: of transformers; its weights need no values.
+        given: the inputs of generate().
+        count: of new tokens, for each of which there is one pass.
+
+    Raises:
+        ExportError: it does not run.
+    """
+    from transformers.exporters.utils import _capture_forward
+
+    settings = copy.deepcopy(model.generation_config)
+    settings.max_new_tokens = settings.min_new_tokens = count
+    words = copy.deepcopy(generate_inputs(model, given))
+    running = silently(f"{type(model).__name__}.generate() does not run", WAY_OUT)
+    with running, ZeroProducts(), _capture_forward(model) as calls:
+        transformers.GenerationMixin.generate(model, **words, generation_config=settings)
+        if len(calls) != count:
+            raise RuntimeError(f"it has run the model {len(calls)} times for {count} tokens")
+    for call in calls:
+        call.pop("logits_to_keep", None)  # what generate() needs of a result is not the graph's
+    return list(calls)
+
+
+def several_steps(calls: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return the inputs of one forward pass that does what several do, each with one token.
+
+    Args:
+        calls: one behind the other; the cache and what does not grow are those of the first.
+    """
+    found = dict(calls[0])
+    for name, dim in _ALONG.items():
+        if found.get(name) is not None:
+            found[name] = torch.cat([call[name] for call in calls], dim)
+    if found.get("decoder_attention_mask") is not None:
+        found["decoder_attention_mask"] = calls[-1]["decoder_attention_mask"]
+    return found
+
+
+def pair_of_calls(
+    model: Any, given: Mapping[str, Any], several: bool
+) -> dict[str, tuple[Any, dict[str, Any]]]:
+    """Return the two graphs of a decoder behind an encoder: each a module and its inputs.
+
+    Args:
+        model: of transformers.
+        given: the inputs of generate().
+        several: prompts and steps are to have any number of tokens.
+    """
+    calls = forward_calls(model, with_prompt(model, given) if several else given, 3)
+    steps = several_steps(calls[1:]) if several else calls[1]
+    return {"prefill": (copy.copy(model), calls[0]), "decode": (copy.copy(model), steps)}

@@ -1,0 +1,127 @@
+"""Encoders and decoders become graphs that run one behind the other."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import onnx_external as oe
+from onnx_external._validation import chaining
+
+torch = pytest.importorskip("torch", minversion="2.11")
+transformers = pytest.importorskip("transformers", minversion="5.20")
+pytest.importorskip("onnxscript")
+runtime = pytest.importorskip("onnxruntime")
+
+LANGUAGES = {"<|en|>": 50, "<|de|>": 51}
+SIZES: dict[str, Any] = dict(
+    vocab_size=96, d_model=32, num_mel_bins=8, max_source_positions=10, max_target_positions=32,
+    encoder_layers=1, decoder_layers=1, encoder_attention_heads=4, decoder_attention_heads=4,
+    encoder_ffn_dim=48, decoder_ffn_dim=48, pad_token_id=0, bos_token_id=1, eos_token_id=2,
+    decoder_start_token_id=2, suppress_tokens=[], begin_suppress_tokens=[],
+)  # fmt: skip
+
+
+class Exported:
+    """A Whisper of several languages, its folder and its graphs."""
+
+    def __init__(self, path: Path) -> None:
+        self.folder, self.out = path / "whisper", path / "out"
+        made = transformers.WhisperForConditionalGeneration(transformers.WhisperConfig(**SIZES))
+        torch.manual_seed(7)
+        with torch.no_grad():
+            for value in made.parameters():
+                value.copy_(torch.randn(value.shape) * 0.3 + (1.0 if value.dim() == 1 else 0.0))
+        self.model = made.eval()
+        made.save_pretrained(self.folder)
+        file = self.folder / "generation_config.json"
+        settings = json.loads(file.read_text()) | {"lang_to_id": LANGUAGES, "is_multilingual": True}
+        file.write_text(json.dumps(settings))
+        self.report = oe.transformers.export(self.folder, self.out, fsync=False, progress=False)
+
+
+@pytest.fixture(scope="module")
+def exported(tmp_path_factory: pytest.TempPathFactory) -> Exported:
+    return Exported(tmp_path_factory.mktemp("whisper"))
+
+
+def test_whisper_s_prefill_is_not_the_detection_of_the_language(exported: Exported) -> None:
+    report = exported.report
+    assert list(report.graphs) == ["encoder", "prefill", "decode"]
+    caches = [f"0.{part}.{side}" for part in ("decoder", "encoder") for side in ("key", "value")]
+    assert {f"present.{cache}" for cache in caches} <= report.outputs["prefill"].keys()
+    assert {f"past_key_values.{cache}" for cache in caches} <= report.inputs["decode"].keys()
+    for graph in ("prefill", "decode"):
+        assert report.inputs[graph]["decoder_input_ids"] == "int64[batch, sequence]"
+    assert report.checked == {"encoder": 2, "prefill": 2, "decode": 2}
+
+
+def test_the_graphs_are_run_one_behind_the_other_before_they_are_saved(
+    exported: Exported, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from onnx_external.transformers import _checking
+
+    steps = [f"{name}.onnx" for name in ("encoder", "prefill", "decode", "decode", "decode")]
+    assert exported.report.chain == steps
+    found = run_chain(exported)
+    assert found.chain == steps and not found.notes
+
+    def swapped(graph: str, outputs: Any) -> dict[str, Any]:
+        given = chaining.handed_on(graph, outputs)
+        key, value = (f"past_key_values.0.decoder.{side}" for side in ("key", "value"))
+        return given | ({key: given[value], value: given[key]} if key in given else {})
+
+    monkeypatch.setattr(_checking, "handed_on", swapped)
+    with pytest.raises(oe.ExportError, match=r"decode\.onnx is wrong with what encoder\.onnx and "):
+        run_chain(exported)
+
+
+def run_chain(exported: Exported) -> Any:
+    from onnx_external._validation.folders import Folder
+    from onnx_external._validation.running import Session
+    from onnx_external.transformers._checking import Checked, Judging
+
+    models = {name: exported.out / f"{name}.onnx" for name in exported.report.graphs}
+    folder = Folder(models, exported.folder, None, None, None)
+    sessions = {
+        name: Session(path, ["CPUExecutionProvider"], name) for name, path in models.items()
+    }
+    references = {name: each[0] for name, each in folder.graphs().items()}
+    found = Checked()
+    Judging([], {}, lambda _: folder, 0, {})._run_chain(folder, sessions, references, found)
+    return found
+
+
+def test_a_graph_that_gives_less_than_the_next_one_takes_is_named() -> None:
+    key, form = "0.key", "float32[batch, 4, past, 8]"
+    takes = {
+        "prefill": {"input_ids": "int64[batch, 2]"},
+        "decode": {f"past_key_values.{key}": form},
+    }
+    gives: dict[str, dict[str, str]] = {"prefill": {"logits": "float32[1]"}, "decode": {}}
+    assert chaining.missing_links(takes, gives) == [
+        "decode.onnx takes past_key_values.0.key, which prefill.onnx does not give"
+    ]
+    gives["prefill"] = {f"present.{key}": "float32[batch, 4, sequence, 8]"}
+    assert chaining.missing_links(takes, gives) == []
+    for other in ("float16[batch, 4, past, 8]", "float32[batch, 2, past, 8]", "float32[batch, 4]"):
+        gives["prefill"] = {f"present.{key}": other}
+        (told,) = chaining.missing_links(takes, gives)
+        assert (
+            told
+            == f"decode.onnx takes past_key_values.0.key as {form}, and prefill.onnx gives {other}"
+        )
+    assert chaining.missing_links({"decode": takes["decode"]}, {"decode": {}}) == []
+
+
+def test_a_folder_whose_graphs_do_not_go_together_is_refused(
+    exported: Exported, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    from onnx_external.transformers import _choosing
+
+    monkeypatch.setattr(_choosing, "missing_links", lambda *_: ["decode.onnx takes x", "more"])
+    monkeypatch.setattr(_choosing.Choice, "trace", lambda _: None)
+    with pytest.raises(oe.ExportError, match=r"^decode\.onnx takes x \(and 1 more\), so that no "):
+        oe.transformers.export(exported.folder, tmp_path, check=False, progress=False)
+    assert not any(tmp_path.iterdir())

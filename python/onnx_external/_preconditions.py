@@ -65,11 +65,11 @@ def note_of_state(state: Mapping[str, Any]) -> list[str]:
     """Return the note on a module most of whose floats are bfloat16.
 
     Args:
-        state: its tensors.
+        state: its tensors of torch.
     """
     count: dict[str, int] = {}
     for tensor in state.values():
-        if getattr(tensor, "is_floating_point", bool)():
+        if tensor.is_floating_point():
             name = str(tensor.dtype)
             count[name] = count.get(name, 0) + tensor.numel()
     most = max(count, key=lambda name: count[name], default="")

@@ -272,8 +272,8 @@ def test_what_torch_cannot_trace_is_one_line_of_ours(
 
     line = inspect.getsourcelines(Branches.forward)[1] + 1
     with pytest.raises(oe.ExportError, match="cannot trace") as caught:
-        made = Branches().eval
-        oe.torch.export(made, (ids(),), tmp_path / "out/model.onnx", weights=saved)
+        path = tmp_path / "out/model.onnx"
+        oe.torch.export(lambda: Branches().eval(), (ids(),), path, weights=saved)
     text = str(caught.value)
     assert f"{__file__}:{line}, in forward: if ids.sum() > 3:" in text
     assert "torch.where" in text and "oe.diagnose_export(module, inputs)" in text

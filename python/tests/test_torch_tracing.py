@@ -303,7 +303,7 @@ def test_a_text_that_differs_between_the_sets_is_refused(tmp_path: Path) -> None
 def test_a_tensor_of_another_form_in_a_set_is_refused_by_its_name(tmp_path: Path) -> None:
     x, path = torch.ones(2, 3), tmp_path / "model.onnx"
     for other, told in ((x[0], "float32 with 1 dimension"), (x.double(), "float64 with 2 dim")):
-        with pytest.raises(oe.InvalidArgumentError, match=f"positional input 0 is {told}"):
+        with pytest.raises(oe.InvalidArgumentError, match=f"input_sets: x is {told}"):
             oe.torch.export(torch.nn.Linear(3, 3).eval(), x, path, input_sets=[(other,)])
 
 

@@ -94,7 +94,7 @@ def find_stacks(model: nn.Module, has_data: HasData) -> list[Stack]:
 
 
 def _stack(name: str, layers: list[nn.Module], has_data: HasData) -> Stack | None:
-    if len({id(each) for each in layers}) < len(layers) or not name:
+    if len({id(each) for each in layers}) < len(layers) or not name or None in layers:
         return None
     indices = _own_indices(layers)
     numbers: dict[Hashable, int] = {}
@@ -165,6 +165,8 @@ def _tables(module: nn.Module, has_data: HasData) -> Iterator[Hashable]:
 
 
 def digest(tensor: torch.Tensor) -> str:
-    """Return a number for the values of a tensor."""
+    """Return a number for the values of a tensor; sparse and quantized ones are equal to none."""
+    if tensor.layout is not torch.strided or tensor.is_quantized:
+        return str(id(tensor))
     data = tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy()
     return hashlib.blake2b(data.tobytes(), digest_size=16).hexdigest()

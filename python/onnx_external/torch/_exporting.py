@@ -40,16 +40,17 @@ from ._checking import (
 )
 from ._complex_numbers import paired
 from ._dimension_names import name_sizes
+from ._dynamic_shapes import check_shapes
 from ._guards import Call
-from ._input_sets import FIXED, calls_of, fixed_sizes, shapes_of
+from ._input_sets import FIXED, calls_of, fixed_sizes, refuse_no_inputs, shapes_of
 from ._output_names import name_outputs
 from ._plain_saving import save_alone
-from ._programs import Captured, Target, captured
+from ._programs import Captured, captured
 from ._repeated import NotRepeatedError
 from ._rewritten import Rewrite, Ways, may_repeat
 from ._skeleton import Skeleton, left_of, make_skeleton
+from ._targets import Program, Target, checked_target, made_of
 from ._tracing import Tracer
-from ._training_mode import refuse_training
 from ._untouched import has_no_data
 
 if TYPE_CHECKING:
@@ -258,18 +259,19 @@ def skeleton(
     """
     meter = Meter()
     require("torch.onnx", *CONVERSION)
-    refuse_training(target)
-    calls = calls_of(target, args, kwargs, input_sets)
-    shapes = dynamic_shapes or shapes_of(target, calls)
+    traced, is_made = made_of(checked_target(target), meter)
+    calls = calls_of(traced, args, kwargs, input_sets)
+    check_shapes(traced, calls, dynamic_shapes)
+    shapes = dynamic_shapes or shapes_of(traced, calls)
 
     def capture(tracer: Tracer) -> Skeleton:
-        settings, (example, names) = onnx_options or {}, ways.example
-        with captured(target, example, names, shapes, settings, meter, tracer) as found:
+        given = (*ways.example, shapes, onnx_options or {}, meter, tracer, False, is_made)
+        with captured(traced, *given) as found:
             refuse_broken(found.sizes, calls)
             made = skeleton_of(found, meter, optimize=optimize, extra=extra, keep=keep)
             return made.transposed() if transpose_weights else made
 
-    ways = Ways(target, calls, rewrite, asserts, max_iterations, changes_example=True)
+    ways = Ways(traced, calls, rewrite, asserts, max_iterations, changes_example=True)
     return ways.first(capture, lambda _: None)[0]
 
 
@@ -294,23 +296,25 @@ def _names(weights: Weights) -> set[str]:
         return set(checkpoint)
 
 
-def _weights_of(target: Target, made: Skeleton) -> dict[str, torch.Tensor] | None:
+def _weights_of(target: nn.Module | Program, made: Skeleton) -> dict[str, torch.Tensor] | None:
     """The weights of the target that the graph needs. None if it has none with values."""
     needed = made.named()
     return {
         name: paired(tensor.detach())
         for name, tensor in _state_of(target).items()
-        if name in needed and isinstance(tensor, torch.Tensor) and not has_no_data(tensor)
+        if name in needed and not has_no_data(tensor)
     } or None
 
 
-def _state_of(target: Target) -> abc.Mapping[str, Any]:
-    """The state dict of a target. Nothing of a function: what it makes has no values."""
+def _state_of(target: nn.Module | Program) -> dict[str, torch.Tensor]:
+    """The tensors of the state dict of a target; extra state may be anything else."""
     program = target.exported_program if isinstance(target, torch.onnx.ONNXProgram) else target
+    state: abc.Mapping[str, Any] = {}
     if isinstance(program, nn.Module):
-        state: abc.Mapping[str, Any] = program.state_dict()
-        return state
-    return program.state_dict if isinstance(program, torch.export.ExportedProgram) else {}
+        state = program.state_dict()
+    elif program is not None:
+        state = program.state_dict
+    return {name: each for name, each in state.items() if isinstance(each, torch.Tensor)}
 
 
 def sources_of(
@@ -339,19 +343,13 @@ def _save(made: Skeleton, path: StrPath, weights: Weights | None, **options: Any
     return save_alone(made, path, options)  # there is nothing to store beside the graph
 
 
-def _run_by(target: Target, weights: Any) -> Any:
+def _run_by(target: nn.Module | Program, weights: Any, is_made: bool) -> Any:
     """What computes with the weights of the graph; None if nothing here does."""
     if weights is None:
-        return getattr(target, "exported_program", target) if not _makes(target) else None
-    if isinstance(weights, nn.Module) and (_makes(target) or type(weights) is type(target)):
+        return getattr(target, "exported_program", target)
+    if isinstance(weights, nn.Module) and (is_made or type(weights) is type(target)):
         return weights
     return None
-
-
-def _makes(target: Target) -> bool:
-    """Whether it is a function, which makes a module."""
-    kinds = nn.Module, torch.export.ExportedProgram, torch.onnx.ONNXProgram
-    return not isinstance(target, kinds)
 
 
 @dataclass
@@ -370,7 +368,7 @@ class _Attempt:
         """Become another attempt."""
         vars(self).update(vars(other))
 
-    def take_weights(self, target: Target, keep: Collection[str]) -> None:
+    def take_weights(self, target: nn.Module | Program, keep: Collection[str]) -> None:
         """Take the weights of a module, and say which are kept, without use, or tied."""
         own = self.weights is None
         if self.weights is None or isinstance(self.weights, nn.Module):
@@ -531,33 +529,36 @@ def export(
     }
     refuse_linked(options["files"].transpose_weights, layout)
     require("torch.onnx", *CONVERSION)
-    refuse_training(target)
-    calls = calls_of(target, args, kwargs, input_sets)  # which says so if `path` stands there
+    target = checked_target(target)
+    refuse_no_inputs(args)  # which says so if `path` stands there
     if not overwrite and not dry_run:
         refuse_existing(path)
-    early = note_of_state(_state_of(target))
-    warn(early)
     with shown(progress) as callback:
         meter = Meter(callback)
+        traced, is_made = made_of(target, meter)
+        calls = calls_of(traced, args, kwargs, input_sets)
+        check_shapes(traced, calls, dynamic_shapes)
+        early = note_of_state(_state_of(traced))
+        warn(early)
         settings = onnx_options or {}
-        shapes = dynamic_shapes or shapes_of(target, calls)
+        shapes = dynamic_shapes or shapes_of(traced, calls)
 
-        def made_of(tracer: Tracer, optimize: bool, few: bool) -> _Attempt:
-            example, names = ways.example
-            with captured(target, example, names, shapes, settings, meter, tracer, few) as found:
+        def attempted(tracer: Tracer, optimize: bool, few: bool) -> _Attempt:
+            given = (*ways.example, shapes, settings, meter, tracer, few, is_made)
+            with captured(traced, *given) as found:
                 made = skeleton_of(found, meter, optimize=optimize, extra=extra, keep=keep)
             return _Attempt(found, made, weights, dict(options), tracer)
 
         def made_once(tracer: Tracer, optimize: bool) -> _Attempt:
             if not (repeat and may_repeat(tracer) and not extra and not keep):
-                return made_of(tracer, optimize, False)
+                return attempted(tracer, optimize, False)
             try:
-                return made_of(tracer, optimize, True)
+                return attempted(tracer, optimize, True)
             except OptimizerError:  # of which the full trace would be no cure
                 raise
             except ExportError as error:
                 note = str(error) if isinstance(error, NotRepeatedError) else ""
-            attempt = made_of(tracer, optimize, False)
+            attempt = attempted(tracer, optimize, False)
             attempt.note = note
             return attempt
 
@@ -575,16 +576,18 @@ def export(
             except (WrongGraphError, UnloadableGraphError):
                 if attempt.found.repetition is None:
                     raise
-                attempt.take(made_of(attempt.tracer, optimize, False))
+                attempt.take(attempted(attempt.tracer, optimize, False))
                 attempt.note = "traced in full, since the graph with repeated layers was wrong"
                 judge_once(attempt)
 
         def judge_once(attempt: _Attempt) -> None:
-            attempt.take_weights(target, keep)
-            runs = None if extra or options["mapping"].partial else _run_by(target, weights)
+            attempt.take_weights(traced, keep)
+            runs = None
+            if not extra and not options["mapping"].partial:
+                runs = _run_by(traced, weights, is_made)
             attempt.checked = attempt.compared(runs, calls, check, meter, atol=atol, rtol=rtol)
 
-        ways = Ways(target, calls, rewrite, asserts, max_iterations, changes_example=True)
+        ways = Ways(traced, calls, rewrite, asserts, max_iterations, changes_example=True)
         attempt, rewriting = ways.first(capture, judge)
         if unreached == "refuse" and rewriting.unreached:
             raise RewriteError(
@@ -611,7 +614,7 @@ def export(
         notes=[
             *early,
             *filter(None, [attempt.found.note, attempt.note]),
-            *fixed_sizes(target, calls, dynamic_shapes),
+            *fixed_sizes(traced, calls, dynamic_shapes),
             *checked.notes,
             *rewriting.notes,
         ],

@@ -38,19 +38,21 @@ def calls_of(
         example = program.example_inputs  # a program needs none to be exported
     _refuse_misfit(target, example)
     if isinstance(input_sets, Mapping) or not isinstance(input_sets, Sequence):
-        raise InvalidArgumentError(
-            "input_sets: expected a list of sets, each a tuple of positional inputs, a dict of "
-            "inputs by name, or a pair of both: input_sets=[(x,), (longer_x,)]"
-        )
-    sets = (with_tensors(call_of(each)) for each in input_sets)
+        raise InvalidArgumentError(f"input_sets: {_short(input_sets)} is not a list; {_SETS}")
+    sets = (with_tensors(_set(each, example)) for each in input_sets)
     return [example, *(_alike(target, example, each) for each in sets)]
 
 
-def _example(args: Any, kwargs: Mapping[str, Any] | None) -> Call:
+def refuse_no_inputs(args: Any) -> None:
+    """Refuse a path or a module in the place of what the module is called with."""
     if is_no_input(args):
         raise TypeError(
             f"args: expected what the module is called with, not {_short(args)}; {_CALL}"
         )
+
+
+def _example(args: Any, kwargs: Mapping[str, Any] | None) -> Call:
+    refuse_no_inputs(args)
     if args is None or isinstance(args, (tuple, list)):
         return tuple(args or ()), dict(kwargs or {})
     if isinstance(args, Mapping) and kwargs:
@@ -62,6 +64,23 @@ def _example(args: Any, kwargs: Mapping[str, Any] | None) -> Call:
 _CALL = (
     "one input is x or (x,), several are (x, y), inputs by name are {'name': x}: "
     'oe.torch.export(module, (x,), "out/model.onnx")'
+)
+
+
+def _set(given: Any, example: Call) -> Call:
+    """Return one further set; a list stands for a tuple, unless the module takes a list."""
+    if is_no_input(given):
+        raise InvalidArgumentError(f"input_sets: {_short(given)} is not a set of inputs; {_SETS}")
+    if isinstance(given, list):
+        takes_list = len(example[0]) == 1 and isinstance(example[0][0], list)
+        if not takes_list or (len(given) == 1 and isinstance(given[0], list)):
+            given = tuple(given)
+    return call_of(given)
+
+
+_SETS = (
+    "expected a list of sets, each a tuple of positional inputs, a dict of inputs by name, or a "
+    "pair of both: input_sets=[(x,), (longer_x,)]"
 )
 
 
@@ -90,26 +109,19 @@ def _refuse_misfit(target: Any, example: Call) -> None:
 def _alike(target: Any, example: Call, call: Call) -> Call:
     """A call with as many positional arguments as the example, and its order of keywords."""
     args, kwargs = call
-    if isinstance(target, nn.Module) and len(args) != len(example[0]):
-        parameters = inspect.signature(target.forward).parameters.values()
-        plain = [each.name for each in parameters if each.kind == each.POSITIONAL_OR_KEYWORD]
-        given = {**dict(zip(plain, args, strict=False)), **kwargs}
-        names = plain[: len(example[0])]
-        if len(args) <= len(plain) and all(name in given for name in names):
-            args = tuple(given.pop(name) for name in names)
-            kwargs = given
+    if isinstance(target, nn.Module) and (
+        len(args) != len(example[0]) or kwargs.keys() != example[1].keys()
+    ):
+        args, kwargs = _placed(target, example, call)
     if len(args) != len(example[0]) or kwargs.keys() != example[1].keys():
         raise InvalidArgumentError(
             f"input_sets: a set has {_told(args, kwargs)}, the example {_told(*example)}; all sets "
-            "must have the same inputs"
+            f"must have the same inputs: {_SETS}"
         )
     kwargs = {name: kwargs[name] for name in example[1]}
+    names = _positional(target)
     given, wanted = (pytree.tree_leaves(each) for each in ((args, kwargs), example))
-    if any((one is None) != (other is None) for one, other in zip(given, wanted, strict=False)):
-        raise InvalidArgumentError(
-            "input_sets: what is None in the example is a value in a set, or the other way round; "
-            "a graph has one number of inputs: export a model for each case"
-        )
+    _refuse_other_none(example, (args, kwargs), names)
     if len(given) != len(wanted):
         raise InvalidArgumentError(
             f"input_sets: a set has {len(given)} values in its lists and dicts, the example "
@@ -117,11 +129,59 @@ def _alike(target: Any, example: Call, call: Call) -> Call:
             "graph has one number of inputs: stack the tensors of a list into one whose first size "
             "varies, or export a model for each length"
         )
-    _refuse_other_kind(example, (args, kwargs))
+    _refuse_other_kind(example, (args, kwargs), names)
     return args, kwargs
 
 
-def _refuse_other_kind(example: Call, call: Call) -> None:
+def _positional(target: Any) -> list[str]:
+    """The names of the arguments that forward takes by place; nothing for a program."""
+    if not isinstance(target, nn.Module):
+        return []
+    parameters = inspect.signature(target.forward).parameters
+    kinds = inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD
+    return [name for name, each in parameters.items() if each.kind in kinds]
+
+
+def _placed(target: nn.Module, example: Call, call: Call) -> Call:
+    """A set whose arguments are by place where those of the example are.
+
+    What is left out is None, if that is the argument's default.
+
+    Raises:
+        InvalidArgumentError: the set has other arguments than the example; names them.
+    """
+    parameters, plain = inspect.signature(target.forward).parameters, _positional(target)
+    if max(len(call[0]), len(example[0])) > len(plain):  # forward takes *args
+        return call
+    given, wanted = (
+        dict(zip(plain, args, strict=False)) | named for args, named in (call, example)
+    )
+    left_out = {name for name, each in parameters.items() if each.default is None}
+    given |= {n: None for n in wanted if n not in given and wanted[n] is None and n in left_out}
+    given = {n: v for n, v in given.items() if n in wanted or v is not None or n not in left_out}
+    told = [f"no {name}, which the example has" for name in wanted if name not in given]
+    told += [f"{name}, which the example has not" for name in given if name not in wanted]
+    if told:
+        raise InvalidArgumentError(
+            f"input_sets: a set has {' and '.join(told)}; all sets must have the same inputs, and "
+            f"{type(target).__name__} takes ({', '.join(parameters)}): {_SETS}"
+        )
+    return tuple(given.pop(name) for name in plain[: len(example[0])]), given
+
+
+def _refuse_other_none(example: Call, call: Call, names: Sequence[str]) -> None:
+    """Refuse a set in which something is None that is a value in the example, or the reverse."""
+    leaves = (pytree.tree_flatten_with_path(each)[0] for each in (example, call))
+    for (path, one), (_, other) in zip(*leaves, strict=False):
+        if (one is None) != (other is None):
+            sides = "a value in a set, and None" if one is None else "None in a set, and a value"
+            raise InvalidArgumentError(
+                f"input_sets: {_place(path, names)} is {sides} in the example; a graph "
+                "has one number of inputs: export a model for each case"
+            )
+
+
+def _refuse_other_kind(example: Call, call: Call, names: Sequence[str]) -> None:
     """Refuse a set in which a text is another one, or a tensor has another form.
 
     A text is no input of a graph, and an input has one type and one number of dimensions.
@@ -130,16 +190,16 @@ def _refuse_other_kind(example: Call, call: Call) -> None:
     for (path, one), (_, other) in zip(*leaves, strict=True):
         if one != other if isinstance(one, str) else isinstance(other, str):
             raise InvalidArgumentError(
-                f"input_sets: {_place(path)} is {other!r} in a set, and {one!r} in the example; a "
-                "text is no input of a graph, which does what the example's text says: export a "
-                "model for each"
+                f"input_sets: {_place(path, names)} is {other!r} in a set, and {one!r} in the "
+                "example; a text is no input of a graph, which does what the example's text says: "
+                "export a model for each"
             )
         tensors = isinstance(one, torch.Tensor) and isinstance(other, torch.Tensor)
         if tensors and _form(one) != _form(other):
             raise InvalidArgumentError(
-                f"input_sets: {_place(path)} is {_form(other)} in a set, and {_form(one)} in the "
-                "example; an input of a graph has one type and one number of dimensions, of which "
-                "only the sizes vary"
+                f"input_sets: {_place(path, names)} is {_form(other)} in a set, and {_form(one)} "
+                "in the example; an input of a graph has one type and one number of dimensions, of "
+                "which only the sizes vary"
             )
 
 
@@ -149,10 +209,13 @@ def _form(tensor: torch.Tensor) -> str:
     return f"{str(tensor.dtype).removeprefix('torch.')} with {tensor.dim()} {dimensions}"
 
 
-def _place(path: Sequence[Any]) -> str:
+def _place(path: Sequence[Any], names: Sequence[str]) -> str:
     """The name of a leaf in a pair of positional inputs and inputs by name, as in `x.mode`."""
     where, first, *rest = path
-    name = str(first.key) if where.idx else f"positional input {first.idx}"
+    if where.idx:
+        name = str(first.key)
+    else:
+        name = names[first.idx] if first.idx < len(names) else f"positional input {first.idx}"
     return f"{name}{pytree.keystr(tuple(rest))}"
 
 
@@ -165,7 +228,7 @@ def fixed_sizes(target: Any, calls: Sequence[Call], dynamic_shapes: Any) -> list
     """Return a note if sizes could vary, and nobody said whether they should.
 
     Args:
-        target: a module, or a function that makes one: programs have their sizes already.
+        target: a module, or a program, which has its sizes already.
         calls: the example, and further sets.
         dynamic_shapes: as the caller gave it; None: not at all.
     """

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import Any
 
 import torch
 from torch import nn
@@ -18,14 +18,10 @@ from ._guards import Sizes, sizes_of
 from ._output_names import names_of_results
 from ._repeated import NotRepeatedError, Repetition, repetition
 from ._skeleton import quiet
+from ._targets import Program
 from ._tracing import Traced, Tracer, trace
-from ._training_mode import refuse_traced_training, refuse_training
-from ._untouched import Untouched, build, stranded, tensors_of
-
-Target: TypeAlias = (
-    nn.Module | torch.export.ExportedProgram | torch.onnx.ONNXProgram | Callable[[], nn.Module]
-)
-"""What can be exported; a function is called to make a module whose parameters take no memory."""
+from ._training_mode import refuse_traced_training
+from ._untouched import Untouched, stranded, tensors_of
 
 
 @dataclass
@@ -157,7 +153,7 @@ def _repetition(
 
 @contextlib.contextmanager
 def captured(
-    target: Target,
+    target: nn.Module | Program,
     args: Sequence[Any],
     kwargs: Mapping[str, Any] | None,
     dynamic_shapes: Any,
@@ -165,6 +161,7 @@ def captured(
     meter: Meter,
     tracer: Tracer = trace,
     repeat: bool = False,
+    is_made: bool = False,
 ) -> Iterator[Captured]:
     """Yield the graph; the module's parameters have storage as long as the caller works with it.
 
@@ -177,6 +174,7 @@ def captured(
         meter: measures the steps.
         tracer: traces a module.
         repeat: trace a module with few of its layers, if it is proved that they can be repeated.
+        is_made: the module was made by a function of the caller's.
     """
     if isinstance(target, torch.onnx.ONNXProgram):
         copy = torch.onnx.ONNXProgram(target.model.clone(), target.exported_program)
@@ -188,11 +186,6 @@ def captured(
     lent: Untouched | None = None
     try:
         if not isinstance(target, torch.export.ExportedProgram):
-            is_made = not isinstance(target, nn.Module)
-            if not isinstance(target, nn.Module):
-                with meter.step("build"):
-                    target = build(target)
-                refuse_training(target, is_made)
             check_initialized(target)
             ties = _names_of_tied(target)
             lent = Untouched(target)

@@ -44,6 +44,8 @@ def has_no_data(tensor: torch.Tensor) -> bool:
     """Return whether the tensor has no values: in untouched storage, on meta, or fake."""
     if tensor.device.type == "meta" or type(tensor).__name__ == "FakeTensor":
         return True
+    if tensor.layout is not torch.strided:  # sparse values are never untouched
+        return False
     return StorageWeakRef(tensor.untyped_storage()) in _made
 
 

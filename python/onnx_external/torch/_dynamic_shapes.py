@@ -1,0 +1,147 @@
+"""Refuses dynamic_shapes that do not fit the inputs, in the words of the caller, before a trace."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NoReturn
+
+import torch
+from torch import nn
+from torch.export.dynamic_shapes import Dim, _DimHint
+
+from .._errors import InvalidArgumentError
+from ._guards import Call
+
+_EXAMPLE = "dynamic_shapes={'x': {0: 'batch', 1: Dim.AUTO}, 'mask': None}"
+_FORMS = (
+    "a dict with an entry for each argument of forward, or a tuple in their order: a dict of "
+    f"dimensions for a tensor, None where no size varies, such as {_EXAMPLE}"
+)
+
+
+def check_shapes(target: Any, calls: Sequence[Call], shapes: Any) -> None:
+    """Refuse dynamic_shapes that torch.export would, and names that stand for different sizes.
+
+    Args:
+        target: what is exported; only the inputs of a module are known by name.
+        calls: the example, and further sets.
+        shapes: as the caller gave them.
+
+    Raises:
+        InvalidArgumentError: names the input and the dimension.
+    """
+    if shapes is None or hasattr(shapes, "dynamic_shapes"):  # such as torch's ShapesCollection
+        return
+    if not isinstance(shapes, (Mapping, tuple, list)):
+        raise InvalidArgumentError(
+            f"dynamic_shapes: {shapes!r} has no places of inputs; expected {_FORMS}"
+        )
+    if not shapes or not isinstance(target, nn.Module):
+        return
+    for number, (args, kwargs) in enumerate(calls):
+        try:
+            bound = inspect.signature(target.forward).bind(*args, **kwargs)
+        except (TypeError, ValueError):  # a script, or inputs that hooks change
+            return
+        given: dict[str, Any] = bound.arguments
+        where = f"input set {number}" if number else "the example"
+        _Check(where).inputs(given, shapes)
+
+
+@dataclass
+class _Check:
+    """Compares what the caller says of sizes with one input set."""
+
+    set_name: str
+    sizes: dict[str, tuple[int, str]] = field(default_factory=dict)
+    """By name: the size that it stands for, and where it was found."""
+
+    def inputs(self, given: Mapping[str, Any], shapes: Any) -> None:
+        if not isinstance(shapes, Mapping):
+            if len(shapes) != len(given):
+                _refuse(
+                    f"{len(shapes)} entries for {len(given)} inputs ({', '.join(given)})",
+                    f"expected {_FORMS}",
+                )
+            shapes = dict(zip(given, shapes, strict=True))
+        unknown, left_out = _without(shapes, given), _without(given, shapes)
+        if unknown or left_out:
+            fault = f"the module is not given {', '.join(map(str, unknown))}" if unknown else ""
+            more = f"{' and ' if unknown else ''}nothing is said of {', '.join(left_out)}"
+            _refuse(fault + (more if left_out else ""), f"it is called with {', '.join(given)}")
+        for name, value in given.items():
+            self._value(name, value, shapes[name])
+
+    def _value(self, place: str, value: Any, shapes: Any) -> None:
+        if shapes is None:
+            return
+        if isinstance(value, torch.Tensor):
+            for dim, what in _dims(place, value, shapes):
+                self._size(f"{place}[{dim}]", value.shape[dim], what)
+        elif type(value) in (tuple, list) and isinstance(shapes, (tuple, list)):
+            if len(value) != len(shapes):
+                _refuse(f"{place} has {len(value)} values, not {len(shapes)}", f"expected {_FORMS}")
+            for number, (each, inner) in enumerate(zip(value, shapes, strict=True)):
+                self._value(f"{place}[{number}]", each, inner)
+        elif type(value) is dict and isinstance(shapes, Mapping):
+            for key in [*_without(shapes, value), *_without(value, shapes)]:
+                _refuse(f"{place}: {key!r} is not on both sides", f"expected {_FORMS}")
+            for key, each in value.items():
+                self._value(f"{place}[{key!r}]", each, shapes[key])
+
+    def _size(self, place: str, size: int, what: Any) -> None:
+        if what is None or isinstance(what, _DimHint):
+            return
+        if isinstance(what, int):
+            if what != size:
+                _refuse(
+                    f"{place} is {size} in {self.set_name}, not {what}",
+                    "a size that varies has a name or Dim.AUTO, and the key of a dict says which "
+                    "dimension it is: {0: 'batch', 1: 'length'}",
+                )
+            return
+        if not isinstance(what, (str, Dim)):
+            _refuse(f"{place} is to be {what!r}", "expected a name, a Dim, Dim.AUTO or None")
+        name = what if isinstance(what, str) else what.__name__
+        least, most = getattr(what, "min", None), getattr(what, "max", None)
+        if isinstance(least, int) and isinstance(most, int) and not least <= size <= most:
+            _refuse(
+                f"{place} is {size} in {self.set_name}, and {name} is from {least} to {most}",
+                "give inputs within these bounds, or other bounds",
+            )
+        before, first = self.sizes.setdefault(name, (size, place))
+        if before != size:
+            _refuse(
+                f"{name!r} is {first}, which is {before} in {self.set_name}, and {place}, which "
+                f"is {size}",
+                "one name is one size; give sizes that differ two names",
+            )
+
+
+def _dims(place: str, tensor: torch.Tensor, shapes: Any) -> Iterator[tuple[int, Any]]:
+    """The dimensions of a tensor of which something is said."""
+    rank = tensor.dim()
+    known = f"it has {rank} dimensions" + (f", 0 to {rank - 1}" if rank else "")
+    if isinstance(shapes, Mapping):
+        for dim in shapes:
+            if type(dim) is not int or not 0 <= dim < rank:
+                counted = type(dim) is int and -rank <= dim < 0
+                way = f"{dim} from the end is {dim + rank}" if counted else known
+                _refuse(f"{place} has no dimension {dim!r}", way)
+        yield from shapes.items()
+    elif isinstance(shapes, (tuple, list)):
+        if len(shapes) != rank:
+            _refuse(f"{place}: {len(shapes)} sizes are given", known)
+        yield from enumerate(shapes)
+    else:
+        _refuse(f"{place}: {shapes!r} is said of its sizes", "expected {0: 'batch'}, or None")
+
+
+def _without(one: Mapping[Any, Any], other: Mapping[Any, Any]) -> list[Any]:
+    return [key for key in one if key not in other]
+
+
+def _refuse(fault: str, way_out: str) -> NoReturn:
+    raise InvalidArgumentError(f"dynamic_shapes: {fault}; {way_out}")

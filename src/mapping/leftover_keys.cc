@@ -6,6 +6,7 @@
 #include <iterator>
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 #include <unordered_map>
 #include <utility>
@@ -15,6 +16,7 @@
 #include "base/try.h"
 #include "mapping/buffer_names.h"
 #include "mapping/name_refinement.h"
+#include "mapping/node_modules.h"
 
 namespace onnx_external {
 namespace {
@@ -278,17 +280,36 @@ class KeySorter {
   }
 
   // True if the graph has nodes of a module of the keys, and so uses its weights in some form.
-  [[nodiscard]] bool has_nodes(std::string_view module,
-                               const std::vector<std::uint32_t>& keys) const {
+  [[nodiscard]] bool has_nodes(std::string_view module, const std::vector<std::uint32_t>& keys) {
     std::string last;
     return std::any_of(keys.begin(), keys.end(), [&](std::uint32_t key) {
-      std::string name = name_in_graph(module, key);
-      if (name == last) {
+      std::string own = own_module(key);
+      if (own == last) {
         return false;  // most keys of a module have the same name in the graph
       }
-      last = std::move(name);
-      return has_nodes_of(last);
+      last = std::move(own);
+      return node_modules().has(name_in_graph(module, key), last);
     });
+  }
+
+  [[nodiscard]] std::string own_module(std::uint32_t key) const {
+    return name_in_graph(module_of(task_.keys.keys[key].name), key);
+  }
+
+  NodeModules& node_modules() {
+    if (!node_modules_) {
+      std::vector<std::string> used;
+      for (std::uint32_t key = 0; key < task_.key_used.size(); ++key) {
+        if (task_.key_used[key]) {
+          used.push_back(own_module(key));
+        }
+      }
+      for (const TiedKey& tied : leftovers_.tied) {
+        used.push_back(own_module(tied.key));
+      }
+      node_modules_.emplace(task_.graph.modules, std::move(used));
+    }
+    return *node_modules_;
   }
 
   // The name of the key's module in the graph; options, wrappers and the key prefix change names.
@@ -305,14 +326,6 @@ class KeySorter {
     return std::string(is_under ? name.substr(key_prefix_.prefix.size()) : name);
   }
 
-  [[nodiscard]] bool has_nodes_of(const std::string& name) const {
-    const std::vector<std::string>& modules = task_.graph.modules;
-    const auto found = std::lower_bound(modules.begin(), modules.end(), name);
-    const auto under = std::lower_bound(modules.begin(), modules.end(), name + ".");
-    return (found != modules.end() && *found == name) ||
-           (under != modules.end() && under->starts_with(name + "."));
-  }
-
   const MappingTask& task_;
   const KeyPrefix& key_prefix_;
   const MappingEvidence& evidence_;
@@ -323,8 +336,9 @@ class KeySorter {
   std::multimap<std::uint32_t, std::uint32_t> alike_;  // keys whose equal bytes prove nothing
   std::map<Form, std::vector<std::uint32_t>> by_form_;
   std::vector<std::string_view> used_names_;
-  NameSet layers_;            // modules whose "weight" is used
-  std::vector<bool> shared_;  // by key, computed on demand
+  NameSet layers_;                           // modules whose "weight" is used
+  std::vector<bool> shared_;                 // by key, computed on demand
+  std::optional<NodeModules> node_modules_;  // computed on demand
   std::size_t comparisons_ = 0;
 };
 

@@ -163,7 +163,7 @@ def _print(report: Any, folder: str, told: Sequence[str]) -> None:
     for note in report.save.notes:
         print(f"note: {note}")
     if report.unused_keys:
-        print(f"{len(report.unused_keys)} keys are not of {report.model_class}")
+        print(f"keys that no graph has: {_shortly(report.unused_keys)}")
     if report.copied:
         print(f"beside it: {', '.join(report.copied)}")
     for step in report.steps:
@@ -194,6 +194,11 @@ def _print_next(report: Any, folder: str) -> None:
   import onnxruntime
   session = onnxruntime.InferenceSession({report.graphs[first].model!r})
   outputs = session.run(None, {{{names}}})""")
+
+
+def _shortly(names: Sequence[str]) -> str:
+    more = f" and {len(names) - 4} more" if len(names) > 4 else ""
+    return ", ".join(names[:4]) + more
 
 
 def _how_to_generate(path: str, has_tokenizer: bool) -> str:

@@ -15,6 +15,7 @@ from ._naming import forms
 from ._rewritten import Ways
 from ._saving import Graph
 from ._tracing import Part, graph_modules
+from ._unseen import refuse_unseen
 
 
 @dataclass
@@ -42,6 +43,8 @@ class Choice:
             InvalidArgumentError: one graph was asked for, and the model has several.
         """
         self.parts = self._modules(self.asked)
+        model = self.ways.tracing.loaded.model
+        refuse_unseen(model, [part.given for part in self.parts.values()])
         one = self.parts.get("model")
         if self.asked == "one" and one is None:
             raise InvalidArgumentError(

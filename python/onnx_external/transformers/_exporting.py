@@ -37,6 +37,7 @@ from ._naming import forms
 from ._rewritten import Ways
 from ._saving import Saving
 from ._tracing import Tracing, fixed_dimensions
+from ._unseen import left_keys, note_on_keys
 
 
 @dataclass
@@ -56,7 +57,8 @@ class ModelReport(Stepwise):
     sources: dict[str, dict[str, Source]]
     """By graph and initializer: where its values came from."""
     unused_keys: list[str]
-    """Keys that transformers does not load into this class."""
+    """Keys that no graph has: those that transformers does not load into this class, and those that
+    it loads and the graphs do not use, of which a note tells."""
     copied: list[str]
     """Files of tokenizer and configuration that lie beside the model now."""
     steps: list[Step]
@@ -248,6 +250,7 @@ def export(
                 report = saves.save(options)
     traced = choice.graphs
     saved = dict(zip(traced, report.models, strict=True))
+    left = left_keys(report, loaded.unused)
     return ModelReport(
         path=str(saves.folder),
         model_class=type(loaded.model).__name__,
@@ -255,7 +258,7 @@ def export(
         graphs=saved,
         save=report,
         sources={name: sources_of(traced[name].skeleton, saved[name]) for name in traced},
-        unused_keys=loaded.unused,
+        unused_keys=[*loaded.unused, *left],
         copied=saves.copied,
         steps=meter.steps,
         versions=versions(PACKAGES),
@@ -269,6 +272,7 @@ def export(
             *([BFLOAT16] if loaded.model.dtype is torch.bfloat16 else []),
             *loaded.notes,
             *choice.notes,
+            *note_on_keys(report, left, type(loaded.model).__name__),
             *genai_notes,
             *checked.notes,
             *ways.all_notes(),

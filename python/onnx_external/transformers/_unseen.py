@@ -1,0 +1,99 @@
+"""Models that take pictures, videos or sound, and graphs that would not."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from .._errors import ExportError
+from .._reports import SaveReport
+
+_MEDIA = re.compile(r"pixel|image|video|vision|visual|audio|speech|sound|spectrogram")
+"""In the names of inputs and of modules."""
+_SOUNDS = ("input_features", "input_values")
+_KINDS = {"image": "images", "video": "videos", "audio": "sound"}
+_SHOWN = 4
+"""Modules and keys that a message lists."""
+
+
+def refuse_unseen(model: Any, given: Iterable[Mapping[str, Any]]) -> None:
+    """Refuse graphs that take no media although the model does: a part of it would be lost.
+
+    Args:
+        model: of transformers.
+        given: the inputs of each graph.
+
+    Raises:
+        ExportError: no graph takes what the model takes.
+    """
+    declared = model.input_modalities
+    kinds = [declared] if isinstance(declared, str) else list(declared)
+    missed = [text for kind, text in _KINDS.items() if kind in kinds]
+    parameters = inspect.signature(model.forward).parameters.values()
+    takes = [each.name for each in parameters if _is_medium(each.name) and _may_be_tensor(each)]
+    fed = {name for each in given for name, value in each.items() if value is not None}
+    if not missed or not takes or any(map(_is_medium, fed)):
+        return
+    parts = [name for name, _ in _parts(model)]
+    lost = f" ({_listed(parts)})" if parts else ""
+    raise ExportError(
+        f"{type(model).__name__} takes {' and '.join(missed)} ({_listed(takes)}), and no graph "
+        f"would: an example of text alone runs without the part that reads them{lost}, whose "
+        "weights would be left out; give inputs={name: tensor} with all that the model takes, as "
+        "its processor makes it of a text and an image, for one graph of each part, or export a "
+        "part by oe.torch.export"
+    )
+
+
+def _may_be_tensor(parameter: inspect.Parameter) -> bool:
+    said = parameter.annotation
+    return said is inspect.Parameter.empty or "Tensor" in str(said)
+
+
+def _is_medium(name: str) -> bool:
+    return bool(_MEDIA.search(name)) or name in _SOUNDS
+
+
+def _parts(model: Any) -> Iterable[tuple[str, Any]]:
+    """The modules below the model, or below its base, that are named after media."""
+    for prefix, module in (("", model), (f"{model.base_model_prefix}.", model.base_model)):
+        for name, each in module.named_children():
+            if _is_medium(name) or "projector" in name or "connector" in name:
+                yield (name if module is model else prefix + name), each
+        if model.base_model is model:
+            return
+
+
+def left_keys(report: SaveReport, unused: Iterable[str]) -> list[str]:
+    """Return the keys that a model loads and that no graph has, without what graphs have baked in.
+
+    Args:
+        report: on the save.
+        unused: keys that the model does not load.
+    """
+    tied = {pair["key"] for pair in report.tied_keys}
+    return sorted({*report.unmatched_keys} - {*report.baked_keys, *tied, *unused})
+
+
+def note_on_keys(report: SaveReport, left: Iterable[str], class_name: str) -> list[str]:
+    """Return the note on tensors that a model loads and that no graph has.
+
+    Counters of training and mask tokens are none of them.
+
+    Args:
+        report: on the save.
+        left: what left_keys() gave.
+        class_name: of the model.
+    """
+    names = sorted({*report.skipped_keys}.intersection(left))
+    if not names:
+        return []
+    what = "a tensor" if len(names) == 1 else f"{len(names)} tensors"
+    return [f"no graph uses {what} that {class_name} loads: {_listed(names)}"]
+
+
+def _listed(names: list[str]) -> str:
+    more = len(names) - _SHOWN
+    return ", ".join(names[:_SHOWN]) + (f" and {more} more" if more > 0 else "")

@@ -58,6 +58,18 @@ def read_leniently(folder: Path, name: str = "config.json") -> dict[str, Any]:
         return {}
 
 
+def list_of(folder: Path, name: str) -> list[Any]:
+    """Return what a file of JSON lists; nothing if there is none, or it is no list."""
+    path = folder / name
+    try:
+        if path.stat().st_size > _MOST_BYTES:
+            return []
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return []
+    return found if isinstance(found, list) else []
+
+
 def is_adapter(folder: Path) -> bool:
     """Return whether a folder has an adapter of peft, and no model; a config.json is none."""
     if not (folder / ADAPTER).is_file():

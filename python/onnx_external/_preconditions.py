@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import logging
-import stat
-from collections.abc import Iterable, Iterator, Mapping
-from os.path import samefile
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from ._errors import ExistsError, ReadWriteError, Remedy
+from ._errors import ExistsError, Remedy
 from ._folder_config import base_of, is_adapter, read_leniently
 from ._options import StrPath
 from ._save import target_of
+from ._side_files import files_beside, refuse_copies
 
 _log = logging.getLogger("onnx_external")
 
@@ -24,23 +23,6 @@ _OF_MODULES = (
     "the module computes in bfloat16, for which ONNX Runtime's CPU provider lacks operators: "
     "export module.float() for it"
 )
-
-_COPIED = (
-    "config.json",
-    "generation_config.json",
-    "tokenizer*",
-    "special_tokens_map.json",
-    "added_tokens.json",
-    "vocab.*",
-    "merges.txt",
-    "*.model",
-    "spiece*",
-    "chat_template*",
-    "preprocessor_config.json",
-    "processor_config.json",
-    "feature_extractor_config.json",
-)
-"""What lies beside the weights and belongs to the model, too."""
 
 
 def warn(notes: Iterable[str]) -> None:
@@ -124,42 +106,3 @@ def model_folders(folder: Path, base: StrPath | None) -> list[Path]:
     if not is_adapter(folder):
         return [folder]
     return [base_of(folder, Path(base) if base is not None else None), folder]
-
-
-def files_beside(folder: Path) -> list[Path]:
-    """Return the files beside a model's weights that belong beside its graphs, too."""
-    return sorted({path for name in _COPIED for path in folder.glob(name) if path.is_file()})
-
-
-def copies_of(files: Iterable[Path], folder: Path) -> Iterator[tuple[Path, Path]]:
-    """Yield files and where they are to be copied to, without those that lie there themselves."""
-    for file in files:
-        target = folder / file.name
-        if not (target.exists() and samefile(file, target)):
-            yield file, target
-
-
-def refuse_copies(files: Iterable[Path], folder: Path, overwrite: bool) -> None:
-    """Refuse files that cannot be replaced, or may not be.
-
-    Args:
-        files: what is to be copied.
-        folder: where to.
-        overwrite: files may be replaced.
-
-    Raises:
-        ExistsError: there is one already, or a folder in its place.
-        ReadWriteError: nothing can be written there.
-    """
-    for _, target in copies_of(files, folder):
-        try:
-            kind = stat.S_IFMT(target.lstat().st_mode)
-        except FileNotFoundError:
-            continue
-        except OSError as error:
-            raise ReadWriteError(f"{target}: cannot be written: {error.strerror}") from error
-        if kind not in (stat.S_IFREG, stat.S_IFLNK):
-            what = "a folder" if kind == stat.S_IFDIR else "no file"
-            raise ExistsError(f"{target}: is {what}; move it away")
-        if not overwrite:
-            raise ExistsError(f"{target}: exists; overwrite=True replaces it")

@@ -1,6 +1,7 @@
 """The files beside an exported model are a part of its save: all of it is there, or nothing."""
 
 import errno
+import json
 import os
 import resource
 import shutil
@@ -223,3 +224,72 @@ def test_a_save_that_is_killed_leaves_whole_files_and_the_next_one_clears_up(
     save(saving)
     assert complete(saving)
     assert not [name for name in tree(saving.folder) if name.startswith(".")]
+
+
+SIDE_FILES = {
+    "config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json",
+    "special_tokens_map.json", "added_tokens.json", "spiece.model", "tokenizer.model.v3",
+    "qwen.tiktoken", "source.spm", "bpe.codes", "vocab.txt", "merges.txt", "chat_template.jinja",
+    "chat_template.json", "preprocessor_config.json", "processor_config.json",
+    "video_preprocessor_config.json", "modules.json", "sentence_bert_config.json",
+    "config_sentence_transformers.json", "1_Pooling/config.json", "2_Dense/config.json",
+    "additional_chat_templates/rag.jinja",
+}  # fmt: skip
+OTHER_FILES = {
+    "model.safetensors", "model.safetensors.index.json", "pytorch_model.bin", "vocab.py",
+    "2_Dense/model.safetensors", "trainer_state.json", "all_results.json", "README.md",
+    "model.manifest.json", "genai_config.json", "adapter_config.json", "modeling_own.py",
+    "requirements.txt", ".gitattributes", "tokenizer.bin", "other/config.json", "loss.png",
+}  # fmt: skip
+
+
+def test_all_files_that_a_loader_reads_are_side_files(tmp_path: Path) -> None:
+    from onnx_external._side_files import files_beside
+
+    for name in SIDE_FILES | OTHER_FILES:
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("{}")
+    paths = ["", "1_Pooling", "2_Dense", "../other", "/etc", 3]
+    modules = [{"idx": number, "path": path} for number, path in enumerate(paths)]
+    (tmp_path / "modules.json").write_text(json.dumps(modules))
+    (tmp_path / "large.json").write_bytes(b"")
+    os.truncate(tmp_path / "large.json", 1 << 27)
+    found = files_beside(tmp_path)
+    assert {file.name for file in found} == SIDE_FILES
+    assert all(file.path == tmp_path / file.name for file in found)
+    (tmp_path / "modules.json").write_text("[[")
+    assert "1_Pooling/config.json" not in {file.name for file in files_beside(tmp_path)}
+
+
+@pytest.mark.parametrize("error", ENDINGS[:1])
+def test_folders_of_side_files_are_copied_and_taken_back(
+    saving: Any, error: BaseException, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from onnx_external.transformers import _saving
+
+    source, out = tmp_path / "source", saving.folder
+    (source / "1_Pooling").mkdir()
+    (source / "1_Pooling/config.json").write_text("pooling")
+    (source / "modules.json").write_text('[{"path": "1_Pooling"}]')
+    again = _saving.Saving([source], out, {"model": next(iter(saving._graphs.values()))})
+    before = tree(tmp_path)
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "replace", failing(os.replace, 2, error))
+        with pytest.raises(oe.ReadWriteError):
+            save(again)
+    assert tree(tmp_path) == before
+    save(again)
+    assert (out / "1_Pooling/config.json").read_text() == "pooling"
+    assert "1_Pooling/config.json" in again.copied
+
+
+def failing(call: Any, at: int, error: BaseException) -> Any:
+    """Fail at one of the calls."""
+    count = iter(range(1, 100))
+
+    def replaced(*args: Any, **kwargs: Any) -> Any:
+        if next(count) == at:
+            raise error
+        return call(*args, **kwargs)
+
+    return replaced

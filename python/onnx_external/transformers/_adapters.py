@@ -25,6 +25,7 @@ from .._checkpoint import Checkpoint, Tensor, open_checkpoint
 from .._errors import ExportError, FormatError, InvalidArgumentError, MappingError, NotFoundError
 from .._folder_config import ADAPTER, base_of, document_of, is_adapter
 from .._options import StrPath
+from .._side_files import files_beside
 
 _PREFIX = "base_model.model."
 _KEY = re.compile(r"(?P<module>.+)\.lora_(?P<embedding>embedding_)?(?P<side>[AB])(?:\.weight)?")
@@ -152,11 +153,10 @@ def _refuse(folder: Path, settings: Mapping[str, Any]) -> None:
 def _copy(base: Path, folder: Path, made: Path) -> None:
     """Copy what is small: the base's files, and over them the adapter's tokenizer."""
     for source in (base, folder):
-        for path in source.iterdir():
-            small = path.suffix in (".json", ".model", ".txt", ".jinja")
-            own = path.name == ADAPTER or (source == folder and path.name in _OF_THE_BASE)
-            if small and path.is_file() and not own and not path.name.endswith(".index.json"):
-                shutil.copyfile(path, made / path.name)
+        for file in files_beside(source):
+            if source == base or file.name not in _OF_THE_BASE:
+                (made / file.name).parent.mkdir(exist_ok=True, parents=True)
+                shutil.copyfile(file.path, made / file.name)
 
 
 def _write(

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from .._errors import Error, ReadWriteError
-from .._preconditions import copies_of, refuse_copies
 from .._progress import ProgressCallback
+from .._side_files import SideFile, copies_of, refuse_copies
 
 _STAGING = ".copied-files-"
 """What the names of folders begin with in which files are staged."""
@@ -24,12 +24,15 @@ class Beside:
     the copies replace is kept until the models are in place, too.
     """
 
-    def __init__(self, files: list[Path], folder: Path, progress: ProgressCallback | None) -> None:
+    def __init__(
+        self, files: list[SideFile], folder: Path, progress: ProgressCallback | None
+    ) -> None:
         """Args: what is copied; where to; what the save calls with its progress."""
         self._files, self._folder, self._progress = files, folder, progress
         self._sync = True
         self._staging: Path | None = None
-        self._placed: list[Path] = []
+        self._placed: list[str] = []
+        self._made: list[Path] = []
         self._failure: BaseException | None = None
 
     def __call__(self, phase: str, done: int, total: int) -> None:
@@ -68,8 +71,9 @@ class Beside:
                 self._staging = Path(tempfile.mkdtemp(prefix=_STAGING, dir=self._folder))
             for file, target in copies:
                 self._stage(file, target)
-            for _, target in copies:
-                self._place(target)
+            for file, target in copies:
+                self._make_folder(target.parent)
+                self._place(file.name, target)
         except Error as error:
             self._failure = error
         except OSError as error:
@@ -89,10 +93,11 @@ class Beside:
         made.__cause__ = error
         return made
 
-    def _stage(self, file: Path, target: Path) -> None:
-        assert self._staging is not None
+    def _stage(self, file: SideFile, target: Path) -> None:
+        staged = self._staged(file.name)
         try:
-            with file.open("rb") as source, (self._staging / file.name).open("wb") as out:
+            staged.parent.mkdir(parents=True, exist_ok=True)
+            with file.path.open("rb") as source, staged.open("wb") as out:
                 shutil.copyfileobj(source, out)
                 out.flush()
                 if self._sync:
@@ -100,24 +105,36 @@ class Beside:
         except OSError as error:
             raise self._failed(target, error) from error
 
-    def _place(self, target: Path) -> None:
-        assert self._staging is not None
+    def _make_folder(self, folder: Path) -> None:
+        """Make a folder for a file, unless it is there."""
+        if not folder.exists():
+            self._make_folder(folder.parent)
+            folder.mkdir()
+            self._made.append(folder)
+
+    def _place(self, name: str, target: Path) -> None:
         try:
             with contextlib.suppress(FileNotFoundError):
-                self._keep(target, self._kept(target))
-            self._placed.append(target)
-            os.replace(self._staging / target.name, target)
+                self._keep(target, self._kept(name))
+            self._placed.append(name)
+            os.replace(self._staged(name), target)
         except OSError as error:
             raise self._failed(target, error) from error
 
-    def _kept(self, target: Path) -> Path:
+    def _staged(self, name: str) -> Path:
+        """Where a copy is before it is put in place."""
+        assert self._staging is not None
+        return self._staging / "new" / name
+
+    def _kept(self, name: str) -> Path:
         """Where what a copy replaces is kept."""
         assert self._staging is not None
-        return self._staging / f"old-{target.name}"
+        return self._staging / "old" / name
 
     @staticmethod
     def _keep(target: Path, kept: Path) -> None:
         try:
+            kept.parent.mkdir(parents=True, exist_ok=True)
             os.link(target, kept, follow_symlinks=False)
         except (NotImplementedError, OSError) as error:
             if isinstance(error, FileNotFoundError):
@@ -125,16 +142,19 @@ class Beside:
             shutil.copy2(target, kept, follow_symlinks=False)  # where there are no hard links
 
     def _roll_back(self) -> None:
-        for target in reversed(self._placed):
-            kept = self._kept(target)
+        for name in reversed(self._placed):
+            kept, target = self._kept(name), self._folder / name
             with contextlib.suppress(OSError):
                 if os.path.lexists(kept):
                     os.replace(kept, target)
-                elif not os.path.lexists(kept.with_name(target.name)):  # its copy is in place
+                elif not os.path.lexists(self._staged(name)):  # its copy is in place
                     target.unlink()
+        for folder in reversed(self._made):
+            with contextlib.suppress(OSError):
+                folder.rmdir()
         self._remove_staging()
 
     def _remove_staging(self) -> None:
         if self._staging is not None:
             shutil.rmtree(self._staging, ignore_errors=True)
-        self._staging, self._placed = None, []
+        self._staging, self._placed, self._made = None, [], []

@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 from .._checkpoint import Checkpoint, open_checkpoint
 from .._errors import Error, InvalidArgumentError, Remedy
 from .._options import Mapping
-from .._preconditions import files_beside
 from .._reports import SaveReport
 from .._save import save
+from .._side_files import SideFile, files_beside
 from ..torch._guards import Sizes
 from ..torch._skeleton import Skeleton
 from ._beside import Beside
@@ -49,7 +49,7 @@ class Saving:
             made: files that were made to lie beside the graphs.
         """
         self._weights, self._source, self._target = weights, weights[0], target
-        self._files = [*files_beside(self._source), *made]
+        self._files = [*files_beside(self._source), *(SideFile(each, each.name) for each in made)]
         self._graphs = {f"{name}.onnx": graph for name, graph in graphs.items()}
         self.folder = self._folder()
         self.copied: list[str] = []

@@ -6,7 +6,7 @@ import importlib.metadata
 import mmap
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -40,6 +40,23 @@ class Stepwise:
     def peak_memory(self) -> int | None:
         """The most memory that belonged to no file, in bytes."""
         return max((step.peak_memory for step in self.steps if step.peak_memory), default=None)
+
+
+_LINES = 24
+_WIDTH = 240
+
+
+def screen(lines: Sequence[str], width: int = _WIDTH) -> str:
+    """Return the text of a report, which is no longer than a screen; `repr()` has all of it.
+
+    Args:
+        lines: the text.
+        width: the most characters of a line.
+    """
+    more = len(lines) - _LINES
+    shown = [*lines[:_LINES], f"and {more} lines more in repr()"] if more > 0 else lines
+    cut = [each if len(each) <= width else f"{each[: width - 4]} ..." for each in shown]
+    return "\n".join(cut)
 
 
 def anonymous_memory() -> int | None:

@@ -106,9 +106,11 @@ def loads(folder: Path, task: str | None) -> Iterator[Any]:
 
 def graphs_of(folder: Path) -> dict[str, Any]:
     """What the export would trace."""
+    from onnx_external.transformers._inputs import inputs_of
     from onnx_external.transformers._tracing import graph_modules
 
-    return graph_modules(next(loads(folder, None))(), None, True)
+    model = next(loads(folder, None))()
+    return graph_modules(model, inputs_of(model, folder, None), True)
 
 
 def refused(folder: Path, task: str | None, match: str) -> None:

@@ -179,8 +179,10 @@ def test_what_is_no_number_ends_in_an_error_of_this_package_or_in_a_model(
 def test_an_example_that_would_fill_the_memory_is_not_made(
     folders: dict[str, Path], value: Any, tmp_path: Path
 ) -> None:
+    from onnx_external.transformers._inputs import inputs_of
     from onnx_external.transformers._tracing import graph_modules
 
     folder = edited(folders["resnet"], "image_size", value, tmp_path / "edited")
     with pytest.raises(oe.Error, match=r"inputs=\{name: tensor\}"):
-        graph_modules(load_both(folder)[0](), None, True)
+        model = load_both(folder)[0]()
+        graph_modules(model, inputs_of(model, folder, None), True)

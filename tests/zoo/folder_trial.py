@@ -175,6 +175,8 @@ class FolderTrial:
             mask = torch.ones_like(made["input_ids"])
             mask[-1, 0] = 0
             made["attention_mask"] = mask
+        if "token_type_ids" in report.inputs.get("model", {}):
+            made["token_type_ids"] = torch.randint(0, 2, made["input_ids"].shape)
         return made
 
     def _random(self, tensor: torch.Tensor, shape: list) -> torch.Tensor:

@@ -27,7 +27,12 @@ _LAYOUTS = (
 )
 
 
-_WORDS = {"dynamic=False": "--static", "task=": "--task", "fsync=False": "--no-fsync"}
+_WORDS = {
+    "dynamic=False": "--static",
+    "task=": "--task",
+    "fsync=False": "--no-fsync",
+    "inputs=[NAME, ...]": "--inputs NAME,...",
+}
 """Arguments of Python whose options have other names."""
 
 
@@ -53,6 +58,12 @@ def parser() -> Parser:
         metavar="FOLDER",
         help="the base of an adapter of peft, if adapter_config.json does not lead to it; a LoRA "
         "is merged into it",
+    )
+    parser.add_argument(
+        "--inputs",
+        metavar="NAME,...",
+        help="the inputs of the graph, by the names of forward()'s arguments (by default what the "
+        "folder's tokenizer or processor gives)",
     )
     parser.add_argument("--task", help="e.g. text-generation, or a class of transformers")
     parser.add_argument("--dtype", help="the float type to compute in, e.g. float32")
@@ -142,7 +153,11 @@ def _consequence(what: str, saved: Any) -> str:
 
 
 def _print(report: Any, folder: str, told: Sequence[str]) -> None:
-    for note in [each for each in report.notes if each not in told]:
+    from ..transformers._tracing import FIXED
+
+    for note in report.notes:
+        if note in told or note.startswith(FIXED):  # which stand with each graph
+            continue
         print(f"note: {parser().in_options(note)}")
     for name, graph in report.graphs.items():
         what = "would write" if report.dry_run else "wrote"
@@ -154,7 +169,7 @@ def _print(report: Any, folder: str, told: Sequence[str]) -> None:
         for text in report.rewriting[name].unreached if name in report.rewriting else ():
             print(f"  {text}")
         if report.fixed[name]:
-            print(f"  sizes that do not vary: {', '.join(report.fixed[name])}")
+            print(f"  {FIXED}: {', '.join(report.fixed[name])}")
         for what, times in report.left[name].items():
             print(f"  left to the runtime: {times} x {what}{_consequence(what, report.save)}")
     if report.chain:
@@ -175,10 +190,14 @@ def _print(report: Any, folder: str, told: Sequence[str]) -> None:
 
 def _print_next(report: Any, folder: str) -> None:
     """What there is to run now, and how."""
+    from ..transformers._naming import listed
+
     for name, graph in report.graphs.items():
         print(f"{Path(graph.model).name}")
-        print(f"  takes {_listed(report.inputs[name])}")
-        print(f"  gives {_listed(report.outputs[name])}")
+        print(f"  takes {listed(report.inputs[name])}")
+        print(f"  gives {listed(report.outputs[name])}")
+    if report.omitted_inputs:
+        print(f"{report.model_class} also takes {', '.join(report.omitted_inputs)}")
     first = next(iter(report.graphs))
     if any(form.startswith("bfloat16") for form in report.outputs[first].values()):
         print(f"""it is in bfloat16: for ONNX Runtime on a CPU, export it once more, and convert it:
@@ -218,14 +237,6 @@ or in Python:
   print(texts[0])"""
 
 
-def _listed(forms: dict[str, str]) -> str:
-    """Inputs or outputs; of caches, the first."""
-    caches = [name for name in forms if name.startswith(("past_key_values.", "present."))]
-    shown = [f"{name} {form}" for name, form in forms.items() if name not in caches[1:]]
-    more = f" and {len(caches) - 1} more of the cache" if len(caches) > 1 else ""
-    return ", ".join(shown) + more
-
-
 def _refuse_at_once(given: argparse.Namespace) -> list[str]:
     """Refuse what can be known before torch is imported, and return what is to be told."""
     folder = Path(given.folder)
@@ -253,6 +264,7 @@ def _run(given: argparse.Namespace, progress: ProgressCallback | None) -> Any:
             given.task,
             given.dtype,
             not given.static,
+            inputs=None if given.inputs is None else given.inputs.split(","),
             optimize=not given.no_optimize,
             dry_run=given.dry_run,
             check=given.check,

@@ -195,11 +195,13 @@ def _of_folder(
 ) -> Iterator[_Model]:
     """The graphs that oe.transformers.export would make."""
     from .._validation.transformers_reference import loaded
+    from ..transformers._inputs import inputs_of
 
     refuse_other_inputs(inputs)
     model = loaded(Path(folder), task, dtype)
     register_caches(model)
-    parts, left_out = example_graphs(model, inputs, dynamic)
+    chosen = inputs_of(model, Path(folder), inputs)
+    parts, left_out = example_graphs(model, chosen, dynamic)
     notes += left_out
     for name, part in parts["example"].items():
         module, surroundings = part.module, TransformersSurroundings(part.module)

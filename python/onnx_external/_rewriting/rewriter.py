@@ -18,6 +18,7 @@ import torch
 from torch import nn
 from torch.utils import _pytree as pytree
 
+from onnx_external._meter import screen
 from onnx_external._rewriting.applying import applied, compiled
 from onnx_external._rewriting.finding.blaming import (
     add_running,
@@ -78,7 +79,7 @@ class Rewriting:
             told += [f"{title}:", *(f"  {each}" for each in lines)] if lines else []
         if self.changes:
             told.append("changes[0].diff is what was changed in the first function")
-        return "\n".join(told)
+        return screen(told)
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain dicts and lists."""

@@ -24,6 +24,7 @@ from .references import ModuleReference
 
 if TYPE_CHECKING:
     from ..transformers._decoders import Graphs
+    from ..transformers._inputs import Inputs
     from ..transformers._tracing import Part
 
 _MORE = 5
@@ -93,16 +94,24 @@ def _longer(given: Mapping[str, Any], model: Any) -> dict[str, Any]:
     if pictures is not None:
         return pictures
     most = getattr(model.config, "max_position_embeddings", None) or 1 << 30
+    tensors = {name: each for name, each in given.items() if isinstance(each, torch.Tensor)}
+    words = tensors.get("input_ids", tensors.get("inputs_embeds"))
+    text = None if words is None else words.shape[:2]
+    # The mask of a sound has the length of the sound, which stays.
+    kept = {each.shape[:2] for each in tensors.values() if each.is_floating_point()} - {text}
     found = {}
     for name, value in given.items():
         if not isinstance(value, torch.Tensor) or value.dim() == 0:
             found[name] = value
             continue
+        form = value.shape[:2]
+        longer = form == text and "pixel" not in name
+        longer |= value.dim() == 2 and not value.is_floating_point() and form not in kept
         value = torch.cat([value, value[:1]])
-        if value.dim() == 2 and not value.is_floating_point():
+        if longer:
             more = max(0, min(_MORE, most - 4 - value.shape[1]))
             # What a mask says of the last word holds for those behind it.
-            rest = value[:, -1:].expand(-1, more) if "mask" in name else value[:, :more]
+            rest = value[:, -1:].repeat_interleave(more, 1) if "mask" in name else value[:, :more]
             value = torch.cat([value, rest], 1)
         found[name] = value
     return found
@@ -167,16 +176,9 @@ def _with_places(words: Any, config: Any, count: int) -> Any:
     return torch.tensor([*range(words.shape[1]), *start, *places[:1] * count, *end])
 
 
-def _first(model: Any, inputs: Mapping[str, Any] | None) -> dict[str, Any]:
-    """The example: what the caller gave, or what the config says."""
-    from ..transformers._inputs import sample_inputs
-
-    return dict(inputs or sample_inputs(model, model.can_generate()))
-
-
 def example_graphs(
     model: Any,
-    inputs: Mapping[str, Any] | None,
+    inputs: Inputs,
     dynamic: bool,
     graphs: Graphs | None = None,
 ) -> tuple[dict[str, dict[str, Part]], list[str]]:
@@ -186,9 +188,9 @@ def example_graphs(
     "longer prompt" for the one graph of a decoder.
     """
     from ..transformers._stepping import with_prompt
-    from ..transformers._tracing import graph_modules
+    from ..transformers._tracing import examples_of, graph_modules
 
-    first = _first(model, inputs)
+    first = examples_of(model, inputs, dynamic)
     if dynamic and model.can_generate():
         first = with_prompt(model, first)
     parts, notes = {"example": graph_modules(model, first, dynamic, graphs)}, []
@@ -215,7 +217,7 @@ class Folder:
     source: Path
     task: str | None
     dtype: str | None
-    inputs: Mapping[str, Any] | None
+    inputs: Inputs | None
     dynamic: bool = True
     exported: str | None = None
     variant: str | None = None
@@ -239,7 +241,15 @@ class Folder:
         Raises:
             ExportError: transformers' model does not run.
         """
-        return passes(self.model, _first(self.model, self.inputs), self.models, self.dynamic)
+        from ..transformers._tracing import examples_of
+
+        given = examples_of(self.model, self._chosen(), self.dynamic)
+        return passes(self.model, given, self.models, self.dynamic)
+
+    def _chosen(self) -> Inputs:
+        from ..transformers._inputs import inputs_of
+
+        return inputs_of(self.model, self.source, self.inputs)
 
     def graphs(self) -> dict[str, Graph]:
         """Load transformers' model, and return what each graph is compared with.
@@ -250,9 +260,9 @@ class Folder:
         """
         from .transformers_reference import TransformersReference
 
-        model = self.model
+        model, inputs = self.model, self._chosen()
         graphs: Graphs = "two" if {"prefill", "decode"} & self.models.keys() else "one"
-        parts, notes = example_graphs(model, self.inputs, self.dynamic, graphs)
+        parts, notes = example_graphs(model, inputs, self.dynamic, graphs)
         found: dict[str, Graph] = {}
         for name, path in self.models.items():
             if name not in parts["example"]:
@@ -291,9 +301,10 @@ def graph_of(model: str, against: Any, inputs: Any, task: str | None, dtype: str
 
 def refuse_other_inputs(inputs: Any) -> None:
     """Refuse inputs that are not given as a model of transformers takes them."""
-    if inputs is not None and not isinstance(inputs, Mapping):
+    names = isinstance(inputs, (list, tuple)) and all(isinstance(each, str) for each in inputs)
+    if inputs is not None and not isinstance(inputs, Mapping) and not names:
         raise InvalidArgumentError(
-            "inputs: for a model of transformers these are a dict of tensors, as "
+            "inputs: for a model of transformers these are names or a dict of tensors, as "
             "oe.transformers.export() takes them"
         )
 
@@ -362,7 +373,7 @@ def _export(
     target: Path,
     task: str | None,
     dtype: Any,
-    inputs: Mapping[str, Any] | None,
+    inputs: Inputs | None,
     options: dict[str, Any],
 ) -> Any:
     require(f"{folder}: the export of a folder", *FOLDERS)

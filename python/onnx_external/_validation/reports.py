@@ -69,6 +69,8 @@ class GraphValidation:
     outputs: list[ComparedOutput] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     """What was left out, and why."""
+    lacks: list[str] = field(default_factory=list)
+    """Inputs that the reference is called with, and the model does not have."""
     draws: list[str] = field(default_factory=list)
     """What draws random numbers in the model or the reference, so that two runs differ."""
     computes: dict[str, str] = field(default_factory=dict)
@@ -94,7 +96,7 @@ class GraphValidation:
     @property
     def wrong(self) -> list[ComparedOutput]:
         """Outputs that do not agree."""
-        return [each for each in self.outputs if each.is_wrong]
+        return [each for each in self.outputs if not each.ok and not each.is_empty]
 
     @property
     def tolerances(self) -> list[str]:
@@ -225,6 +227,11 @@ def _told(graph: GraphValidation, several: bool) -> list[str]:
         if graph.quantized is not None and worst.precision is not None:
             beyond = worst.atol, worst.rtol, worst.precision, worst.scale
             told += f"; {graph.quantized.advice(*beyond)}"
+        if graph.lacks:
+            told += (
+                f". The cause may be that the model does not take {_named(graph.lacks)}, which "
+                f"{graph.against} is called with"
+            )
         if graph.draws:
             told += f". The cause may be what draws random numbers: {_named(graph.draws)}"
         found.append(told)

@@ -15,7 +15,7 @@ from torch import nn
 
 from .._checkpoint import open_checkpoint
 from .._errors import ExportError, InvalidArgumentError, NotFoundError
-from .._meter import Meter, Step, Stepwise, versions
+from .._meter import Meter, Step, Stepwise, screen, versions
 from .._moved import shows_new_call
 from .._options import FloatType, Layout, LayoutName, Mapping, StrPath, contents_of, of_class
 from .._packages import CONVERSION, require
@@ -134,7 +134,7 @@ class ExportReport(Stepwise):
         if self.rewriting.unreached:
             told += f"; ways that no input set takes: {len(self.rewriting.unreached)}"
             told += "".join(f"\n  {each}" for each in self.rewriting.unreached)
-        return told + self._limits()
+        return screen((told + self._limits()).split("\n"), width=1_000)
 
     def _limits(self) -> str:
         """The sizes for which the graph holds, as far as the trace has limited them."""

@@ -16,10 +16,9 @@ from .._validation.chaining import handed_on
 from .._validation.folders import Folder
 from .._validation.inputs import InputSet, given_by_name
 from .._validation.randomness import drawing_nodes
-from .._validation.reconsidering import Outputs
 from .._validation.references import ModuleReference
 from .._validation.running import Session
-from ..torch._checking import WrongGraphError, broken_text, difference, notes_of
+from ..torch._checking import WrongGraphError, broken_text, difference
 from ..torch._guards import Guard, Sizes
 from ._decoders import prepared
 from ._saving import Graph, Saving
@@ -144,10 +143,8 @@ class Judging:
             feed |= {each: carried[each] for each in feed.keys() & carried.keys()}
             try:
                 got = session.run(session.feed(feed, "chain"), "chain")
-                known = given_by_name(given)
-                wanted = reference.outputs(known, "chain")
-                outputs = Outputs(session.output_names, got)
-                problem = difference(outputs.judged(reference, known, "chain", wanted))
+                wanted = reference.outputs(given_by_name(given), "chain")
+                problem = difference(session.output_names, got, wanted)
             except (MismatchError, RunError) as error:
                 problem = str(error)
             if problem:
@@ -208,10 +205,7 @@ def judge(
         return  # `ModelReport.fixed` says which sizes do not vary
     try:
         got = session.run(session.feed(feed, each.name), each.name)
-        compared = Outputs(session.output_names, got).judged(reference, given, each.name, wanted)
-        notes = [f"{name}: {note}" for note in notes_of(compared)]
-        found.notes += [note for note in notes if note not in found.notes]
-        problem = difference(compared)
+        problem = difference(session.output_names, got, wanted)
     except RunError as error:
         problem = str(error)
     if problem:

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 from .._errors import ExportError, InvalidArgumentError
 from .._validation.chaining import missing_links
 from ..torch._checking import broken_text
 from ._checking import WrongPartError
 from ._decoders import Graphs, unfit_for_prompts
+from ._inputs import Inputs
 from ._naming import forms
 from ._rewritten import Ways
 from ._saving import Graph
@@ -24,13 +23,15 @@ class Choice:
 
     Args:
         ways: traces a graph.
-        inputs: examples that the user gave.
+        inputs: examples, or the names of those that are made.
         asked: how many graphs a decoder is to have; None: one if it can serve.
+        fewer: the inputs to do with if there is no graph that takes all of them; None: `inputs`.
     """
 
     ways: Ways
-    inputs: Mapping[str, Any] | None
+    inputs: Inputs
     asked: Graphs | None
+    fewer: Inputs | None = None
     parts: dict[str, Part] = field(default_factory=dict)
     graphs: dict[str, Graph] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
@@ -42,6 +43,12 @@ class Choice:
             ExportError: one cannot be traced.
             InvalidArgumentError: one graph was asked for, and the model has several.
         """
+        try:
+            self._trace()
+        except ExportError as error:
+            self._do_with_fewer(error)
+
+    def _trace(self) -> None:
         self.parts = self._modules(self.asked)
         model = self.ways.tracing.loaded.model
         refuse_unseen(model, [part.given for part in self.parts.values()])
@@ -85,8 +92,24 @@ class Choice:
         part = self.parts[error.name]
         if part.prompt is not None and "prompt" in error.inputs and self.asked is None:
             self._split("it is wrong for an empty one")
-        else:
+            return
+        try:
             self.graphs[error.name] = self.ways.again(error.name, part, error)
+        except ExportError as refused:
+            self._do_with_fewer(refused)
+
+    def _do_with_fewer(self, error: ExportError) -> None:
+        """Trace all graphs without the inputs that have defaults."""
+        if self.fewer is None:
+            raise error
+        left = ", ".join(name for name in self.inputs if name not in self.fewer)
+        self.notes.append(f"without {left}, since with it {str(error).partition('; ')[0]}")
+        self.inputs, self.fewer = self.fewer, None
+        self.ways = self.ways.with_inputs(self.inputs)
+        try:
+            self._trace()
+        except ExportError:
+            raise error from error.__cause__
 
     def _split(self, why: str) -> None:
         if self.asked == "one":

@@ -14,7 +14,7 @@ import torch
 
 from .._errors import InvalidArgumentError
 from .._folders import require_folder
-from .._meter import Meter, Step, Stepwise, versions
+from .._meter import Meter, Step, Stepwise, screen, versions
 from .._moved import shows_new_call
 from .._options import FloatType, Layout, LayoutName, Mapping, StrPath, of_class
 from .._packages import FOLDERS, require
@@ -32,11 +32,12 @@ from ._checking import Checked, Judging, WrongPartError
 from ._choosing import Choice
 from ._decoders import Graphs
 from ._exporter import patches_of_transformers
+from ._inputs import fewer, inputs_of, note_of_omitted, omitted
 from ._loading import load
-from ._naming import forms
+from ._naming import forms, listed
 from ._rewritten import Ways
 from ._saving import Saving
-from ._tracing import Tracing, fixed_dimensions
+from ._tracing import Tracing, fixed_dimensions, notes_of_fixed
 from ._unseen import left_keys, note_on_keys
 
 
@@ -87,6 +88,22 @@ class ModelReport(Stepwise):
     """By graph that was rewritten: `ExportReport.rewriting`."""
     repeated: list[str] = field(default_factory=list)
     """The graphs that were made by repeating the layers of a shallow model's."""
+    omitted_inputs: list[str] = field(default_factory=list)
+    """Tensors that forward() takes and no graph does, such as `position_ids` and `labels`."""
+
+    def __str__(self) -> str:
+        """Return a screen: the graphs, their inputs and outputs, notes; `repr()` has all of it."""
+        told = [f"{self.model_class}: {self.save}"]
+        for name in self.graphs:
+            told.append(f"{name}: compared on {self.checked.get(name, 0)} input sets")
+            told.append(f"  takes {listed(self.inputs[name])}")
+            told.append(f"  gives {listed(self.outputs[name])}")
+            changes = self.rewriting[name].changes if name in self.rewriting else ()
+            told += [f"  rewritten functions: {len(changes)}"] if changes else []
+        told += [f"{self.model_class} also takes {', '.join(self.omitted_inputs)}"] * bool(
+            self.omitted_inputs
+        )
+        return screen([*told, *(f"note: {each}" for each in self.notes)])
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain dicts and lists."""
@@ -115,7 +132,7 @@ def export(
     dtype: FloatType | None = None,
     dynamic: bool = True,
     *,
-    inputs: abc.Mapping[str, Any] | None = None,
+    inputs: abc.Mapping[str, Any] | abc.Sequence[str] | None = None,
     variant: str | None = None,
     layout: LayoutName = "single",
     overwrite: bool = False,
@@ -149,7 +166,9 @@ def export(
             config names.
         dtype: torch's name of the float type to compute in; by default the checkpoint's.
         dynamic: dimensions that the model allows to vary do. False: all are the examples'.
-        inputs: example inputs, for generate() if the model has it, else for forward().
+        inputs: the inputs of the graph, those of generate() if the model has it, else of forward():
+            names, of which examples are made, or a dict of examples. None: what the folder's
+            tokenizer or processor gives, and what forward() has a default value for.
         variant: which weights are read: "fp16" takes model.fp16.safetensors.
         layout: as for oe.save(): "single", "per-tensor", "shards", "inline" or "link"; with "link",
             `path` is `folder` or above.
@@ -212,8 +231,9 @@ def export(
             source, options["variant"] = given.folder, given.variant
             loaded = load(source, task, dtype, given.variant)
         tracing = Tracing(loaded, dynamic, optimize, meter)
-        ways = Ways(tracing, inputs, rewrite, asserts, max_iterations, repeat)
-        choice = Choice(ways, inputs, graphs)
+        chosen = inputs_of(loaded.model, source, inputs)
+        ways = Ways(tracing, chosen, rewrite, asserts, max_iterations, repeat)
+        choice = Choice(ways, chosen, graphs, None if inputs else fewer(chosen))
         choice.trace()
         options["progress"] = callback or False
         checked = Checked()
@@ -232,7 +252,7 @@ def export(
                 source=source,
                 task=task,
                 dtype=dtype,
-                inputs=inputs,
+                inputs=choice.inputs,
                 dynamic=dynamic,
                 variant=given.variant,
             )
@@ -245,10 +265,14 @@ def export(
                 choice.again(error)
         if not dry_run:
             if check is not False:
-                ways.prove(checked)
+                choice.ways.prove(checked)
             with meter.step("save"):
                 report = saves.save(options)
-    traced = choice.graphs
+    traced, ways = choice.graphs, choice.ways
+    inputs_by_graph = {
+        name: forms(graph.skeleton.model.graph.inputs) for name, graph in traced.items()
+    }
+    untaken = omitted(loaded.model, inputs_by_graph.values())
     saved = dict(zip(traced, report.models, strict=True))
     left = left_keys(report, loaded.unused)
     return ModelReport(
@@ -265,7 +289,7 @@ def export(
         patches=patches_of_transformers(),
         left={name: left_in(traced[name].skeleton, saved[name]) for name in traced},
         fixed={name: fixed_dimensions(graph.skeleton) for name, graph in traced.items()},
-        inputs={name: forms(graph.skeleton.model.graph.inputs) for name, graph in traced.items()},
+        inputs=inputs_by_graph,
         outputs={name: forms(graph.skeleton.model.graph.outputs) for name, graph in traced.items()},
         notes=[
             *given.notes,
@@ -273,6 +297,8 @@ def export(
             *loaded.notes,
             *choice.notes,
             *note_on_keys(report, left, type(loaded.model).__name__),
+            *(notes_of_fixed({name: each.skeleton for name, each in traced.items()}) * dynamic),
+            *note_of_omitted(loaded.model, untaken, choice.inputs),
             *genai_notes,
             *checked.notes,
             *ways.all_notes(),
@@ -281,6 +307,7 @@ def export(
         chain=checked.chain,
         rewriting=ways.done,
         repeated=sorted(ways.repeating.done),
+        omitted_inputs=untaken,
     )
 
 

@@ -1,108 +1,226 @@
-"""Inputs that a model can be traced with."""
+"""Which inputs a graph has: the tensors that the tokenizer or processor of the folder gives.
+
+forward() has a default for most of its arguments, and an argument that a trace does not get is not
+in the graph. So they are chosen by what a caller will give, and not by what forward() needs.
+"""
 
 from __future__ import annotations
 
 import inspect
-import math
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeAlias
 
 import torch
+import transformers
 
 from .._errors import InvalidArgumentError
+from .._folder_config import read_leniently
+from ._examples import MAKERS, Examples, first_setting
 
-_ROWS = 2
-_LENGTH = 8
-_MOST = 1 << 27
-"""Elements of an example."""
-_SAMPLES = 16_000
-"""Of a sound: a second of it."""
+Inputs: TypeAlias = Mapping[str, Any] | Sequence[str]
+"""Examples by name, or the names of inputs for which examples are made."""
 
-
-def _first(config: Any, *names: str) -> Any:
-    """The first of the settings that the config, or one of its parts, has."""
-    parts = (config, *(getattr(config, part, None) for part in _PARTS))
-    values = (getattr(part, name, None) for name in names for part in parts)
-    return next((value for value in values if value is not None), None)
-
-
-_PARTS = ("text_config", "vision_config", "audio_config", "encoder")
-
-
-def words_of(config: Any, rows: int, length: int) -> torch.Tensor:
-    """Return ids that are not special tokens where there are enough others."""
-    count = int(_first(config, "vocab_size") or 32)
-    ids = torch.arange(rows * length).reshape(rows, length) * 7 + 11
-    return ids % max(count - 8, 1) + min(4, count - 1)
+_WITH_DEFAULTS = ("bbox", "pixel_mask", "global_attention_mask", "token_type_ids", "attention_mask")
+"""Inputs that forward() replaces by a constant, so that a caller can always give them."""
+_GIVEN_ONLY = ("token_type_ids", "attention_mask")
+"""Those that are inputs only if the folder's tokenizer or processor gives them."""
+_ASIDE = (
+    "inputs_embeds", "decoder_inputs_embeds", "position_ids", "decoder_position_ids",
+    "encoder_hidden_states", "encoder_attention_mask", "labels", "start_positions",
+    "end_positions", "next_sentence_label", "bool_masked_pos",
+)  # fmt: skip
+"""Alternatives to others, what is computed of others, and what training needs."""
+_TEXTS = ("input_ids", "inputs_embeds")
+_STATES = ("past_key_values", "cache", "cache_params", "state", "mems", "encoder_outputs")
 
 
-def _mask(length: int) -> torch.Tensor:
-    """The second row is padded on the left; a mask of ones would be left out of the graph."""
-    mask = torch.ones(_ROWS, length, dtype=torch.int64)
-    mask[1, 0] = 0
-    return mask
+def inputs_of(model: Any, folder: Path, inputs: Inputs | None) -> Inputs:
+    """Return examples, or the names of the inputs for which they are to be made.
 
+    Args:
+        model: of transformers.
+        folder: what says which tensors a tokenizer or a processor gives.
+        inputs: what the caller chose; None: the tensors that these give, and those that forward()
+            takes and has a default value for.
 
-def _ramp(first: float, shape: tuple[int, ...]) -> torch.Tensor:
-    """Values from the first to 1, all of them different."""
-    if not all(isinstance(size, int) and size > 0 for size in shape) or _MOST < math.prod(shape):
+    Raises:
+        InvalidArgumentError: forward() has no such input.
+    """
+    if isinstance(inputs, Mapping):
+        return dict(inputs)
+    if inputs is None:
+        return _usual(model, given_by_folder(folder, model))
+    if isinstance(inputs, str) or not inputs or not all(isinstance(each, str) for each in inputs):
         raise InvalidArgumentError(
-            f"by its config, an example has the shape {list(shape)}; correct the config's numbers, "
-            "or give inputs={name: tensor}"
+            "inputs: expected names, such as ['input_ids', 'attention_mask'], or examples: "
+            "{'input_ids': tensor}"
         )
-    return torch.linspace(first, 1, math.prod(shape)).reshape(shape)
-
-
-def _image(config: Any) -> torch.Tensor:
-    size = _first(config, "image_size") or 224
-    height, width = (size, size) if isinstance(size, int) else tuple(size)[-2:]
-    channels = _first(config, "num_channels") or 3
-    return _ramp(-1, (_ROWS, channels, height, width))
-
-
-def _noise(config: Any, image: torch.Tensor) -> torch.Tensor:
-    """A number for each patch, by whose order patches are masked."""
-    size = _first(config, "patch_size") or 16
-    high, wide = (size, size) if isinstance(size, int) else tuple(size)
-    patches = (image.shape[-2] // high) * (image.shape[-1] // wide)
-    return _ramp(0, (_ROWS, patches))
-
-
-def _spectrum(config: Any) -> torch.Tensor:
-    frames = 2 * int(_first(config, "max_source_positions") or 1500)
-    bins = int(_first(config, "num_mel_bins") or 80)
-    return _ramp(-1, (_ROWS, bins, frames))
-
-
-def _sound(config: Any) -> torch.Tensor:
-    bins, frames = _first(config, "num_mel_bins"), _first(config, "max_length")
-    shape = (_ROWS, frames, bins) if bins and frames else (_ROWS, _SAMPLES)
-    return _ramp(-1, shape)
-
-
-def sample_inputs(model: Any, generates: bool) -> dict[str, torch.Tensor]:
-    """Return inputs for generate(), or for forward()."""
-    config, taken = model.config, inspect.signature(model.forward).parameters
-    given: dict[str, torch.Tensor] = {}
-    if "input_ids" in taken and model.main_input_name == "input_ids":
-        given["input_ids"] = words_of(config, _ROWS, _LENGTH)
-        if "attention_mask" in taken:
-            given["attention_mask"] = _mask(_LENGTH)
-    if "pixel_values" in taken and not ("input_ids" in given and generates):
-        given["pixel_values"] = _image(config)
-        if "noise" in taken:  # else the model would draw it, and no two runs would be alike
-            given["noise"] = _noise(config, given["pixel_values"])
-    if model.main_input_name == "input_features":
-        given["input_features"] = _spectrum(config)
-    if model.main_input_name == "input_values":
-        given["input_values"] = _sound(config)
-    if not generates and "decoder_input_ids" in taken:
-        given["decoder_input_ids"] = words_of(config, _ROWS, _LENGTH - 3)
-    if not given:
+    taken = inspect.signature(model.forward).parameters
+    unknown = [name for name in inputs if name not in taken]
+    if unknown:
         raise InvalidArgumentError(
-            f"{type(model).__name__} takes {model.main_input_name}, for which there is no example "
-            "here; give inputs={name: tensor}"
+            f"inputs: {type(model).__name__} has no {', '.join(unknown)}; it takes "
+            f"{', '.join(_tensors(model))}"
         )
-    return given
+    return tuple(dict.fromkeys(inputs))
+
+
+def varied(model: Any, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return examples of two rows and of two words at least: a trace would fix a size of 1.
+
+    The code of a model with a state may mix up rows, and so keeps what it was given.
+    """
+    tensors = {name: each for name, each in given.items() if isinstance(each, torch.Tensor)}
+    found, sizes = dict(given), [each.shape[0] for each in tensors.values() if each.dim()]
+    if getattr(model, "_is_stateful", False) or not sizes:
+        return found
+    if set(sizes) == {1}:
+        found |= {name: each.repeat(2, *[1] * (each.dim() - 1)) for name, each in tensors.items()}
+    words = next((found[name].shape[:2] for name in _TEXTS if name in tensors), None)
+    if words is not None and words[1:] == (1,):
+        for name in tensors:
+            if found[name].shape[:2] == words:
+                found[name] = found[name].repeat_interleave(2, 1)
+    return found
+
+
+def _usual(model: Any, given: set[str]) -> tuple[str, ...]:
+    """The inputs of a model whose caller gives what its tokenizer and its processor give."""
+    taken, main = inspect.signature(model.forward).parameters, model.main_input_name
+    generates = model.can_generate()
+    found = [main] if main in MAKERS else []
+    found += ["attention_mask"] if main == "input_ids" and main in taken else []
+    if "pixel_values" in taken and not (main == "input_ids" and generates):
+        found += ["pixel_values", "noise"]  # which the model would draw, differently in each run
+    if not generates:
+        found += ["decoder_input_ids"]
+        found += [name for name in _WITH_DEFAULTS if name not in _GIVEN_ONLY or name in given]
+    return tuple(name for name in dict.fromkeys(found) if name in taken)
+
+
+def omitted(model: Any, graphs: Iterable[Iterable[str]]) -> list[str]:
+    """Return the tensors that forward() takes, and no graph.
+
+    Args:
+        model: of transformers.
+        graphs: the names of the inputs of each graph.
+    """
+    names = {name.removeprefix("input.") for graph in graphs for name in graph}
+    return [name for name in _tensors(model) if name not in names]
+
+
+def note_of_omitted(model: Any, names: Sequence[str], inputs: Inputs) -> list[str]:
+    """Return the note on tensors that a caller may have, but cannot give to a graph.
+
+    Args:
+        model: of transformers.
+        names: what `omitted` found.
+        inputs: what the graphs were traced with; an input of them that is omitted has no effect.
+    """
+    generates = model.can_generate()
+    usual = [
+        name
+        for name in names
+        if name not in _ASIDE
+        and name not in inputs
+        and (not generates or (name in _WITH_DEFAULTS and name not in _GIVEN_ONLY))
+    ]
+    if not usual:
+        return []
+    return [
+        f"{type(model).__name__} also takes {', '.join(usual)}, which no graph does: "
+        "inputs=[NAME, ...] chooses the inputs"
+    ]
+
+
+def _tensors(model: Any) -> list[str]:
+    """The parameters of forward() that are tensors, without caches."""
+    return [
+        name
+        for name, each in inspect.signature(model.forward).parameters.items()
+        if "Tensor" in str(each.annotation)
+        and each.default in (None, each.empty)
+        and name not in _STATES
+    ]
+
+
+def fewer(names: Inputs) -> tuple[str, ...] | None:
+    """Return the names without inputs for which forward() has a default value; None: none is."""
+    kept = ("attention_mask",) if "input_ids" in names else ()
+    found = tuple(name for name in names if name not in _WITH_DEFAULTS or name in kept)
+    return found if len(found) < len(names) else None
+
+
+def given_by_folder(folder: Path, model: Any) -> set[str]:
+    """Return the tensors that the tokenizer of a folder gives, or its feature extractor.
+
+    A folder without a tokenizer has the one that transformers has for the model.
+    """
+    if model.main_input_name == "input_ids":
+        settings = read_leniently(folder, "tokenizer_config.json")
+        names = settings.get("model_input_names")
+        if isinstance(names, list):
+            return set(map(str, names))
+        return set(_names_of(_tokenizer(settings, model.config)))
+    settings = read_leniently(folder, "preprocessor_config.json")
+    if not settings:
+        part = read_leniently(folder, "processor_config.json").get("feature_extractor")
+        settings = part if isinstance(part, dict) else {}
+    extractor = getattr(transformers, str(settings.get("feature_extractor_type")), None)
+    return set() if extractor is None else set(_of_extractor(extractor, settings))
+
+
+def _tokenizer(settings: Mapping[str, Any], config: Any) -> Any:
+    from transformers.models.auto import tokenization_auto as auto
+
+    kinds = auto.TOKENIZER_MAPPING_NAMES
+    usual = kinds.get(getattr(config, "model_type", ""))
+    for name in (settings.get("tokenizer_class"), usual):
+        try:
+            found = auto.tokenizer_class_from_name(name) if isinstance(name, str) else None
+        except Exception:  # of whatever kind: a package that the class needs is missing
+            found = None
+        if found is not None:
+            return found
+    return None
+
+
+def _names_of(found: Any) -> list[str]:
+    try:
+        names = getattr(found, "model_input_names", None)
+    except ImportError:  # the class needs a package that is not installed
+        return []
+    return [str(name) for name in names] if isinstance(names, (list, tuple)) else []
+
+
+def _of_extractor(extractor: Any, settings: Mapping[str, Any]) -> list[str]:
+    """What a feature extractor gives; a mask only if it is set to, or always does."""
+    names = _names_of(extractor)
+    asked = settings.get("return_attention_mask")
+    if asked is None:
+        taken = inspect.signature(extractor).parameters.get("return_attention_mask")
+        asked = True if taken is None else taken.default
+    return [name for name in names if asked or name != "attention_mask"]
+
+
+def sample_inputs(model: Any, names: Sequence[str]) -> dict[str, torch.Tensor]:
+    """Return examples of inputs, for generate() or for forward()."""
+    examples = Examples(model)
+    order = {name: place for place, name in enumerate(_ordered(names))}
+    lacking = [name for name in order if not examples.add(name)]
+    lacking = [name for name in lacking if name not in _WITH_DEFAULTS]
+    if lacking or not examples.made:
+        raise InvalidArgumentError(
+            f"{type(model).__name__} takes {', '.join(lacking) or model.main_input_name}, for "
+            "which there is no example here; give inputs={name: tensor}"
+        )
+    return examples.made
+
+
+def _ordered(names: Sequence[str]) -> list[str]:
+    """The names in the order in which examples are made."""
+    return [*(name for name in MAKERS if name in names), *(n for n in names if n not in MAKERS)]
 
 
 def plain_words(model: Any) -> Any:
@@ -116,7 +234,7 @@ def plain_words(model: Any) -> Any:
     for name, value in vars(settings).items():
         if name.endswith(("token_id", "token_ids", "tokens")):
             special.update(_numbers(value))
-    count = int(_first(model.config, "vocab_size") or 32)
+    count = int(first_setting(model.config, "vocab_size") or 32)
     word = next((word for word in range(count) if word not in special), 0)
 
     def choose(ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:

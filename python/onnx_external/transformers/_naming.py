@@ -81,6 +81,13 @@ def _remove_without_effect(graph: onnx_ir.Graph, value: onnx_ir.Value) -> None:
     graph.inputs.remove(value)
 
 
+def is_size(name: str, place: int, rank: int) -> bool:
+    """Return whether a place of an input is for rows, a length, or a side of an image."""
+    if name in _MEDIA and rank in _MEDIA[name]:
+        return _MEDIA[name][rank][place] not in ("channels", "bins")
+    return place == 0 or (place == 1 and (rank == 2 or name in _TEXTS))
+
+
 def forms(values: Iterable[onnx_ir.Value]) -> dict[str, str]:
     """Return the types and dimensions of inputs or outputs, such as "int64[batch, sequence]"."""
     found = {}
@@ -89,6 +96,14 @@ def forms(values: Iterable[onnx_ir.Value]) -> dict[str, str]:
         dims = [text_of(dim) or str(dim) for dim in value.shape or ()]
         found[value.name or ""] = f"{_TYPES.get(dtype, dtype)}[{', '.join(dims)}]"
     return found
+
+
+def listed(given: Mapping[str, str]) -> str:
+    """Return inputs or outputs with their forms in a line; of caches, the first."""
+    caches = [name for name in given if name.startswith(("past_key_values.", "present."))]
+    shown = [f"{name} {form}" for name, form in given.items() if name not in caches[1:]]
+    more = f" and {len(caches) - 1} more of the cache" if len(caches) > 1 else ""
+    return ", ".join(shown) + more
 
 
 def name_dimensions(
@@ -224,6 +239,7 @@ _MEDIA: dict[str, dict[int, tuple[str, ...]]] = {
         4: ("batch", "channels", "height", "width"),
         5: ("batch", "images", "channels", "height", "width"),
     },
+    "pixel_mask": {3: ("batch", "height", "width")},
     "input_features": {3: ("batch", "bins", "frames")},
     "input_values": {2: ("batch", "samples"), 3: ("batch", "frames", "bins")},
 }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -19,6 +19,7 @@ from ..torch._guards import Input, Sizes
 from ..torch._untouched import has_data, tensors_of
 from ._decoders import Graphs
 from ._exporter import exporter, silently
+from ._inputs import Inputs
 from ._saving import Graph
 from ._tracing import (
     Part,
@@ -36,11 +37,11 @@ class Repeating:
 
     Args:
         tracing: traces one graph.
-        inputs: what the user gave as examples.
+        inputs: examples, or the names of those that are made.
     """
 
     tracing: Tracing
-    inputs: Mapping[str, Any] | None
+    inputs: Inputs
     done: set[str] = field(default_factory=set)
     """The graphs that were made so."""
     notes: list[str] = field(default_factory=list)

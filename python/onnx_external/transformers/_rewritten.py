@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -26,6 +26,7 @@ from ..torch._untouched import ZeroProducts
 from ._checking import Checked, UnloadablePartError, judge
 from ._decoders import Graphs
 from ._exporter import silently
+from ._inputs import Inputs
 from ._repeated import Repeating
 from ._saving import Graph
 from ._tracing import Part, Tracing, has_length, name_graph
@@ -55,7 +56,7 @@ class Ways:
 
     Args:
         tracing: traces one graph.
-        inputs: what the user gave as examples.
+        inputs: examples, or the names of those that are made.
         rewrite: "auto": where the plain trace fails or is wrong; True: always; False: never.
         asserts: "omit" or "refuse": what becomes of assertions on the values of tensors.
         max_iterations: the most rounds of loops whose state grows.
@@ -63,7 +64,7 @@ class Ways:
     """
 
     tracing: Tracing
-    inputs: Mapping[str, Any] | None
+    inputs: Inputs
     rewrite: Rewrite = "auto"
     asserts: Literal["omit", "refuse"] = "omit"
     max_iterations: int | None = None
@@ -79,6 +80,13 @@ class Ways:
         """Check the options."""
         check_options(self.rewrite, self.asserts)
         self.repeating = Repeating(self.tracing, self.inputs)
+
+    def with_inputs(self, inputs: Inputs) -> Ways:
+        """Return new ways with the same options, which know of no graph."""
+        self.tracing.lengths.clear()
+        return Ways(
+            self.tracing, inputs, self.rewrite, self.asserts, self.max_iterations, self.repeat
+        )
 
     def graph(self, name: str, part: Part) -> Graph:
         """Trace a part: plainly if that works.

@@ -11,8 +11,9 @@ import transformers
 
 from ..torch._untouched import ZeroProducts
 from ._decoders import cache_for
+from ._examples import words_of
 from ._exporter import silently
-from ._inputs import plain_words, words_of
+from ._inputs import plain_words
 
 _PROMPT = 2
 """Tokens of a decoder's prompt, before which generate() puts the one that starts a text."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeAlias
 
@@ -21,9 +21,9 @@ from ..torch._untouched import ZeroProducts, tensors_of
 from ._decoders import Graphs, prompt_of
 from ._dimensions import fix_bound_dimensions
 from ._exporter import Run, exporter, silently
-from ._inputs import sample_inputs
+from ._inputs import Inputs, sample_inputs, varied
 from ._loading import Loaded, told
-from ._naming import input_name, name_dimensions, name_inputs_and_outputs, output_of
+from ._naming import input_name, is_size, name_dimensions, name_inputs_and_outputs, output_of
 from ._saving import Graph
 from ._stepping import WAY_OUT, generate_inputs, pair_of_calls
 
@@ -39,7 +39,7 @@ class Part(NamedTuple):
 
 def graph_modules(
     model: Any,
-    inputs: Mapping[str, Any] | None,
+    inputs: Inputs,
     dynamic: bool,
     graphs: Graphs | None = None,
 ) -> dict[str, Part]:
@@ -47,18 +47,13 @@ def graph_modules(
 
     Args:
         model: of transformers.
-        inputs: examples; None: they are made of the config.
+        inputs: examples, or the names of those that are made of the config.
         dynamic: sizes are to vary.
         graphs: "two": a decoder has one graph for the prompt and one for the steps behind it;
             otherwise one for both, if it may have.
     """
     generates = model.can_generate()
-    if inputs is not None:
-        given = dict(inputs)
-    else:
-        what = f"{type(model).__name__}: no example inputs can be made of its config"
-        with told(what, "give inputs={name: tensor}"):
-            given = sample_inputs(model, generates)
+    given = examples_of(model, inputs, dynamic)
     if not generates:
         return {"model": Part(model, given)}
     for settings in (model.config, model.generation_config):
@@ -97,6 +92,15 @@ def _generating(
         words = generate_inputs(model, given)
         found = decompose_for_generation(model, words, multi_token_decode=several)
     return dict(found)
+
+
+def examples_of(model: Any, inputs: Inputs, dynamic: bool) -> dict[str, Any]:
+    """Return examples: those that were given, or made ones of the inputs that were named."""
+    if isinstance(inputs, Mapping):
+        return varied(model, inputs) if dynamic else dict(inputs)
+    what = f"{type(model).__name__}: no example inputs can be made of its config"
+    with told(what, "give inputs={name: tensor}"):
+        return dict(sample_inputs(model, inputs))
 
 
 class Converted(NamedTuple):
@@ -297,10 +301,31 @@ def refuse_one_step(what: str, made: Skeleton) -> None:
 
 def fixed_dimensions(made: Skeleton) -> list[str]:
     """The fixed dimensions of what a caller gives; caches have such by nature."""
-    return [
-        f"{value.name}[{place}] = {dim}"
-        for value in made.model.graph.inputs
-        if value.name is not None and "." not in value.name and value.shape is not None
-        for place, dim in enumerate(value.shape)
-        if isinstance(dim, int)
+    return [f"{name}[{place}] = {dim}" for name, place, dim, _ in _fixed(made)]
+
+
+def _fixed(made: Skeleton) -> Iterator[tuple[str, int, int, int]]:
+    """The inputs with fixed dimensions: the name, the place, the size, and the rank."""
+    for value in made.model.graph.inputs:
+        if value.name is not None and "." not in value.name and value.shape is not None:
+            for place, dim in enumerate(value.shape):
+                if isinstance(dim, int):
+                    yield value.name, place, dim, len(value.shape)
+
+
+FIXED = "sizes that do not vary"
+"""What the note on them begins with."""
+
+
+def notes_of_fixed(graphs: Mapping[str, Skeleton]) -> list[str]:
+    """Return the note on rows, lengths and sides of images that the traces have fixed.
+
+    A decoder takes one word at a time by nature.
+    """
+    told = [
+        f"{name}[{place}] = {dim}" + (f" of {graph}" if len(graphs) > 1 else "")
+        for graph, made in graphs.items()
+        for name, place, dim, rank in _fixed(made)
+        if is_size(name, place, rank) and (dim > 1 or not place)
     ]
+    return [f"{FIXED}: {', '.join(told)}"] if told else []

@@ -1,0 +1,263 @@
+"""Examples of the inputs of a model, made of its config.
+
+They fit the config, and they are well conditioned: sound, spectra and images are noise with a few
+waves, since in a ramp neighbours are so alike that a normalization multiplies rounding.
+"""
+
+from __future__ import annotations
+
+import inspect
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from .._errors import InvalidArgumentError
+
+_ROWS = 2
+_LENGTH = 8
+_MOST = 1 << 27
+"""Elements of an example."""
+_SAMPLES = 16_000
+"""Of a sound: a second of it."""
+_FRAMES = 128
+"""Of a spectrum whose length no config says."""
+_PARTS = ("text_config", "vision_config", "audio_config", "encoder", "encoder_config")
+
+
+def first_setting(config: Any, *names: str) -> Any:
+    """Return the first of the settings that the config, or one of its parts, has."""
+    parts = (config, *(getattr(config, part, None) for part in _PARTS))
+    values = (_setting(part, name) for name in names for part in parts)
+    return next((value for value in values if value is not None), None)
+
+
+def _setting(part: Any, name: str) -> Any:
+    return part.get(name) if isinstance(part, dict) else getattr(part, name, None)
+
+
+def _checked(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Return a shape that an example may have."""
+    if not all(isinstance(size, int) and size > 0 for size in shape) or _MOST < math.prod(shape):
+        raise InvalidArgumentError(
+            f"by its config, an example has the shape {list(shape)}; correct the config's numbers, "
+            "or give inputs={name: tensor}"
+        )
+    return shape
+
+
+def _ramp(first: float, shape: tuple[int, ...]) -> torch.Tensor:
+    """Return values from the first to 1, all of them different."""
+    return torch.linspace(first, 1, math.prod(_checked(shape))).reshape(shape)
+
+
+def _noise(shape: tuple[int, ...]) -> torch.Tensor:
+    """Return standard normal values, the same ones each time."""
+    made = torch.Generator().manual_seed(0)
+    return torch.randn(_checked(shape), generator=made)
+
+
+def _waves(shape: tuple[int, ...]) -> torch.Tensor:
+    """Return sound: along the last dimension two sines, and noise."""
+    time = torch.arange(_checked(shape)[-1])
+    return 0.5 * torch.sin(0.08 * time) + 0.3 * torch.sin(0.9 * time) + 0.2 * _noise(shape)
+
+
+@dataclass
+class Examples:
+    """Makes the inputs of a model one after the other: some have the sizes of others."""
+
+    model: Any
+    made: dict[str, torch.Tensor] = field(default_factory=dict)
+
+    @property
+    def config(self) -> Any:
+        """The model's."""
+        return self.model.config
+
+    @property
+    def taken(self) -> Mapping[str, inspect.Parameter]:
+        """The parameters of forward()."""
+        return inspect.signature(self.model.forward).parameters
+
+    def add(self, name: str) -> bool:
+        """Make an input, and return whether there is an example of it."""
+        maker = MAKERS.get(name)
+        value = None if maker is None else maker(self)
+        if value is not None:
+            self.made[name] = value
+        return value is not None
+
+    def text(self) -> tuple[int, int]:
+        """Return the rows and the length of the text."""
+        rows, length = self.made["input_ids"].shape if "input_ids" in self.made else (_ROWS, 0)
+        return int(rows), int(length) or _LENGTH
+
+    def setting(self, *names: str) -> Any:
+        """Return the first of the settings that the config has."""
+        return first_setting(self.config, *names)
+
+
+def words_of(config: Any, rows: int, length: int) -> torch.Tensor:
+    """Return ids that are not special tokens where there are enough others."""
+    count = int(first_setting(config, "vocab_size") or 32)
+    ids = torch.arange(rows * length).reshape(rows, length) * 7 + 11
+    return ids % max(count - 8, 1) + min(4, count - 1)
+
+
+def _attention_mask(examples: Examples) -> torch.Tensor | None:
+    """A mask of ones would be left out of the graph.
+
+    The second row of a text is padded on the left, that of a sound on the right.
+    """
+    for name in ("input_values", "input_features"):
+        if name in examples.made and "input_ids" not in examples.made:
+            return _sound_mask(examples, name)
+    mask = torch.ones(examples.text(), dtype=torch.int64)
+    mask[1, 0] = 0
+    return mask
+
+
+def _sound_mask(examples: Examples, name: str) -> torch.Tensor:
+    sound = examples.made[name]
+    length = sound.shape[1]
+    if examples.setting("max_source_positions") and sound.dim() == 3 and _is_whisper(examples):
+        length = sound.shape[2]
+    mask = torch.ones(_ROWS, length, dtype=torch.int64)
+    mask[1, length - length // 4 :] = 0
+    return mask
+
+
+def _segments(examples: Examples) -> torch.Tensor:
+    """The second half of each text is a second text, if the model knows several kinds."""
+    rows, length = examples.text()
+    sizes = examples.setting("type_vocab_sizes")  # of tables: one id for each of them
+    kinds = examples.setting("type_vocab_size", "num_token_types")
+    second = torch.arange(length) >= length // 2
+    if isinstance(sizes, (list, tuple)) and sizes:
+        most = torch.tensor(sizes) > 1
+        return (second[None, :, None] & most).long().expand(rows, length, len(sizes)).clone()
+    if isinstance(kinds, int) and kinds < 2:
+        return torch.zeros(rows, length, dtype=torch.int64)
+    return second.long().expand(rows, length).clone()
+
+
+def _boxes(examples: Examples) -> torch.Tensor:
+    """Left, top, right and bottom of each word, on a page of 1,000 by 1,000."""
+    rows, length = examples.text()
+    page = min(int(examples.setting("max_2d_position_embeddings") or 1001) - 1, 1000)
+    place = torch.arange(rows * length).reshape(rows, length)
+    left, top = place * 37 % (page // 2 + 1), place * 23 % (page // 3 + 1)
+    right, bottom = left + 1 + place % (page // 3 + 1), top + 1 + place * 3 % (page // 4 + 1)
+    return torch.stack([left, top, right, bottom], -1).clamp(0, max(page, 0))
+
+
+def _image(examples: Examples) -> torch.Tensor:
+    size = examples.setting("image_size", "input_size") or 224
+    height, width = (size, size) if isinstance(size, int) else _sides(size)
+    channels = examples.setting("num_channels", "in_channels", "in_chans") or 3
+    frames = examples.setting("num_frames") if examples.model.main_input_name != "input_ids" else 0
+    if isinstance(frames, int) and frames > 0:
+        return _noise((_ROWS, frames, channels, height, width))
+    return _noise((_ROWS, channels, height, width))
+
+
+def _sides(size: Any) -> tuple[int, int]:
+    if isinstance(size, Mapping):
+        return size["height"], size["width"]
+    height, width = tuple(size)[-2:]
+    return height, width
+
+
+def _pixel_mask(examples: Examples) -> torch.Tensor | None:
+    """The second image is padded at the bottom and on the right."""
+    image = examples.made.get("pixel_values")
+    if image is None or image.dim() != 4:
+        return None
+    mask = torch.ones(image.shape[0], *image.shape[-2:], dtype=torch.int64)
+    mask[1, image.shape[-2] - image.shape[-2] // 4 :] = 0
+    mask[1, :, image.shape[-1] - image.shape[-1] // 4 :] = 0
+    return mask
+
+
+def _order(examples: Examples) -> torch.Tensor | None:
+    """A number for each patch, by whose order patches are masked."""
+    image, size = examples.made.get("pixel_values"), examples.setting("patch_size") or 16
+    if image is None:
+        return None
+    high, wide = (size, size) if isinstance(size, int) else tuple(size)
+    return _ramp(0, (_ROWS, (image.shape[-2] // high) * (image.shape[-1] // wide)))
+
+
+def _is_whisper(examples: Examples) -> bool:
+    """Return whether the bins of a spectrum come before its frames."""
+    return not examples.setting("feature_projection_input_dim", "input_feat_per_channel")
+
+
+def _spectrum(examples: Examples) -> torch.Tensor:
+    """Frames of a sound, in the order in which the model takes frames and bins."""
+    bins = examples.setting("feature_projection_input_dim", "input_feat_per_channel")
+    if bins:
+        channels = examples.setting("input_channels") or 1
+        return _noise((_ROWS, _FRAMES, int(bins) * int(channels)))
+    bins, frames = examples.setting("num_mel_bins"), examples.setting("max_source_positions")
+    if frames or not bins:
+        return _noise((_ROWS, int(bins or 80), 2 * int(frames or 1500)))
+    return _noise((_ROWS, _FRAMES, int(bins)))
+
+
+def _sound(examples: Examples) -> torch.Tensor:
+    bins, frames = examples.setting("num_mel_bins"), examples.setting("max_length")
+    shape = (_ROWS, frames, bins) if bins and frames else (_ROWS, _SAMPLES)
+    return _waves(shape)
+
+
+def _global_mask(examples: Examples) -> torch.Tensor:
+    mask = torch.zeros(examples.text(), dtype=torch.int64)
+    mask[:, 0] = 1
+    return mask
+
+
+def _places(examples: Examples) -> torch.Tensor:
+    rows, length = examples.text()
+    return torch.arange(length).expand(rows, length).clone()
+
+
+def _embeddings(examples: Examples) -> torch.Tensor | None:
+    layer = examples.model.get_input_embeddings()
+    width = getattr(layer, "embedding_dim", None) or examples.setting("hidden_size")
+    return _noise((*examples.text(), int(width))).to(examples.model.dtype) if width else None
+
+
+def _choice_of(setting: str) -> Maker:
+    """Make ids that are 0 or 1, if the setting counts more than one."""
+
+    def make(examples: Examples) -> torch.Tensor:
+        count = examples.setting(setting)
+        ids = torch.arange(examples.text()[1]) % (2 if isinstance(count, int) and count > 1 else 1)
+        return ids.expand(examples.text()).clone()
+
+    return make
+
+
+Maker = Callable[[Examples], torch.Tensor | None]
+MAKERS: dict[str, Maker] = {
+    "input_features": _spectrum,
+    "input_values": _sound,
+    "input_ids": lambda examples: words_of(examples.config, _ROWS, _LENGTH),
+    "inputs_embeds": _embeddings,
+    "attention_mask": _attention_mask,
+    "token_type_ids": _segments,
+    "bbox": _boxes,
+    "global_attention_mask": _global_mask,
+    "position_ids": _places,
+    "task_type_ids": _choice_of("task_type_vocab_size"),
+    "langs": _choice_of("n_langs"),
+    "pixel_values": _image,
+    "pixel_mask": _pixel_mask,
+    "noise": _order,
+    "decoder_input_ids": lambda examples: words_of(examples.config, _ROWS, _LENGTH - 3),
+}
+"""How each input is made; those come first by whose sizes others go."""

@@ -1,0 +1,203 @@
+"""Which inputs the graph of a folder has, and how examples of them are made."""
+
+import json
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+import onnx_external as oe
+
+torch = pytest.importorskip("torch", minversion="2.11")
+transformers = pytest.importorskip("transformers", minversion="5.20")
+pytest.importorskip("onnxscript")
+runtime = pytest.importorskip("onnxruntime")
+
+from onnx_external.transformers._inputs import inputs_of, omitted, sample_inputs  # noqa: E402
+
+TEXT = {
+    "vocab_size": 48,
+    "hidden_size": 16,
+    "intermediate_size": 24,
+    "num_hidden_layers": 1,
+    "num_attention_heads": 2,
+    "max_position_embeddings": 40,
+}
+
+
+def made(name: str, **settings: Any) -> Any:
+    """Return a small model, whose weights count."""
+    kind = getattr(transformers, name)
+    torch.manual_seed(0)
+    model = kind(kind.config_class(**{**TEXT, **settings})).eval()
+    with torch.no_grad():
+        for each in model.parameters():
+            each.copy_(torch.randn_like(each) * 0.4)
+    return model
+
+
+def chosen(name: str, folder: Path, inputs: Any = None, **settings: Any) -> Any:
+    return inputs_of(made(name, **settings), folder, inputs)
+
+
+@pytest.mark.parametrize(
+    ("name", "settings", "more"),
+    [
+        ("BertForSequenceClassification", {}, ("token_type_ids",)),
+        ("ElectraForTokenClassification", {"embedding_size": 8}, ("token_type_ids",)),
+        ("LayoutLMForTokenClassification", {}, ("bbox", "token_type_ids")),
+        ("LiltModel", {"channel_shrink_ratio": 2, "pad_token_id": 0}, ("bbox",)),
+        ("RobertaForSequenceClassification", {"pad_token_id": 0}, ()),
+        ("DistilBertModel", {"dim": 16, "n_heads": 2, "n_layers": 1, "hidden_dim": 24}, ()),
+        ("LlamaForCausalLM", {"pad_token_id": 0}, ()),
+        ("GPT2LMHeadModel", {"n_embd": 16, "n_layer": 1, "n_head": 2, "bos_token_id": 0}, ()),
+    ],
+)
+def test_a_graph_takes_what_the_tokenizer_of_its_model_gives(
+    name: str, settings: dict[str, Any], more: tuple[str, ...], tmp_path: Path
+) -> None:
+    assert chosen(name, tmp_path, **settings) == ("input_ids", "attention_mask", *more)
+
+
+def test_the_tokenizer_of_the_folder_has_the_last_word(tmp_path: Path) -> None:
+    file = tmp_path / "tokenizer_config.json"
+    file.write_text(json.dumps({"model_input_names": ["input_ids", "attention_mask"]}))
+    assert "token_type_ids" not in chosen("BertModel", tmp_path)
+    file.write_text(json.dumps({"tokenizer_class": "BertTokenizer"}))
+    assert "token_type_ids" in chosen("RobertaModel", tmp_path, pad_token_id=0)
+
+
+def test_a_sound_has_a_mask_if_its_extractor_gives_one(tmp_path: Path) -> None:
+    sizes: dict[str, Any] = dict(
+        conv_dim=(8, 8), conv_stride=(5, 4), conv_kernel=(10, 4), num_feat_extract_layers=2
+    )
+    model = made("Wav2Vec2Model", feat_extract_norm="layer", **sizes)
+    assert inputs_of(model, tmp_path, None) == ("input_values",)
+    file = tmp_path / "preprocessor_config.json"
+    settings = {"feature_extractor_type": "Wav2Vec2FeatureExtractor"}
+    file.write_text(json.dumps({**settings, "return_attention_mask": True}))
+    names = inputs_of(model, tmp_path, None)
+    assert names == ("input_values", "attention_mask")
+    given = sample_inputs(model, names)
+    assert given["attention_mask"].shape == given["input_values"].shape
+    file.write_text(json.dumps(settings))
+    assert inputs_of(model, tmp_path, None) == ("input_values",)
+
+
+def test_names_choose_other_inputs_and_unknown_ones_are_refused(tmp_path: Path) -> None:
+    model = made("BertModel")
+    names = inputs_of(model, tmp_path, ["input_ids", "position_ids"])
+    assert sample_inputs(model, names)["position_ids"].shape == (2, 8)
+    with pytest.raises(oe.InvalidArgumentError, match="has no pixels; it takes input_ids"):
+        inputs_of(model, tmp_path, ["input_ids", "pixels"])
+    with pytest.raises(oe.InvalidArgumentError, match="expected names"):
+        inputs_of(model, tmp_path, "input_ids")
+    with pytest.raises(oe.InvalidArgumentError, match="for which there is no example here"):
+        sample_inputs(made("BertLMHeadModel"), ("input_ids", "encoder_hidden_states"))
+    found = omitted(model, [["input_ids", "attention_mask"]])
+    assert found[:3] == ["token_type_ids", "position_ids", "inputs_embeds"]
+
+
+@pytest.fixture(scope="module")
+def reranker(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("bert")
+    made("BertForSequenceClassification", num_labels=1).save_pretrained(folder)
+    return folder
+
+
+def pairs(rows: int, length: int) -> dict[str, Any]:
+    ids = torch.randint(4, 40, (rows, length))
+    second = (torch.arange(length) >= length // 3).long().expand(rows, length)
+    return {"input_ids": ids, "attention_mask": torch.ones_like(ids), "token_type_ids": second}
+
+
+def test_pairs_get_the_scores_that_transformers_gives(reranker: Path, tmp_path: Path) -> None:
+    report = oe.transformers.export(reranker, tmp_path / "out", fsync=False)
+    assert list(report.inputs["model"]) == ["input_ids", "attention_mask", "token_type_ids"]
+    assert report.omitted_inputs == ["position_ids", "inputs_embeds", "labels"]
+    assert report.notes == [] and report.checked == {"model": 2}
+    model = transformers.BertForSequenceClassification.from_pretrained(reranker).eval()
+    session = runtime.InferenceSession(report.graphs["model"].model)
+    for rows, length in ((1, 5), (3, 12)):
+        given = pairs(rows, length)
+        (got,) = session.run(None, {name: each.numpy() for name, each in given.items()})
+        with torch.no_grad():
+            assert np.allclose(got, model(**given).logits.numpy(), atol=1e-4)
+    assert oe.validate(tmp_path / "out", against=reranker).ok
+
+
+def test_a_graph_that_lacks_an_input_is_noted_and_does_not_agree(
+    reranker: Path, tmp_path: Path
+) -> None:
+    names = ["input_ids", "attention_mask"]
+    report = oe.transformers.export(reranker, tmp_path / "out", inputs=names, fsync=False)
+    assert list(report.inputs["model"]) == names and report.checked == {"model": 2}
+    assert any("also takes token_type_ids, which no graph does" in each for each in report.notes)
+    found = oe.validate(tmp_path / "out", against=reranker)
+    assert not found.ok and found.graphs[0].lacks == ["token_type_ids"]
+    assert "does not take token_type_ids, which BertForSequenceClassification" in found.sentence
+    assert oe.validate(tmp_path / "out", against=reranker, inputs=names).ok
+
+
+def test_one_row_of_one_word_lets_rows_and_words_vary(reranker: Path, tmp_path: Path) -> None:
+    given = {name: each[:1] for name, each in pairs(1, 1).items()}
+    report = oe.transformers.export(reranker, tmp_path / "out", inputs=given, fsync=False)
+    assert set(report.inputs["model"].values()) == {"int64[batch, sequence]"}
+    assert report.fixed == {"model": []} and report.notes == []
+    model = transformers.BertForSequenceClassification.from_pretrained(reranker).eval()
+    session = runtime.InferenceSession(report.graphs["model"].model)
+    other = pairs(3, 7)
+    other["attention_mask"][1, 4:] = 0
+    (got,) = session.run(None, {name: each.numpy() for name, each in other.items()})
+    with torch.no_grad():
+        assert np.allclose(got, model(**other).logits.numpy(), atol=1e-4)
+    shown = str(report)
+    assert shown.startswith("BertForSequenceClassification: ") and "takes input_ids int64" in shown
+    assert len(shown) < 2000 and shown.count("\n") < 10
+
+
+def test_what_is_fixed_is_a_note() -> None:
+    from onnx_external.transformers._tracing import notes_of_fixed
+
+    def graph(**shapes: list[Any]) -> Any:
+        inputs = [SimpleNamespace(name=name, shape=each) for name, each in shapes.items()]
+        model = SimpleNamespace(graph=SimpleNamespace(inputs=inputs))
+        return SimpleNamespace(model=model)
+
+    image = graph(pixel_values=["batch", 3, 32, 32], input_ids=[1, "sequence"])
+    (note,) = notes_of_fixed({"model": image})
+    assert note == (
+        "sizes that do not vary: pixel_values[2] = 32, pixel_values[3] = 32, input_ids[0] = 1"
+    )
+    step = graph(decoder_input_ids=["batch", 1], bbox=["batch", "sequence", 4])
+    assert notes_of_fixed({"decode": step}) == []
+    (note,) = notes_of_fixed({"decode": step, "prefill": graph(input_ids=["batch", 8])})
+    assert note == "sizes that do not vary: input_ids[1] = 8 of prefill"
+
+
+def test_examples_of_one_row_become_two_where_all_have_one() -> None:
+    from onnx_external.transformers._inputs import varied
+
+    model = SimpleNamespace(_is_stateful=False)
+    one = {"input_ids": torch.tensor([[5]]), "bbox": torch.ones(1, 1, 4), "flag": True}
+    found = varied(model, one)
+    assert found["input_ids"].tolist() == [[5, 5]] * 2 and found["bbox"].shape == (2, 2, 4)
+    assert found["flag"] is True and one["input_ids"].shape == (1, 1)
+    patches = {"input_ids": torch.ones(1, 9), "pixel_values": torch.ones(16, 3)}
+    assert varied(model, patches)["input_ids"].shape == (1, 9)
+    assert varied(SimpleNamespace(_is_stateful=True), one)["input_ids"].shape == (1, 1)
+
+
+def test_the_text_of_a_report_is_a_screen(reranker: Path, tmp_path: Path) -> None:
+    from dataclasses import replace
+
+    names = ["input_ids"]
+    found = oe.transformers.export(
+        reranker, tmp_path / "out", inputs=names, dry_run=True, check=False
+    )
+    many = {f"past_key_values.{layer}.key": "float32[batch, 4, past, 8]" for layer in range(99)}
+    noisy = replace(found, notes=["note " * 400] * 60, inputs={"model": many})
+    assert noisy.repeated == [] and len(str(noisy)) < 6_000 and str(noisy).count("\n") < 25
+    assert "and 98 more of the cache" in str(noisy) and "lines more in repr()" in str(noisy)

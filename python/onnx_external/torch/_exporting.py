@@ -43,6 +43,7 @@ from ._dimension_names import name_sizes
 from ._dynamic_shapes import check_shapes
 from ._guards import Call
 from ._input_sets import FIXED, calls_of, fixed_sizes, refuse_no_inputs, shapes_of
+from ._opsets import with_opset
 from ._output_names import name_outputs
 from ._plain_saving import save_alone
 from ._programs import Captured, captured
@@ -190,6 +191,7 @@ def skeleton_of(
             model = optimized(model) if optimize else model
             if repetition is not None:
                 repetition.repeat(model, found.program.exported_program, starts)
+            model, found.opset_kept = with_opset(model, found.opset)
             return model
 
         made = make_skeleton(found.program.model, extra or {}, keep, change)
@@ -269,6 +271,8 @@ def skeleton(
         with captured(traced, *given) as found:
             refuse_broken(found.sizes, calls)
             made = skeleton_of(found, meter, optimize=optimize, extra=extra, keep=keep)
+            if found.opset_kept:
+                raise InvalidArgumentError(found.opset_kept)
             return made.transposed() if transpose_weights else made
 
     ways = Ways(traced, calls, rewrite, asserts, max_iterations, changes_example=True)
@@ -613,7 +617,7 @@ def export(
         rewriting=rewriting,
         notes=[
             *early,
-            *filter(None, [attempt.found.note, attempt.note]),
+            *filter(None, [attempt.found.note, attempt.note, attempt.found.opset_kept]),
             *fixed_sizes(traced, calls, dynamic_shapes),
             *checked.notes,
             *rewriting.notes,

@@ -15,6 +15,7 @@ from .._meter import Meter
 from ._converting import converted
 from ._dimension_names import names_of_dims, without_names
 from ._guards import Sizes, sizes_of
+from ._opsets import asked, of_torch
 from ._output_names import names_of_results
 from ._repeated import NotRepeatedError, Repetition, repetition
 from ._skeleton import quiet
@@ -43,6 +44,10 @@ class Captured:
     """What `dynamic_shapes` calls torch's symbols; None: the graph has its names already."""
     outputs_named: list[str] = field(default_factory=list)
     """What the module's result calls each output; nothing if the caller names them."""
+    opset: int | None = None
+    """The opset version that the caller asks for."""
+    opset_kept: str = ""
+    """Why the graph has another opset version."""
 
 
 def first_line(error: BaseException) -> str:
@@ -176,9 +181,10 @@ def captured(
         repeat: trace a module with few of its layers, if it is proved that they can be repeated.
         is_made: the module was made by a function of the caller's.
     """
+    opset = asked(onnx_options)
     if isinstance(target, torch.onnx.ONNXProgram):
         copy = torch.onnx.ONNXProgram(target.model.clone(), target.exported_program)
-        yield Captured(copy, traced=target.exported_program)
+        yield Captured(copy, traced=target.exported_program, opset=opset)
         return
     ties: dict[str, list[str]] = {}
     note, tests, repeated = "", frozenset[tuple[str, int]](), None
@@ -201,9 +207,9 @@ def captured(
             note = "; ".join(filter(None, (note, made.note)))
         sizes = sizes_of(target, tests)  # before the conversion, which adds to them
         with meter.step("convert"), told("torch.onnx cannot convert the program", target):
-            program = converted(target, **onnx_options)
+            program = converted(target, **of_torch(onnx_options))
         outputs = [] if onnx_options.get("output_names") else names_of_results(target)
-        yield Captured(program, ties, sizes, target, note, repeated, names, outputs)
+        yield Captured(program, ties, sizes, target, note, repeated, names, outputs, opset)
     finally:
         if lent is not None:
             lent.take_back()

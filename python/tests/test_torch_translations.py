@@ -9,7 +9,7 @@ import onnx_external as oe
 
 torch = pytest.importorskip("torch", minversion="2.9")
 pytest.importorskip("onnxscript")
-pytest.importorskip("onnxruntime")
+onnxruntime = pytest.importorskip("onnxruntime")
 
 AUTO = torch.export.Dim.AUTO
 
@@ -89,3 +89,45 @@ class Samples(torch.nn.Module):
 def test_operators_in_branches_have_the_version_of_the_graph(tmp_path: Path) -> None:
     sets = [(torch.rand(n, 2, 4, 4) - n + 1, torch.rand(n, 3, 3, 2)) for n in (1, 2)]
     right_on_all(Samples(), sets, ({0: AUTO}, {0: AUTO}), tmp_path)
+
+
+class Integers(torch.nn.Module):
+    def forward(self, x: Any, y: Any) -> Any:
+        div = torch.div
+        rounded = [div(x, by, rounding_mode=way) for by in (7, y) for way in ("floor", "trunc")]
+        sums = x.sum(), x.sum(0, keepdim=True), torch.stack([x, y]).sum((-1,)), (x > 3).sum()
+        halves = div(x, 2.5, rounding_mode="floor") if x.is_floating_point() else x.int().sum()
+        return rounded, torch.fmod(x, 7), torch.fmod(x, y), sums, halves, x.relu()
+
+
+def test_integers_that_no_float_holds_are_calculated_exactly(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    sets = [
+        (torch.randint(-top, top, (n,)), torch.randint(1, 50, (n,)))
+        for n, top in ((6, 100), (7, 2**30), (8, 10**12), (5, 2**60))
+    ]
+    right_on_all(Integers(), sets, ({0: AUTO}, {0: AUTO}), tmp_path)
+
+
+class Attention(torch.nn.Module):
+    def forward(self, x: Any, mask: Any) -> Any:
+        attend = torch.nn.functional.scaled_dot_product_attention
+        bias = torch.zeros(mask.shape).masked_fill(~mask, -torch.inf)
+        return attend(x, x, x, attn_mask=mask), attend(x, x, x, attn_mask=bias)
+
+
+@pytest.mark.parametrize("opset", [18, 23])
+def test_a_query_that_may_attend_to_nothing_gets_zero(tmp_path: Path, opset: int) -> None:
+    mask = torch.rand(2, 1, 5, 5) > 0.5
+    mask[0, :, 2] = False
+    sets = [
+        (torch.randn(2, 3, 5, 4), torch.rand(2, 1, 5, 5) > 0.5),
+        (torch.randn(2, 3, 5, 4), mask),
+    ]
+    path, options = tmp_path / "model.onnx", {"opset_version": opset}
+    report = oe.torch.export(Attention(), sets[0], path, input_sets=sets[1:], onnx_options=options)
+    assert report.checked == 2
+    session = onnxruntime.InferenceSession(path)
+    feeds = zip((each.name for each in session.get_inputs()), sets[1], strict=True)
+    results = session.run(None, {name: value.numpy() for name, value in feeds})
+    assert all(not result[0, :, 2].any() for result in results)

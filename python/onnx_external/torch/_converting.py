@@ -41,7 +41,7 @@ def converted(program: torch.export.ExportedProgram, **options: Any) -> torch.on
         if program.range_constraints:  # else an unrolled layer is fine, and faster
             stack.enter_context(loops_of_recurrent_layers())
         options["custom_translation_table"] = {
-            **translations(program),
+            **translations(program, options.get("opset_version")),
             **(options.get("custom_translation_table") or {}),
         }
         graph = torch.onnx.export(

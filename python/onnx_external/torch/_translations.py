@@ -9,20 +9,36 @@ from typing import Any
 import torch
 
 from .._validation.randomness import nodes_of
+from ._exact_translations import (
+    attention_translations,
+    exact_translations,
+    floor_division,
+    operators,
+)
 
 
-def translations(program: torch.export.ExportedProgram) -> dict[Any, Callable[..., Any]]:
-    """Return what torch.onnx is to do instead, for the operators that a program has, or may get."""
-    found: dict[Any, Callable[..., Any]] = {torch.ops.aten.select_copy.int: _selected}
+def translations(
+    program: torch.export.ExportedProgram, opset: int | None
+) -> dict[Any, Callable[..., Any]]:
+    """Return what torch.onnx is to do instead, for the operators that a program has, or may get.
+
+    Args:
+        program: what is converted.
+        opset: the opset version for which torch.onnx translates; None: its own choice.
+    """
+    found: dict[Any, Callable[..., Any]] = {
+        torch.ops.aten.select_copy.int: _selected,
+        torch.ops.aten.searchsorted.Tensor: _places_among,  # isin() becomes one
+        **exact_translations(),
+        **attention_translations(opset),
+    }
     for node in nodes_of(program):
         if node.target is operator.floordiv and any(map(_may_be_negative, node.args)):
-            found[operator.floordiv] = _floor_division
+            found[operator.floordiv] = floor_division
         elif node.target is torch.ops.aten.cdist.default:
             found[torch.ops.aten._cdist_forward.default] = _distances
         elif node.target in _AVERAGES and _varies(node):
             found[node.target] = _averages
-        elif node.target is torch.ops.aten.searchsorted.Tensor:
-            found[node.target] = _places_among
         elif node.target is torch.ops.higher_order.cond:
             found[node.target] = _condition
         elif node.target in (torch.ops.aten.copy.default, torch.ops.aten.copy_.default):
@@ -51,25 +67,9 @@ def _may_be_negative(given: Any) -> bool:
     return isinstance(value, int) and value < 0
 
 
-def _operators() -> Any:
-    """Those of ONNX, in the version that torch.onnx translates to."""
-    from onnxscript import opset18
-
-    return opset18
-
-
-def _floor_division(dividend: Any, divisor: Any) -> Any:
-    """What Python's `//` does: torch.onnx makes a Div of it, which rounds towards zero.
-
-    Mod has the sign of the divisor.
-    """
-    op = _operators()
-    return op.Div(op.Sub(dividend, op.Mod(dividend, divisor)), divisor)
-
-
 def _distances(one: Any, other: Any, p: float, _: int | None = None) -> Any:
     """What torch.cdist does, for which torch.onnx has nothing."""
-    op = _operators()
+    op = operators()
     far = op.Abs(op.Sub(op.Unsqueeze(one, [-2]), op.Unsqueeze(other, [-3])))
     if p == float("inf"):
         return op.ReduceMax(far, [-1], keepdims=0)
@@ -86,13 +86,13 @@ def _distances(one: Any, other: Any, p: float, _: int | None = None) -> Any:
 
 def _selected(value: Any, dim: int, index: Any) -> Any:
     """What `x[i]` is where its decomposition is traced in a branch."""
-    op = _operators()
+    op = operators()
     return op.Gather(value, index, axis=dim)
 
 
 def _copied(value: Any, source: Any, _: bool = False) -> Any:
     """What Tensor.copy_() writes: torch.onnx forgets that the source broadcasts."""
-    op = _operators()
+    op = operators()
     return op.Expand(op.CastLike(source, value), op.Shape(value))
 
 
@@ -114,7 +114,7 @@ def _in_graph(value: Any) -> Any:
     if not isinstance(value, (bool, int, float)):
         return value
     kind = "BOOL" if isinstance(value, bool) else "INT64" if isinstance(value, int) else "FLOAT"
-    op = _operators()
+    op = operators()
     return op.Constant(value=onnx_ir.tensor(value, dtype=onnx_ir.DataType[kind]))
 
 
@@ -127,7 +127,7 @@ def _places_among(
     sorter: Any = None,
 ) -> Any:
     """What torch.searchsorted does, for which torch.onnx has nothing: it counts what is less."""
-    op = _operators()
+    op = operators()
     is_one = len(among.shape) == 1
     if sorter is not None:
         among = op.GatherElements(among, sorter, axis=-1)
@@ -144,7 +144,7 @@ def _averages(values: Any, output_size: Sequence[Any]) -> Any:
 
     Along each dimension it is a product with a matrix, whose rows average their parts.
     """
-    op = _operators()
+    op = operators()
     rows = op.CastLike(_parts(op, values, -len(output_size), output_size[0]), values)
     if len(output_size) == 1:
         return op.MatMul(values, op.Transpose(rows, perm=[1, 0]))

@@ -1,0 +1,169 @@
+"""Operators whose graphs would be right for small integers only, or for rows that are not masked.
+
+torch.onnx divides integers as float32, and ONNX Runtime (1.31) sums them, and takes remainders by
+C's rule, as float64.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+_HALF = 2**32
+"""What divides the lower half of an int64 from its upper one."""
+
+
+def exact_translations() -> dict[Any, Callable[..., Any]]:
+    """Return the translation of each operator, of which programs may have any."""
+    aten = torch.ops.aten
+    return {
+        aten.div.Tensor_mode: _division,
+        aten.div.Scalar_mode: _division,
+        aten.fmod.Tensor: _remainder,
+        aten.fmod.Scalar: _remainder,
+        aten.sum.default: _total,
+        aten.sum.dim_IntList: _sum,
+        aten.relu.default: _relu,
+    }
+
+
+def _is_integer(*values: Any) -> bool:
+    """Return whether ONNX Runtime calculates with the values as integers of 32 or 64 bits."""
+    names = {getattr(getattr(value, "dtype", None), "name", None) for value in values}
+    scalars = [value for value in values if getattr(value, "dtype", None) is None]
+    kinds = names - {None}
+    return len(kinds) == 1 and kinds <= {"INT32", "INT64"} and all(type(n) is int for n in scalars)
+
+
+def _division(dividend: Any, divisor: Any, rounding_mode: str | None = None) -> Any:
+    """Divide and round: integers without a float between them."""
+    if rounding_mode is None or not _is_integer(dividend, divisor):
+        from onnxscript.function_libs.torch_lib.ops.core import aten_div_mode
+
+        return aten_div_mode(dividend, divisor, rounding_mode)
+    op = operators()
+    if rounding_mode == "floor":
+        return floor_division(dividend, divisor)
+    return op.Div(dividend, divisor)
+
+
+def floor_division(dividend: Any, divisor: Any) -> Any:
+    """Divide integers and round down: Div rounds towards zero, and Mod has the divisor's sign."""
+    op = operators()
+    return op.Div(op.Sub(dividend, op.Mod(dividend, divisor)), divisor)
+
+
+def _remainder(dividend: Any, divisor: Any) -> Any:
+    """Take the remainder that has the sign of the dividend."""
+    op = operators()
+    if not _is_integer(dividend, divisor):
+        return op.Mod(dividend, divisor, fmod=1)
+    return op.Sub(dividend, op.Mul(op.Div(dividend, divisor), divisor))
+
+
+def _total(values: Any, dtype: int = -1) -> Any:
+    """Add up all elements."""
+    from onnxscript.function_libs.torch_lib.ops.core import aten_sum
+
+    return _sum_of_halves(values, None, False, dtype) or aten_sum(values, dtype)
+
+
+def _sum(values: Any, dim: Any = None, keepdim: bool = False, dtype: int = -1) -> Any:
+    """Add up elements along dimensions."""
+    from onnxscript.function_libs.torch_lib.ops.core import aten_sum_dim_IntList
+
+    made = _sum_of_halves(values, dim, keepdim, dtype)
+    return made or aten_sum_dim_IntList(values, dim, keepdim, dtype)
+
+
+def _sum_of_halves(values: Any, dim: Any, keepdim: bool, dtype: int | None) -> Any:
+    """Add up int64 by their halves: a float64 holds the sums of 2^21 of each exactly.
+
+    Returns:
+        None if the sum has another type, is of one element, or cannot need more than a float64.
+    """
+    kinds = (-1, None, 7)  # the type of the elements, and INT64
+    if values.dtype.name != "INT64" or dtype not in kinds or not values.shape or _is_small(values):
+        return None
+    op = operators()
+    dims = [dim] if isinstance(dim, int) else dim
+    axes = [op.Constant(value_ints=[*dims])] if dims else []
+    low = op.Mod(values, _HALF)
+    high = op.Div(op.Sub(values, low), _HALF)
+    sums = [op.ReduceSum(half, *axes, keepdims=keepdim) for half in (high, low)]
+    return op.Add(op.Mul(sums[0], _HALF), sums[1])
+
+
+def _is_small(values: Any) -> bool:
+    """Return whether a sum cannot need more than the 53 bits of a float64: that of bools."""
+    node = values.producer() if hasattr(values, "producer") else None
+    if node is None or node.op_type != "Cast" or node.inputs[0] is None:
+        return False
+    kind = node.inputs[0].dtype
+    return kind is not None and kind.name not in ("INT64", "UINT64", "FLOAT", "DOUBLE")
+
+
+def _relu(values: Any) -> Any:
+    """Replace negative elements by zero; ONNX Runtime has no Relu for int64."""
+    op = operators()
+    if _is_integer(values):
+        return op.Max(values, op.CastLike(0, values))
+    return op.Relu(values)
+
+
+def attention_translations(opset: int | None) -> dict[Any, Callable[..., Any]]:
+    """Return the translation of attention for an opset version.
+
+    torch gives 0 for a query that may attend to no key. The graph of torch.onnx gives NaN, or the
+    mean of all values.
+    """
+
+    def attention(
+        query: Any,
+        key: Any,
+        value: Any,
+        attn_mask: Any = None,
+        dropout_p: float = 0.0,
+        is_causal: bool = False,
+        scale: float | None = None,
+        enable_gqa: bool = False,
+    ) -> Any:
+        inputs = (query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa)
+        result = _plain_attention(opset)(*inputs)
+        if attn_mask is None:
+            return result
+        op = operators()
+        return op.Where(_attends(attn_mask), result, op.CastLike(0.0, result))
+
+    return {torch.ops.aten.scaled_dot_product_attention.default: attention}
+
+
+def _plain_attention(opset: int | None) -> Callable[..., Any]:
+    if opset is not None and opset >= 23:
+        from torch.onnx._internal.exporter._torchlib.ops.nn import (
+            aten_scaled_dot_product_attention_23 as of_torch,
+        )
+    else:
+        from onnxscript.function_libs.torch_lib.ops.nn import (
+            aten_scaled_dot_product_attention as of_torch,
+        )
+    return of_torch  # type: ignore[no-any-return]
+
+
+def _attends(mask: Any) -> Any:
+    """Return for each query whether its mask leaves any key."""
+    op = operators()
+    last = op.Constant(value_ints=[-1])
+    if mask.dtype.name == "BOOL":
+        return op.Cast(op.ReduceMax(op.Cast(mask, to=1), last), to=9)  # FLOAT and BOOL
+    return op.Greater(op.ReduceMax(mask, last), op.CastLike(-math.inf, mask))
+
+
+def operators() -> Any:
+    """Return those of ONNX, in the version that torch.onnx translates to."""
+    from onnxscript import opset18
+
+    return opset18

@@ -201,3 +201,19 @@ def test_the_text_of_a_report_is_a_screen(reranker: Path, tmp_path: Path) -> Non
     noisy = replace(found, notes=["note " * 400] * 60, inputs={"model": many})
     assert noisy.repeated == [] and len(str(noisy)) < 6_000 and str(noisy).count("\n") < 25
     assert "and 98 more of the cache" in str(noisy) and "lines more in repr()" in str(noisy)
+
+
+@pytest.mark.parametrize("check", [False, None])
+def test_a_model_whose_modules_keep_the_state_is_refused_by_name(
+    check: bool | None, tmp_path: Path
+) -> None:
+    settings = dict(lru_width=16, attention_window_size=8, head_dim=8, num_key_value_heads=1)
+    kinds = ["recurrent", "attention"]
+    more = {**TEXT, **settings, "num_hidden_layers": 2, "block_types": kinds, "pad_token_id": 0}
+    transformers.RecurrentGemmaForCausalLM(
+        transformers.RecurrentGemmaConfig(**more)
+    ).save_pretrained(tmp_path / "griffin")
+    match = r"RecurrentGemmaForCausalLM keeps the state .*temporal_block\.(rg_lru|conv1d)"
+    with pytest.raises(oe.ExportError, match=match):
+        oe.transformers.export(tmp_path / "griffin", tmp_path / "out", check=check)
+    assert not (tmp_path / "out").exists()

@@ -25,6 +25,7 @@ from ._inputs import Inputs, sample_inputs, varied
 from ._loading import Loaded, told
 from ._naming import input_name, is_size, name_dimensions, name_inputs_and_outputs, output_of
 from ._saving import Graph
+from ._states import refusing_hidden_states
 from ._stepping import WAY_OUT, generate_inputs, pair_of_calls
 
 
@@ -59,7 +60,8 @@ def graph_modules(
     for settings in (model.config, model.generation_config):
         settings.use_cache = True  # else every step would compute the whole text again
     several = dynamic and not model._is_stateful  # a state moves on by one token at a time
-    found = _generating(model, given, several)
+    with refusing_hidden_states(model, given):
+        found = _generating(model, given, several)
     if model.config.is_encoder_decoder:
         found = {"encoder": encoder_of(model, given), **found}
     if several and graphs != "two" and list(found) == ["prefill", "decode"]:

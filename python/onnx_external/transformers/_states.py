@@ -1,0 +1,64 @@
+"""Models that keep the state of a text in attributes of their modules.
+
+No graph has such a state: it is neither an input nor an output, and each call would begin anew.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import torch
+
+from .._errors import ExportError
+
+_SHOWN = 3
+
+
+@contextlib.contextmanager
+def refusing_hidden_states(model: Any, given: Mapping[str, Any]) -> Iterator[None]:
+    """Refuse a model that leaves a state in its modules while generate() runs inside.
+
+    Args:
+        model: of transformers.
+        given: the inputs of generate().
+
+    Raises:
+        ExportError: it does; the attributes are named.
+    """
+    before = _held(model)
+    yield
+    rows = {each.shape[0] for each in given.values() if isinstance(each, torch.Tensor)}
+    after = _held(model)
+    states = [
+        name
+        for name, value in after.items()
+        if value is not before.get(name) and value.dim() > 1 and value.shape[0] in rows
+    ]
+    if states:
+        more = f" and {len(states) - _SHOWN} more" if len(states) > _SHOWN else ""
+        raise ExportError(
+            f"{type(model).__name__} keeps the state of a text in its modules "
+            f"({', '.join(states[:_SHOWN])}{more}), not in a cache that forward() takes and "
+            "returns, so that a graph would begin anew with each call; transformers can run it, "
+            "and oe.torch.export takes a module whose forward() takes the state and returns it"
+        )
+
+
+def _held(model: Any) -> dict[str, torch.Tensor]:
+    """The floats that are plain attributes of modules: neither parameters nor buffers."""
+    kept = _tables()
+    return {
+        f"{name}.{key}" if name else key: value
+        for name, module in model.named_modules()
+        for key, value in vars(module).items()
+        if isinstance(value, torch.Tensor) and value.is_floating_point() and key not in kept
+    }
+
+
+def _tables() -> tuple[str, ...]:
+    """Attributes that modules compute of the length of a text, whatever they were."""
+    from transformers.exporters import exporter_dynamo
+
+    return tuple(getattr(exporter_dynamo, "_STATEFUL_CACHE_ATTRS", ()))

@@ -217,3 +217,49 @@ def test_a_model_whose_modules_keep_the_state_is_refused_by_name(
     with pytest.raises(oe.ExportError, match=match):
         oe.transformers.export(tmp_path / "griffin", tmp_path / "out", check=check)
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("switches", "told"),
+    [
+        ({"return_dict": False}, "return_dict"),
+        ({"torchscript": True, "gradient_checkpointing": True}, "torchscript, gradient_checkpoin"),
+        ({"attn_implementation": "flash_attention_2"}, "attn_implementation='flash_attention_2'"),
+        ({"_attn_implementation": "flex_attention"}, "attn_implementation='flex_attention'"),
+        ({"attn_implementation": "sdpa"}, ""),
+        ({"attn_implementation": "eager"}, ""),
+    ],
+)
+def test_switches_for_training_and_gpus_are_set_aside(
+    switches: dict[str, Any], told: str, reranker: Path, tmp_path: Path
+) -> None:
+    from onnx_external._validation.transformers_reference import loaded
+    from onnx_external.transformers._loading import load
+
+    for file in reranker.iterdir():
+        (tmp_path / file.name).write_bytes(file.read_bytes())
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), **switches}))
+    found = load(tmp_path, None, None)
+    assert len(found.notes) == bool(told)
+    assert not told or (told in found.notes[0] and "set aside" in found.notes[0])
+    eager = switches.get("attn_implementation") == "eager"
+    for model in (found.model, loaded(tmp_path, None, None)):
+        assert model.config._attn_implementation == ("eager" if eager else "sdpa")
+        assert not isinstance(model(torch.ones(1, 4, dtype=torch.int64)), tuple)
+        assert not any(getattr(each, "gradient_checkpointing", False) for each in model.modules())
+
+
+def test_switches_of_parts_and_kernels_that_a_class_lacks_are_set_aside() -> None:
+    from onnx_external.transformers._switches import without_switches
+
+    config = transformers.CLIPConfig()
+    config.vision_config._attn_implementation = "flash_attention_3"
+    config.text_config._attn_implementation = "eager"
+    (note,) = without_switches(config, transformers.CLIPModel)
+    assert "'flash_attention_3'" in note
+    assert config.vision_config._attn_implementation is None
+    assert config.text_config._attn_implementation == "eager"
+    plain = SimpleNamespace(_supports_sdpa=False)
+    config = transformers.BertConfig(attn_implementation="sdpa")
+    assert len(without_switches(config, plain)) == 1 and config._attn_implementation is None

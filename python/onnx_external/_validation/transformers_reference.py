@@ -13,6 +13,7 @@ from ..transformers._generation import plain_generation, token_ids, without_chec
 from ..transformers._guarding import LOCAL, alone
 from ..transformers._loading import model_class, opened, told
 from ..transformers._naming import input_name, output_name
+from ..transformers._switches import without_switches
 from .inputs import Given
 from .references import ModuleReference
 from .values import Value, from_torch, is_equal
@@ -24,6 +25,7 @@ def loaded(folder: Path, task: str | None, dtype: str | None, variant: str | Non
     given = {"dtype": getattr(torch, dtype) if dtype else "auto", "variant": variant, **LOCAL}
     with opened(folder, model_class(folder, task), variant) as (made_by, config, sizes, _, _):
         without_checked_settings(config)
+        without_switches(config, made_by)
         words = token_ids(config)
         loading = told(f"{folder}: transformers cannot load {made_by.__name__}")
         with loading, sizes.bounding():

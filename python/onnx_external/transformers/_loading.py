@@ -32,6 +32,7 @@ from ._generation import plain_generation, without_checked_settings
 from ._guarding import LOCAL, alone, not_run, read_config, refuse_own_code, registered, usable
 from ._recording import Key, Made, Recorder, Unknown
 from ._sizes import Sizes
+from ._switches import without_switches
 
 _MOST = 800
 """Characters of a message: it may quote what is in a file."""
@@ -230,7 +231,7 @@ def load(folder: Path, task: str | None, dtype: str | None, variant: str | None 
     if dtype is not None and not isinstance(getattr(torch, dtype, None), torch.dtype):
         raise InvalidArgumentError(f"dtype: torch has no {dtype!r}; e.g. 'float32', 'bfloat16'")
     with opened(folder, made_by, variant) as (made_by, config, sizes, weights, checkpoint):
-        notes += without_checked_settings(config)
+        notes += [*without_checked_settings(config), *without_switches(config, made_by)]
         recorder = Recorder(_equality(checkpoint))
         with torch.no_grad():
             state = {

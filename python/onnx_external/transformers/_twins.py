@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-import transformers
 
 from .._repeating.shallow import COUNTS
 from ..torch._untouched import build
+from ._switches import configs_in
 
 _DEPTHS = re.compile(r"depths?$")
 _WIDTHS = re.compile(
@@ -91,18 +91,10 @@ def _parts(model: Any) -> set[Any]:
     return found
 
 
-def _configs(config: Any) -> Iterator[Any]:
-    """A config, and those of its parts."""
-    yield config
-    for value in vars(config).values():
-        if isinstance(value, transformers.PreTrainedConfig):
-            yield from _configs(value)
-
-
 def _with_layers(config: Any, layers: int) -> Any:
     """A config with no more layers of each kind than these."""
     made = copy.deepcopy(config)
-    for part in _configs(made):
+    for part in configs_in(made):
         settings = vars(part)  # written to directly: what is in between need not be consistent
         counts = {
             name: value
@@ -122,7 +114,7 @@ def _with_layers(config: Any, layers: int) -> Any:
 def _with_widths(config: Any, factor: int) -> Any:
     """A config whose matrices are narrower by a factor."""
     made = copy.deepcopy(config)
-    for part in _configs(made):
+    for part in configs_in(made):
         for name, value in list(vars(part).items()):
             if _WIDTHS.search(name) and not _NO_WIDTHS.search(name):
                 vars(part)[name] = _divided(value, factor)

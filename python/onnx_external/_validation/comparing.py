@@ -50,6 +50,8 @@ class Comparison:
     max_abs_at: list[int] | None = None
     factor: float = 1.0
     """By which atol is multiplied at max_abs_at, as that is in one of the parts."""
+    note: str = ""
+    """Why it agrees although it differs by more than the tolerance."""
     max_rel: float | None = None
     """The largest of |difference| / max(|expected|, atol)."""
     max_rel_at: list[int] | None = None
@@ -72,6 +74,11 @@ class Comparison:
     def ok(self) -> bool:
         """Whether there are elements, and every one agrees."""
         return self.problem is None and self.beyond == 0 and not self.is_empty
+
+    @property
+    def is_wrong(self) -> bool:
+        """Whether something does not agree."""
+        return not self.ok and not self.is_empty
 
     @property
     def difference(self) -> str:
@@ -118,11 +125,17 @@ class _Largest:
 
 
 def _differences(
-    got: Array, want: Array, tolerance: Tolerance, row: int, factors: Array | float
+    got: Array,
+    want: Array,
+    tolerance: Tolerance,
+    row: int,
+    factors: Array | float,
+    rounding: Array | None,
 ) -> tuple[Array, Array, Array]:
     """By element: the difference where both are finite, else 0; the relative one; what is off.
 
-    `factors` say by how much larger or smaller than the array's its own scale is.
+    `factors` say by how much larger or smaller than the array's its own scale is, `rounding` what
+    is known to be allowed.
     """
     finite = np.isfinite(got) & np.isfinite(want)
     size = np.where(finite, np.abs(want), 0.0)
@@ -135,6 +148,8 @@ def _differences(
     if tolerance.scales is not None and off.any():
         rest = np.minimum(tolerance.rest, tolerance.most * factors)
         off &= difference > np.maximum(rest, tolerance.least_rest) + tolerance.rtol * size
+    if rounding is not None:
+        off &= difference > rounding
     off |= ~finite & ~((got == want) | (np.isnan(got) & np.isnan(want)))
     scale = np.maximum(np.where(finite, size, 1.0), atol)
     relative = np.where(difference > 0, difference / scale, 0.0)
@@ -178,6 +193,7 @@ class _Sums:
         self.absolute, self.relative, self.wrong = _Largest(), _Largest(), _Largest()
         self.first: int | None = None
         self.finite = False
+        self.rounding: Array | None = None
 
     def add(self, got: Array, want: Array, start: int) -> None:
         if self._kind in ("float", "complex"):
@@ -207,7 +223,10 @@ class _Sums:
         found.expected_inf += int(np.count_nonzero(np.isinf(want)))
         scales = self._tolerance.scales
         factors = 1.0 if scales is None else scales.block(start, start + got.size)
-        difference, relative, off = _differences(got, want, self._tolerance, self._row, factors)
+        known = None if self.rounding is None else self.rounding[start : start + got.size]
+        difference, relative, off = _differences(
+            got, want, self._tolerance, self._row, factors, known
+        )
         fill = self._tolerance.fill
         if fill < math.inf:
             both = (np.abs(got) >= fill) & (np.abs(want) >= fill) & np.isfinite(want) & ~off
@@ -274,10 +293,14 @@ def _plain(element: Any) -> Any:
     return float(element)
 
 
-def _compare_arrays(found: Comparison, got: Array, want: Array, tolerance: Tolerance) -> None:
+def _compare_arrays(
+    found: Comparison, got: Array, want: Array, tolerance: Tolerance, rounding: Array | None
+) -> None:
     kind = kind_of(want)
     row = got.shape[-1] if got.ndim else 1
     sums = _Sums(found, kind, tolerance, row)
+    if rounding is not None and rounding.shape == got.shape:
+        sums.rounding = rounding.reshape(-1)
     flat_got, flat_want = got.reshape(-1), want.reshape(-1)
     block = BLOCK // row * row or BLOCK if row else BLOCK  # whole rows
     with np.errstate(all="ignore"):
@@ -318,6 +341,7 @@ def compare(
     atol: float | None = None,
     rtol: float | None = None,
     others: Collection[str] = (),
+    rounding: Array | None = None,
 ) -> Comparison:
     """Compare two arrays, or None for one that there is not.
 
@@ -328,6 +352,7 @@ def compare(
         atol: for floats; by default that of the coarsest type.
         rtol: likewise.
         others: types that count as well, as default_tolerance() takes them.
+        rounding: by element, a difference that is known to be rounding.
     """
     found = Comparison(output, problem=_problem(got, want))
     if got is not None:
@@ -342,7 +367,7 @@ def compare(
             tolerance = replace(tolerance, atol=atol, row=0.0, precision=None, scales=None)
         found.elements, found.atol, found.rtol = got.size, tolerance.atol, tolerance.rtol
         found.scale, found.precision = tolerance.scale, tolerance.precision
-        _compare_arrays(found, got, want, tolerance)
+        _compare_arrays(found, got, want, tolerance, rounding)
     return found
 
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import inspect
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -196,6 +197,8 @@ class ModuleReference:
         """Refuse a module in training mode, unless it may be in any mode."""
         import torch
 
+        self._mode: Any = contextlib.nullcontext()
+        self._change: Callable[[Any], Any] | None = None
         self.numbers: set[str] = set()
         """The names of what it gave as numbers of Python; in a graph, some are outputs."""
         self.program = module if isinstance(module, torch.export.ExportedProgram) else None
@@ -211,10 +214,13 @@ class ModuleReference:
         """Call the module; what it does to its arguments is done to copies of them."""
         import torch
 
-        args, kwargs = given.call if given.call is not None else self._call(given.feed, what)
+        call = given.call if given.call is not None else self._call(given.feed, what)
+        args, kwargs = copy.deepcopy(call[0]), copy.deepcopy(call[1])
+        if self._change is not None:
+            args, kwargs = self._change((args, kwargs))
         try:
-            with torch.no_grad():
-                result = self.module(*copy.deepcopy(args), **copy.deepcopy(kwargs))
+            with torch.no_grad(), self._mode:
+                result = self.module(*args, **kwargs)
         except Error:
             raise
         except Exception as error:
@@ -222,6 +228,16 @@ class ModuleReference:
                 f"{what}: {self.name} cannot run it: {type(error).__name__}: {first_line(error)}"
             ) from error
         return {name: from_torch(tensor) for name, tensor in self.named(result)}
+
+    @contextlib.contextmanager
+    def within(self, mode: Any, change: Callable[[Any], Any] | None) -> Iterator[None]:
+        """Let outputs() run the module within a mode of torch, on inputs that are changed."""
+        before = self._mode, self._change
+        self._mode, self._change = mode, change
+        try:
+            yield
+        finally:
+            self._mode, self._change = before
 
     def draws(self) -> list[str]:
         """Return the operators of a program that do; nothing tells those of a module."""

@@ -96,7 +96,7 @@ class GraphValidation:
     @property
     def wrong(self) -> list[ComparedOutput]:
         """Outputs that do not agree."""
-        return [each for each in self.outputs if not each.ok and not each.is_empty]
+        return [each for each in self.outputs if each.is_wrong]
 
     @property
     def tolerances(self) -> list[str]:

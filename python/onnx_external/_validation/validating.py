@@ -16,22 +16,21 @@ from .._errors import InvalidArgumentError, ReadWriteError
 from .._meter import Meter, anonymous_memory, versions
 from .._options import FloatType, LayoutName, StrPath
 from .._progress import Progress, told
-from .comparing import agree, compare
+from .comparing import agree
 from .folders import Folder, has_models, is_transformers, model_in, opened
 from .giving import chosen_sets, is_path
 from .inputs import Given, InputSet, Making
 from .mistaken import refuse_mistaken
 from .precision import quantized, weight_type
 from .randomness import drawing_nodes
+from .reconsidering import Outputs
 from .recorded import check_free, is_recorded, write_set
 from .references import (
     ModuleReference,
     OnnxReference,
     RecordedReference,
     Reference,
-    as_given,
     paired,
-    pairs_of,
 )
 from .reports import ComparedOutput, GraphValidation, ValidatedInput, Validation, latency_of
 from .running import Session, provider_names
@@ -164,11 +163,12 @@ class _Comparing:
             found.run_memory = _added(settings.meter, before)
         with settings.meter.step(f"reference of {found.name} on {name}"):
             want = self.reference.outputs(given, name)
-        if isinstance(self.reference, ModuleReference):
-            want = as_given(session.output_names, got, want, self.reference.numbers)
-        for output, left, right in pairs_of(session.output_names, got, want):
-            compared = compare(output, left, right, settings.atol, settings.rtol, found.computes)
-            found.outputs.append(ComparedOutput(**{**vars(compared), "set": name}))
+        names, types = session.output_names, found.computes
+        outputs = Outputs(names, got, settings.atol, settings.rtol, types)
+        compared = outputs.judged(self.reference, given, name, want)
+        found.outputs += [ComparedOutput(**{**vars(each), "set": name}) for each in compared]
+        notes = [f"{each.output}: {each.note}" for each in compared if each.note]
+        found.notes += [note for note in notes if note not in found.notes]
         if found.wrong and first and not found.draws:
             if not agree(got, session.run(feed, name)):
                 found.draws.append("the model, by two runs that differ")

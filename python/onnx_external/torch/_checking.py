@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -14,10 +14,11 @@ from torch import nn
 from .._errors import Error, ExportError, MismatchError, RunError
 from .._packages import missing_text
 from .._rewriting.runtime.places import state_kept
-from .._validation.comparing import compare
+from .._validation.comparing import Comparison
 from .._validation.inputs import Given
 from .._validation.randomness import nodes_of
-from .._validation.references import ModuleReference, as_given, pairs_of, training_mode_of
+from .._validation.reconsidering import Outputs
+from .._validation.references import ModuleReference, training_mode_of
 from .._validation.running import Session
 from ._guards import Call, Guard, Sizes
 from ._other_sizes import other_sizes, resized
@@ -126,7 +127,7 @@ class Checking:
         for number, call in enumerate(self.calls):
             name = f"input set {number}" if number else "the example"
             try:
-                problem = self._problem(session, call, self._wanted(call, name), name)
+                problem = self._problem(session, call, self._wanted(call, name), name, found)
                 problem = problem or self._with_other_values(session, call, name, found)
             except MismatchError as error:
                 if number or self.sizes.broken(call):
@@ -139,7 +140,7 @@ class Checking:
         if len(self.calls) == 1 and self.makes_sets:
             for name, call, wanted in self._made():
                 try:
-                    problem = self._problem(session, call, wanted, name)
+                    problem = self._problem(session, call, wanted, name, found)
                 except MismatchError as error:
                     problem = str(error)
                 if problem:
@@ -162,7 +163,7 @@ class Checking:
             wanted = self._wanted(other, name)
         except Error:  # only these values may be given
             return "it takes another branch"
-        problem = self._problem(session, other, wanted, name)
+        problem = self._problem(session, other, wanted, name, found)
         if not problem:
             text = f"{name} breaks {broken_text(tests)}; the graph is right all the same"
             found.notes.append(text)
@@ -186,7 +187,9 @@ class Checking:
             given: dict[str, Any] = self._reference.outputs(Given({}, call=call), name)
         return given
 
-    def _problem(self, session: Any, call: Call, wanted: dict[str, Any], name: str) -> str:
+    def _problem(
+        self, session: Any, call: Call, wanted: dict[str, Any], name: str, found: Checked
+    ) -> str:
         """Return how the graph differs from the module; empty if it does not."""
         names = [form.name for form in session.inputs]
         given = dict(self._reference.feed(call, names))
@@ -198,8 +201,10 @@ class Checking:
             got = session.run(feed, name)
         except RunError as error:
             return str(error)
-        expected = as_given(session.output_names, got, wanted, self._reference.numbers)
-        return difference(session.output_names, got, expected, self.types, self.atol, self.rtol)
+        outputs = Outputs(session.output_names, got, self.atol, self.rtol, self.types)
+        compared = outputs.judged(self._reference, Given({}, call=call), name, wanted)
+        found.notes += [each for each in notes_of(compared) if each not in found.notes]
+        return difference(compared)
 
     def _refused(self, name: str, call: Call, problem: str) -> ExportError:
         broken = self.sizes.broken(call)
@@ -220,32 +225,18 @@ def half_types(program: Any) -> list[str]:
     return list(found)
 
 
-def difference(
-    names: Sequence[str],
-    got: Mapping[str, Any],
-    wanted: Mapping[str, Any],
-    types: Collection[str] = (),
-    atol: float | None = None,
-    rtol: float | None = None,
-) -> str:
-    """Return how what a graph gives differs from what is wanted; empty if it does not.
-
-    Args:
-        names: the graph's outputs, in order.
-        got: what it gave, by name.
-        wanted: what a module gave, by its own names.
-        types: of floats from which it was computed.
-        atol: what is rounding, as for oe.validate().
-        rtol: likewise, for each unit of a value.
-    """
-    for output, left, right in pairs_of(names, got, wanted):
-        compared = compare(output, left, right, atol, rtol, types)
-        if not compared.ok and not compared.is_empty:
-            return _difference(compared)
-    return ""
+def difference(compared: Sequence[Comparison]) -> str:
+    """Return how what a graph gives differs from what is wanted; empty if it does not."""
+    wrong = next((each for each in compared if each.is_wrong), None)
+    return _difference(wrong) if wrong is not None else ""
 
 
-def _difference(compared: Any) -> str:
+def notes_of(compared: Sequence[Comparison]) -> list[str]:
+    """Return why outputs agree that differ by more than the tolerance."""
+    return [f"output {each.output}: {each.note}" for each in compared if each.note]
+
+
+def _difference(compared: Comparison) -> str:
     if compared.problem is not None:
         return f"output {compared.output}: {compared.problem}"
     told = f"output {compared.output} differs in {compared.beyond} of {compared.elements} elements"

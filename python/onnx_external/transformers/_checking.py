@@ -16,9 +16,10 @@ from .._validation.chaining import handed_on
 from .._validation.folders import Folder
 from .._validation.inputs import InputSet, given_by_name
 from .._validation.randomness import drawing_nodes
+from .._validation.reconsidering import Outputs
 from .._validation.references import ModuleReference
 from .._validation.running import Session
-from ..torch._checking import WrongGraphError, broken_text, difference
+from ..torch._checking import WrongGraphError, broken_text, difference, notes_of
 from ..torch._guards import Guard, Sizes
 from ._decoders import prepared
 from ._saving import Graph, Saving
@@ -205,7 +206,10 @@ def judge(
         return  # `ModelReport.fixed` says which sizes do not vary
     try:
         got = session.run(session.feed(feed, each.name), each.name)
-        problem = difference(session.output_names, got, wanted)
+        compared = Outputs(session.output_names, got).judged(reference, given, each.name, wanted)
+        notes = [f"{name}: {note}" for note in notes_of(compared)]
+        found.notes += [note for note in notes if note not in found.notes]
+        problem = difference(compared)
     except RunError as error:
         problem = str(error)
     if problem:

@@ -144,8 +144,10 @@ class Judging:
             feed |= {each: carried[each] for each in feed.keys() & carried.keys()}
             try:
                 got = session.run(session.feed(feed, "chain"), "chain")
-                wanted = reference.outputs(given_by_name(given), "chain")
-                problem = difference(session.output_names, got, wanted)
+                known = given_by_name(given)
+                wanted = reference.outputs(known, "chain")
+                outputs = Outputs(session.output_names, got)
+                problem = difference(outputs.judged(reference, known, "chain", wanted))
             except (MismatchError, RunError) as error:
                 problem = str(error)
             if problem:

@@ -13,15 +13,16 @@ from torch import nn
 
 from .._errors import Error, ExportError, MismatchError, RunError
 from .._packages import missing_text
-from .._rewriting.runtime.places import state_kept
 from .._validation.comparing import Comparison
 from .._validation.inputs import Given
 from .._validation.randomness import nodes_of
 from .._validation.reconsidering import Outputs
-from .._validation.references import ModuleReference, training_mode_of
+from .._validation.references import training_mode_of
 from .._validation.running import Session
+from .._validation.second_calls import first_call
 from ._guards import Call, Guard, Sizes
 from ._other_sizes import other_sizes, resized
+from ._state import Changed, StateReference
 from ._untouched import has_no_data
 
 LARGEST = 1 << 30
@@ -94,6 +95,10 @@ class Checking:
     atol: float | None = None
     """What is rounding; None: by the types and sizes of the results."""
     rtol: float | None = None
+    changed: Sequence[Changed] = ()
+    """Buffers and inputs that the module changes."""
+    state_named: Sequence[str] = ()
+    """The outputs for these; nothing if the graph does not have them."""
     _reference: Any = None
 
     def run(self, save_into: Callable[[Path], None]) -> Checked:
@@ -109,7 +114,8 @@ class Checking:
         if self.draws:
             found.notes.append(f"not checked: random numbers are drawn by {', '.join(self.draws)}")
             return found
-        self._reference = ModuleReference(self.module, any_mode=True)
+        changed = self.changed if self.state_named else ()
+        self._reference = StateReference(self.module, changed, self.state_named)
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "model.onnx"
             save_into(path)
@@ -127,7 +133,7 @@ class Checking:
         for number, call in enumerate(self.calls):
             name = f"input set {number}" if number else "the example"
             try:
-                problem = self._problem(session, call, self._wanted(call, name), name, found)
+                problem = self._problem(session, call, self._wanted(call, name, found), name, found)
                 problem = problem or self._with_other_values(session, call, name, found)
             except MismatchError as error:
                 if number or self.sizes.broken(call):
@@ -138,7 +144,7 @@ class Checking:
                 raise self._refused(name, call, problem)
             self._count(call, found)
         if len(self.calls) == 1 and self.makes_sets:
-            for name, call, wanted in self._made():
+            for name, call, wanted in self._made(found):
                 try:
                     problem = self._problem(session, call, wanted, name, found)
                 except MismatchError as error:
@@ -160,7 +166,7 @@ class Checking:
             return ""
         other = resized(self.sizes, call, self.sizes.values(call))
         try:
-            wanted = self._wanted(other, name)
+            wanted = self._wanted(other, name, found)
         except Error:  # only these values may be given
             return "it takes another branch"
         problem = self._problem(session, other, wanted, name, found)
@@ -169,22 +175,23 @@ class Checking:
             found.notes.append(text)
         return problem
 
-    def _made(self) -> Iterator[tuple[str, Call, Any]]:
+    def _made(self, found: Checked) -> Iterator[tuple[str, Call, Any]]:
         """Sets of other sizes that the module takes, with what it gives for them."""
         for group in other_sizes(self.sizes, self.calls[0]):
             for call in group:
                 name = f"inputs of other sizes ({self.sizes.text(call)})"
                 try:
-                    wanted = self._wanted(call, name)
+                    wanted = self._wanted(call, name, found)
                 except Error:  # these are no sizes for this module
                     continue
                 yield name, call, wanted
                 break
 
-    def _wanted(self, call: Call, name: str) -> dict[str, Any]:
-        module = self._reference.module
-        with state_kept(module), torch.random.fork_rng(devices=[]):
-            given: dict[str, Any] = self._reference.outputs(Given({}, call=call), name)
+    def _wanted(self, call: Call, name: str, found: Checked) -> dict[str, Any]:
+        """Return what the module gives, and note what it keeps for the next call."""
+        known = [each.name for each in self.changed if each.is_buffer]
+        given, notes = first_call(self._reference, Given({}, call=call), name, known)
+        found.notes += [note for note in notes if note not in found.notes]
         return given
 
     def _problem(

@@ -50,6 +50,7 @@ from ._programs import Captured, captured
 from ._repeated import NotRepeatedError
 from ._rewritten import Rewrite, Ways, may_repeat
 from ._skeleton import Skeleton, left_of, make_skeleton
+from ._state import CHANGES
 from ._targets import Program, Target, checked_target, made_of
 from ._tracing import Tracer
 from ._untouched import has_no_data
@@ -127,7 +128,7 @@ class ExportReport(Stepwise):
         if self.made_sets:
             told += f" ({self.made_sets} of them made with other sizes)"
         told += "".join(
-            f"; {note}" for note in self.notes if note.startswith(("not checked", FIXED))
+            f"; {note}" for note in self.notes if note.startswith(("not checked", FIXED, CHANGES))
         )
         told += "".join(f"; {note}" for note in self.rewriting.notes)
         if self.rewriting.changes:
@@ -411,6 +412,7 @@ class _Attempt:
         with meter.step("check"):
             makes_sets = isinstance(runs, nn.Module)
             checking = Checking(runs, found.sizes, calls, draws, types, makes_sets, **tolerance)
+            checking.changed, checking.state_named = found.changed, found.state_named
             return checking.run(self.save_into)
 
 
@@ -447,6 +449,7 @@ def export(
     asserts: Literal["omit", "refuse"] = "omit",
     max_iterations: int | None = None,
     unreached: Literal["note", "refuse"] = "note",
+    state: Literal["note", "outputs"] = "note",
 ) -> ExportReport:
     """Export a module with its weights, or with those of files, which are not read into memory.
 
@@ -505,6 +508,10 @@ def export(
         unreached: what becomes of a branch, or of loops without or with one round, that no set
             reaches, so that nothing has compared them: "note" lists them in
             `report.rewriting.unreached`; "refuse" refuses them.
+        state: what becomes of buffers that forward updates, and of inputs that it writes in place:
+            "note" names them in `report.notes`, and the graph leaves them as they are; "outputs"
+            makes their new values outputs behind all others, called after them ("output.NAME"
+            where a weight or an input has the name).
 
     Returns:
         A report: `complete` (every weight has its value), `verified` (every byte was read back),
@@ -520,6 +527,8 @@ def export(
     """
     if unreached not in ("note", "refuse"):
         raise InvalidArgumentError(f'unreached: expected "note" or "refuse", not {unreached!r}')
+    if state not in ("note", "outputs"):
+        raise InvalidArgumentError(f'state: expected "note" or "outputs", not {state!r}')
     options: dict[str, Any] = {
         "layout": layout,
         "dtype": dtype,
@@ -540,6 +549,11 @@ def export(
     with shown(progress) as callback:
         meter = Meter(callback)
         traced, is_made = made_of(target, meter)
+        gives_state = state == "outputs"
+        if gives_state and not isinstance(traced, nn.Module):
+            raise InvalidArgumentError(
+                'state="outputs" is for a module; of a program, let what was exported return it'
+            )
         calls = calls_of(traced, args, kwargs, input_sets)
         check_shapes(traced, calls, dynamic_shapes)
         early = note_of_state(_state_of(traced))
@@ -548,13 +562,13 @@ def export(
         shapes = dynamic_shapes or shapes_of(traced, calls)
 
         def attempted(tracer: Tracer, optimize: bool, few: bool) -> _Attempt:
-            given = (*ways.example, shapes, settings, meter, tracer, few, is_made)
+            given = (*ways.example, shapes, settings, meter, tracer, few, is_made, gives_state)
             with captured(traced, *given) as found:
                 made = skeleton_of(found, meter, optimize=optimize, extra=extra, keep=keep)
             return _Attempt(found, made, weights, dict(options), tracer)
 
         def made_once(tracer: Tracer, optimize: bool) -> _Attempt:
-            if not (repeat and may_repeat(tracer) and not extra and not keep):
+            if gives_state or not (repeat and may_repeat(tracer) and not extra and not keep):
                 return attempted(tracer, optimize, False)
             try:
                 return attempted(tracer, optimize, True)
@@ -619,6 +633,7 @@ def export(
             *early,
             *filter(None, [attempt.found.note, attempt.note, attempt.found.opset_kept]),
             *fixed_sizes(traced, calls, dynamic_shapes),
+            *([] if gives_state else [each.note for each in attempt.found.changed]),
             *checked.notes,
             *rewriting.notes,
         ],

@@ -26,9 +26,7 @@ def names_of_results(program: torch.export.ExportedProgram) -> list[str]:
     paths are places in tuples and lists.
     """
     spec = program.call_spec.out_spec
-    results = [
-        each for each in program.graph_signature.output_specs if each.kind is OutputKind.USER_OUTPUT
-    ]
+    results = results_of(program)
     if spec is None or spec.num_leaves != len(results):
         return []
     try:
@@ -45,6 +43,17 @@ def names_of_results(program: torch.export.ExportedProgram) -> list[str]:
     return [name for name, each in zip(names, results, strict=True) if not _is_none(each.arg)]
 
 
+def results_of(program: torch.export.ExportedProgram) -> list[Any]:
+    """Return what a program says of its results, None among them."""
+    specs = program.graph_signature.output_specs
+    return [each for each in specs if each.kind is OutputKind.USER_OUTPUT]
+
+
+def all_names(program: torch.export.ExportedProgram, names: Sequence[str]) -> list[str | None]:
+    """Return a name for each result of a program, but for None; None for each if there is none."""
+    return [*names] or [None for each in results_of(program) if not _is_none(each.arg)]
+
+
 def _is_none(result: Any) -> bool:
     return isinstance(result, ConstantArgument) and result.value is None
 
@@ -53,19 +62,23 @@ def _parts(path: Sequence[Any]) -> list[str | int]:
     return [getattr(key, "key", getattr(key, "name", getattr(key, "idx", ""))) for key in path]
 
 
-def name_outputs(model: onnx_ir.Model, names: Sequence[str]) -> None:
+def name_outputs(model: onnx_ir.Model, names: Sequence[str | None]) -> None:
     """Name the outputs of a graph.
 
     Args:
         model: its outputs have the names that torch gave them.
-        names: one for each output, or none. An output with the name of an input or a weight is
-            called "output.NAME".
+        names: one for each output, or none; None leaves the output's name. An output with the name
+            of an input or a weight is called "output.NAME".
     """
     if len(names) != len(model.graph.outputs):  # none, or more layers than the trace had
         return
     _make_outputs_own(model.graph)
     kept = {*(value.name for value in model.graph.inputs), *model.graph.initializers}
-    wanted = [f"output.{name}" if name in kept else name for name in names]
+    old = [value.name for value in model.graph.outputs]
+    wanted = [
+        was if name is None else f"output.{name}" if name in kept else name
+        for name, was in zip(names, old, strict=True)
+    ]
     others = {id(value) for value in model.graph.outputs}
     for value in all_values(model):
         if value.name in wanted and id(value) not in others:

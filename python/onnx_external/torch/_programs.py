@@ -16,9 +16,10 @@ from ._converting import converted
 from ._dimension_names import names_of_dims, without_names
 from ._guards import Sizes, sizes_of
 from ._opsets import asked, of_torch
-from ._output_names import names_of_results
+from ._output_names import all_names, names_of_results
 from ._repeated import NotRepeatedError, Repetition, repetition
 from ._skeleton import quiet
+from ._state import Changed, changed_by, titles, with_outputs
 from ._targets import Program
 from ._tracing import Traced, Tracer, trace
 from ._training_mode import refuse_traced_training
@@ -42,12 +43,17 @@ class Captured:
     """How the graph, which is that of a few layers then, becomes that of all."""
     sizes_named: dict[str, str] | None = None
     """What `dynamic_shapes` calls torch's symbols; None: the graph has its names already."""
-    outputs_named: list[str] = field(default_factory=list)
+    outputs_named: Sequence[str | None] = ()
     """What the module's result calls each output; nothing if the caller names them."""
     opset: int | None = None
     """The opset version that the caller asks for."""
     opset_kept: str = ""
     """Why the graph has another opset version."""
+    changed: list[Changed] = field(default_factory=list)
+    """Buffers and inputs that the module changes."""
+    state_named: list[str] = field(default_factory=list)
+    """The names by which the outputs for these, behind all others, are paired with the module's;
+    nothing if nobody asked for them."""
 
 
 def first_line(error: BaseException) -> str:
@@ -167,6 +173,7 @@ def captured(
     tracer: Tracer = trace,
     repeat: bool = False,
     is_made: bool = False,
+    gives_state: bool = False,
 ) -> Iterator[Captured]:
     """Yield the graph; the module's parameters have storage as long as the caller works with it.
 
@@ -180,6 +187,7 @@ def captured(
         tracer: traces a module.
         repeat: trace a module with few of its layers, if it is proved that they can be repeated.
         is_made: the module was made by a function of the caller's.
+        gives_state: buffers and inputs of a module that forward changes become outputs.
     """
     opset = asked(onnx_options)
     if isinstance(target, torch.onnx.ONNXProgram):
@@ -189,6 +197,7 @@ def captured(
     ties: dict[str, list[str]] = {}
     note, tests, repeated = "", frozenset[tuple[str, int]](), None
     names: dict[str, str] = {}
+    module = target if isinstance(target, nn.Module) else None
     lent: Untouched | None = None
     try:
         if not isinstance(target, torch.export.ExportedProgram):
@@ -206,10 +215,20 @@ def captured(
             target, tests = made.program, made.tests
             note = "; ".join(filter(None, (note, made.note)))
         sizes = sizes_of(target, tests)  # before the conversion, which adds to them
+        outputs: Sequence[str | None]
+        outputs = results = [] if onnx_options.get("output_names") else names_of_results(target)
+        changed, state = changed_by(target, module), []
+        if gives_state and changed:
+            state = titles(changed, results)
+            outputs = [*all_names(target, results), *state]
+            if not results:  # the module's own outputs are paired by place
+                state = [f"state {name}" for name in state]
+            with_outputs(target, changed)
         with meter.step("convert"), told("torch.onnx cannot convert the program", target):
             program = converted(target, **of_torch(onnx_options))
-        outputs = [] if onnx_options.get("output_names") else names_of_results(target)
-        yield Captured(program, ties, sizes, target, note, repeated, names, outputs, opset)
+        found = Captured(program, ties, sizes, target, note, repeated, names, outputs, opset)
+        found.changed, found.state_named = changed, state
+        yield found
     finally:
         if lent is not None:
             lent.take_back()

@@ -233,10 +233,11 @@ class Places:
 
 
 @contextlib.contextmanager
-def state_kept(module: Any) -> Iterator[None]:
+def state_kept(module: Any) -> Iterator[Places]:
     """Within this context a module may write to itself and to what it holds; all is put back.
 
-    So is the memory of tensors, but for parameters, of which there would be a copy.
+    So is the memory of tensors, but for parameters, of which there would be a copy. The context
+    gives all else that it may write to.
 
     Raises:
         RewriteError: a parameter was written to.
@@ -248,7 +249,7 @@ def state_kept(module: Any) -> Iterator[None]:
     versions = {name: version_of(each) for name, each in parameters.items()}
     with memory_kept([*(module.buffers() if is_module else ()), *own]):
         try:
-            yield
+            yield places
         finally:
             places.restore(places.changes())
     for name, each in parameters.items():

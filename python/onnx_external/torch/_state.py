@@ -1,0 +1,177 @@
+"""State that forward() changes: buffers that it updates, inputs that it writes in place.
+
+A graph computes each call from the values that its initializers and inputs have, and leaves these
+as they are. Which of them a module changes can be read from its program.
+"""
+
+from __future__ import annotations
+
+import inspect
+import operator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+from torch.export.graph_signature import InputKind, OutputKind, OutputSpec, TensorArgument
+from torch.utils import _pytree as pytree
+
+from .._validation.inputs import Given
+from .._validation.references import ModuleReference
+from .._validation.values import Value, from_torch
+
+CHANGES = "forward changes"
+"""How the note begins."""
+
+
+@dataclass(frozen=True)
+class Changed:
+    """A buffer or an input that forward() changes."""
+
+    name: str
+    """The buffer's, or the path of the input."""
+    is_buffer: bool
+    place: int
+    """Of the tensor among the inputs that the caller gives; 0 for a buffer."""
+    node: str
+    """In the program."""
+
+    @property
+    def note(self) -> str:
+        """What a report says of it."""
+        what, start = "input", "what is given"
+        if self.is_buffer:
+            what, start = "buffer", "its value in the model"
+        return (
+            f"{CHANGES} the {what} {self.name!r}, and the graph does not: each run starts from "
+            f'{start}; state="outputs" makes the new value an output'
+        )
+
+
+def changed_by(program: torch.export.ExportedProgram, module: Any = None) -> list[Changed]:
+    """Return what a program changes of its buffers and inputs, in the order of its inputs.
+
+    Args:
+        program: of torch.export.
+        module: from which it was traced; it says what its inputs are called.
+    """
+    signature = program.graph_signature
+    written = {node.name for node in _written(program.graph)}
+    written.update(signature.user_inputs_to_mutate.values())  # of one that was decomposed
+    buffers = {*signature.buffers_to_mutate.values()}
+    found, place = [], 0
+    names = _input_names(program, module) if written else []
+    for spec in signature.input_specs:
+        node = getattr(spec.arg, "name", "")
+        if spec.kind is InputKind.BUFFER and (node in written or spec.target in buffers):
+            found.append(Changed(str(spec.target), True, 0, node))
+        elif spec.kind is InputKind.USER_INPUT:
+            if node in written:
+                found.append(Changed(names[place] or node, False, place, node))
+            place += 1
+    return found
+
+
+def _input_names(program: torch.export.ExportedProgram, module: Any) -> list[str]:
+    """The paths of a program's inputs, such as "cache.0"; empty where nothing says them."""
+    spec = program.call_spec.in_spec
+    args, kwargs = pytree.tree_unflatten(range(spec.num_leaves), spec)
+    taken = inspect.signature(module.forward).parameters if isinstance(module, nn.Module) else {}
+    known = [name for name, each in taken.items() if each.kind is each.POSITIONAL_OR_KEYWORD]
+    known = [*known, *[""] * len(args)][: len(args)]
+    paths, _ = pytree.tree_flatten_with_path([*args, *kwargs.values()])
+    names = []
+    for path, _ in paths:
+        parts = [getattr(key, "key", getattr(key, "name", getattr(key, "idx", ""))) for key in path]
+        first = [*known, *kwargs][int(parts[0])]
+        names.append(".".join(map(str, [first, *parts[1:]])) if first else "")
+    return names
+
+
+def _written(graph: torch.fx.Graph) -> Iterator[torch.fx.Node]:
+    """Yield the inputs of a graph that an operator writes to, also through views of them."""
+    base: dict[torch.fx.Node, torch.fx.Node] = {}
+    for node in graph.nodes:
+        if node.op == "placeholder":
+            base[node] = node
+        schema = getattr(node.target, "_schema", None) if node.op == "call_function" else None
+        if schema is None:
+            source = node.args[0] if node.target is operator.getitem and node.args else None
+            if isinstance(source, torch.fx.Node) and source in base:
+                base[node] = base[source]  # of a list of views
+            continue
+        for place, argument in enumerate(schema.arguments):
+            if argument.alias_info is None:
+                continue
+            given = node.args[place] if place < len(node.args) else node.kwargs.get(argument.name)
+            for each in given if isinstance(given, (list, tuple)) else [given]:
+                if isinstance(each, torch.fx.Node) and each in base:
+                    if argument.alias_info.is_write:
+                        yield base[each]
+                    base[node] = base[each]
+
+
+def with_outputs(program: torch.export.ExportedProgram, changed: Sequence[Changed]) -> None:
+    """Let a program give what it changes, too, behind its own outputs."""
+    graph, signature = program.graph, program.graph_signature
+    nodes = {node.name: node for node in graph.nodes}
+    (results,) = (node for node in graph.nodes if node.op == "output")
+    entry = program.module_call_graph[0].signature
+    assert entry is not None
+    added = []
+    for each in changed:
+        with graph.inserting_before(results):
+            node = graph.call_function(torch.ops.aten.clone.default, (nodes[each.node],))
+        node.meta["val"] = nodes[each.node].meta["val"].clone()
+        added.append(node)
+        argument = TensorArgument(name=node.name)
+        signature.output_specs.append(OutputSpec(OutputKind.USER_OUTPUT, argument, None))
+        entry.outputs.append(argument)
+    results.args = ((*results.args[0], *added),)
+    count = entry.out_spec.num_leaves
+    whole = pytree.tree_unflatten(range(count), entry.out_spec), tuple(range(len(added)))
+    entry.out_spec = pytree.tree_flatten(whole)[1]
+    program.graph_module.recompile()
+
+
+def titles(changed: Sequence[Changed], results: Sequence[str | None]) -> list[str]:
+    """Return what the outputs for changed buffers and inputs are called.
+
+    Args:
+        changed: the buffers and inputs.
+        results: the names of the module's own outputs.
+    """
+    return [f"{each.name}.new" if each.name in results else each.name for each in changed]
+
+
+class StateReference(ModuleReference):
+    """A module that gives what it changes, too, behind its own outputs."""
+
+    def __init__(self, module: Any, changed: Sequence[Changed], names: Sequence[str]) -> None:
+        """Take a module in any mode.
+
+        Args:
+            module: the module.
+            changed: what it changes.
+            names: by which these outputs are paired.
+        """
+        super().__init__(module, any_mode=True)
+        self._changed, self._names = changed, names
+
+    def outputs(self, given: Given, what: str) -> dict[str, Value]:
+        """Call it, and read what it has changed; the caller puts that back."""
+        called: list[Any] = []
+        change = self._change
+
+        def keep(call: Any) -> Any:
+            called.append(change(call) if change is not None else call)
+            return called[-1]
+
+        with self.within(self._mode, keep):
+            found = super().outputs(given, what)
+        leaves = pytree.tree_leaves(called[-1])
+        for each, name in zip(self._changed, self._names, strict=True):
+            tensor = self.module.get_buffer(each.name) if each.is_buffer else leaves[each.place]
+            found[name] = from_torch(tensor)
+        return found

@@ -217,7 +217,8 @@ def captured(
         sizes = sizes_of(target, tests)  # before the conversion, which adds to them
         outputs: Sequence[str | None]
         outputs = results = [] if onnx_options.get("output_names") else names_of_results(target)
-        changed, state = changed_by(target, module), []
+        changed = changed_by(target, module)
+        state: list[str] = []
         if gives_state and changed:
             state = titles(changed, results)
             outputs = [*all_names(target, results), *state]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
 
@@ -16,6 +17,21 @@ def terminal_columns() -> int | None:
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
 
 
+def wrapped(text: str, columns: int | None) -> str:
+    """Break a sentence between words where a terminal would break it inside of them."""
+    if columns is None or len(text) <= columns:
+        return text
+    import textwrap
+
+    return textwrap.fill(text, columns, break_long_words=False, break_on_hyphens=False)
+
+
+def highlighted(line: str, is_wrong: bool) -> str:
+    """Return a line in red if it reports a fault, on a terminal that shows colors."""
+    colors = sys.stdout.isatty() and "NO_COLOR" not in os.environ
+    return f"\x1b[31m{line}\x1b[0m" if colors and is_wrong else line
+
+
 def table(rows: Sequence[Sequence[str]], columns: int | None = None) -> list[str]:
     """Return a line for each row; each column is as wide as the widest of its cells.
 
@@ -23,15 +39,16 @@ def table(rows: Sequence[Sequence[str]], columns: int | None = None) -> list[str
 
     Args:
         rows: the heading, and what stands below it.
-        columns: of the terminal; the widest cells are shortened in the middle until lines fit.
+        columns: of the terminal; cells are shortened in the middle until lines fit: those of the
+            last column first, down to _LEAST, then the widest.
     """
     used = [each for each in zip(*rows, strict=True) if any(each[1:])]
     widths = [max(map(len, column)) for column in used]
     while columns is not None and sum(widths) + 2 * (len(widths) - 1) > columns:
-        widest = max(widths, default=0)
+        widest = widths[-1] if widths[-1] > _LEAST else max(widths)
         if widest <= _LEAST:
             break
-        widths[widths.index(widest)] -= 1
+        widths[len(widths) - 1 - widths[::-1].index(widest)] -= 1
     lines = zip(*used, strict=True) if used else [() for _ in rows]
     return [
         "  ".join(

@@ -1,6 +1,7 @@
 """The module of an exported model that computes something else than the one it was made from."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -188,7 +189,7 @@ def test_a_module_that_computes_in_float16_inside_is_sound(tmp_path: Path) -> No
     assert report.first is not None and report.first.name == "1.first"
 
 
-def test_the_command_names_the_module_last(models: Any, tmp_path: Path) -> None:
+def test_the_command_names_the_module_first(models: Any, tmp_path: Path) -> None:
     exported = models("vit")
 
     def run(*more: Any) -> Any:
@@ -200,6 +201,11 @@ def test_the_command_names_the_module_last(models: Any, tmp_path: Path) -> None:
     done = run("--against", folder, "-q")
     assert done.returncode == 1
     assert done.stdout.startswith("The first module that goes wrong is classifier (Linear): ")
+    tree = run("--against", folder).stdout
+    assert "layernorm LayerNorm" not in tree, tree
+    assert re.search(r"\n  classifier Linear +differs, replaced ", tree), tree
+    assert re.search(r"\n\(--all shows \d+ more\)\n$", tree), tree
+    assert "layernorm LayerNorm" in run("--against", folder, "--all").stdout
     document = json.loads(run("--against", folder, "--json").stdout)
     assert document["first"] == "classifier" and document["ok"] is False
     statuses = {each["name"]: each["status"] for each in document["modules"]}

@@ -106,12 +106,6 @@ def test_the_command_writes_the_page_and_replaces_pages_only(
     assert len(runs) == 2 and [each.name for each in tmp_path.iterdir()] == ["found.html"]
 
 
-def test_an_option_for_the_picture_is_told_the_new_one(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as ended:
-        command.main(["model.onnx", "--against", "folder", "--svg", "found.svg"])
-    assert ended.value.code == 2 and "write --html found.html" in capsys.readouterr().err
-
-
 def test_validate_writes_a_page_of_its_outputs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -72,7 +72,9 @@ def diagnosis(layers: int) -> dict:
         elif name in ("", "layer.7"):
             status, times = "OK CHILDC", 2.5
         modules.append({"name": name, "cls": "Linear", "status": status, "reason": "", "times": times})
-    return {"ok": False, "first": "layer.7.dense", "sentence": "layer.7.dense <b>is</b> wrong", "modules": modules}
+    versions = {"torch": "2.13.0", "onnxruntime": "1.31.1"}
+    told = {"ok": False, "first": "layer.7.dense", "wrong": ["layer.7.dense"], "versions": versions}
+    return {**told, "sentence": "layer.7.dense <b>is</b> wrong", "modules": modules}
 
 
 def names_in(browser: Browser, where: str) -> list:
@@ -134,13 +136,19 @@ def check_diagnosis(browser: Browser, page: Path) -> None:
     assert names_in(browser, "#badges span:not([hidden])") == ["something is wrong"]
     assert names_in(browser, "#verdict p") == ["layer.7.dense <b>is</b> wrong"]
     assert value("document.getElementById('bytes').hidden")
+    # The page opens unfolded to the module that goes wrong, and says so in words.
+    (line,) = [each for each in names_in(browser, "#tree .leaf") if each.startswith("\u2260")]
+    assert line.split("\n")[0] == "\u2260 dense" and "differs" in line, line
+    assert "right itself" in names_in(browser, "#tree summary")[0]
+    assert names_in(browser, "#facts table td") == ["torch", "2.13.0", "onnxruntime", "1.31.1"]
     value("document.getElementById('first').click()")
     assert value("document.activeElement.textContent").startswith("\u2260 dense")
     assert value("document.activeElement.querySelector('.swatch').className") == "swatch bad3"
     value("document.getElementById('fold').click()")
     assert value("document.querySelectorAll('#tree details[open]').length") <= 1
     value("document.getElementById('wrong').click()")
-    assert value("document.querySelectorAll('tbody tr').length") == 1
+    wrong, modules = names_in(browser, "#tables h2")
+    assert wrong == "wrong: 1" and modules.startswith("modules: 1 of ")
     assert [each.split("\n")[0] for each in names_in(browser, "#tree .leaf")] == ["\u2260 dense"]
     assert not any("layer.6" in each for each in names_in(browser, "#tree summary"))
 

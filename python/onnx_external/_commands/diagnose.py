@@ -12,7 +12,7 @@ from .._diagnosis.reports import Diagnosis
 from .._folder_config import refuse_at_once
 from .._folders import check_folder
 from .._packages import FOLDERS, require
-from .._tables import terminal_columns
+from .._tables import highlighted, terminal_columns, wrapped
 from .._validation.folders import has_models, is_transformers
 from .command_line import EXIT_CODES, Parser, UsageError, reported, run
 
@@ -68,19 +68,33 @@ def parser() -> Parser:
     parser.add_argument(
         "--html", metavar="FILE", help="write the report as a page for a browser, too"
     )
-    parser.add_argument("--svg", help=argparse.SUPPRESS)  # of version 0.1
     parser.add_argument("--overwrite", action="store_true", help="let --html replace a page")
+    parser.add_argument("--all", action="store_true", help="list sound modules as well")
     parser.add_argument("--json", action="store_true", help="the report as a JSON document")
-    parser.add_argument("-q", "--quiet", action="store_true", help="only the last sentence")
+    parser.add_argument("-q", "--quiet", action="store_true", help="only the first sentence")
     return parser
 
 
-def _print(report: Diagnosis, quiet: bool) -> None:
-    if not quiet:
-        print(report.tree(terminal_columns()))
-        for remark in report.remarks:
-            print(remark)
-    print(report.sentence)
+def _print(report: Diagnosis, given: argparse.Namespace) -> None:
+    """Print the answer, then the tree: of a model that is wrong, what leads to wrong modules."""
+    columns = terminal_columns()
+    print(wrapped(report.sentence, columns))
+    if given.quiet:
+        return
+    for remark in report.remarks:
+        print(wrapped(remark, columns))
+    only_wrong = bool(report.in_wrong_branches) and not given.all
+    print()
+    tree = report.tree(columns, only_wrong).splitlines()
+    print("\n".join(highlighted(line, _is_wrong(line)) for line in tree))
+    left = len(report.modules) - len(report.in_wrong_branches)
+    if only_wrong and left:
+        print(f"(--all shows {left} more)")
+
+
+def _is_wrong(line: str) -> bool:
+    """Return whether a line of a tree is that of a wrong module."""
+    return any(f"  {verdict}" in line for verdict in ("differs", "fails"))
 
 
 def _compared(given: argparse.Namespace) -> Diagnosis:
@@ -138,13 +152,10 @@ def _exported(given: argparse.Namespace) -> Diagnosis:
 
 
 def _work(given: argparse.Namespace) -> int:
-    if given.svg is not None:
-        page = Path(given.svg).with_suffix(".html")
-        raise UsageError(f"--svg: there is a page instead of the picture; write --html {page}")
     work = _compared if given.against is not None else _exported
     report = reported(given, lambda: work(given))
     if not given.json:
-        _print(report, given.quiet)
+        _print(report, given)
     return 0 if report.ok else 1
 
 

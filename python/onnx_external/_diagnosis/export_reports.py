@@ -127,15 +127,17 @@ class ExportDiagnosis(Diagnosis):
                 shown.add(each.name)
         return shown.union(*map(ancestors, shown))
 
-    def tree(self, columns: int | None = None) -> str:
+    def tree(self, columns: int | None = None, only_wrong: bool = False) -> str:
         """Return a heading, and a line for each module that was tried, and for what is around it.
 
         What is wrong has the step, the reason and the sizes that vary below it.
 
         Args:
-            columns: of a terminal: longer cells are shortened in the middle. None: none is.
+            columns: as for Diagnosis.tree().
+            only_wrong: as for Diagnosis.tree().
         """
-        shown = self._shown()
+        wrong = {each.name for each in self.in_wrong_branches}
+        shown = wrong if only_wrong else self._shown()
         modules = [each for each in self._exported() if each.name in shown]
         rows = [["module", "status", "difference", ""]]
         for each in modules:
@@ -189,10 +191,10 @@ def _difference(module: ModuleDiagnosis) -> str:
 def _row(module: ExportedModule, holds: bool) -> list[str]:
     """Status, difference, and forms; nothing for one that is there for those inside of it."""
     if module.status & Status.NOINPUT:
-        return ["", "", ""] if holds else [str(module.status), "-", module.reason]
+        return ["", "", ""] if holds else [module.status.words, "-", module.reason]
     forms = f"{first_form(module.inputs)} -> {first_form(module.outputs)}"
     return [
-        str(module.status),
+        module.status.words,
         largest_difference(module.sets),
         forms if module.tried else module.reason,
     ]

@@ -47,6 +47,14 @@ class Status(enum.Flag):
         """Return the names, e.g. "DISC CHILDC"."""
         return " ".join(each.name or "" for each in self)
 
+    @property
+    def words(self) -> str:
+        """The status as trees and pages show it, e.g. "differs itself"."""
+        verdicts = {"OK": "right", "DISC": "differs", "FAIL": "fails", "NOINPUT": "not compared"}
+        told = next((words for name, words in verdicts.items() if Status[name] & self), "")
+        itself = " itself" if self & Status.CHILDC and not self & Status.NOINPUT else ""
+        return f"{told}{itself}{', replaced' if self & Status.CUSTOM else ''}"
+
 
 WRONG = Status.DISC | Status.FAIL
 
@@ -221,22 +229,32 @@ class Diagnosis(Paged):
         """Return the tree, and the sentence below it; `repr()` has all of it."""
         return f"{self.tree()}\n{self.sentence}"
 
-    def tree(self, columns: int | None = None) -> str:
-        """Return a heading and a line for each module. help(oe.Status) says what the words mean.
+    def tree(self, columns: int | None = None, only_wrong: bool = False) -> str:
+        """Return a heading and a line for each module.
 
-        The difference is the largest of all input sets, of outputs that do not agree if any does
-        not. With strategy="local" it is that of the module's own operations alone.
+        The status is in words: "right itself" and "differs itself" speak of a module whose wrong
+        parts were replaced. The difference is the largest of all input sets, of outputs that do not
+        agree if any does not. With strategy="local" it is that of the module's own operations.
 
         Args:
-            columns: of a terminal: longer cells are shortened in the middle. None: none is.
+            columns: the width of a terminal: longer cells are shortened in the middle, shapes
+                before names. None: no cell is shortened.
+            only_wrong: leave out modules that neither are wrong nor have a wrong one inside.
         """
         follows = any(each.followed for each in self.modules)
         called = [each.name for each in self.modules if each.order >= 0]
         rows = [["module", "status", "difference", *(["followed"] if follows else []), "", ""]]
-        for each in self.modules:
+        for each in self.in_wrong_branches if only_wrong else self.modules:
             holds = any(is_inside(name, each.name) for name in called)
             rows.append(_row(each, holds, follows))
         return "\n".join(table(rows, columns))
+
+    @property
+    def in_wrong_branches(self) -> list[ModuleDiagnosis]:
+        """The modules that are wrong, and those around them, as in `modules`."""
+        wrong = [each.name for each in self.modules if each.status & WRONG]
+        shown = {*wrong, *(outer for name in wrong for outer in ancestors(name))}
+        return [each for each in self.modules if each.name in shown]
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain dicts and lists; numbers that are not finite are strings."""
@@ -322,7 +340,7 @@ def _row(module: ModuleDiagnosis, holds: bool, follows: bool) -> list[str]:
         told = f"{_OWN}{f'; {told}' if told else ''}"
     return [
         name_in_tree(module),
-        str(module.status),
+        module.status.words,
         largest_difference(module.sets or module.replaced),
         *([largest_difference(module.followed)] if follows else []),
         f"{module.step}:" if module.step else "",

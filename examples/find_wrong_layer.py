@@ -56,7 +56,8 @@ print(report.tree())
 print(report.sentence)
 
 # %% [markdown]
-# Only `blocks.1.up` is wrong by itself ("differs"). What is around it is sound ("right itself"): with the
-# right values in the place of the wrong module, it gives the right result. As a page for a browser:
+# Only `blocks.1.up` is wrong by itself ("differs"). What is around it is sound ("right itself"):
+# with the right values in the place of the wrong module, it gives the right result. As a page for a
+# browser:
 #
 #     Path("faulty.html").write_text(report.html())

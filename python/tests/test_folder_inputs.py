@@ -263,3 +263,71 @@ def test_switches_of_parts_and_kernels_that_a_class_lacks_are_set_aside() -> Non
     plain = SimpleNamespace(_supports_sdpa=False)
     config = transformers.BertConfig(attn_implementation="sdpa")
     assert len(without_switches(config, plain)) == 1 and config._attn_implementation is None
+
+
+SOUND = {
+    "conv_dim": (16, 16),
+    "conv_stride": (5, 4),
+    "conv_kernel": (10, 4),
+    "num_feat_extract_layers": 2,
+    "num_conv_pos_embeddings": 8,
+    "num_conv_pos_embedding_groups": 2,
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "settings", "shapes"),
+    [
+        (
+            "Wav2Vec2BertModel",
+            {"feature_projection_input_dim": 20, "output_hidden_size": 16},
+            {"input_features": (2, 128, 20)},
+        ),
+        ("Wav2Vec2Model", SOUND, {"input_values": (2, 16000)}),
+        (
+            "ParakeetEncoder",
+            {"num_mel_bins": 16, "subsampling_conv_channels": 4, "num_key_value_heads": 2},
+            {"input_features": (2, 128, 16)},
+        ),
+        (
+            "DacModel",
+            {"encoder_hidden_size": 4, "decoder_hidden_size": 16, "hidden_size": 8},
+            {"input_values": (2, 1, 16000)},
+        ),
+        (
+            "VideoMAEModel",
+            {"image_size": 16, "patch_size": 8, "num_frames": 4},
+            {"pixel_values": (2, 4, 3, 16, 16)},
+        ),
+        (
+            "PatchTSTModel",
+            {"context_length": 32, "num_input_channels": 3, "patch_length": 4, "d_model": 16},
+            {"past_values": (2, 32, 3)},
+        ),
+        (
+            "ViTModel",
+            {"image_size": 16, "patch_size": 8},
+            {"pixel_values": (2, 3, 16, 16)},
+        ),
+    ],
+)
+def test_made_examples_fit_the_config(
+    name: str, settings: dict[str, Any], shapes: dict[str, Any], tmp_path: Path
+) -> None:
+    kind = getattr(transformers, name)
+    sizes = {each: size for each, size in TEXT.items() if each not in ("vocab_size", *settings)}
+    model = kind(kind.config_class(**sizes, **settings)).eval()
+    found = sample_inputs(model, inputs_of(model, tmp_path, None))
+    assert {each: tuple(value.shape) for each, value in found.items()} == shapes
+    with torch.no_grad():
+        model(**found)
+
+
+def test_made_sound_is_well_conditioned(tmp_path: Path) -> None:
+    model = made("Wav2Vec2Model", **SOUND)
+    (sound,) = sample_inputs(model, inputs_of(model, tmp_path, None)).values()
+    with torch.no_grad():
+        single = model(sound).last_hidden_state
+        double = model.double()(sound.double()).last_hidden_state
+    assert float((single - double).abs().max() / double.abs().max()) < 1e-5
+    assert abs(float(sound.mean())) < 0.05 and 0.2 < float(sound.std()) < 2

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import inspect
 import math
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
+from torch import nn
 
 from .._errors import InvalidArgumentError
 
@@ -122,9 +124,8 @@ def _attention_mask(examples: Examples) -> torch.Tensor | None:
 
 def _sound_mask(examples: Examples, name: str) -> torch.Tensor:
     sound = examples.made[name]
-    length = sound.shape[1]
-    if examples.setting("max_source_positions") and sound.dim() == 3 and _is_whisper(examples):
-        length = sound.shape[2]
+    bins_first = name == "input_features" and _width_of_frames(examples) is None
+    length = sound.shape[-1] if bins_first and sound.shape[1] != _FRAMES else sound.shape[1]
     mask = torch.ones(_ROWS, length, dtype=torch.int64)
     mask[1, length - length // 4 :] = 0
     return mask
@@ -164,6 +165,13 @@ def _image(examples: Examples) -> torch.Tensor:
     return _noise((_ROWS, channels, height, width))
 
 
+def _video(examples: Examples) -> torch.Tensor:
+    size = examples.setting("image_size", "crop_size") or 224
+    height, width = (size, size) if isinstance(size, int) else _sides(size)
+    frames = examples.setting("num_frames", "frames_per_clip") or 16
+    return _noise((_ROWS, frames, examples.setting("in_chans", "num_channels") or 3, height, width))
+
+
 def _sides(size: Any) -> tuple[int, int]:
     if isinstance(size, Mapping):
         return size["height"], size["width"]
@@ -191,27 +199,57 @@ def _order(examples: Examples) -> torch.Tensor | None:
     return _ramp(0, (_ROWS, (image.shape[-2] // high) * (image.shape[-1] // wide)))
 
 
-def _is_whisper(examples: Examples) -> bool:
-    """Return whether the bins of a spectrum come before its frames."""
-    return not examples.setting("feature_projection_input_dim", "input_feat_per_channel")
-
-
 def _spectrum(examples: Examples) -> torch.Tensor:
     """Frames of a sound, in the order in which the model takes frames and bins."""
-    bins = examples.setting("feature_projection_input_dim", "input_feat_per_channel")
-    if bins:
-        channels = examples.setting("input_channels") or 1
-        return _noise((_ROWS, _FRAMES, int(bins) * int(channels)))
-    bins, frames = examples.setting("num_mel_bins"), examples.setting("max_source_positions")
-    if frames or not bins:
-        return _noise((_ROWS, int(bins or 80), 2 * int(frames or 1500)))
-    return _noise((_ROWS, _FRAMES, int(bins)))
+    bins, width = examples.setting("num_mel_bins"), _width_of_frames(examples)
+    if width is not None:
+        return _noise((_ROWS, _FRAMES, width))
+    frames = examples.setting("max_source_positions")
+    if bins and not frames and not isinstance(_first_layer(examples.model), nn.Conv1d):
+        return _noise((_ROWS, _FRAMES, int(bins)))
+    return _noise((_ROWS, int(bins or 80), 2 * int(frames or 1500)))
+
+
+def _width_of_frames(examples: Examples) -> int | None:
+    """The size of a frame, if frames come before bins: a config has it, or the first layer."""
+    width = examples.setting("feature_projection_input_dim")
+    if width:
+        return int(width)
+    width, channels = (examples.setting(n) for n in ("input_feat_per_channel", "input_channels"))
+    if width:
+        return int(width) * int(channels or 1)
+    layer = _first_layer(examples.model)
+    return int(layer.weight.shape[-1]) if isinstance(layer, (nn.Linear, nn.LayerNorm)) else None
+
+
+def _first_layer(model: Any) -> Any:
+    """The first module of the model, or of its encoder, that has weights of its own."""
+    start = model.get_encoder() if model.config.is_encoder_decoder else model
+    found = (each for each in start.modules() if getattr(each, "weight", None) is not None)
+    return next(found, None)
 
 
 def _sound(examples: Examples) -> torch.Tensor:
     bins, frames = examples.setting("num_mel_bins"), examples.setting("max_length")
-    shape = (_ROWS, frames, bins) if bins and frames else (_ROWS, _SAMPLES)
-    return _waves(shape)
+    if bins and frames:
+        return _noise((_ROWS, frames, bins))
+    channels = examples.setting("audio_channels") or (1 if _is_codec(examples.config) else None)
+    return _waves((_ROWS, int(channels), _SAMPLES) if channels else (_ROWS, _SAMPLES))
+
+
+def _is_codec(config: Any) -> bool:
+    """Return whether the feature extractor of a model gives sound with a dimension of channels."""
+    from transformers.models.auto import feature_extraction_auto as auto
+
+    name = auto.FEATURE_EXTRACTOR_MAPPING_NAMES.get(getattr(config, "model_type", ""), "")
+    return bool(re.search(r"(?i)codec|dac|vibevoice|peaudio", str(name)))
+
+
+def _series(examples: Examples) -> torch.Tensor:
+    """Past values of time series: a few waves in each channel."""
+    length, channels = (examples.setting(name) for name in ("context_length", "num_input_channels"))
+    made = _waves((_ROWS, int(channels or 1), int(length or _FRAMES)))
+    return made.transpose(1, 2).contiguous() if channels else made[:, 0]
 
 
 def _global_mask(examples: Examples) -> torch.Tensor:
@@ -246,9 +284,11 @@ Maker = Callable[[Examples], torch.Tensor | None]
 MAKERS: dict[str, Maker] = {
     "input_features": _spectrum,
     "input_values": _sound,
+    "past_values": _series,
     "input_ids": lambda examples: words_of(examples.config, _ROWS, _LENGTH),
     "inputs_embeds": _embeddings,
     "attention_mask": _attention_mask,
+    "input_features_mask": lambda examples: _sound_mask(examples, "input_features").bool(),
     "token_type_ids": _segments,
     "bbox": _boxes,
     "global_attention_mask": _global_mask,
@@ -256,6 +296,7 @@ MAKERS: dict[str, Maker] = {
     "task_type_ids": _choice_of("task_type_vocab_size"),
     "langs": _choice_of("n_langs"),
     "pixel_values": _image,
+    "pixel_values_videos": _video,
     "pixel_mask": _pixel_mask,
     "noise": _order,
     "decoder_input_ids": lambda examples: words_of(examples.config, _ROWS, _LENGTH - 3),

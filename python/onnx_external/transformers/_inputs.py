@@ -87,9 +87,10 @@ def varied(model: Any, given: Mapping[str, Any]) -> dict[str, Any]:
 
 def _usual(model: Any, given: set[str]) -> tuple[str, ...]:
     """The inputs of a model whose caller gives what its tokenizer and its processor give."""
-    taken, main = inspect.signature(model.forward).parameters, model.main_input_name
+    taken, main = inspect.signature(model.forward).parameters, main_input(model)
     generates = model.can_generate()
     found = [main] if main in MAKERS else []
+    found += [n for n, each in taken.items() if each.default is each.empty and n in MAKERS]
     found += ["attention_mask"] if main == "input_ids" and main in taken else []
     if "pixel_values" in taken and not (main == "input_ids" and generates):
         found += ["pixel_values", "noise"]  # which the model would draw, differently in each run
@@ -97,6 +98,12 @@ def _usual(model: Any, given: set[str]) -> tuple[str, ...]:
         found += ["decoder_input_ids"]
         found += [name for name in _WITH_DEFAULTS if name not in _GIVEN_ONLY or name in given]
     return tuple(name for name in dict.fromkeys(found) if name in taken)
+
+
+def main_input(model: Any) -> str:
+    """Return the name of the main input, of which some classes have several."""
+    name = model.main_input_name
+    return name if isinstance(name, str) else str(name[0])
 
 
 def omitted(model: Any, graphs: Iterable[Iterable[str]]) -> list[str]:
@@ -157,7 +164,7 @@ def given_by_folder(folder: Path, model: Any) -> set[str]:
 
     A folder without a tokenizer has the one that transformers has for the model.
     """
-    if model.main_input_name == "input_ids":
+    if main_input(model) == "input_ids":
         settings = read_leniently(folder, "tokenizer_config.json")
         names = settings.get("model_input_names")
         if isinstance(names, list):
@@ -212,7 +219,7 @@ def sample_inputs(model: Any, names: Sequence[str]) -> dict[str, torch.Tensor]:
     lacking = [name for name in lacking if name not in _WITH_DEFAULTS]
     if lacking or not examples.made:
         raise InvalidArgumentError(
-            f"{type(model).__name__} takes {', '.join(lacking) or model.main_input_name}, for "
+            f"{type(model).__name__} takes {', '.join(lacking) or main_input(model)}, for "
             "which there is no example here; give inputs={name: tensor}"
         )
     return examples.made

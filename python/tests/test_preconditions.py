@@ -180,8 +180,21 @@ def test_bfloat16_is_told_before_a_module_is_traced(
     assert told in warning.getMessage() and "module.float()" in warning.getMessage()
     linear = torch.nn.Linear(2, 2).eval().bfloat16()
     x = torch.ones(1, 2, dtype=torch.bfloat16)
-    report = oe.torch.export(linear, x, tmp_path / "model.onnx", fsync=False)
+    report = oe.torch.export(linear, x, tmp_path / "model.onnx", fsync=False, check=False)
     assert told in report.notes[0]
+
+
+@pytest.mark.parametrize("check", [None, True])
+def test_a_module_that_onnx_runtime_cannot_load_is_refused(
+    tmp_path: Path, check: bool | None
+) -> None:
+    pytest.importorskip("onnxruntime")
+    linear = torch.nn.Linear(2, 2).eval().bfloat16()
+    x = torch.ones(1, 2, dtype=torch.bfloat16)
+    why = r"cannot load the model.*module\.float\(\).*nothing is saved.*check=False saves it"
+    with pytest.raises(oe.ExportError, match=why):
+        oe.torch.export(linear, x, tmp_path / "model.onnx", fsync=False, check=check)
+    assert not any(tmp_path.iterdir())
 
 
 def test_arguments_of_torch_onnx_are_shown_in_their_new_place(tmp_path: Path) -> None:

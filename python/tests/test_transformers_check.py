@@ -33,6 +33,19 @@ def test_a_vision_tower_that_is_wrong_for_several_pictures_is_refused(
     assert not (tmp_path / "out").exists()
 
 
+def test_graphs_that_onnx_runtime_cannot_load_are_refused(tmp_path: Path) -> None:
+    import transformers
+
+    sizes = {"hidden_size": 16, "intermediate_size": 16, "num_attention_heads": 2}
+    config = transformers.BertConfig(vocab_size=32, num_hidden_layers=1, **sizes)
+    transformers.BertModel(config).save_pretrained(tmp_path / "bert")
+    options: dict[str, Any] = {"dtype": "bfloat16", "dynamic": False, "fsync": False}
+    why = "cannot load the model.*nothing is saved.*check=False saves it"
+    with pytest.raises(oe.ExportError, match=why):
+        oe.transformers.export(tmp_path / "bert", tmp_path / "out", **options)
+    assert not (tmp_path / "out").exists()
+
+
 def test_a_second_set_has_one_picture_more_of_another_size() -> None:
     from types import SimpleNamespace
 

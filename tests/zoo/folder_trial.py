@@ -84,8 +84,9 @@ class FolderTrial:
     def _export(self, out: Path, dtype: str | None) -> oe.transformers.ModelReport:
         layout = memory.arguments(self._layout)
         torch.manual_seed(3)
+        check = None if "float32" in (dtype, self._dtype) else False  # the runtime cannot load it
         return oe.transformers.export(
-            self._saved, out, dtype=dtype, fsync=False, threads=1, progress=False, **layout
+            self._saved, out, dtype=dtype, check=check, fsync=False, threads=1, progress=False, **layout
         )
 
     @staticmethod

@@ -53,6 +53,8 @@ class Checked:
     """Those among them that nobody gave: the example with other sizes."""
     disproved: set[str] = field(default_factory=set)
     """Guards that a set breaks although the graph is right: they limit nothing."""
+    unloadable: str = ""
+    """Why ONNX Runtime, which lacks an operator for a type, cannot load the graph."""
 
 
 def why_not(module: Any, asked: bool | None) -> str:
@@ -124,7 +126,8 @@ class Checking:
             except RunError as error:
                 if "NOT_IMPLEMENTED" not in str(error):
                     raise UnloadableGraphError(f"{error}; {_DIAGNOSE}") from error
-                found.notes.append(f"not checked: {error}")
+                float32 = "; module.float() computes in float32" if "bfloat16" in str(error) else ""
+                found.unloadable = f"{error}{float32}"
                 return found
             self._judge(session, found)
         return found
@@ -220,6 +223,22 @@ class Checking:
             fault = training_mode_of(self.module, self._reference.name)
             cause = f"{fault}. If that is meant, {cause}" if fault else cause
         return WrongGraphError(f"the graph is wrong for {name}: {problem}; {cause}", broken)
+
+
+def refuse_unloadable(reason: str) -> None:
+    """Refuse a graph that ONNX Runtime cannot load, so that nothing says that it is right.
+
+    Args:
+        reason: why it cannot; empty if it can.
+
+    Raises:
+        ExportError: it cannot.
+    """
+    if reason:
+        raise ExportError(
+            f"{reason}; nothing is saved, since nothing has compared it: check=False saves it, for "
+            "a runtime that can"
+        )
 
 
 def half_types(program: Any) -> list[str]:

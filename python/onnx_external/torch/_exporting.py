@@ -36,6 +36,7 @@ from ._checking import (
     WrongGraphError,
     half_types,
     refuse_broken,
+    refuse_unloadable,
     why_not,
 )
 from ._complex_numbers import paired
@@ -612,6 +613,7 @@ def export(
                 "; ".join(rewriting.unreached) + "; give an input set for each in input_sets="
             )
         made, checked = attempt.made, attempt.checked
+        refuse_unloadable(checked.unloadable)
         with meter.step("save"):
             report = _save(
                 made, path, attempt.weights, progress=callback or False, **attempt.options

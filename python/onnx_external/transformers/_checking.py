@@ -19,7 +19,7 @@ from .._validation.randomness import drawing_nodes
 from .._validation.reconsidering import Outputs
 from .._validation.references import ModuleReference
 from .._validation.running import Session
-from ..torch._checking import WrongGraphError, broken_text, difference, notes_of
+from ..torch._checking import WrongGraphError, broken_text, difference, notes_of, refuse_unloadable
 from ..torch._guards import Guard, Sizes
 from ._decoders import prepared
 from ._saving import Graph, Saving
@@ -89,6 +89,7 @@ class Judging:
         Saving(self.weights, target, self.graphs).save({**self.options, **quick})
         paths = {name: target / f"{name}.onnx" for name in self.graphs}
         reasons, sessions = [], {}
+        unloadable: list[str] = []
         folder = self.folder(paths)
         try:
             references = folder.graphs()
@@ -101,7 +102,7 @@ class Judging:
             except RunError as error:
                 if "NOT_IMPLEMENTED" not in str(error):
                     raise UnloadablePartError(name, "", str(error)) from error
-                reasons.append(str(error))
+                unloadable.append(str(error))
                 continue
             draws = drawing_nodes(session.source)
             if draws:
@@ -113,6 +114,7 @@ class Judging:
             except MismatchError as error:  # what the graph takes is not what the model takes
                 reasons.append(str(error))
             sessions[name] = session
+        refuse_unloadable("; ".join(unloadable))
         if len(sessions) == len(self.graphs) > 1:
             beside = {name: reference for name, (reference, _, _) in references.items()}
             self._run_chain(folder, sessions, beside, found)

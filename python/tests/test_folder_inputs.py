@@ -173,6 +173,9 @@ def test_what_is_fixed_is_a_note() -> None:
     )
     step = graph(decoder_input_ids=["batch", 1], bbox=["batch", "sequence", 4])
     assert notes_of_fixed({"decode": step}) == []
+    assert notes_of_fixed({"model": graph(input_features=["batch", "frames", 160])}) == []
+    (note,) = notes_of_fixed({"model": graph(input_features=["batch", 80, 3000])})
+    assert note == "sizes that do not vary: input_features[2] = 3000"
     (note,) = notes_of_fixed({"decode": step, "prefill": graph(input_ids=["batch", 8])})
     assert note == "sizes that do not vary: input_ids[1] = 8 of prefill"
 

@@ -62,7 +62,14 @@ def parser() -> Parser:
     add = parser.add_argument
     add("model", help="a model (.onnx), a folder of transformers, or a folder of its graphs")
     add("-a", "--against", metavar="REFERENCE", help="what its outputs are compared with")
-    add("-i", "--inputs", action="append", metavar="SETS", help="recorded inputs to run it on")
+    add(
+        "-i",
+        "--inputs",
+        action="append",
+        metavar="SETS",
+        help="recorded inputs to run it on; beside a folder of transformers the names of the "
+        "inputs that its model gets (NAME,...)",
+    )
     made = parser.add_argument_group("inputs that are made")
     made.add_argument(
         "--dim",
@@ -205,12 +212,16 @@ def _print_next(report: Validation, source: str) -> None:
 
 
 def _validated(given: argparse.Namespace) -> Validation:
+    from .._validation.folders import is_transformers
     from .._validation.validating import validate
 
+    inputs = given.inputs
+    if inputs and is_transformers(given.against or given.model):
+        inputs = [name for each in inputs for name in each.split(",")]
     return validate(
         given.model,
         given.against,
-        given.inputs,
+        inputs,
         dims=dict(given.dim or []),
         ranges=dict(given.range or []),
         seed=given.seed,

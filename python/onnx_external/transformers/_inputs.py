@@ -28,7 +28,8 @@ _GIVEN_ONLY = ("token_type_ids", "attention_mask")
 _ASIDE = (
     "inputs_embeds", "decoder_inputs_embeds", "position_ids", "decoder_position_ids",
     "encoder_hidden_states", "encoder_attention_mask", "labels", "start_positions",
-    "end_positions", "next_sentence_label", "bool_masked_pos",
+    "end_positions", "next_sentence_label", "bool_masked_pos", "mask_labels", "class_labels",
+    "future_values", "target_values",
 )  # fmt: skip
 """Alternatives to others, what is computed of others, and what training needs."""
 _TEXTS = ("input_ids", "inputs_embeds")

@@ -81,11 +81,21 @@ def _remove_without_effect(graph: onnx_ir.Graph, value: onnx_ir.Value) -> None:
     graph.inputs.remove(value)
 
 
-def is_size(name: str, place: int, rank: int) -> bool:
+def is_size(name: str, place: int, shape: Sequence[Any]) -> bool:
     """Return whether a place of an input is for rows, a length, or a side of an image."""
-    if name in _MEDIA and rank in _MEDIA[name]:
-        return _MEDIA[name][rank][place] not in ("channels", "bins")
-    return place == 0 or (place == 1 and (rank == 2 or name in _TEXTS))
+    roles = _media(name, shape)
+    if roles:
+        return roles[place] not in ("channels", "bins")
+    return place == 0 or (place == 1 and (len(shape) == 2 or name in _TEXTS))
+
+
+def _media(name: str, shape: Sequence[Any]) -> tuple[str, ...]:
+    """Return what the dimensions of media are; nothing for other inputs."""
+    roles = _MEDIA.get(name, {}).get(len(shape), ())
+    if name == "input_features" and roles and isinstance(shape[2], int):
+        if not isinstance(shape[1], int):  # the size of a frame is fixed: the frames come first
+            return ("batch", "frames", "bins")
+    return roles
 
 
 def forms(values: Iterable[onnx_ir.Value]) -> dict[str, str]:
@@ -140,7 +150,7 @@ def _names(
             symbol = text_of(dim)
             if symbol is None or symbol in given or not SYMBOL.fullmatch(symbol):
                 continue
-            name = roles.of(value.name or "", place, len(value.shape or ()))
+            name = roles.of(value.name or "", place, value.shape or ())
             size = shape[place] if place < len(shape) else None
             if name is None or (name in taken and (size is None or sizes.get(name) != size)):
                 name = name_of_place(value.name or "", place)
@@ -185,8 +195,9 @@ class _Roles:
         self.words = next(iter(_numbers_of_words(model)), None)
         """How many words the graph takes, if that does not vary."""
 
-    def of(self, name: str, place: int, rank: int) -> str | None:
+    def of(self, name: str, place: int, shape: Sequence[Any]) -> str | None:
         """Return the name of a dimension; None if it is not known."""
+        rank = len(shape)
         if name.startswith(("past_key_values.", "present.")):
             return self._of_cache(name, place, rank)
         if ".state." in f".{name}" and place == 2:  # of RWKV, for all layers in one tensor
@@ -198,7 +209,7 @@ class _Roles:
         if name.startswith(("encoder_outputs", "encoder_last_hidden_state")):
             return "encoder_sequence" if place == 1 else None
         if name in _MEDIA:
-            return dict(zip(range(rank), _MEDIA[name].get(rank, ()), strict=False)).get(place)
+            return dict(enumerate(_media(name, shape))).get(place)
         if place == 1 and (rank == 2 or name in _TEXTS):
             return self._of_text(name)
         return None

@@ -306,13 +306,13 @@ def fixed_dimensions(made: Skeleton) -> list[str]:
     return [f"{name}[{place}] = {dim}" for name, place, dim, _ in _fixed(made)]
 
 
-def _fixed(made: Skeleton) -> Iterator[tuple[str, int, int, int]]:
-    """The inputs with fixed dimensions: the name, the place, the size, and the rank."""
+def _fixed(made: Skeleton) -> Iterator[tuple[str, int, int, Sequence[Any]]]:
+    """The inputs with fixed dimensions: the name, the place, the size, and the shape."""
     for value in made.model.graph.inputs:
         if value.name is not None and "." not in value.name and value.shape is not None:
             for place, dim in enumerate(value.shape):
                 if isinstance(dim, int):
-                    yield value.name, place, dim, len(value.shape)
+                    yield value.name, place, dim, value.shape
 
 
 FIXED = "sizes that do not vary"
@@ -327,7 +327,7 @@ def notes_of_fixed(graphs: Mapping[str, Skeleton]) -> list[str]:
     told = [
         f"{name}[{place}] = {dim}" + (f" of {graph}" if len(graphs) > 1 else "")
         for graph, made in graphs.items()
-        for name, place, dim, rank in _fixed(made)
-        if is_size(name, place, rank) and (dim > 1 or not place)
+        for name, place, dim, shape in _fixed(made)
+        if is_size(name, place, shape) and (dim > 1 or not place)
     ]
     return [f"{FIXED}: {', '.join(told)}"] if told else []

@@ -24,18 +24,25 @@ namespace {
 
 constexpr std::uint64_t kMinRatedBytes = 10'000'000;
 
-// "label: a, b ... and 5 more (-v lists all)"; nothing for an empty list.
+constexpr std::size_t kListedColumns = 100;
+
+// "label: a, b ... and 5 more (-v lists all)", in about kListedColumns; nothing for an empty list.
 std::string names_line(std::string_view label, const std::vector<std::string>& names, Lists lists) {
   if (names.empty()) {
     return {};
   }
   const std::size_t most = lists == Lists::kFull ? names.size() : kListedNames;
   std::string line(label);
-  for (std::size_t i = 0; i < std::min(most, names.size()); ++i) {
-    line += (i == 0 ? ": " : ", ") + shown(names[i]);
+  std::size_t listed = 0;
+  for (; listed < std::min(most, names.size()); ++listed) {
+    const std::string name = shown(names[listed]);
+    if (lists != Lists::kFull && listed > 0 && line.size() + name.size() > kListedColumns) {
+      break;
+    }
+    line += (listed == 0 ? ": " : ", ") + name;
   }
-  return names.size() > most
-             ? line + fmt::format(" and {} more (-v lists all)\n", names.size() - most)
+  return names.size() > listed
+             ? line + fmt::format(" and {} more (-v lists all)\n", names.size() - listed)
              : line + "\n";
 }
 

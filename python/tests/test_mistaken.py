@@ -107,3 +107,13 @@ def test_other_values_are_no_reference(folder: Path) -> None:
         oe.validate(model, {"weight": np.ones(3)})
     with pytest.raises(oe.NotFoundError, match=r"numpy\.savez\('inputs\.npz'"):
         oe.validate(model, folder / "two/a.onnx", folder / "one")
+
+
+def test_the_graphs_of_an_export_are_not_compared_with_themselves(folder: Path) -> None:
+    one = folder / "one"
+    (one / "config.json").write_text('{"model_type": "bert"}')
+    done = commands.run("validate", one)
+    assert done.returncode == 1
+    assert f"onnx-external validate {one} --against FOLDER" in done.stderr
+    with pytest.raises(oe.InvalidArgumentError, match="has graphs, and not the weights"):
+        oe.validate(one)

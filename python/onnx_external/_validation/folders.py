@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .. import _core
+from .._checkpoint import open_checkpoint
 from .._errors import Error, InvalidArgumentError, NotFoundError, RunError
 from .._folder_config import refuse_at_once
 from .._meter import Meter
@@ -363,9 +364,28 @@ def opened(
         return
     if output is not None:
         raise InvalidArgumentError(f"output: {path} is no folder of transformers to export")
+    if against is None:
+        _refuse_without_weights(path)
     folder = _folder_of(model, against, inputs, task, dtype)
     folder.variant = options.get("variant")
     yield folder
+
+
+def _refuse_without_weights(folder: Path) -> None:
+    """Refuse graphs that an export made, which have no model of transformers beside them.
+
+    Raises:
+        InvalidArgumentError: there is none.
+    """
+    try:
+        with open_checkpoint(folder):
+            return
+    except NotFoundError:
+        raise InvalidArgumentError(
+            f"{folder}: has graphs, and not the weights of transformers' model to compare them "
+            f"with; give the folder from which it was exported: oe.validate({str(folder)!r}, "
+            "'FOLDER')"
+        ) from None
 
 
 def _export(

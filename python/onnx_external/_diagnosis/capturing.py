@@ -15,6 +15,7 @@ import torch
 from torch.utils import _pytree as pytree
 
 from .._errors import InvalidArgumentError, ReadWriteError
+from .._patching.padded_encoders import padding_is_zero
 from .._validation.references import named_arguments
 from .._validation.running import first_line
 from .recording import Call, ModuleRecord, Recorder
@@ -241,6 +242,6 @@ def capture(
             (module if name == "forward" else getattr(module, name))(*args, **kwargs)
 
     recorder = _Recorder(found, folder)
-    with recorder.on():
+    with padding_is_zero(), recorder.on():
         recorder.run(type(module).__name__, run, calls)
     return found

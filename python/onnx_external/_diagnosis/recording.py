@@ -93,7 +93,9 @@ class Recorder:
         """
         import torch
 
-        with torch.no_grad():
+        from .._patching.padded_encoders import padding_is_zero  # which imports torch
+
+        with torch.no_grad(), padding_is_zero():  # no form is known of nested tensors
             for self.number, (args, kwargs) in enumerate(calls):
                 try:
                     run(*copy.deepcopy(args), **copy.deepcopy(kwargs))

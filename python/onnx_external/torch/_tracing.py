@@ -15,6 +15,7 @@ from torch.fx.experimental import _config
 from torch.fx.experimental.symbolic_shapes import ShapeEnv, uninteresting_files
 from torch.utils import _pytree as pytree
 
+from .._patching.padded_encoders import padding_is_zero
 from .._patching.swapping import exchanged
 from .._rewriting.finding.blaming import Place, place_of
 from .._rewriting.frames import LIBRARIES, outside, tests_value
@@ -54,6 +55,7 @@ def as_torch_onnx() -> Iterator[set[tuple[str, int]]]:
         stack.enter_context(_config.patch(backed_size_oblivious=True))
         stack.enter_context(loops_of_recurrent_layers())
         stack.enter_context(exchanged(nn.Module, "to", _to(nn.Module.to)))
+        stack.enter_context(padding_is_zero())
         yield stack.enter_context(lines_of_guards())
 
 

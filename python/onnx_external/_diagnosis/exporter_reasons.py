@@ -127,6 +127,12 @@ _MEANINGS = {
 """What errors of torch mean to whoever wrote the module."""
 
 
+_GRADIENTS = (
+    "forward computes gradients: torch.autograd.grad, torch.func.grad, vjp and jacrev can be "
+    "traced, Tensor.backward() and forward-mode derivatives (jvp, jacfwd) cannot"
+)
+
+
 def reason_of(error: BaseException, program: Any, inside_model: bool, in_full: bool = False) -> str:
     """Return the innermost error's first sentence, and the user's line that it is about.
 
@@ -143,6 +149,8 @@ def reason_of(error: BaseException, program: Any, inside_model: bool, in_full: b
     text = f"{type(inner).__name__}: {_sentence(inner)}"
     if type(inner).__name__ in _MEANINGS:
         text += f" ({_MEANINGS[type(inner).__name__]})"
+    if any(getattr(each, "gradients", None) for each in every):
+        text = f"{_GRADIENTS} ({text})"
     place = _raised_at(inner) if inside_model else None
     if place is None:
         place = next(filter(None, (_node_at(str(each), program) for each in every)), None)

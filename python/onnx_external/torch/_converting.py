@@ -15,6 +15,7 @@ from .._rewriting.runtime.results import results_need_no_guards
 from ._complex_numbers import in_real_numbers
 from ._constant_outputs import numbers_as_tensors
 from ._conversions import conversions_kept
+from ._gradients import derivative_translations, without_derivatives
 from ._mending import mend
 from ._pure_subgraphs import trusted_if_pure
 from ._tracing import loops_of_recurrent_layers
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 
 def converted(program: torch.export.ExportedProgram, **options: Any) -> torch.onnx.ONNXProgram:
     """Convert a program by torch.onnx.export, without its optimizer, and mend the graph."""
-    program = in_real_numbers(program)
+    program = in_real_numbers(without_derivatives(program))
     with contextlib.ExitStack() as stack:
         stack.enter_context(conversions_kept())
         stack.enter_context(one_subgraph_version())
@@ -41,6 +42,7 @@ def converted(program: torch.export.ExportedProgram, **options: Any) -> torch.on
         if program.range_constraints:  # else an unrolled layer is fine, and faster
             stack.enter_context(loops_of_recurrent_layers())
         options["custom_translation_table"] = {
+            **derivative_translations(),
             **translations(program, options.get("opset_version")),
             **(options.get("custom_translation_table") or {}),
         }

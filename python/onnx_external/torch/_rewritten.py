@@ -139,7 +139,7 @@ class Ways:
             learned = learn(rewriter, plain)
             if not rewriter.observed.chosen and not learned:
                 raise _without_source(plain, rewriter.observed.missing)
-        rewriter.check()
+        self._check(rewriter)
         rewritings: list[Rewriting] = []
 
         def tracer(*given: Any) -> Traced:
@@ -156,6 +156,16 @@ class Ways:
             except ExportError as error:
                 raise refusal_in(error) or error from error.__cause__
         raise RewriteError(f"no graph is right for all input sets after {MOST_GRAPHS} of them")
+
+    def _check(self, rewriter: Rewriter) -> None:
+        try:
+            rewriter.check()
+        except Error:
+            raise
+        except Exception as error:  # of the module's own code
+            raise ExportError(
+                f"rewritten, the module does not run: {type(error).__name__}: {error}"
+            ) from error
 
     def _rewriter(self) -> Rewriter:
         try:

@@ -20,6 +20,7 @@ from .._patching.swapping import exchanged
 from .._rewriting.finding.blaming import Place, place_of
 from .._rewriting.frames import LIBRARIES, outside, tests_value
 from .._rewriting.runtime.empty import empty_sizes_noted
+from ._gradients import gradients_noted, traced_behind_autograd
 
 
 def is_library(path: str) -> bool:
@@ -52,11 +53,24 @@ def as_torch_onnx() -> Iterator[set[tuple[str, int]]]:
     context gives the files and lines that are found to test sizes.
     """
     with contextlib.ExitStack() as stack:
+        stack.enter_context(transforms_ended())
         stack.enter_context(_config.patch(backed_size_oblivious=True))
         stack.enter_context(loops_of_recurrent_layers())
         stack.enter_context(exchanged(nn.Module, "to", _to(nn.Module.to)))
         stack.enter_context(padding_is_zero())
         yield stack.enter_context(lines_of_guards())
+
+
+@contextlib.contextmanager
+def transforms_ended() -> Iterator[None]:
+    """End functorch's transforms that an error within the context has left on their stack."""
+    functorch = torch._C._functorch
+    depth = functorch.get_dynamic_layer_stack_depth()
+    try:
+        yield
+    finally:
+        if functorch.get_dynamic_layer_stack_depth() > depth:
+            functorch.pop_dynamic_layer_stack_and_undo_to_depth(depth)
 
 
 @contextlib.contextmanager
@@ -173,6 +187,10 @@ def _innermost_users_frame(tests: set[tuple[str, int]]) -> Any:
 _WITHOUT_ZERO_ONE = (
     "sizes of 1 in the example are fixed: the module cannot be traced with such sizes varying"
 )
+_WITH_GRADIENTS = (
+    "it computes gradients, which are traced as the operators that compute them (torch.export with "
+    "pre_dispatch=False)"
+)
 _WITH_DYNAMO = (
     "torch.export traces it with strict=True only (through dynamo), since without it: {reason}"
 )
@@ -189,16 +207,17 @@ def trace(
 ) -> Traced:
     """Trace a module by torch.export: as torch.onnx.export does it, and say what it took.
 
-    The usual way is `strict=False`, within `as_torch_onnx()`. If that fails, sizes of 0 and 1 are
-    fixed as torch.export fixes them; then dynamo is tried (`strict=True`). `Traced.note` tells of
-    both. Other dynamic shapes than those that were asked for are never tried.
+    The usual way is `strict=False`, within `as_torch_onnx()`. If that fails in a module that
+    computes gradients, it is traced behind autograd. Then sizes of 0 and 1 are fixed as
+    torch.export fixes them; then dynamo is tried (`strict=True`). `Traced.note` tells of it. Other
+    dynamic shapes than those that were asked for are never tried.
 
     Args:
         module: the module.
         args: its positional inputs.
         kwargs: its inputs by name.
         dynamic_shapes: as torch.export.export takes them.
-        fall_back: try the other ways.
+        fall_back: try the last two ways.
         repeats_calls: the module calls the same operators on the same sizes again and again, as
             rewritten code does, whose branches run several times.
 
@@ -209,14 +228,25 @@ def trace(
     options: dict[str, Any] = {"kwargs": kwargs, "dynamic_shapes": dynamic_shapes}
     sizes_vary = dynamic_shapes is not None
     uncached = functools.partial(without_cache_of_results, sizes_vary and not repeats_calls)
+    gradients: list[str] = []
     try:
-        with as_torch_onnx() as tests, uncached(), _noting_fixed_sizes():
+        with (
+            as_torch_onnx() as tests,
+            uncached(),
+            _noting_fixed_sizes(),
+            gradients_noted(gradients),
+        ):
             program = torch.export.export(module, args, strict=False, **options)
             return Traced(program, tests=frozenset(tests))
     except Exception as error:
-        if not fall_back:
-            raise
         first = error
+        first.gradients = gradients  # type: ignore[attr-defined]
+    if gradients:
+        with contextlib.suppress(Exception), as_torch_onnx() as tests, uncached():
+            program = traced_behind_autograd(module, args, **options)
+            return Traced(program, _WITH_GRADIENTS, tests=frozenset(tests))
+    if not fall_back:
+        raise first from first.__cause__
     if dynamic_shapes is not None and _has_size_of_0_or_1((args, kwargs)):
         fixing = _config.patch(backed_size_oblivious=False)
         with contextlib.suppress(Exception), as_torch_onnx() as tests, uncached(), fixing:

@@ -13,13 +13,19 @@ import numpy as np
 
 from ._errors import FormatError, InvalidArgumentError, MismatchError, NotFoundError, RunError
 from ._folder_config import document_of
+from ._next_tokens import NextTokens, Prompts
 from ._options import StrPath
 from ._packages import require
+from ._preconditions import warn
 from ._validation.running import Session, first_line, provider_names
 
 _PAST, _PRESENT = "past_key_values.", "present."
 _INPUTS = ("input_ids", "attention_mask", "position_ids")
 _TYPES = {"tensor(float)": np.float32, "tensor(float16)": np.float16}
+_LARGEST = np.iinfo(np.int64).max
+_POSITIONS = ("max_position_embeddings", "n_positions", "max_seq_len", "n_ctx")
+_FULL = -1
+"""Stands for the next token of a row that has no further positions."""
 _MOST_WORDS = 64
 """New words if nobody says how many."""
 
@@ -57,7 +63,8 @@ def generate(
         folder: the graphs, with tokenizer.json beside them.
         prompt: a text, or several that are continued together; or the ids of its tokens
             (`[1, 2, 3]`, or a list of such), which need no tokenizer.
-        max_new_tokens: at most; a text ends earlier with the token that ends it.
+        max_new_tokens: at most; a text ends earlier with the token that ends it, or where a model
+            with a table of positions has no more of them.
         providers: of ONNX Runtime, such as "cuda"; by default the CPU's.
 
     Returns:
@@ -77,6 +84,8 @@ def generate(
         )
     given = prompt.tolist() if hasattr(prompt, "tolist") else prompt
     texts: list[Any] = list(given) if isinstance(given, (list, tuple)) else [given]
+    for text in texts:
+        _refuse_halves(text)
     if not texts or max_new_tokens < 1:
         raise InvalidArgumentError("generate: give a prompt, and max_new_tokens of at least 1")
     if not all(isinstance(text, str) for text in texts):
@@ -89,7 +98,26 @@ def generate(
         if not row:
             raise InvalidArgumentError(f"generate: the tokenizer makes no token of {text!r}")
     found = decoder.generate(rows, max_new_tokens)
-    return [str(tokenizer.decode(row, skip_special_tokens=True)) for row in found]
+    return [_continuation(tokenizer, row, more) for row, more in zip(rows, found, strict=True)]
+
+
+def _continuation(tokenizer: Any, row: list[int], more: list[int]) -> str:
+    """Return the text that tokens add to those before them; alone they may lose a blank."""
+    before, whole = (
+        str(tokenizer.decode(each, skip_special_tokens=True)) for each in (row, row + more)
+    )
+    pairs = enumerate(zip(before, whole, strict=False))
+    same = next((at for at, (one, other) in pairs if one != other), len(before))
+    return whole[same:]
+
+
+def _refuse_halves(text: Any) -> None:
+    try:
+        _ = isinstance(text, str) and text.encode()
+    except UnicodeEncodeError as error:
+        raise InvalidArgumentError(
+            f"generate: {text!r}: character {error.start} is half of one; give text in Unicode"
+        ) from error
 
 
 def _ids(row: Any) -> list[int]:
@@ -100,9 +128,9 @@ def _ids(row: Any) -> list[int]:
             "generate: expected a text, the ids of its tokens ([1, 2, 3]), or a list of such, not "
             f"{row!r}"
         ) from error
-    if not found or min(found) < 0:
+    if not found or min(found) < 0 or max(found) > _LARGEST:
         raise InvalidArgumentError(
-            f"generate: {found}: expected ids of tokens, which are 0 or more"
+            f"generate: {found}: expected ids of tokens, from 0 to the size of the vocabulary"
         )
     return found
 
@@ -160,6 +188,9 @@ class Decoder:
         for session in (self._first, self._next):
             self._check(session)
         self.ends, self._pad = _token_ids(folder)
+        self._positions = _positions(folder)
+        self._next_tokens = NextTokens(*_settings(folder))
+        warn(self._next_tokens.notes)
 
     def _check(self, session: Session) -> None:
         taken = {form.name for form in session.inputs}
@@ -184,7 +215,7 @@ class Decoder:
         running = [True] * len(rows)
         for tokens in self._steps(rows, count):
             for row, token in enumerate(tokens):
-                running[row] = running[row] and token not in self.ends
+                running[row] = running[row] and token not in self.ends and token != _FULL
                 if running[row]:
                     found[row].append(token)
             if not any(running):
@@ -200,12 +231,36 @@ class Decoder:
             ids[number, longest - len(row) :] = row
             mask[number, longest - len(row) :] = 1
         state = _State(_empty(self._first, len(rows)), mask, np.maximum(mask.cumsum(1) - 1, 0))
-        session = self._first
-        for _ in range(count):
-            logits, state = self._run(session, ids, state)
+        prompts = Prompts(ids, longest - mask.sum(1), count, sorted(self.ends))
+        choose = self._next_tokens.begin(prompts)
+        session, whole, full = self._first, ids, np.zeros(len(rows), bool)
+        for step in range(count):
+            try:
+                logits, state = self._run(session, ids, state)
+            except RunError as error:
+                full = self._rows_at_the_end(state, error, is_prompt=step == 0)
+                if full.all() or not _takes_positions(session):
+                    return
+                state.places = np.minimum(state.places, self._positions - 1)
+                logits, state = self._run(session, ids, state)
             session = self._next
-            ids = logits[:, -1].argmax(-1)[:, None].astype(np.int64)
-            yield ids[:, 0].tolist()
+            ids = np.array(choose(logits[:, -1], whole), np.int64)[:, None]
+            whole = np.concatenate([whole, ids], 1)
+            yield np.where(full, _FULL, ids[:, 0]).tolist()
+
+    def _rows_at_the_end(self, state: _State, error: RunError, *, is_prompt: bool) -> Any:
+        """Return which rows have used all positions of the model, the cause of an error."""
+        full = state.places.max(1) >= (self._positions or _LARGEST)
+        if not full.any():
+            raise error
+        what = f"the model has {self._positions} positions"
+        if is_prompt:
+            longest = int(state.places.max()) + 1
+            raise InvalidArgumentError(
+                f"generate: a prompt has {longest} tokens, and {what}; shorten it"
+            ) from error
+        warn([f"generate: {what}: a text ends there"])
+        return full
 
     def _run(self, session: Session, ids: Any, state: _State) -> tuple[Any, _State]:
         feed = {
@@ -227,6 +282,10 @@ class Decoder:
         }
         mask = np.concatenate([state.mask, more], 1)
         return results["logits"], _State(cache, mask, state.places[:, -1:] + 1)
+
+
+def _takes_positions(session: Session) -> bool:
+    return any(form.name == "position_ids" for form in session.inputs)
 
 
 def _refuse_unknown(session: Session, ids: Any, error: RunError) -> None:
@@ -258,6 +317,27 @@ def _token_ids(folder: Path) -> tuple[set[int], int]:
             pad = found.get("pad_token_id")
             return set(numbers), pad if isinstance(pad, int) else (numbers or [0])[0]
     return set(), 0
+
+
+def _settings(folder: Path) -> tuple[Mapping[str, Any], str]:
+    """The settings of generate() as transformers reads them, and the name of their file."""
+    name = "generation_config.json"
+    if (folder / name).is_file():
+        return _document(folder, name), name
+    config = _document(folder, "config.json")
+    text = config.get("text_config")
+    return {**(text if isinstance(text, dict) else {}), **config}, "config.json"
+
+
+def _positions(folder: Path) -> int | None:
+    """The positions that the config tells; a model without a table may go beyond them."""
+    config = _document(folder, "config.json")
+    text = config.get("text_config")
+    for each in (config, text if isinstance(text, dict) else {}):
+        for name in _POSITIONS:
+            if isinstance(each.get(name), int):
+                return int(each[name])
+    return None
 
 
 def _graph_name(folder: Path) -> str:

@@ -95,7 +95,9 @@ def test_the_command_continues_a_text_without_torch(exported: Exported) -> None:
     rows = [tokenizer("the cat").input_ids]
     wanted = cases.wanted(exported.model, rows)[0][:5]
     wanted = wanted[: wanted.index(cases.EOS)] if cases.EOS in wanted else wanted
-    text = tokenizer.decode(wanted, skip_special_tokens=True)
+    whole = tokenizer.decode(rows[0] + wanted, skip_special_tokens=True)
+    assert whole.startswith("the cat")
+    text = whole.removeprefix("the cat")
     assert json.loads(done.stdout) == [{"prompt": "the cat", "text": text}]
     assert oe.generate(exported.out, "the cat", 5) == [text]
 

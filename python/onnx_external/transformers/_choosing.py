@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from .._errors import ExportError, InvalidArgumentError
+from .._errors import ExportError, InvalidArgumentError, Remedy
 from .._validation.chaining import missing_links
 from ..torch._checking import broken_text
 from ._checking import WrongPartError
@@ -15,6 +15,8 @@ from ._rewritten import Ways
 from ._saving import Graph
 from ._tracing import Part, graph_modules
 from ._unseen import refuse_unseen
+
+_MAY_BE_TWO = "a graph for the prompt and one for the steps, if each of them can be traced"
 
 
 @dataclass
@@ -58,7 +60,12 @@ class Choice:
                 f"graphs='one': the model has the graphs {', '.join(self.parts)}, since only a "
                 "decoder whose cache keeps all words has one for everything; leave graphs away"
             )
-        self.graphs = {name: self.ways.graph(name, part) for name, part in self.parts.items()}
+        try:
+            self.graphs = {name: self.ways.graph(name, part) for name, part in self.parts.items()}
+        except ExportError as error:
+            if one is not None and one.prompt is not None and self.asked is None:
+                error.remedies.append(Remedy("graphs", "two", _MAY_BE_TWO))
+            raise
         if one is not None and one.prompt is not None:
             broken = unfit_for_prompts(self.graphs["model"].sizes, one.module, one.prompt)
             if broken:

@@ -1,0 +1,36 @@
+"""Whether a decoder becomes one graph or two."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+import onnx_external as oe
+
+pytest.importorskip("torch", minversion="2.11")
+pytest.importorskip("transformers", minversion="5.20")
+pytest.importorskip("onnxscript")
+
+from onnx_external.transformers._choosing import Choice
+
+
+class Refusing:
+    """Ways of which none leads to a graph."""
+
+    def graph(self, name: str, part: Any) -> Any:
+        raise oe.ExportError(f"{name}: it decides by a value")
+
+
+@pytest.mark.parametrize(
+    ("prompt", "asked", "told"),
+    [({"input_ids": 1}, None, True), ({"input_ids": 1}, "one", False), (None, None, False)],
+)
+def test_the_refusal_of_a_graph_for_everything_names_two_graphs(
+    prompt: Any, asked: Any, told: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ways: Any = Refusing()
+    choice = Choice(ways, None, asked)
+    monkeypatch.setattr(choice, "_modules", lambda _: {"model": SimpleNamespace(prompt=prompt)})
+    with pytest.raises(oe.ExportError, match="it decides by a value") as caught:
+        choice.trace()
+    assert ("graphs='two': a graph for the prompt" in str(caught.value)) == told

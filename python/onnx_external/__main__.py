@@ -90,9 +90,12 @@ def main() -> int:
     if name in NATIVE:
         return _become(name, arguments)
     if name in OURS:
+        from ._commands.signals import ending_signals
+
         command: Callable[[Sequence[str]], int]
-        command = import_module(f"._commands.{name}", __package__).main
-        return command(arguments)
+        with ending_signals():
+            command = import_module(f"._commands.{name}", __package__).main
+            return command(arguments)
     if not name:
         print(help_text(), end="", file=sys.stderr)
         return 2

@@ -241,7 +241,7 @@ class Decoder:
                 full = self._rows_at_the_end(state, error, is_prompt=step == 0)
                 if full.all() or not _takes_positions(session):
                     return
-                state.places = np.minimum(state.places, self._positions - 1)
+                state.places = np.minimum(state.places, (self._positions or _LARGEST) - 1)
                 logits, state = self._run(session, ids, state)
             session = self._next
             ids = np.array(choose(logits[:, -1], whole), np.int64)[:, None]

@@ -233,6 +233,8 @@ def spelled(option: str, value: str, reader: str | None) -> str:
     name = option.replace("-", "_")
     if (option, value) in _FLAGS:
         name, value = _FLAGS[option, value], ""
+    if name.startswith("no_"):
+        return placed(name[3:], f"{name[3:]}=False", reader)
     return placed(name, f"{name}={value!r}" if value or name in _TEXTS else f"{name}=True", reader)
 
 

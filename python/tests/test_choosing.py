@@ -11,11 +11,13 @@ pytest.importorskip("torch", minversion="2.11")
 pytest.importorskip("transformers", minversion="5.20")
 pytest.importorskip("onnxscript")
 
-from onnx_external.transformers._choosing import Choice
+from onnx_external.transformers import _choosing
 
 
 class Refusing:
     """Ways of which none leads to a graph."""
+
+    tracing = SimpleNamespace(loaded=SimpleNamespace(model=None))
 
     def graph(self, name: str, part: Any) -> Any:
         raise oe.ExportError(f"{name}: it decides by a value")
@@ -29,8 +31,11 @@ def test_the_refusal_of_a_graph_for_everything_names_two_graphs(
     prompt: Any, asked: Any, told: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ways: Any = Refusing()
-    choice = Choice(ways, None, asked)
-    monkeypatch.setattr(choice, "_modules", lambda _: {"model": SimpleNamespace(prompt=prompt)})
+    inputs: Any = None
+    choice = _choosing.Choice(ways, inputs, asked)
+    parts = {"model": SimpleNamespace(prompt=prompt, given={})}
+    monkeypatch.setattr(choice, "_modules", lambda _: parts)
+    monkeypatch.setattr(_choosing, "refuse_unseen", lambda *_: None)
     with pytest.raises(oe.ExportError, match="it decides by a value") as caught:
         choice.trace()
     assert ("graphs='two': a graph for the prompt" in str(caught.value)) == told

@@ -7,11 +7,13 @@ They behave as the native commands do (docs/cli.md). Exit codes: 0 it is done an
 from __future__ import annotations
 
 import argparse
+import contextlib
 import difflib
 import json
 import os
 import re
 import shlex
+import signal
 import sys
 import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -21,6 +23,7 @@ from .. import _core
 from .._errors import Error, Remedy
 from .._packages import pip_name
 from .._pages import Paged
+from .streams import standard_streams
 
 _Report = TypeVar("_Report", bound=Paged)
 
@@ -108,12 +111,14 @@ class Parser(argparse.ArgumentParser):
                 "lists": told,
                 "remedies": [each._asdict() for each in found],
             }
-            print(json.dumps({"error": document}, indent=2))
+            with contextlib.suppress(OSError), standard_streams():
+                print(json.dumps({"error": document}, indent=2))
         lines = [f"{self.prog}: error: {message}"]
         for option, value, when in found:
             way_out = f"  --{option} {value}".rstrip()
             lines.append(f"{way_out}: {when}" if when else way_out)
-        print("\n".join(lines), file=sys.stderr)
+        with contextlib.suppress(OSError):
+            print("\n".join(lines), file=sys.stderr)
 
     def refuse(self, error: Error) -> None:
         """Tell an error of the package, with the options that may help."""
@@ -206,16 +211,19 @@ def run(parser: Parser, arguments: Sequence[str], work: Callable[[argparse.Names
     """
     given = parser.parse(arguments)
     try:
-        return work(given)
-    except KeyboardInterrupt:
+        with standard_streams():
+            return work(given)
+    except KeyboardInterrupt as error:
         parser.tell("cancelled; nothing half-written stays", "cancelled")
-        return 130
+        return 128 + getattr(error, "number", signal.SIGINT)
     except UsageError as error:
         parser.error(str(error.args[0]))
     except Error as error:
         parser.refuse(error)
     except ModuleNotFoundError as error:
         parser.tell(f"{error}; pip install {pip_name(error.name or '')}", "unsupported")
+    except OSError as error:  # of stdout
+        parser.tell(str(error), "io")
     return 1
 
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 from collections.abc import Sequence
 
 from .command_line import EXIT_CODES, Parser, run
+from .streams import has_unicode
 
 _WORDS = {"providers=": "--provider"}
 """Arguments of Python whose options have other names."""
@@ -29,6 +31,7 @@ def parser() -> Parser:
         "-p",
         "--prompt",
         metavar="TEXT",
+        type=_text,
         action="append",
         help="the text to continue; several are continued together",
     )
@@ -63,6 +66,14 @@ def _tokens(text: str) -> list[int]:
         raise argparse.ArgumentTypeError(f"{text}: expected ids, such as 1,2,3") from None
 
 
+def _text(argument: str) -> str:
+    """A text as it was typed, even where the locale has no Unicode."""
+    try:
+        return os.fsencode(argument).decode()
+    except UnicodeDecodeError as error:
+        raise argparse.ArgumentTypeError(f"{argument!r}: is not in UTF-8") from error
+
+
 def _work(given: argparse.Namespace) -> int:
     from .._generating import generate
 
@@ -72,7 +83,7 @@ def _work(given: argparse.Namespace) -> int:
     if given.json:
         what = "text" if given.prompt else "tokens"
         documents = [{"prompt": prompt, what: more} for prompt, more in pairs]
-        print(json.dumps(documents, indent=2, ensure_ascii=False))
+        print(json.dumps(documents, indent=2, ensure_ascii=not has_unicode()))
     else:
         for prompt, more in pairs:
             print(prompt + more if given.prompt else ",".join(map(str, prompt + more)))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import tempfile
 import traceback
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
@@ -18,6 +17,7 @@ from torch.utils import _pytree as pytree
 from .._errors import RunError
 from .._rewriting.rewriter import Rewriter
 from .._save import save
+from .._temporary import temporary_folder
 from .._validation.comparing import compare
 from .._validation.randomness import drawing_of_program
 from .._validation.running import Session
@@ -86,7 +86,7 @@ class Attempts:
             operators = CustomOperators(instead, self.functions, self.exporter == "torchscript")
             calls = self._calls(captured, found)
             with (
-                tempfile.TemporaryDirectory() as folder,
+                temporary_folder() as folder,
                 operators,
                 self._as_forward(captured, calls[0][1]),
                 # What its hooks do belongs to the module that calls it.
@@ -97,7 +97,7 @@ class Attempts:
                 torch.no_grad(),
                 self.surroundings.tracing(self.exporter == "onnx"),
             ):
-                job = _Job(captured, calls, operators, bool(instead), Path(folder), found)
+                job = _Job(captured, calls, operators, bool(instead), folder, found)
                 try:
                     getattr(self, f"_{self.exporter}")(job)
                 except Exception as error:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import os
-import tempfile
 from collections.abc import Collection, Sequence
-from pathlib import Path
 from typing import Any, get_args
 
 from .._errors import Error, InvalidArgumentError
 from .._options import FloatType, StrPath
 from .._progress import Progress, told
+from .._temporary import temporary_folder
 from .._validation.comparing import agree
 from .._validation.folders import graph_of, is_transformers, model_in
 from .._validation.giving import calls_of
@@ -145,8 +144,7 @@ def diagnose(
     register_caches(reference.module)  # so that the values in them are recorded
     check_names(reference.module, opaque=opaque)
     numbers, taken, feeds = _fitting(reference, whole, calls, notes)
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
+    with temporary_folder() as folder:
         recorded = record(reference.module, taken, folder)
         boundary = Boundary(path, feeds, chosen, folder)
         types = {each for one in recorded for each in one.float_types}

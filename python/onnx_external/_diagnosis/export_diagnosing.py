@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import tempfile
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -16,6 +15,7 @@ from .._options import FloatType
 from .._packages import CONVERSION, require
 from .._patching.classes import known_classes
 from .._progress import Progress, ProgressCallback, told
+from .._temporary import temporary_folder
 from .._validation.folders import example_graphs, is_transformers, refuse_other_inputs
 from .._validation.giving import calls_of
 from .._validation.references import ModuleReference
@@ -329,9 +329,9 @@ def _diagnosed(
     progress: ProgressCallback | None,
     rewrite: bool,
 ) -> ExportDiagnosis:
-    with tempfile.TemporaryDirectory() as folder:
+    with temporary_folder() as folder:
         with model.surroundings.recording():
-            captured = capture(model.module, model.calls, Path(folder), traced)
+            captured = capture(model.module, model.calls, folder, traced)
         if not captured[0].called or _is_opaque(captured[0], opaque):
             raise InvalidArgumentError(
                 "opaque, traced_method: the model itself is neither opaque nor left out"

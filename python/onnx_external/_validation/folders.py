@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import tempfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -18,6 +17,7 @@ from .._folder_config import refuse_at_once
 from .._meter import Meter
 from .._options import StrPath
 from .._packages import FOLDERS, require
+from .._temporary import temporary_folder
 from .chaining import Pass, passes
 from .inputs import InputSet, given_by_name
 from .precision import weight_type
@@ -354,7 +354,7 @@ def opened(
     options = {name: value for name, value in options.items() if value is not None}
     if against is None and is_transformers(model) and (output is not None or not has_models(path)):
         with contextlib.ExitStack() as stack:
-            target = Path(output or stack.enter_context(tempfile.TemporaryDirectory()))
+            target = Path(output or stack.enter_context(temporary_folder()))
             report = _export(path, target, task, dtype, inputs, options)
             meter.steps += report.steps
             models = {name: Path(graph.model) for name, graph in report.graphs.items()}

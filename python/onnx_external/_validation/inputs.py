@@ -134,6 +134,7 @@ def _shape(form: Form, sizes: Mapping[str, int], forms: Sequence[Form]) -> tuple
 
 
 _LARGEST = 1 << 31
+_MOST_SETS = 10_000
 """Elements of an input that is made; more is more likely a mistake."""
 
 
@@ -191,8 +192,12 @@ def _refuse_unknown(forms: Sequence[Form], making: Making) -> None:
         numbers = [given] if isinstance(given, int) else list(given)
         if not numbers or min(numbers) < 0:
             raise InvalidArgumentError(f"dims: {name}: {given} is no size, or list of sizes")
-    if making.sets is not None and making.sets < 1:
-        raise InvalidArgumentError(f"sets: {making.sets} is no number of sets; give at least 1")
+    if making.sets is not None and not 1 <= making.sets <= _MOST_SETS:
+        raise InvalidArgumentError(
+            f"sets: {making.sets} is no number of sets; give 1 to {_MOST_SETS:,}"
+        )
+    if making.seed < 0:
+        raise InvalidArgumentError(f"seed: {making.seed} is no seed; give 0 or more")
     names = [form.name for form in forms]
     for name, limits in making.ranges.items():
         if name not in names:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,6 +12,7 @@ from torch import nn
 
 from .._errors import Error, ExportError, MismatchError, RunError
 from .._packages import missing_text
+from .._temporary import temporary_folder
 from .._validation.comparing import Comparison
 from .._validation.inputs import Given
 from .._validation.randomness import nodes_of
@@ -118,8 +118,8 @@ class Checking:
             return found
         changed = self.changed if self.state_named else ()
         self._reference = StateReference(self.module, changed, self.state_named)
-        with tempfile.TemporaryDirectory() as folder:
-            path = Path(folder) / "model.onnx"
+        with temporary_folder() as folder:
+            path = folder / "model.onnx"
             save_into(path)
             try:
                 session = Session(path, ["CPUExecutionProvider"], "the graph")

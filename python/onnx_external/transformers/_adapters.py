@@ -13,7 +13,6 @@ import math
 import re
 import shutil
 import struct
-import tempfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,6 +25,7 @@ from .._errors import ExportError, FormatError, InvalidArgumentError, MappingErr
 from .._folder_config import ADAPTER, base_of, document_of, is_adapter
 from .._options import StrPath
 from .._side_files import files_beside
+from .._temporary import remove_abandoned, temporary_folder
 
 _PREFIX = "base_model.model."
 _KEY = re.compile(r"(?P<module>.+)\.lora_(?P<embedding>embedding_)?(?P<side>[AB])(?:\.weight)?")
@@ -59,6 +59,7 @@ _WITH_CONV1D = ("gpt2", "openai-gpt", "imagegpt", "decision_transformer")
 """The `model_type` of those whose layers are Conv1D, and other modules Linear."""
 _CONV1D = ("c_attn", "q_attn", "c_proj", "c_fc")
 _FILE = "model.safetensors"
+_TEMPORARY = ".merged-adapter-"
 _OF_THE_BASE = ("config.json", "generation_config.json")
 """A training may have left them beside the adapter."""
 
@@ -103,6 +104,10 @@ def merged(
         ExportError: the adapter is of another kind than a plain LoRA.
     """
     variant = options.get("variant")
+    place = near.parent
+    while not place.is_dir():
+        place = place.parent
+    remove_abandoned(place, _TEMPORARY)
     if not is_adapter(folder):
         if base is not None:
             raise InvalidArgumentError(f"base: {folder} is no adapter: it has no {ADAPTER}")
@@ -116,19 +121,14 @@ def merged(
     settings = document_of(folder, ADAPTER)
     _refuse(folder, settings)
     whole = base_of(folder, Path(base) if base is not None else None)
-    place = near.parent
-    while not place.is_dir():
-        place = place.parent
-    with tempfile.TemporaryDirectory(prefix=".merged-adapter-", dir=place) as made:
+    with temporary_folder(place, _TEMPORARY) as made:
         with (
             open_checkpoint(whole, variant=variant) as weights,
             open_checkpoint(_weights_of(folder)) as adapter,
         ):
-            _copy(whole, folder, Path(made))
-            count = _write(weights, adapter, settings, folder, Path(made) / _FILE)
-        yield Source(
-            Path(made), None, [f"{folder}: an adapter, merged into {count} weights of {whole}"]
-        )
+            _copy(whole, folder, made)
+            count = _write(weights, adapter, settings, folder, made / _FILE)
+        yield Source(made, None, [f"{folder}: an adapter, merged into {count} weights of {whole}"])
 
 
 def _weights_of(folder: Path) -> Path:

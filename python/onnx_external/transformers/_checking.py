@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,6 +11,7 @@ from .._errors import Error, ExportError, MismatchError, RunError
 from .._meter import Meter
 from .._options import contents_of
 from .._packages import missing_text
+from .._temporary import temporary_folder
 from .._validation.chaining import handed_on
 from .._validation.folders import Folder
 from .._validation.inputs import InputSet, given_by_name
@@ -68,8 +68,8 @@ class Judging:
             return found
         reason = self._why_not(asked)
         if not reason:
-            with meter.step("check"), tempfile.TemporaryDirectory() as folder:
-                reason = self._run(Path(folder), found)
+            with meter.step("check"), temporary_folder() as folder:
+                reason = self._run(folder, found)
         if reason and asked:
             raise ExportError(f"check=True: the graphs cannot be checked: {reason}")
         found.notes += [f"not checked: {reason}"] if reason else []

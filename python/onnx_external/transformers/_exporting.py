@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import tempfile
 from collections import abc
 from dataclasses import asdict, dataclass, field
 from functools import partial
@@ -22,6 +21,7 @@ from .._preconditions import BFLOAT16, model_folders, note_of_folder, refuse_tar
 from .._progress import Progress, shown
 from .._reports import SavedModel, SaveReport
 from .._rewriting.rewriter import Rewriting
+from .._temporary import temporary_folder
 from .._transposing import refuse_linked
 from .._validation.folders import Folder
 from ..torch._exporting import PACKAGES, Source, left_in, sources_of
@@ -224,7 +224,7 @@ def export(
     warn(note_of_folder(folders[0], dtype))
     with contextlib.ExitStack() as stack:
         callback = stack.enter_context(shown(progress))
-        made = stack.enter_context(tempfile.TemporaryDirectory())
+        made = stack.enter_context(temporary_folder())
         meter = Meter(callback)
         with meter.step("load"):
             given = stack.enter_context(merged(source, base, target, options))
@@ -241,7 +241,7 @@ def export(
             choice.refuse_gaps()
             models = {name: graph.skeleton.model for name, graph in choice.graphs.items()}
             config, file = loaded.model.config, _file_name(target)
-            beside, genai_notes = _genai.write(models, file, config, source, Path(made))
+            beside, genai_notes = _genai.write(models, file, config, source, made)
             saves = Saving(loaded.weights, target, choice.graphs, beside)
             with meter.step("plan"):  # nothing is written unless all can be
                 report = saves.plan(options)

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import partial
-from pathlib import Path
 from typing import Any, Literal
 
 import torch
@@ -17,6 +15,7 @@ from .._errors import ExportError
 from .._packages import missing_text
 from .._rewriting.refusals import RewriteError
 from .._rewriting.rewriter import Rewriter, Rewriting
+from .._temporary import temporary_folder
 from .._validation.inputs import InputSet, given_by_name
 from .._validation.running import Session
 from ..torch._checking import WrongGraphError
@@ -272,8 +271,8 @@ class Ways:
 
         example = Part(observed.module, dict(observed.parts["example"].given))
         found = Checked({name: 0})
-        with tempfile.TemporaryDirectory() as folder:
-            path = Path(folder) / f"{name}.onnx"
+        with temporary_folder() as folder:
+            path = folder / f"{name}.onnx"
             program, sizes, _ = self.tracing.converted(name, example, observed.twin.model, run)
             name_graph(program, name, example)
             onnx_ir.save(program, path, external_data=f"{name}.data")

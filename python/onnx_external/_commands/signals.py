@@ -1,0 +1,71 @@
+"""Signals that end a command: it cleans up as after Ctrl-C, then the signal ends the process."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import os
+import signal
+import sys
+import threading
+from collections.abc import Iterator
+from types import FrameType
+from typing import NoReturn
+
+_ENDING = {
+    signal.SIGINT: signal.default_int_handler,
+    signal.SIGTERM: signal.SIG_DFL,
+    signal.SIGHUP: signal.SIG_DFL,
+}
+"""Signals that are handled, and by whom if nobody has asked for something else.
+
+`nohup` ignores SIGHUP, and a shell that is no terminal SIGINT in the background.
+"""
+
+
+class Ended(KeyboardInterrupt):
+    """A signal arrived that is to end the process."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(signal.strsignal(number))
+        self.number = number
+
+
+@contextlib.contextmanager
+def ending_signals() -> Iterator[None]:
+    """Within it SIGINT, SIGTERM and SIGHUP raise `Ended`, and a second one ends the process.
+
+    For the process of a command only. Once the process has cleaned up and ends, the signal itself
+    ends it, because a shell or a scheduler looks for that.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    arrived: list[int] = []
+    before = {each: signal.getsignal(each) for each in _ENDING}
+    handled = [each for each, usual in _ENDING.items() if before[each] == usual]
+
+    def end(number: int, _: FrameType | None) -> NoReturn:
+        arrived.append(number)
+        for each in handled:
+            signal.signal(each, signal.SIG_DFL)
+        raise Ended(number)
+
+    def end_by_signal() -> None:
+        for each in arrived:
+            for stream in (sys.stdout, sys.stderr):
+                with contextlib.suppress(OSError, ValueError):
+                    stream.flush()
+            signal.signal(each, signal.SIG_DFL)
+            os.kill(os.getpid(), each)
+
+    atexit.register(end_by_signal)  # before all others, which thus run before it
+    for each in handled:
+        signal.signal(each, end)
+    try:
+        yield
+    finally:
+        for each in handled:
+            signal.signal(each, before[each])
+        if not arrived:
+            atexit.unregister(end_by_signal)

@@ -87,7 +87,7 @@ def loaded(folder: str) -> tuple:
     from transformers import AutoModelForCausalLM
 
     model = AutoModelForCausalLM.from_pretrained(folder).eval()
-    return model, sample_inputs(model, True)
+    return model, sample_inputs(model, ("input_ids", "attention_mask"))
 
 
 def transformers() -> Exporter:

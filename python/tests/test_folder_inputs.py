@@ -96,6 +96,10 @@ def test_names_choose_other_inputs_and_unknown_ones_are_refused(tmp_path: Path) 
         inputs_of(model, tmp_path, "input_ids")
     with pytest.raises(oe.InvalidArgumentError, match="for which there is no example here"):
         sample_inputs(made("BertLMHeadModel"), ("input_ids", "encoder_hidden_states"))
+    vision = transformers.Siglip2VisionConfig(**{**TEXT, "num_patches": 16, "patch_size": 4})
+    tower = transformers.Siglip2VisionModel(vision)
+    with pytest.raises(oe.InvalidArgumentError, match="takes pixel_attention_mask, spatial_shapes"):
+        sample_inputs(tower, inputs_of(tower, tmp_path, None))
     found = omitted(model, [["input_ids", "attention_mask"]])
     assert found[:3] == ["token_type_ids", "position_ids", "inputs_embeds"]
 

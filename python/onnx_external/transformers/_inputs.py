@@ -27,9 +27,9 @@ _GIVEN_ONLY = ("token_type_ids", "attention_mask")
 """Those that are inputs only if the folder's tokenizer or processor gives them."""
 _ASIDE = (
     "inputs_embeds", "decoder_inputs_embeds", "position_ids", "decoder_position_ids",
-    "encoder_hidden_states", "encoder_attention_mask", "labels", "start_positions",
-    "end_positions", "next_sentence_label", "bool_masked_pos", "mask_labels", "class_labels",
-    "future_values", "target_values",
+    "encoder_hidden_states", "encoder_attention_mask", "decoder_attention_mask", "labels",
+    "start_positions", "end_positions", "next_sentence_label", "bool_masked_pos", "mask_labels",
+    "class_labels", "future_values", "target_values",
 )  # fmt: skip
 """Alternatives to others, what is computed of others, and what training needs."""
 _TEXTS = ("input_ids", "inputs_embeds")
@@ -91,7 +91,8 @@ def _usual(model: Any, given: set[str]) -> tuple[str, ...]:
     taken, main = inspect.signature(model.forward).parameters, main_input(model)
     generates = model.can_generate()
     found = [main] if main in MAKERS else []
-    found += [n for n, each in taken.items() if each.default is each.empty and n in MAKERS]
+    if not generates:
+        found += _required(taken)
     found += ["attention_mask"] if main == "input_ids" and main in taken else []
     if "pixel_values" in taken and not (main == "input_ids" and generates):
         found += ["pixel_values", "noise"]  # which the model would draw, differently in each run
@@ -99,6 +100,12 @@ def _usual(model: Any, given: set[str]) -> tuple[str, ...]:
         found += ["decoder_input_ids"]
         found += [name for name in _WITH_DEFAULTS if name not in _GIVEN_ONLY or name in given]
     return tuple(name for name in dict.fromkeys(found) if name in taken)
+
+
+def _required(taken: Mapping[str, inspect.Parameter]) -> list[str]:
+    """The arguments without which forward() cannot be called."""
+    alone = (inspect.Parameter.VAR_KEYWORD, inspect.Parameter.VAR_POSITIONAL)
+    return [n for n, each in taken.items() if each.default is each.empty and each.kind not in alone]
 
 
 def main_input(model: Any) -> str:

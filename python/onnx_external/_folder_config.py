@@ -5,6 +5,7 @@ transformers would ask on the terminal whether to run such code, and import it.
 
 from __future__ import annotations
 
+import codecs
 import importlib.util
 import json
 import os
@@ -17,6 +18,7 @@ from ._errors import Error, ExportError, FormatError, NotFoundError
 from ._folders import check_folder
 
 ADAPTER = "adapter_config.json"
+GENERATION = "generation_config.json"
 _WEIGHTS = ("model*.safetensors", "pytorch_model*.bin")
 _MOST_BYTES = 1 << 24
 """Of a config.json; the largest that are known, with 21,000 labels, have 2 MB."""
@@ -40,7 +42,7 @@ def document_of(folder: Path, name: str = "config.json") -> dict[str, Any]:
     try:
         if path.stat().st_size > _MOST_BYTES:
             raise ValueError(f"it has {path.stat().st_size} bytes")
-        found = json.loads(path.read_text(encoding="utf-8"))
+        found = parse(path)
         if not isinstance(found, dict):
             raise ValueError(f"it is a {type(found).__name__} instead of an object")
     except RecursionError as error:
@@ -48,6 +50,32 @@ def document_of(folder: Path, name: str = "config.json") -> dict[str, Any]:
     except (ValueError, OSError) as error:
         raise FormatError(f"{path}: no config of transformers: {error}") from error
     return found
+
+
+def parse(path: Path) -> Any:
+    """Return what a file of JSON says.
+
+    Raises:
+        ValueError: it is no JSON, or not in UTF-8; names what editors of text do to such files.
+        OSError: it cannot be read.
+    """
+    data = path.read_bytes()
+    if data.startswith(codecs.BOM_UTF8):
+        raise ValueError("it begins with a byte order mark; save it as UTF-8 without one")
+    if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        raise ValueError("it is UTF-16, as PowerShell's > writes; save it as UTF-8")
+    text = data.decode("utf-8")
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError as error:
+        rest, before = text[error.pos :], text[: error.pos].rstrip()
+        if rest.startswith(("//", "/*", "#")):
+            fault = "a comment, which JSON does not have; remove it"
+        elif before.endswith(",") and rest.startswith(("}", "]")):
+            fault = "a comma behind the last entry; remove it"
+        else:
+            raise
+        raise ValueError(f"line {error.lineno} has {fault}") from error
 
 
 def read_leniently(folder: Path, name: str = "config.json") -> dict[str, Any]:

@@ -9,8 +9,8 @@ from os.path import samefile
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
-from ._errors import ExistsError, ReadWriteError
-from ._folder_config import list_of
+from ._errors import ExistsError, FormatError, ReadWriteError
+from ._folder_config import GENERATION, document_of, list_of
 
 _MOST_BYTES = 1 << 26
 """Of a file: the largest tokenizers that are known have 35 MB."""
@@ -68,7 +68,18 @@ def _belongs(path: Path) -> bool:
         return False
     if path.suffix not in _KINDS and not _TOKENIZERS.fullmatch(name):
         return False
-    return path.is_file() and path.stat().st_size <= _MOST_BYTES
+    if not path.is_file() or path.stat().st_size > _MOST_BYTES:
+        return False
+    return name != GENERATION or _is_readable(path)
+
+
+def _is_readable(settings: Path) -> bool:
+    """Return whether generate() can read its settings; no graph needs those that it cannot."""
+    try:
+        document_of(settings.parent, settings.name)
+    except FormatError:
+        return False
+    return True
 
 
 def copies_of(files: Iterable[SideFile], folder: Path) -> Iterator[tuple[SideFile, Path]]:

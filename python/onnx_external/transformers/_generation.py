@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import warnings
 from pathlib import Path
 from typing import Any
 
 import transformers
 
+from .._folder_config import GENERATION, parse
 from .._progress import only_errors
-
-_FILE = "generation_config.json"
 
 _CHECKED = (
     "assistant_ensemble_weight",
@@ -96,16 +94,16 @@ def _left_out(names: list[str]) -> str:
 def _settings(model: Any, folder: Path) -> tuple[str, dict[str, Any], list[str]]:
     """A file, its settings, and what is wrong with it; older models have them in config.json."""
     own = model.generation_config.to_dict()
-    name = _FILE if (folder / _FILE).is_file() else "config.json"
+    name = GENERATION if (folder / GENERATION).is_file() else "config.json"
     if not (folder / name).is_file():
         return name, own, []
     try:
-        found = json.loads((folder / name).read_text(encoding="utf-8"))
+        found = parse(folder / name)
         if not isinstance(found, dict):
             raise ValueError("no object")
     except (OSError, ValueError, RecursionError) as error:
         return name, own, [f"{name}: left out, as it is no JSON ({error}); no graph needs it"]
-    if name != _FILE:
+    if name != GENERATION:
         usual = vars(transformers.GenerationConfig())
         found = own | {key: value for key, value in found.items() if key in usual}
     return name, found, []

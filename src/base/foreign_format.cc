@@ -214,6 +214,10 @@ Result<std::string> head_of(const SourceFile& file) {
   return head;
 }
 
+bool is_all_zeros(std::string_view head) {
+  return !head.empty() && head.find_first_not_of('\0') == std::string_view::npos;
+}
+
 bool begins_like_onnx(std::string_view head) {
   constexpr char kMostVersion = 32;
   constexpr std::string_view kTags = "\x12\x1a\x22\x28\x32\x3a\x42\x72";

@@ -41,6 +41,12 @@ inline constexpr std::size_t kForeignBytes = 512;
 // The first kForeignBytes of a file, or all of it. kIo.
 [[nodiscard]] Result<std::string> head_of(const SourceFile& file);
 
+// Whether a file begins with zeros only, as one whose download or copy did not end; data of tensors
+// may begin so, too.
+[[nodiscard]] bool is_all_zeros(std::string_view head);
+inline constexpr std::string_view kBeginsWithZeros =
+    "begins with zeros, like a file whose download or copy did not end; get it again";
+
 // Whether the bytes begin like a serialized ModelProto: with the IR version, followed by another
 // field of ModelProto.
 [[nodiscard]] bool begins_like_onnx(std::string_view head);

@@ -11,6 +11,7 @@
 #include "checkpoint/formats/checkpoint_file.h"
 #include "checkpoint/formats/foreign_folder.h"
 #include "checkpoint/formats/shard_index.h"
+#include "checkpoint/formats/training_files.h"
 #include "checkpoint/names_of_arguments.h"
 #include "checkpoint/storage/checkpoint_access.h"
 #include "checkpoint/storage/computed_storages.h"
@@ -56,8 +57,9 @@ bool stands_for_weights(const SourceFile& file) {
                    std::find(kEnds.begin(), kEnds.end(), end) != kEnds.end());
 }
 
-// The sorted names of the files in a folder whose content is a checkpoint; if there is none, a file
-// that was not fetched, or is packed, or of another format, if there is one.
+// The sorted names of the files in a folder whose content is a checkpoint, without those of a
+// training's state; if there is none, a file that was not fetched, or is packed, or of another
+// format, if there is one.
 Result<std::vector<std::string>> list_checkpoints(const std::filesystem::path& folder) {
   std::vector<std::string> names;
   std::vector<std::string> pointers;
@@ -65,6 +67,9 @@ Result<std::vector<std::string>> list_checkpoints(const std::filesystem::path& f
   for (std::filesystem::directory_iterator entry(folder, error), end; !error && entry != end;
        entry.increment(error)) {
     const std::string name = entry->path().filename().string();
+    if (is_training_state(name)) {
+      continue;
+    }
     const auto file = open_shard(folder, name);
     const auto format = file ? sniff_format(**file) : Result<FileFormat>(FileFormat::kUnknown);
     if (format && is_checkpoint_format(*format, name)) {
@@ -81,6 +86,14 @@ Result<std::vector<std::string>> list_checkpoints(const std::filesystem::path& f
     return std::vector{*std::min_element(pointers.begin(), pointers.end())};
   }
   return names;
+}
+
+std::string parts_in(const std::filesystem::path& folder, const std::vector<std::string>& names) {
+  std::vector<std::filesystem::path> paths;
+  for (const std::string& name : names) {
+    paths.push_back(folder / name);
+  }
+  return rank_parts(paths);
 }
 
 Result<FileContents> read_folder(const std::filesystem::path& folder, const OpenOptions& options) {
@@ -109,6 +122,9 @@ Result<FileContents> read_folder(const std::filesystem::path& folder, const Open
     const std::string why = why_no_checkpoint(folder);
     return fail(ErrorCode::kNotFound, folder.string() + ": no checkpoint file in this folder" +
                                           (why.empty() ? "" : "; " + why));
+  }
+  if (const std::string parts = parts_in(folder, names); !parts.empty()) {
+    return fail(ErrorCode::kUnsupported, folder.string() + ": " + parts);
   }
   if (names.size() > 1) {
     return fail(ErrorCode::kAmbiguous, folder.string() + ": several checkpoint files: " +
@@ -169,7 +185,10 @@ Result<Checkpoint> open_checkpoint(std::span<const std::filesystem::path> paths,
   for (const std::filesystem::path& path : paths) {
     arguments.push_back(quote(path.string()));
   }
-  TRY(check_names(*contents, arguments, options.overlay));
+  if (Status own = check_names(*contents, arguments, options.overlay); !own) {
+    const std::string parts = rank_parts(paths);
+    return parts.empty() ? fail(std::move(own).error()) : fail(ErrorCode::kUnsupported, parts);
+  }
   TRY(check_tensor_expansion(contents->all, options.max_expand, paths[0].string()));
   return CheckpointAccess::make(std::move(contents));
 }

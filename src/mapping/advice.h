@@ -40,7 +40,11 @@ class Refusal {
                 std::vector<ErrorItem> items);
   void add_sentence(const std::string& sentence);  // added once, at the end of the message
   void add_remedy(Remedy remedy);                  // added once
-  void drop_remedies() { details_.remedies.clear(); }
+  // Drops the sentences at the end and the remedies, in favour of a lead that explains all lists.
+  void drop_advice() {
+    sentences_.clear();
+    details_.remedies.clear();
+  }
 
   [[nodiscard]] bool empty() const { return details_.lists.empty(); }
   [[nodiscard]] Error error(ErrorCode code) &&;

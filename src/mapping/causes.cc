@@ -8,7 +8,9 @@
 
 #include "base/name_map.h"
 #include "base/text.h"
+#include "mapping/inserted_component.h"
 #include "mapping/quantized_names.h"
+#include "mapping/unfit_keys.h"
 #include "onnx/graph_facts.h"
 
 namespace onnx_external {
@@ -133,6 +135,9 @@ std::string cause_of(const MappingTask& task) {
   if (unused.empty()) {
     return "";
   }
+  if (std::string cause = unfit_keys(task); !cause.empty()) {
+    return cause;
+  }
   const Slot* slot = quantized_slot(task);
   const auto keys = quantized_keys(unused);
   if (keys && slot == nullptr) {
@@ -147,9 +152,12 @@ std::string cause_of(const MappingTask& task) {
 }
 
 void add_cause(const MappingTask& task, Refusal& refusal) {
+  if (add_inserted_component(task, refusal)) {
+    return;
+  }
   if (const std::string cause = cause_of(task); !cause.empty()) {
-    refusal.add_sentence(cause);
-    refusal.drop_remedies();
+    refusal.drop_advice();
+    refusal.add_lead(cause);
   }
 }
 

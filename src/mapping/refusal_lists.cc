@@ -13,6 +13,7 @@
 #include "base/name_map.h"
 #include "base/nearest_names.h"
 #include "base/text.h"
+#include "mapping/averaged_copies.h"
 #include "mapping/buffer_names.h"
 #include "mapping/name_refinement.h"
 #include "mapping/user_inputs.h"
@@ -276,13 +277,42 @@ void add_troubles(const MappingTask& task, const Leftovers& leftovers, bool any_
   }
 }
 
+namespace {
+
+// Lists the unused keys that are averaged copies of used ones, and returns the others.
+std::vector<std::uint32_t> list_averaged_copies(const MappingTask& task,
+                                                const std::vector<std::uint32_t>& unused,
+                                                Refusal& refusal) {
+  const std::vector<AveragedCopy> copies = find_averaged_copies(task, unused);
+  if (copies.empty()) {
+    return unused;
+  }
+  std::vector<ErrorItem> items;
+  std::set<std::uint32_t> listed;
+  for (const AveragedCopy& copy : copies) {
+    items.push_back(item_of(task, copy.key, "of " + quote(task.keys.keys[copy.weight].name)));
+    listed.insert(copy.key);
+  }
+  std::vector<std::uint32_t> others = unused;
+  std::erase_if(others, [&](std::uint32_t key) { return listed.contains(key); });
+  refusal.add_list("key is the average (EMA) of a weight that is used",
+                   "keys are the averages (EMA) of weights that are used", "averaged copies",
+                   std::move(items));
+  refusal.add_remedy(
+      {"ignore", expression_for(copies), "to save the weights without the averages"});
+  return others;
+}
+
+}  // namespace
+
 void list_unused(const MappingTask& task, const Leftovers& leftovers, const SlotTroubles& troubles,
                  Refusal& refusal) {
   NearestNames search;
   const std::vector<std::string_view>& names = troubles.missing;
   std::vector<ErrorItem> items;
   bool batch_norm = false;
-  for (const std::uint32_t i : leftovers.unused) {
+  const std::vector<std::uint32_t> unused = list_averaged_copies(task, leftovers.unused, refusal);
+  for (const std::uint32_t i : unused) {
     const MappingKey& key = task.keys.keys[i];
     ErrorItem item = item_of(task, i);
     if (items.size() < kMaxNearestSearched) {
@@ -308,7 +338,7 @@ void list_unused(const MappingTask& task, const Leftovers& leftovers, const Slot
   refusal.add_sentence(
       "take the graph and the checkpoint of one model: without its weights a model computes "
       "something else");
-  refusal.add_remedy({"ignore", "^" + escaped(task.keys.keys[leftovers.unused.front()].name) + "$",
+  refusal.add_remedy({"ignore", "^" + escaped(task.keys.keys[unused.front()].name) + "$",
                       "only for keys that are no weights of this model"});
   refusal.add_remedy({"unmatched", "skip", "to leave out all of them, if none is a weight"});
 }

@@ -15,6 +15,7 @@
 #include "mapping/causes.h"
 #include "mapping/name_index.h"
 #include "mapping/name_refinement.h"
+#include "mapping/unfit_keys.h"
 #include "onnx/graph_facts.h"
 
 namespace onnx_external {
@@ -134,7 +135,8 @@ Status refuse_clashes(const Aligned& aligned, const MappingTask& task) {
       std::to_string(aligned.clashes.size()) + " of " +
       std::to_string(aligned.fits.size() + aligned.clashes.size()) + " names that meet); ";
   // Floats of another type say that it is the graph's checkpoint, whatever its keys are called.
-  const std::string cause = castable ? "" : cause_of(task);
+  std::string cause = castable ? "" : cause_of(task);
+  cause = castable || !cause.empty() ? cause : cut_among_ranks(task, aligned);
   message += cause.empty() ? "give the checkpoint that belongs to this graph" : cause;
   ErrorDetails details = {{{"of another type or shape", std::move(items)}}, {}};
   if (castable) {

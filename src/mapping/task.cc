@@ -11,6 +11,7 @@
 #include "base/text.h"
 #include "base/try.h"
 #include "mapping/name_refinement.h"
+#include "mapping/weight_norm_names.h"
 #include "onnx/graph_facts.h"
 #include "onnx/value_types.h"
 
@@ -365,6 +366,7 @@ Result<MappingTask> make_task(const GraphFacts& graph, const MappingKeys& keys,
   task.key_used.resize(keys.keys.size());
   TRY(list_keys(task));
   TRY(list_slots(task));
+  respell_weight_norm(task);
   return task;
 }
 

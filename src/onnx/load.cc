@@ -85,6 +85,9 @@ std::string seems_to_be(std::string_view head) {
                 ? "it has weights and no graph; export the model to ONNX"
                 : found->advice);
   }
+  if (is_all_zeros(head)) {
+    return "it " + std::string(kBeginsWithZeros);
+  }
   return "protobuf cannot parse it, or its subgraphs are nested too deeply";
 }
 

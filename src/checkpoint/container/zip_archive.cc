@@ -1,5 +1,6 @@
 #include "checkpoint/container/zip_archive.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "base/digest.h"
@@ -25,6 +26,7 @@ Result<ZipArchive> ZipArchive::open(std::shared_ptr<const SourceFile> file) {
   archive.directory_ = std::make_unique<std::string>(static_cast<std::size_t>(range.size), '\0');
   TRY(file->read(range.offset, std::as_writable_bytes(std::span(*archive.directory_))));
   TRY_ASSIGN(archive.entries_, parse_zip_directory(*file, *archive.directory_, range));
+  archive.bytes_behind_ = range.bytes_behind;
   archive.file_ = std::move(file);
   TRY(archive.index_names());
   TRY(locate_zip_data(*archive.file_, range.offset, archive.entries_));
@@ -32,6 +34,14 @@ Result<ZipArchive> ZipArchive::open(std::shared_ptr<const SourceFile> file) {
 }
 
 Status ZipArchive::index_names() {
+  const auto is_bare = [](const ZipEntry& entry) { return entry.name == "data.pkl"; };
+  if (std::any_of(entries_.begin(), entries_.end(), is_bare)) {
+    return fail(ErrorCode::kUnsupported,
+                file_->name() +
+                    ": a torch file that was packed again without its folder: 'data.pkl' lies at "
+                    "the root, where torch does not find it; pack it again with a folder: mkdir m; "
+                    "unzip FILE -d m; zip -0 -r m.pt m");
+  }
   const bool flat = !entries_.empty() && entries_[0].name.find('/') == std::string_view::npos;
   for (const ZipEntry& entry : flat ? std::span<const ZipEntry>() : std::span(entries_)) {
     const std::size_t slash = entry.name.find('/');

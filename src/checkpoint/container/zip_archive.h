@@ -45,6 +45,8 @@ class ZipArchive {
   [[nodiscard]] const std::vector<ZipEntry>& entries() const { return entries_; }
   [[nodiscard]] const std::shared_ptr<const SourceFile>& file() const { return file_; }
   [[nodiscard]] std::string name() const { return file_->name(); }  // for messages
+  // How many bytes follow the archive in the file; torch ignores them, too.
+  [[nodiscard]] std::uint64_t bytes_behind() const { return bytes_behind_; }
 
   // The name of a record without the root folder.
   [[nodiscard]] std::string_view name_in_root(const ZipEntry& entry) const {
@@ -81,6 +83,7 @@ class ZipArchive {
   // so no file can force collisions, and it stands for the name.
   tsl::robin_map<std::uint64_t, std::uint32_t> by_name_;
   std::string_view root_;
+  std::uint64_t bytes_behind_ = 0;
 };
 
 }  // namespace onnx_external

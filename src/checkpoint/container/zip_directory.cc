@@ -59,13 +59,18 @@ tl::unexpected<Error> corrupt(const SourceFile& file, std::uint64_t offset,
   return fail(ErrorCode::kCorrupt, file.name() + ": byte " + std::to_string(offset) + ": " + what);
 }
 
-// The position in `tail` of the end record: the only one whose comment ends with the file.
+// The position in `tail` of the end record: the only one whose comment ends with the file, or else
+// the last one, which torch takes, whatever stands behind it.
 Result<std::size_t> find_end_record(const SourceFile& file, std::string_view tail) {
   std::optional<std::size_t> found;
+  std::optional<std::size_t> last;
   const std::uint64_t base = file.size() - tail.size();
   for (std::size_t at = tail.size() - kEndBytes + 1; at-- > 0;) {
-    if (field<std::uint32_t>(tail, at) != kEndMagic ||
-        at + kEndBytes + field<std::uint16_t>(tail, at + 20) != tail.size()) {
+    if (field<std::uint32_t>(tail, at) != kEndMagic) {
+      continue;
+    }
+    last = last ? last : at;
+    if (at + kEndBytes + field<std::uint16_t>(tail, at + 20) != tail.size()) {
       continue;
     }
     if (found) {
@@ -73,11 +78,17 @@ Result<std::size_t> find_end_record(const SourceFile& file, std::string_view tai
     }
     found = at;
   }
-  if (!found) {
+  if (!found && !last &&
+      tail.substr(tail.size() - kEndBytes).find_first_not_of('\0') == std::string_view::npos) {
+    return corrupt(file, file.size(),
+                   "ends with zeros; the download or the copy of the file did not end: get it "
+                   "again");
+  }
+  if (!found && !last) {
     return corrupt(file, file.size(),
                    "no zip end record at the end; the file is cut off or has bytes after it");
   }
-  return *found;
+  return found ? *found : *last;
 }
 
 struct Zip64End {
@@ -328,9 +339,12 @@ Result<ZipDirectoryRange> find_zip_directory(const SourceFile& file) {
   TRY_ASSIGN(auto end, find_end_record(file, tail));
   const std::string_view record = std::string_view(tail).substr(end);
   const auto entries = field<std::uint16_t>(record, 10);
+  const std::size_t rest = record.size() - kEndBytes;
+  const std::size_t behind = field<std::uint16_t>(record, 20) == rest ? 0 : rest;
   const ZipDirectoryRange old{.offset = field<std::uint32_t>(record, 16),
                               .size = field<std::uint32_t>(record, 12),
-                              .entries = entries};
+                              .entries = entries,
+                              .bytes_behind = behind};
   if (field<std::uint32_t>(record, 4) != 0 || field<std::uint16_t>(record, 8) != entries) {
     return fail(ErrorCode::kUnsupported, file.name() + ": a zip file on several disks");
   }
@@ -348,6 +362,7 @@ Result<ZipDirectoryRange> find_zip_directory(const SourceFile& file) {
       !agrees(old.offset, kIn64, zip64.range.offset)) {
     return corrupt(file, base + end, "the zip end record contradicts the zip64 end record");
   }
+  zip64.range.bytes_behind = behind;
   return check_directory(file, zip64.range, zip64.offset);
 }
 

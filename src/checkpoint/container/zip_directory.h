@@ -13,6 +13,7 @@ struct ZipDirectoryRange {
   std::uint64_t offset = 0;
   std::uint64_t size = 0;
   std::uint64_t entries = 0;
+  std::uint64_t bytes_behind = 0;  // that follow the archive and are not its comment
 };
 
 // Finds the end record (and its zip64 form) and checks that the directory ends where they begin.

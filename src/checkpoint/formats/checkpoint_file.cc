@@ -75,6 +75,13 @@ FileFormat format_of(std::string_view head) {
   return foreign_format(head) ? FileFormat::kForeign : FileFormat::kUnknown;
 }
 
+// joblib compressed under a magic of its own ("ZF") before it left that to the standard library.
+bool is_zlib(std::string_view head) {
+  constexpr std::array kStarts = {"x\x01"sv, "x\x5e"sv, "x\x9c"sv, "x\xda"sv, "ZF0x"sv};
+  return std::any_of(kStarts.begin(), kStarts.end(),
+                     [&](std::string_view start) { return head.starts_with(start); });
+}
+
 // The error for a file whose content is no checkpoint.
 Error refusal(const SourceFile& file, std::string_view head) {
   const auto found = foreign_format(head);
@@ -83,6 +90,14 @@ Error refusal(const SourceFile& file, std::string_view head) {
     what = "an empty file; download or save it again";
   } else if (is_error_document(head)) {
     what = "the error message of a server (JSON); download the file again";
+  } else if (is_all_zeros(head)) {
+    what = kBeginsWithZeros;
+  } else if (head.starts_with("\xff\xfe") || head.starts_with("\xfe\xff")) {
+    what = "text in UTF-16, as PowerShell's > writes; save it as UTF-8";
+  } else if (!found && is_zlib(head)) {
+    what =
+        "compressed by zlib, as joblib does; load it with the library that wrote it, and save its "
+        "tensors as safetensors";
   } else if (!found && begins_like_onnx(head)) {
     what = "an ONNX model, not a checkpoint; the graph comes first, then the checkpoint";
   }
@@ -117,7 +132,7 @@ Result<FileContents> read_checkpoint_file(std::shared_ptr<const SourceFile> file
       break;
   }
   const bool is_named = file->path().extension() == ".safetensors" && file->size() > 0;
-  if (is_named && !begins_like_onnx(head) && !is_error_document(head)) {
+  if (is_named && !begins_like_onnx(head) && !is_error_document(head) && !is_all_zeros(head)) {
     return read_safetensors(std::move(file), options);  // its error says what is wrong
   }
   return fail(refusal(*file, head));

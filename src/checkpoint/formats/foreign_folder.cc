@@ -11,6 +11,7 @@
 #include "base/foreign_format.h"
 #include "base/json.h"
 #include "base/text.h"
+#include "checkpoint/formats/training_files.h"
 
 namespace onnx_external {
 namespace {
@@ -25,6 +26,8 @@ constexpr std::uint64_t kMaxSmallJson = std::uint64_t{16} << 20;
 constexpr std::string_view kConvertedFrom = "take the checkpoint that it was converted from";
 constexpr std::string_view kTorchWeights =
     "take PyTorch's weights (model.safetensors), or convert them with the library that wrote them";
+constexpr std::string_view kPackAgain =
+    "pack its folder again, in the folder around it: zip -0 -r m.pt FOLDER";
 constexpr std::string_view kOwnCode =
     "load it with the library that it is of, and give the module to oe.torch.export";
 
@@ -107,6 +110,12 @@ constexpr std::array kNameRows = {
             "join them first: python zero_to_fp32.py . OUTPUT"},
     NameRow{"global_step*/", "", "a checkpoint of DeepSpeed in parts",
             "join them first with DeepSpeed's zero_to_fp32.py"},
+    NameRow{"zero_pp_rank_*_optim_states.pt", "", "a part of a checkpoint of DeepSpeed (ZeRO)",
+            "join the parts first with DeepSpeed's zero_to_fp32.py"},
+    NameRow{"data.pkl", "data/", "the pickle of a torch file that was unpacked", kPackAgain},
+    NameRow{"data.pkl", "version", "the pickle of a torch file that was unpacked", kPackAgain},
+    NameRow{"tp_rank_*", "", "a part of a checkpoint of NeMo or Megatron, one for each rank",
+            "join and convert the parts first, with the library that wrote them"},
     NameRow{"mp_rank_00*", "", "a checkpoint of Megatron, one part for each rank",
             "join and convert the parts first, with the library that wrote them"},
     NameRow{"latest_checkpointed_iteration.txt", "", "a folder of Megatron",
@@ -125,6 +134,7 @@ constexpr std::array kNameRows = {
     NameRow{"meta.yaml", "*.pth", "a model of ESPnet", kOwnCode, true},
     NameRow{"dict*.txt", "*.pt", "a model of fairseq", kOwnCode, true},
     NameRow{"hyperparams.yaml", "*.ckpt", "a model of SpeechBrain", kOwnCode, true},
+    NameRow{"checkpoint-*/", "", "a checkpoint of a Trainer", "name that folder"},
     NameRow{"snapshots/", "blobs/", "the folder of a repository in the cache of the Hub",
             "name the folder of a revision in it: snapshots/REVISION"},
     NameRow{"*.onnx", "", "an ONNX model", "it is exported already", true},
@@ -160,10 +170,15 @@ std::optional<Json> small_json(const fs::path& path) {
   return json ? std::optional(*std::move(json)) : std::nullopt;
 }
 
-// Whoever reads JSON says what is wrong with a value of another kind, or with a damaged one.
+// Whoever reads JSON says what is wrong with a value of another kind, or with a damaged one: with a
+// byte order mark, in UTF-16, with comments.
 bool begins_as_json(std::string_view head) {
+  if (head.starts_with(kByteOrderMark) || head.starts_with("\xff\xfe") ||
+      head.starts_with("\xfe\xff")) {
+    return true;
+  }
   const std::size_t first = head.find_first_not_of(" \t\r\n");
-  return first != std::string_view::npos && "{[\"-0123456789"sv.find(head[first]) != head.npos;
+  return first != std::string_view::npos && "{[\"-/#0123456789"sv.find(head[first]) != head.npos;
 }
 
 // A file that should be JSON, and is a pointer or a web page.
@@ -364,10 +379,23 @@ std::string why_no_checkpoint(const fs::path& folder) {
   if (std::string text = told_by_names(names, false); !text.empty()) {
     return text;
   }
+  if (const auto state = std::find_if(names.begin(), names.end(), is_training_state);
+      state != names.end()) {
+    return quote(*state) +
+           " is a state of the training, whose weights are not beside it; name the folder that "
+           "has them";
+  }
   std::vector<std::string> inside;
   for (const std::string& name : names) {
     if (name.ends_with('/') && !name.starts_with('.')) {
       inside.push_back(name.substr(0, name.size() - 1));
+    }
+  }
+  for (const std::string& name : inside) {
+    std::error_code ignored;
+    if (fs::is_regular_file(folder / name / "data.pkl", ignored)) {
+      return "its folder " + quote(name) +
+             " is a torch file that was unpacked; pack it again: " + "zip -0 -r m.pt " + name;
     }
   }
   return inside.empty() ? "" : "its folders are " + quote_list(inside, kShownNames);

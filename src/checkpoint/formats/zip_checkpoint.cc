@@ -39,6 +39,11 @@ Error refusal(const ZipArchive& zip) {
     return std::any_of(zip.entries().begin(), zip.entries().end(),
                        [&](const ZipEntry& entry) { return entry.name.ends_with(end); });
   };
+  if (is_named("/data.pkl")) {
+    return unsupported(zip,
+                       "a torch file that was packed again with another folder around its own; "
+                       "unpack it, and pack the folder that has data.pkl: zip -0 -r m.pt FOLDER");
+  }
   if (is_named(".npy")) {
     return unsupported(
         zip,
@@ -54,11 +59,7 @@ Error refusal(const ZipArchive& zip) {
                               "; if the checkpoint is in it, unpack it first: unzip");
 }
 
-}  // namespace
-
-Result<FileContents> read_zip_checkpoint(std::shared_ptr<const SourceFile> file,
-                                         const OpenOptions& options) {
-  TRY_ASSIGN(const auto zip, ZipArchive::open(std::move(file)));
+Result<FileContents> read_archive(const ZipArchive& zip, const OpenOptions& options) {
   if (is_exported_program(zip)) {
     return read_exported_program(zip, options);
   }
@@ -67,6 +68,19 @@ Result<FileContents> read_zip_checkpoint(std::shared_ptr<const SourceFile> file,
   }
   return zip.find("constants.pkl") == nullptr ? read_torch_zip(zip, options)
                                               : read_torch_script(zip, options);
+}
+
+}  // namespace
+
+Result<FileContents> read_zip_checkpoint(std::shared_ptr<const SourceFile> file,
+                                         const OpenOptions& options) {
+  TRY_ASSIGN(const auto zip, ZipArchive::open(std::move(file)));
+  TRY_ASSIGN(auto contents, read_archive(zip, options));
+  if (zip.bytes_behind() > 0) {
+    contents.notes.push_back(zip.name() + ": " + std::to_string(zip.bytes_behind()) +
+                             " bytes behind the zip archive are not read, as by torch");
+  }
+  return contents;
 }
 
 }  // namespace onnx_external

@@ -183,6 +183,20 @@ std::vector<Remedy> keys_to_choose(const Pickle& pickle, const std::vector<Reach
   return remedies;
 }
 
+// What torch.optim.Optimizer.state_dict() gives.
+bool is_optimizer_state(const Pickle& pickle) {
+  WalkBudget budget(pickle);
+  if (!is_dict(pickle, pickle.root())) {
+    return false;
+  }
+  const auto children = children_of(pickle, pickle.root(), nullptr, budget);
+  return children &&
+         std::any_of(children->list.begin(), children->list.end(), [&](const Child& child) {
+           return child.key != Child::kIndex && child.key != Child::kNamed &&
+                  pickle.string(child.key) == "param_groups";
+         });
+}
+
 Error no_dict(const Pickle& pickle) {
   const NodeId root = pickle.root();
   if (is_tensor(pickle, root)) {
@@ -192,6 +206,10 @@ Error no_dict(const Pickle& pickle) {
     return {ErrorCode::kNotFound, "holds an object of type " + quote(type_name(pickle, root)) +
                                       ", not a dict of names to tensors; save its "
                                       "state_dict() instead"};
+  }
+  if (is_optimizer_state(pickle)) {
+    return {ErrorCode::kNotFound,
+            "holds the state of an optimizer; the weights are in another file of the training"};
   }
   return error_with(ErrorCode::kNotFound,
                     "holds no dict of names to tensors; save a state_dict() instead",

@@ -59,6 +59,36 @@ TEST(OpenCheckpoint, RefusesOneNameInTwoArguments) {
   EXPECT_THAT(open({}), FailsWith(ErrorCode::kInvalidArgument, "no checkpoint"));
 }
 
+TEST(OpenCheckpoint, DoesNotTakePartsOfRanksForTwins) {
+  const TempDir dir;
+  const auto one = dir.write("parts/consolidated.00.pth", one_tensor("a"));
+  const auto two = dir.write("parts/consolidated.01.pth", one_tensor("a"));
+  const std::string words = "are parts of one checkpoint, one for each rank; join the parts first";
+  const auto given = open({one, two});
+  ASSERT_THAT(given, FailsWith(ErrorCode::kUnsupported, words));
+  EXPECT_EQ(given.error().details, nullptr);
+  EXPECT_THAT(open({dir.path() / "parts"}), FailsWith(ErrorCode::kUnsupported, words));
+}
+
+TEST(OpenCheckpoint, PassesOverTheStatesOfATrainingBesideTheWeights) {
+  const TempDir dir;
+  dir.write("optimizer.pt", one_tensor("exp_avg"));
+  EXPECT_THAT(open({dir.path()}),
+              FailsWith(ErrorCode::kNotFound, "'optimizer.pt' is a state of the training"));
+  dir.write("weights.pt", one_tensor("a"));
+  const auto checkpoint = open({dir.path()});
+  ASSERT_THAT(checkpoint, IsOk());
+  EXPECT_THAT(names(*checkpoint), ElementsAre("a"));
+}
+
+TEST(OpenCheckpoint, LeavesBytesBehindAnArchiveUnreadAndSaysSo) {
+  const TempDir dir;
+  const auto checkpoint = open({dir.write("a.pt", one_tensor("a") + "tail")});
+  ASSERT_THAT(checkpoint, IsOk());
+  EXPECT_THAT(checkpoint->notes(),
+              ElementsAre(::testing::HasSubstr("a.pt: 4 bytes behind the zip archive are not")));
+}
+
 TEST(OpenCheckpoint, LetsLaterArgumentsOverlayEarlierOnes) {
   const TempDir dir;
   const auto base = dir.write("1.pt", torch_zip({{.name = "a", .shape = {1}, .bytes = f32({1})},
@@ -108,6 +138,11 @@ TEST(OpenCheckpoint, NamesTheFormatsThatItDoesNotRead) {
   EXPECT_THAT(message(""), HasSubstr("empty file"));
   EXPECT_THAT(message("hello"), HasSubstr("text that begins 'hello'"));
   EXPECT_THAT(message("\x91\x92\x93"s), HasSubstr("known format"));
+  EXPECT_THAT(message(std::string(600, '\0')), HasSubstr("begins with zeros, like a file whose"));
+  EXPECT_THAT(message("PK\x03\x04" + std::string(600, '\0')), HasSubstr("ends with zeros"));
+  EXPECT_THAT(message("\xff\xfe{\0"s), HasSubstr("text in UTF-16"));
+  EXPECT_THAT(message("\x78\x9c\x91\0\x01\x02\x03"s),
+              HasSubstr("compressed by zlib, as joblib does"));
   EXPECT_THAT(message("\x08\x08\x12\x07pytorch"s), HasSubstr("an ONNX model, not a checkpoint"));
   EXPECT_THAT(message(R"({"error": "Repository not found"})"),
               HasSubstr("the error message of a server, 'Repository not found'"));
@@ -128,6 +163,11 @@ TEST(OpenCheckpoint, NamesWhatAnArchiveHoldsThatIsNoCheckpoint) {
   };
   EXPECT_THAT(open({dir.write("a.npz", zip_of({"a.npy", "b.npy"}))}),
               FailsWith(ErrorCode::kUnsupported, "arrays of numpy"));
+  EXPECT_THAT(open({dir.write("flat.pt", zip_of({"data/0", "data.pkl", "version"}))}),
+              FailsWith(ErrorCode::kUnsupported,
+                        "packed again without its folder: 'data.pkl' lies at the root"));
+  EXPECT_THAT(open({dir.write("deep.pt", zip_of({"out/m/data.pkl", "out/m/version"}))}),
+              FailsWith(ErrorCode::kUnsupported, "with another folder around its own"));
   EXPECT_THAT(open({dir.write("m.zip", zip_of({"m/config.json", "m/model.safetensors"}))}),
               FailsWith(ErrorCode::kUnsupported,
                         "it holds 'm/config.json', 'm/model.safetensors'; if the checkpoint is"));

@@ -120,6 +120,30 @@ TEST(ForeignFolder, AConfigThatWasNotFetchedIsNamed) {
   EXPECT_THAT(folder_facts(dir.path()), IsEmpty());
 }
 
+TEST(ForeignFolder, AConfigThatAnEditorChangedIsLeftToItsReader) {
+  const TempDir dir;
+  for (const char* text : {"\xef\xbb\xbf{}", "\xff\xfe{", "// mine\n{}", "# mine\n{}"}) {
+    dir.write("config.json", text);
+    EXPECT_THAT(folder_facts(dir.path()), IsEmpty()) << text;
+  }
+}
+
+TEST(ForeignFolder, AnUnpackedTorchFileInsideIsNamed) {
+  const TempDir dir;
+  dir.write("m/data.pkl", "");
+  EXPECT_THAT(why_no_checkpoint(dir.path()),
+              HasSubstr("its folder 'm' is a torch file that was unpacked; pack it again: zip -0 "
+                        "-r m.pt m"));
+}
+
+TEST(ForeignFolder, StatesOfATrainingAreNoWeights) {
+  const TempDir dir;
+  dir.write("scheduler.pt", "");
+  dir.write("rng_state_0.pth", "");
+  EXPECT_THAT(why_no_checkpoint(dir.path()),
+              HasSubstr("'rng_state_0.pth' is a state of the training, whose weights are not"));
+}
+
 struct Files {
   std::string name;
   std::vector<std::string> files;
@@ -165,6 +189,11 @@ INSTANTIATE_TEST_SUITE_P(
         Files{"deepspeed",
               {"zero_to_fp32.py", "global_step5/mp_rank_00_model_states.pt"},
               "a checkpoint of DeepSpeed"},
+        Files{"zero", {"zero_pp_rank_0_mp_rank_00_optim_states.pt"}, "of DeepSpeed (ZeRO)"},
+        Files{"unpacked", {"data.pkl", "data/0"}, "the pickle of a torch file that was unpacked"},
+        Files{"unpacked_alone", {"data.pkl", "version"}, "pack its folder again"},
+        Files{"trainer", {"checkpoint-500/model.safetensors"}, "'checkpoint-500' is a checkpoint"},
+        Files{"nemo_ranks", {"tp_rank_00/model_weights.ckpt"}, "'tp_rank_00' is a part"},
         Files{"megatron", {"mp_rank_00/model_optim_rng.pt"}, "a checkpoint of Megatron"},
         Files{"mistral", {"params.json", "consolidated.safetensors"}, "Mistral's own format", true},
         Files{"meta", {"params.json", "consolidated.00.pth"}, "Meta's own format", true},

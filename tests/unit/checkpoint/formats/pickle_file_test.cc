@@ -55,6 +55,25 @@ TEST(PickleFile, LeavesBytesWhereTheyAre) {
   EXPECT_EQ(read_all(*checkpoint, 0), kFloats);
 }
 
+TEST(PickleFile, OfJoblibIsNamed) {
+  PickleBuilder pickle;
+  pickle.proto(4).empty_dict().string("w").global("joblib.numpy_pickle", "NumpyArrayWrapper");
+  EXPECT_THAT(open_bytes(pickle.bytes() + std::string(64, '\xff')),
+              FailsWith(ErrorCode::kUnsupported, "a file of joblib, whose arrays stand between"));
+}
+
+TEST(PickleFile, OfAnUnpackedTorchFileIsNamed) {
+  PickleBuilder pickle;
+  pickle.proto(2).empty_dict().string("w").global("torch._utils", "_rebuild_tensor_v2").mark();
+  pickle.mark().string("storage").global("torch", "FloatStorage").string("0").string("cpu");
+  pickle.integer(4).tuple().persistent_id().integer(0).integers({4}).integers({1});
+  pickle.boolean(false).ordered_dict().tuple().reduce().op('s').stop();
+  EXPECT_THAT(open_bytes(pickle.bytes()),
+              FailsWith(ErrorCode::kUnsupported,
+                        "the pickle of an unpacked torch file (data.pkl); "
+                        "pack its folder again (zip -0 -r m.pt FOLDER)"));
+}
+
 TEST(PickleFile, LeavesLargeBytesOutOfMemoryAndGoesOnBehindThem) {
   const std::string large = f32(std::vector<float>(1 << 20, 1.5F));
   PickleBuilder pickle;

@@ -9,6 +9,7 @@
 #include "common/sandbox.h"
 #include "common/text_report.h"
 #include "onnx_external/cut.h"
+#include "onnx_external/verify.h"
 #include "reports/documents.h"
 
 namespace onnx_external {
@@ -65,6 +66,11 @@ int run(int argc, char** argv) {
   if (const std::string missing = what_is_missing(options); !missing.empty()) {
     return command.misuse(missing);
   }
+  auto model = find_model(options.first);
+  if (!model) {
+    return command.fail(model.error());
+  }
+  options.first = *std::move(model);
   const std::filesystem::path& piece = options.target.folder;
   SandboxPaths paths;
   paths.read_folder_of(options.first);

@@ -24,6 +24,7 @@
 #include "common/progress_bar.h"
 #include "common/sandbox.h"
 #include "common/text_report.h"
+#include "onnx_external/verify.h"
 #include "reports/documents.h"
 #include "save/option_rules.h"
 
@@ -109,6 +110,11 @@ std::string split_output(Arguments& arguments) {
 std::string split_inputs(CommandLine& line, Arguments& arguments) {
   if (arguments.options.first.empty()) {
     return "no GRAPH.onnx is given";
+  }
+  if (auto model = find_model(arguments.options.first)) {  // in a folder
+    arguments.options.first = *std::move(model);
+  } else if (model.error().code == ErrorCode::kAmbiguous) {
+    return model.error().message;
   }
   GraphArguments sorted = sort_arguments(arguments.options.first, arguments.options.files);
   arguments.options.files = std::move(sorted.checkpoints);

@@ -266,18 +266,35 @@ class Folder:
         parts, notes = example_graphs(model, inputs, self.dynamic, graphs)
         found: dict[str, Graph] = {}
         for name, path in self.models.items():
-            if name not in parts["example"]:
+            graph = _graph(path)
+            part = self._part_of(name, graph, parts["example"])
+            if part is None:
                 raise InvalidArgumentError(
                     f"{path}: {type(model).__name__} has no part of this name; it has "
                     f"{', '.join(parts['example'])}"
                 )
             sets = [
-                InputSet(title, partial(given_by_name, each[name].given), title != "example")
+                InputSet(title, partial(given_by_name, each[part].given), title != "example")
                 for title, each in parts.items()
             ]
-            kept = [value.name for value in _graph(path).output]
-            found[name] = (TransformersReference(parts["example"][name].module, kept), sets, notes)
+            kept = [value.name for value in graph.output]
+            found[name] = (TransformersReference(parts["example"][part].module, kept), sets, notes)
         return found
+
+    @staticmethod
+    def _part_of(name: str, graph: Any, parts: Mapping[str, Part]) -> str | None:
+        """The part that a graph is: by its name, else the only one with its inputs; or None."""
+        from .transformers_reference import TransformersReference
+
+        if name in parts or len(parts) == 1:
+            return name if name in parts else next(iter(parts))
+        taken = {each.name for each in graph.input}
+        fits = []
+        for other, part in parts.items():
+            reference = TransformersReference(part.module, [])
+            if {path for path, _ in reference.named_inputs(part.given)} == taken:
+                fits.append(other)
+        return fits[0] if len(fits) == 1 else None
 
 
 def _folder_of(

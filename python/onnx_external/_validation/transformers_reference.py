@@ -66,6 +66,10 @@ class TransformersReference(ModuleReference):
         for path, tensor in get_leaf_tensors(result).items():
             yield output_name(path), tensor
 
+    def named_inputs(self, given: dict[str, Any]) -> Iterator[tuple[str, Any]]:
+        """Yield the tensors of what it is called with, with the names of a graph's inputs."""
+        return self._arguments((), given)
+
     def _arguments(self, args: Any, kwargs: Any) -> Iterator[tuple[str, Any]]:
         from transformers.exporters.utils import get_leaf_tensors
 

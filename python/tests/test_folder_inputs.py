@@ -15,7 +15,12 @@ transformers = pytest.importorskip("transformers", minversion="5.20")
 pytest.importorskip("onnxscript")
 runtime = pytest.importorskip("onnxruntime")
 
-from onnx_external.transformers._inputs import inputs_of, omitted, sample_inputs  # noqa: E402
+from onnx_external.transformers._inputs import (  # noqa: E402
+    inputs_of,
+    note_of_omitted,
+    omitted,
+    sample_inputs,
+)
 
 TEXT = {
     "vocab_size": 48,
@@ -100,6 +105,10 @@ def test_names_choose_other_inputs_and_unknown_ones_are_refused(tmp_path: Path) 
     tower = transformers.Siglip2VisionModel(vision)
     with pytest.raises(oe.InvalidArgumentError, match="takes pixel_attention_mask, spatial_shapes"):
         sample_inputs(tower, inputs_of(tower, tmp_path, None))
+    llama = made("LlamaForCausalLM", pad_token_id=0)
+    (note,) = note_of_omitted(llama, ["attention_mask", "labels"], ["input_ids"])
+    assert note.startswith("LlamaForCausalLM also takes attention_mask, which no graph does")
+    assert note_of_omitted(llama, ["attention_mask"], ["input_ids", "attention_mask"]) == []
     found = omitted(model, [["input_ids", "attention_mask"]])
     assert found[:3] == ["token_type_ids", "position_ids", "inputs_embeds"]
 

@@ -133,14 +133,10 @@ def note_of_omitted(model: Any, names: Sequence[str], inputs: Inputs) -> list[st
         names: what `omitted` found.
         inputs: what the graphs were traced with; an input of them that is omitted has no effect.
     """
-    generates = model.can_generate()
-    usual = [
-        name
-        for name in names
-        if name not in _ASIDE
-        and name not in inputs
-        and (not generates or (name in _WITH_DEFAULTS and name not in _GIVEN_ONLY))
-    ]
+    usual = [name for name in names if name not in _ASIDE and name not in inputs]
+    if model.can_generate():  # which gives no others, and a mask only to texts
+        apart = ["token_type_ids"] + ["attention_mask"] * (main_input(model) != "input_ids")
+        usual = [name for name in usual if name in _WITH_DEFAULTS and name not in apart]
     if not usual:
         return []
     return [

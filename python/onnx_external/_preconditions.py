@@ -16,8 +16,8 @@ from ._side_files import files_beside, refuse_copies
 _log = logging.getLogger("onnx_external")
 
 BFLOAT16 = (
-    "the model computes in bfloat16, as its weights are, for which ONNX Runtime's CPU provider "
-    'lacks operators: dtype="float32" converts the weights while they are written'
+    "the model computes in bfloat16, for which ONNX Runtime's CPU provider lacks operators: "
+    'leave dtype="bfloat16" away to compute in float32'
 )
 _OF_MODULES = (
     "the module computes in bfloat16, for which ONNX Runtime's CPU provider lacks operators: "
@@ -31,16 +31,13 @@ def warn(notes: Iterable[str]) -> None:
         _log.warning(note)
 
 
-def note_of_folder(folder: Path, dtype: str | None) -> list[str]:
-    """Return the note on a model that will compute in bfloat16, as far as its config says so.
+def note_of_dtype(dtype: str | None) -> list[str]:
+    """Return the note on a model that will compute in bfloat16.
 
     Args:
-        folder: of a model of transformers.
         dtype: what the caller asked for.
     """
-    config = read_leniently(folder)
-    found = dtype or config.get("dtype") or config.get("torch_dtype")
-    return [BFLOAT16] if str(found).removeprefix("torch.") == "bfloat16" else []
+    return [BFLOAT16] if dtype == "bfloat16" else []
 
 
 def note_of_state(state: Mapping[str, Any]) -> list[str]:

@@ -33,8 +33,8 @@ TABLE = """| architecture | graphs | do not vary | difference |
 BFLOAT16 = """
 ## Folders of bfloat16
 
-The graphs of the folder's own type are compared byte by byte: ONNX Runtime's CPU provider cannot
-run them. With `dtype="float32"` the weights are converted while they are written, and ONNX Runtime
+The graphs that keep the folder's type behind a Cast are compared byte by byte. With
+`dtype="float32"` the weights are converted while they are written, and ONNX Runtime
 must compute what `from_pretrained(dtype=torch.float32)` computes (1e-4).
 
 | architecture | graphs with the bytes of bfloat16 | do not vary | difference in float32 |

@@ -16,7 +16,7 @@ from .._folder_config import refuse_at_once
 from .._folders import check_folder, require_folder
 from .._options import Layout, LayoutName
 from .._packages import FOLDERS, require
-from .._preconditions import model_folders, note_of_folder, refuse_targets
+from .._preconditions import model_folders, note_of_dtype, refuse_targets
 from .._progress import ProgressCallback, only_errors, told
 from .command_line import EXIT_CODES, Parser, run
 
@@ -200,8 +200,8 @@ def _print_next(report: Any, folder: str) -> None:
         print(f"{report.model_class} also takes {', '.join(report.omitted_inputs)}")
     first = next(iter(report.graphs))
     if any(form.startswith("bfloat16") for form in report.outputs[first].values()):
-        print(f"""it is in bfloat16: for ONNX Runtime on a CPU, export it once more, and convert it:
-  onnx-external export {folder} -o {report.path} --dtype float32 --overwrite""")
+        print(f"""it is in bfloat16: for ONNX Runtime on a CPU, export it once more, in float32:
+  onnx-external export {folder} -o {report.path} --overwrite""")
         return
     if any(name.startswith("present.") for name in report.outputs[first]):
         print(_how_to_generate(report.path, "tokenizer.json" in report.copied))
@@ -247,7 +247,7 @@ def _refuse_at_once(given: argparse.Namespace) -> list[str]:
     target = Path(given.output)
     refuse_targets(folders, target, given.graphs, given.overwrite, given.dry_run)
     require(f"{folder}: the export of a folder", *FOLDERS)
-    return note_of_folder(folders[0], given.dtype)
+    return note_of_dtype(given.dtype)
 
 
 def _run(given: argparse.Namespace, progress: ProgressCallback | None) -> Any:

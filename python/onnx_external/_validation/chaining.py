@@ -33,11 +33,12 @@ def passes(
     Raises:
         ExportError: generate() does not run.
     """
-    from ..transformers._stepping import forward_calls, with_prompt
+    from ..transformers._stepping import calls_of_several, forward_calls, with_prompt
     from ..transformers._tracing import encoder_of
 
-    several = dynamic and not model._is_stateful
-    words = with_prompt(model, given) if several else given
+    several = dynamic and model.config.is_encoder_decoder and not model._is_stateful
+    prompted = several and calls_of_several(model, given) is not None
+    words = with_prompt(model, given) if prompted else given
     calls = forward_calls(model, words, 1 + (_STEPS if dynamic else 1))
     found = [Pass("encoder", encoder_of(model, given)[1])] if "encoder" in graphs else []
     return [*found, Pass("prefill", calls[0]), *(Pass("decode", call) for call in calls[1:])]

@@ -188,12 +188,9 @@ def example_graphs(
     The sets are "example" and "longer", "shorter" for models with a state, and "prompt" and
     "longer prompt" for the one graph of a decoder.
     """
-    from ..transformers._stepping import with_prompt
     from ..transformers._tracing import examples_of, graph_modules
 
     first = examples_of(model, inputs, dynamic)
-    if dynamic and model.can_generate():
-        first = with_prompt(model, first)
     parts, notes = {"example": graph_modules(model, first, dynamic, graphs)}, []
     others = {"longer": _longer(first, model)}
     if getattr(model, "_is_stateful", False):

@@ -14,6 +14,7 @@ from .._verify import inspect
 
 _FLOATS = {1: "float32", 10: "float16", 11: "float64", 16: "bfloat16"}
 """In which models compute, by ONNX's numbers. Types of 8 bits are those of stored weights."""
+_OF_16_BITS = ("float16", "bfloat16")
 
 
 def weight_type(*models: str | os.PathLike[str] | bytes) -> str | None:
@@ -31,18 +32,53 @@ def weight_type(*models: str | os.PathLike[str] | bytes) -> str | None:
 
 
 def _tensors(model: str | os.PathLike[str] | bytes) -> Iterator[tuple[str, int]]:
-    """The types of a model's weights, and how many elements they have."""
+    """The types in which a model's weights are computed with, and how many elements they have."""
     if isinstance(model, bytes):
         proto = model_proto(model)
-        for each in proto.graph.initializer if proto is not None else ():
-            yield _FLOATS.get(each.data_type, ""), math.prod(each.dims)
-        return
-    try:
-        found = inspect(model).tensors
-    except Error:  # ONNX Runtime says what is wrong with it
-        return
-    for tensor in found:
-        yield tensor.dtype, math.prod(tensor.shape)
+        listed = proto.graph.initializer if proto is not None else ()
+        found = [(each.name, _FLOATS.get(each.data_type, ""), each.dims) for each in listed]
+    else:
+        try:
+            listed = inspect(model).tensors
+        except Error:  # ONNX Runtime says what is wrong with it
+            return
+        found = [(each.name, each.dtype, each.shape) for each in listed]
+    stored = any(dtype in _OF_16_BITS for _, dtype, _ in found)
+    cast = _types_behind_casts(model if isinstance(model, bytes) else os.fspath(model), stored)
+    for name, dtype, dims in found:
+        yield cast.get(name, dtype), math.prod(dims)
+
+
+def _types_behind_casts(model: str | bytes, is_stored: bool) -> dict[str, str]:
+    """The types that weights have only behind a Cast, by name.
+
+    Args:
+        model: its path or its bytes.
+        is_stored: it has weights that may be stored in another type than it computes in.
+    """
+    proto = model_proto(model) if is_stored and may_have(model, ["Cast"]) else None
+    if proto is None:
+        return {}
+    users: dict[str, list[Any]] = {}
+    for node in proto.graph.node:
+        for name in node.input:
+            users.setdefault(name, []).append(node)
+
+    def behind(name: str) -> set[str]:
+        found: set[str] = set()
+        for node in users.get(name, ()):
+            if node.op_type in ("Transpose", "Gather"):
+                found |= behind(node.output[0])
+            elif node.op_type == "Cast":
+                found |= {_FLOATS.get(each.i, "") for each in node.attribute if each.name == "to"}
+            else:
+                found.add("")
+        return found
+
+    types = {each.name: behind(each.name) for each in proto.graph.initializer}
+    return {
+        name: next(iter(each)) for name, each in types.items() if len(each) == 1 and "" not in each
+    }
 
 
 def model_proto(model: str | bytes) -> Any:

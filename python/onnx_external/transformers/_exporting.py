@@ -17,7 +17,7 @@ from .._meter import Meter, Step, Stepwise, screen, versions
 from .._moved import shows_new_call
 from .._options import FloatType, Layout, LayoutName, Mapping, StrPath, of_class
 from .._packages import FOLDERS, require
-from .._preconditions import BFLOAT16, model_folders, note_of_folder, refuse_targets, warn
+from .._preconditions import BFLOAT16, model_folders, note_of_dtype, refuse_targets, warn
 from .._progress import Progress, shown
 from .._reports import SavedModel, SaveReport
 from .._rewriting.rewriter import Rewriting
@@ -39,6 +39,7 @@ from ._rewritten import Ways
 from ._saving import Saving
 from ._tracing import Tracing, fixed_dimensions, notes_of_fixed
 from ._unseen import left_keys, note_on_keys
+from ._widening import note_on_types
 
 
 @dataclass
@@ -164,7 +165,9 @@ def export(
         path: the folder to write into, or the model's file if it is one graph.
         task: e.g. "text-generation", or a class of transformers; by default the class that the
             config names.
-        dtype: torch's name of the float type to compute in; by default the checkpoint's.
+        dtype: torch's name of the float type to compute in, to which weights are converted while
+            they are written. None: the checkpoint's; for bfloat16, which ONNX Runtime lacks on a
+            CPU, float32, and the weights stay as they are.
         dynamic: dimensions that the model allows to vary do. False: all are the examples'.
         inputs: the inputs of the graph, those of generate() if the model has it, else of forward():
             names, of which examples are made, or a dict of examples. None: what the folder's
@@ -221,7 +224,7 @@ def export(
     require("the export of a folder", *FOLDERS)
     folders = model_folders(source, base)
     refuse_targets(folders, target, graphs, overwrite, dry_run)
-    warn(note_of_folder(folders[0], dtype))
+    warn(note_of_dtype(dtype))
     with contextlib.ExitStack() as stack:
         callback = stack.enter_context(shown(progress))
         made = stack.enter_context(temporary_folder())
@@ -230,6 +233,7 @@ def export(
             given = stack.enter_context(merged(source, base, target, options))
             source, options["variant"] = given.folder, given.variant
             loaded = load(source, task, dtype, given.variant)
+            computes = loaded.dtype
         tracing = Tracing(loaded, dynamic, optimize, meter)
         chosen = inputs_of(loaded.model, source, inputs)
         ways = Ways(tracing, chosen, rewrite, asserts, max_iterations, repeat)
@@ -251,7 +255,7 @@ def export(
                 Folder,
                 source=source,
                 task=task,
-                dtype=dtype,
+                dtype=computes,
                 inputs=choice.inputs,
                 dynamic=dynamic,
                 variant=given.variant,
@@ -294,6 +298,7 @@ def export(
         notes=[
             *given.notes,
             *([BFLOAT16] if loaded.model.dtype is torch.bfloat16 else []),
+            *note_on_types(loaded.narrow),
             *loaded.notes,
             *choice.notes,
             *note_on_keys(report, left, type(loaded.model).__name__),

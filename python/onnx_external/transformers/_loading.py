@@ -33,6 +33,7 @@ from ._guarding import LOCAL, alone, not_run, read_config, refuse_own_code, regi
 from ._recording import Key, Made, Recorder, Unknown
 from ._sizes import Sizes
 from ._switches import without_switches
+from ._widening import computing_type, narrow_keys
 
 _MOST = 800
 """Characters of a message: it may quote what is in a file."""
@@ -51,6 +52,10 @@ class Loaded:
     """Keys that transformers does not load into this class."""
     notes: list[str] = field(default_factory=list)
     """What of the folder is not in the graphs."""
+    dtype: str | None = None
+    """The type that the model computes in, if that is not what transformers takes by itself."""
+    narrow: dict[str, str] = field(default_factory=dict)
+    """The types of the keys that graphs in float32 have as they are, by ONNX's names."""
 
 
 @contextlib.contextmanager
@@ -238,6 +243,8 @@ def load(folder: Path, task: str | None, dtype: str | None, variant: str | None 
                 name: recorder.key(name, tensor.shape, getattr(torch, tensor.dtype))
                 for name, tensor in checkpoint.items()
             }
+        narrow = narrow_keys(state) if dtype is None else {}
+        dtype = dtype or computing_type(config, state)
         try:
             loading = told(f"{folder}: transformers cannot load {made_by.__name__}")
             with loading, sizes.bounding():
@@ -260,7 +267,7 @@ def load(folder: Path, task: str | None, dtype: str | None, variant: str | None 
         raise InvalidArgumentError(f"{folder}: {told_by}")
     if model.can_generate():
         notes += plain_generation(model, folder)
-    return Loaded(model, made, weights, unused, notes)
+    return Loaded(model, made, weights, unused, notes, dtype, narrow)
 
 
 def _from_pretrained(

@@ -29,6 +29,7 @@ from ._tracing import (
     name_graph,
     refuse_one_step,
 )
+from ._widening import widened
 
 
 @dataclass
@@ -112,9 +113,10 @@ class Repeating:
         missing = sorted(made.slots.keys() - recipes.keys())
         if missing:
             raise Unprovable(f"the graph has a weight that the model has not: {missing[0]}")
-        return Graph(
+        found = Graph(
             made, {slot: recipes[slot] for slot in made.slots}, _deep_sizes(made_by.sizes, names)
         )
+        return widened(found, tracing.loaded.narrow)
 
     def _shallow_part(self, name: str) -> Part:
         """The part of the model that is shallow meanwhile, with inputs of its own."""

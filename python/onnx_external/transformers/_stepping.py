@@ -9,14 +9,13 @@ from typing import Any
 import torch
 import transformers
 
+from .._errors import ExportError
 from ..torch._untouched import ZeroProducts
 from ._decoders import cache_for
 from ._examples import words_of
 from ._exporter import silently
 from ._inputs import plain_words
 
-_PROMPT = 2
-"""Tokens of a decoder's prompt, before which generate() puts the one that starts a text."""
 _ALONG = {"decoder_input_ids": 1, "decoder_position_ids": -1, "decoder_inputs_embeds": 1}
 """Inputs that have an element for each new token, and the dimension of these."""
 
@@ -29,13 +28,15 @@ WAY_OUT = (
 def with_prompt(model: Any, given: Mapping[str, Any]) -> dict[str, Any]:
     """Return the inputs of generate(), with several tokens for a decoder behind an encoder.
 
-    By a prompt of one token, torch would fix its length.
+    By a prompt of one token, torch would fix its length. Other numbers of rows get prompts of other
+    lengths, before which generate() of most classes puts the token that starts a text.
     """
     found = dict(given)
     tensors = [each for each in given.values() if isinstance(each, torch.Tensor) and each.dim()]
     if not model.config.is_encoder_decoder or not tensors or "decoder_input_ids" in found:
         return found
-    found["decoder_input_ids"] = words_of(model.config, len(tensors[0]), _PROMPT)
+    rows = len(tensors[0])
+    found["decoder_input_ids"] = words_of(model.config, rows, rows + 1)
     return found
 
 
@@ -98,6 +99,26 @@ def pair_of_calls(
         given: the inputs of generate().
         several: prompts and steps are to have any number of tokens.
     """
-    calls = forward_calls(model, with_prompt(model, given) if several else given, 3)
-    steps = several_steps(calls[1:]) if several else calls[1]
-    return {"prefill": (copy.copy(model), calls[0]), "decode": (copy.copy(model), steps)}
+    calls = calls_of_several(model, given) if several else None
+    if calls is None:
+        calls = forward_calls(model, given, 3 if several else 2)
+    return {"prefill": (copy.copy(model), calls[0]), "decode": (copy.copy(model), calls[-1])}
+
+
+def calls_of_several(model: Any, given: Mapping[str, Any]) -> list[dict[str, Any]] | None:
+    """Return the inputs of a prompt of several tokens, and those of a step of several.
+
+    None if the code of the model takes one token at a time.
+
+    Args:
+        model: of transformers.
+        given: the inputs of generate().
+    """
+    try:
+        first, *rest = forward_calls(model, with_prompt(model, given), 3)
+        steps = several_steps(rest)
+        with silently("it does not run", ""), ZeroProducts(), torch.no_grad():
+            model(**copy.deepcopy(steps))
+    except ExportError:
+        return None
+    return [first, steps]

@@ -27,6 +27,7 @@ from ._naming import input_name, is_size, name_dimensions, name_inputs_and_outpu
 from ._saving import Graph
 from ._states import refusing_hidden_states
 from ._stepping import WAY_OUT, generate_inputs, pair_of_calls
+from ._widening import widened
 
 
 class Part(NamedTuple):
@@ -159,7 +160,8 @@ class Tracing:
         name_graph(made.model, name, part)
         if self.dynamic:
             refuse_one_step(what, made)
-        return Graph(made, {slot: recipes[slot] for slot in made.slots}, sizes)
+        found = Graph(made, {slot: recipes[slot] for slot in made.slots}, sizes)
+        return widened(found, self.loaded.narrow)
 
     def converted(self, name: str, part: Part, model: Any, run: Run = _plainly) -> Converted:
         """Return the graph of a part, which nothing has optimized.

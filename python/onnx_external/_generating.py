@@ -37,6 +37,7 @@ def generate(
     max_new_tokens: int = ...,
     *,
     providers: str | Sequence[Any] | None = ...,
+    **inputs: Any,
 ) -> list[str]: ...
 
 
@@ -47,6 +48,7 @@ def generate(
     max_new_tokens: int = ...,
     *,
     providers: str | Sequence[Any] | None = ...,
+    **inputs: Any,
 ) -> list[list[int]]: ...
 
 
@@ -56,20 +58,32 @@ def generate(
     max_new_tokens: int = _MOST_WORDS,
     *,
     providers: str | Sequence[Any] | None = None,
+    **inputs: Any,
 ) -> Any:
     """Continue texts with the likeliest tokens, by a decoder that oe.transformers.export() wrote.
+
+    ```python
+    oe.generate("llama-onnx", "Once upon a time")
+    oe.generate("t5-onnx", "translate English to German: Good morning")
+    oe.generate("whisper-onnx", [50258, 50259, 50359, 50363], input_features=features)
+    ```
 
     Args:
         folder: the graphs, with tokenizer.json beside them.
         prompt: a text, or several that are continued together; or the ids of its tokens
-            (`[1, 2, 3]`, or a list of such), which need no tokenizer.
+            (`[1, 2, 3]`, or a list of such), which need no tokenizer. With an encoder, it is what
+            the encoder reads; if that takes no text, it is how the decoder's text begins, and []
+            begins it as the model's settings say.
         max_new_tokens: at most; a text ends earlier with the token that ends it, or where a model
             with a table of positions has no more of them.
         providers: of ONNX Runtime, such as "cuda"; by default the CPU's.
+        inputs: arrays for the encoder by the names of its inputs, such as `input_features` or
+            `pixel_values`; `decoder_input_ids` is how the decoder's text begins.
 
     Returns:
         What follows each prompt, without it: a list of texts, or of lists of ids if the prompts
-        are ids. (The command prints the prompt before it.)
+        are ids. With an encoder, the text of the decoder without its beginning. (The command
+        prints the prompt before what follows it.)
 
     Raises:
         NotFoundError: there is no graph of a decoder, or no tokenizer.json.
@@ -86,18 +100,23 @@ def generate(
     texts: list[Any] = list(given) if isinstance(given, (list, tuple)) else [given]
     for text in texts:
         _refuse_halves(text)
-    if not texts or max_new_tokens < 1:
+    if max_new_tokens < 1 or not (texts or inputs):
         raise InvalidArgumentError("generate: give a prompt, and max_new_tokens of at least 1")
-    if not all(isinstance(text, str) for text in texts):
+    if not texts or not all(isinstance(text, str) for text in texts):
         several = [texts] if all(isinstance(each, int) for each in texts) else texts
-        return Decoder(path, providers).generate(list(map(_ids, several)), max_new_tokens)
+        ids = [_ids(row, may_be_empty=not texts) for row in several]
+        decoder = _decoder(path, providers, inputs)
+        return decoder.generate(decoder.decoder_rows(ids, inputs), max_new_tokens)
     tokenizer = _tokenizer(path)
-    decoder = Decoder(path, providers)
-    rows = [tokenizer.encode(text).ids for text in texts]
+    decoder = _decoder(path, providers, inputs)
+    # How a decoder's text begins has its special tokens already.
+    rows = [tokenizer.encode(text, add_special_tokens=decoder.reads_text).ids for text in texts]
     for text, row in zip(texts, rows, strict=True):
         if not row:
             raise InvalidArgumentError(f"generate: the tokenizer makes no token of {text!r}")
-    found = decoder.generate(rows, max_new_tokens)
+    found = decoder.generate(decoder.decoder_rows(rows, inputs), max_new_tokens)
+    if not decoder.continues:
+        return [str(tokenizer.decode(more, skip_special_tokens=True)) for more in found]
     return [_continuation(tokenizer, row, more) for row, more in zip(rows, found, strict=True)]
 
 
@@ -120,7 +139,21 @@ def _refuse_halves(text: Any) -> None:
         ) from error
 
 
-def _ids(row: Any) -> list[int]:
+def _decoder(
+    path: Path, providers: str | Sequence[Any] | None, inputs: Mapping[str, Any]
+) -> Decoder:
+    from ._generating_pairs import Pair, is_pair
+
+    if is_pair(path):
+        return Pair(path, providers)
+    if inputs:
+        raise InvalidArgumentError(
+            f"generate: {', '.join(inputs)}: {path} has no encoder.onnx, which would take it"
+        )
+    return Decoder(path, providers)
+
+
+def _ids(row: Any, may_be_empty: bool = False) -> list[int]:
     try:
         found = [operator.index(each) for each in row]
     except TypeError as error:
@@ -189,7 +222,7 @@ class Decoder:
             self._check(session)
         self.ends, self._pad = _token_ids(folder)
         self._positions = _positions(folder)
-        self._next_tokens = NextTokens(*_settings(folder))
+        self._next_tokens = NextTokens(*settings_of(folder))
         warn(self._next_tokens.notes)
 
     def _check(self, session: Session) -> None:
@@ -208,6 +241,22 @@ class Decoder:
                     f"{self._folder / session.name}: {form.name} is {form.type}, which numpy does "
                     "not have; export with --dtype float32"
                 )
+
+    @property
+    def reads_text(self) -> bool:
+        """Whether a prompt is a text of its own, and not how another part's text begins."""
+        return True
+
+    @property
+    def continues(self) -> bool:
+        """Whether what it adds follows the prompt that was given."""
+        return True
+
+    def decoder_rows(
+        self, rows: Sequence[Sequence[int]], inputs: Mapping[str, Any]
+    ) -> Sequence[Sequence[int]]:
+        """Return the prompts of the decoder, which has nothing before it."""
+        return rows
 
     def generate(self, rows: Sequence[Sequence[int]], count: int) -> list[list[int]]:
         """Return the tokens that follow each row, without the one that ends it."""
@@ -307,8 +356,8 @@ def _empty(session: Session, rows: int) -> dict[str, Any]:
     return found
 
 
-def _token_ids(folder: Path) -> tuple[set[int], int]:
-    """The tokens that end a text, and the one that fills it up."""
+def token_ids(folder: Path) -> tuple[set[int], int]:
+    """Return the tokens that end a text, and the one that fills it up."""
     files = (_document(folder, name) for name in ("generation_config.json", "config.json"))
     for found in (_genai_model(folder), *files):
         ends = found.get("eos_token_id")
@@ -319,8 +368,8 @@ def _token_ids(folder: Path) -> tuple[set[int], int]:
     return set(), 0
 
 
-def _settings(folder: Path) -> tuple[Mapping[str, Any], str]:
-    """The settings of generate() as transformers reads them, and the name of their file."""
+def settings_of(folder: Path) -> tuple[Mapping[str, Any], str]:
+    """Return the settings of generate() as transformers reads them, and the name of their file."""
     name = "generation_config.json"
     if (folder / name).is_file():
         return _document(folder, name), name

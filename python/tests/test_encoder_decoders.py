@@ -4,6 +4,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+import commands
+import numpy as np
 import pytest
 
 import onnx_external as oe
@@ -125,3 +127,67 @@ def test_a_folder_whose_graphs_do_not_go_together_is_refused(
     with pytest.raises(oe.ExportError, match=r"^decode\.onnx takes x \(and 1 more\), so that no "):
         oe.transformers.export(exported.folder, tmp_path, check=False, progress=False)
     assert not any(tmp_path.iterdir())
+
+
+PROMPT = [2, 50, 60, 63]
+
+
+def wanted(exported: Exported, features: Any, prompt: list[int], count: int) -> list[list[int]]:
+    """The tokens of transformers behind a prompt, up to the one that ends a text."""
+    ids = torch.tensor([prompt] * len(features))
+    base, settings = transformers.GenerationMixin, {"max_new_tokens": count, "do_sample": False}
+    with torch.no_grad():
+        given = {"input_features": torch.tensor(features), "decoder_input_ids": ids}
+        found = base.generate(exported.model, **given, **settings)
+    rows = found[:, len(prompt) :].tolist()
+    return [row[: row.index(2)] if 2 in row else row for row in rows]
+
+
+def test_generate_gives_the_tokens_of_transformers_behind_a_prompt_of_several(
+    exported: Exported,
+) -> None:
+    features = np.random.default_rng(3).standard_normal((2, 8, 20)).astype(np.float32)
+    found = oe.generate(exported.out, PROMPT, 6, input_features=features)
+    assert found == wanted(exported, features, PROMPT, 6) and any(found)
+    again = oe.generate(exported.out, [PROMPT] * 2, 6, input_features=torch.tensor(features))
+    assert again == found
+    begun = oe.generate(exported.out, [], 6, input_features=features)
+    assert begun == wanted(exported, features, [2], 6)
+
+
+def test_the_command_takes_arrays_and_prints_what_the_decoder_adds(
+    exported: Exported, tmp_path: Path
+) -> None:
+    features = np.random.default_rng(4).standard_normal((1, 8, 20)).astype(np.float32)
+    np.save(tmp_path / "x.npy", features)
+    found = oe.generate(exported.out, PROMPT, 4, input_features=features)
+    told = ["--input", f"input_features={tmp_path / 'x.npy'}", "-n", "4"]
+    tokens = ["--tokens", ",".join(map(str, PROMPT))]
+    done = commands.run("generate", exported.out, *told, *tokens)
+    assert done.returncode == 0 and done.stdout == ",".join(map(str, found[0])) + "\n"
+    done = commands.run("generate", exported.out, *told, *tokens, "--json")
+    assert json.loads(done.stdout) == [{"tokens": found[0]}]
+    (tmp_path / "x.npy").write_text("no array")
+    done = commands.run("generate", exported.out, *told)
+    assert done.returncode == 1 and "x.npy: not an array of numpy (.npy)" in done.stderr
+
+
+def test_generate_says_what_the_encoder_and_the_decoder_take(exported: Exported) -> None:
+    features = np.zeros((2, 8, 20), np.float32)
+    for prompt, given, why in (
+        ([2], {}, r"the encoder takes input_features; give it: generate\(\.\.\., input_features="),
+        ([2], {"pixel_values": features}, "pixel_values: the encoder takes input_features"),
+        ([[2], [2, 3]], {"input_features": features}, "2 prompts of 1, 2 tokens: expected 2 for"),
+        ([[2]] * 3, {"input_features": features}, "3 prompts of 1, 1, 1 tokens: expected 2 for"),
+        ([], {}, "give a prompt"),
+    ):
+        with pytest.raises(oe.InvalidArgumentError, match=why):
+            oe.generate(exported.out, prompt, **given)
+
+
+def test_a_folder_without_all_graphs_of_a_pair_is_named(tmp_path: Path) -> None:
+    (tmp_path / "encoder.onnx").write_bytes(b"")
+    with pytest.raises(oe.NotFoundError, match=r"has encoder\.onnx and no prefill\.onnx"):
+        oe.generate(tmp_path, [1])
+    with pytest.raises(oe.InvalidArgumentError, match=r"x: .* has no encoder\.onnx, which would"):
+        oe.generate(tmp_path / "other", [1], x=np.zeros(1))

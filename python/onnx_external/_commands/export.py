@@ -203,6 +203,9 @@ def _print_next(report: Any, folder: str) -> None:
         print(f"""it is in bfloat16: for ONNX Runtime on a CPU, export it once more, in float32:
   onnx-external export {folder} -o {report.path} --overwrite""")
         return
+    if first == "encoder" and "decode" in report.graphs:
+        print(_how_to_run_a_pair(report.path, list(report.inputs[first])))
+        return
     if any(name.startswith("present.") for name in report.outputs[first]):
         print(_how_to_generate(report.path, "tokenizer.json" in report.copied))
         if "genai_config.json" in report.copied:
@@ -235,6 +238,22 @@ or in Python:
   import onnx_external as oe
   texts = oe.generate({path!r}, "Once upon a time")
   print(texts[0])"""
+
+
+def _how_to_run_a_pair(path: str, inputs: list[str]) -> str:
+    """How an encoder and a decoder are run: on a text, or on arrays."""
+    if "input_ids" in inputs:
+        return f"""to run it (pip install onnxruntime; for texts tokenizers and a tokenizer.json):
+  onnx-external generate {path} --tokens 1,2,3
+or in Python:
+  import onnx_external as oe
+  tokens = oe.generate({path!r}, [1, 2, 3])"""
+    options = " ".join(f"--input {name}={name}.npy" for name in inputs)
+    return f"""to run it (pip install onnxruntime), on arrays that a processor made:
+  onnx-external generate {path} {options} --tokens 1,2,3
+or in Python, with the tokens that begin a text ([]: as the settings of the model say):
+  import onnx_external as oe
+  tokens = oe.generate({path!r}, [1, 2, 3], {", ".join(f"{name}=..." for name in inputs)})"""
 
 
 def _refuse_at_once(given: argparse.Namespace) -> list[str]:

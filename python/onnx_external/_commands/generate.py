@@ -6,7 +6,10 @@ import argparse
 import json
 import os
 from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
 
+from .._errors import FormatError, NotFoundError
 from .command_line import EXIT_CODES, Parser, run
 from .streams import has_unicode
 
@@ -26,7 +29,7 @@ def parser() -> Parser:
     )
     add = parser.add_argument
     add("folder", metavar="FOLDER", help="the graphs, with tokenizer.json beside them for texts")
-    given = parser.add_mutually_exclusive_group(required=True)
+    given = parser.add_mutually_exclusive_group()
     given.add_argument(
         "-p",
         "--prompt",
@@ -41,6 +44,15 @@ def parser() -> Parser:
         type=_tokens,
         action="append",
         help="the ids of its tokens instead; ids are printed, and no tokenizer is needed",
+    )
+    add(
+        "--input",
+        metavar="NAME=FILE",
+        type=_input,
+        action="append",
+        default=[],
+        help="an array for an encoder (.npy), such as input_features; the prompt then is how the "
+        "decoder's text begins, by default as the model's settings say",
     )
     add(
         "-n",
@@ -74,11 +86,36 @@ def _text(argument: str) -> str:
         raise argparse.ArgumentTypeError(f"{argument!r}: is not in UTF-8") from error
 
 
+def _input(text: str) -> tuple[str, str]:
+    name, sign, file = text.partition("=")
+    if not (name and sign and file):
+        raise argparse.ArgumentTypeError(
+            f"{text}: expected NAME=FILE, such as input_features=x.npy"
+        )
+    return name, file
+
+
+def _array(file: str) -> Any:
+    import numpy as np
+
+    try:
+        return np.load(file, allow_pickle=False)
+    except FileNotFoundError as error:
+        raise NotFoundError(f"{file}: not found") from error
+    except (OSError, ValueError, EOFError) as error:
+        raise FormatError(f"{file}: not an array of numpy (.npy): {error}") from error
+
+
 def _work(given: argparse.Namespace) -> int:
     from .._generating import generate
+    from .._generating_pairs import is_pair
 
-    prompts = given.prompt or given.tokens
-    found = generate(given.folder, prompts, given.max_new_tokens, providers=given.provider)
+    prompts = given.prompt or given.tokens or []
+    inputs = {name: _array(file) for name, file in given.input}
+    words = prompts[0] if given.tokens and len(prompts) == 1 else prompts
+    found = generate(given.folder, words, given.max_new_tokens, providers=given.provider, **inputs)
+    if is_pair(Path(given.folder)):  # what follows is not the prompt's continuation
+        return _print_found(found, given.json)
     pairs = list(zip(prompts, found, strict=True))
     if given.json:
         what = "text" if given.prompt else "tokens"
@@ -87,6 +124,17 @@ def _work(given: argparse.Namespace) -> int:
     else:
         for prompt, more in pairs:
             print(prompt + more if given.prompt else ",".join(map(str, prompt + more)))
+    return 0
+
+
+def _print_found(found: Sequence[Any], as_json: bool) -> int:
+    """Print what a decoder behind an encoder gave: texts, or lists of ids."""
+    if as_json:
+        documents = [{"text" if isinstance(each, str) else "tokens": each} for each in found]
+        print(json.dumps(documents, indent=2, ensure_ascii=not has_unicode()))
+    else:
+        for each in found:
+            print(each if isinstance(each, str) else ",".join(map(str, each)))
     return 0
 
 

@@ -110,6 +110,8 @@ def _work(given: argparse.Namespace) -> int:
     from .._generating import generate
     from .._generating_pairs import is_pair
 
+    if not (given.prompt or given.tokens or given.input):
+        parser().error("one of the arguments -p/--prompt --tokens --input is required")
     prompts = given.prompt or given.tokens or []
     inputs = {name: _array(file) for name, file in given.input}
     words = prompts[0] if given.tokens and len(prompts) == 1 else prompts

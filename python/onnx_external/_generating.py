@@ -161,7 +161,7 @@ def _ids(row: Any, may_be_empty: bool = False) -> list[int]:
             "generate: expected a text, the ids of its tokens ([1, 2, 3]), or a list of such, not "
             f"{row!r}"
         ) from error
-    if not found or min(found) < 0 or max(found) > _LARGEST:
+    if not (found or may_be_empty) or any(not 0 <= each <= _LARGEST for each in found):
         raise InvalidArgumentError(
             f"generate: {found}: expected ids of tokens, from 0 to the size of the vocabulary"
         )
@@ -220,7 +220,7 @@ class Decoder:
         self._next = Session(found[-1], given, found[-1].name) if found[1:] else self._first
         for session in (self._first, self._next):
             self._check(session)
-        self.ends, self._pad = _token_ids(folder)
+        self.ends, self._pad = token_ids(folder)
         self._positions = _positions(folder)
         self._next_tokens = NextTokens(*settings_of(folder))
         warn(self._next_tokens.notes)

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.utils import _pytree as pytree
 
 from .._errors import Error, ExportError, MismatchError, RunError
 from .._packages import missing_text
@@ -126,11 +127,20 @@ class Checking:
             except RunError as error:
                 if "NOT_IMPLEMENTED" not in str(error):
                     raise UnloadableGraphError(f"{error}; {_DIAGNOSE}") from error
-                float32 = "; module.float() computes in float32" if "bfloat16" in str(error) else ""
-                found.unloadable = f"{error}{float32}"
+                found.unloadable = f"{error}{self._of_halves(str(error))}"
                 return found
             self._judge(session, found)
         return found
+
+    def _of_halves(self, told: str) -> str:
+        """Return how a module computes in float32 if it does in 16 bits, for an error's end."""
+        if not self.types and "bfloat16" not in told:
+            return ""
+        kinds = " and ".join(sorted(self.types)) or "bfloat16"
+        return (
+            f"; it computes in {kinds}: module.float() computes in float32, and so does a part "
+            "within torch.autocast(..., enabled=False)"
+        )
 
     def _judge(self, session: Any, found: Checked) -> None:
         for number, call in enumerate(self.calls):
@@ -218,7 +228,7 @@ class Checking:
 
     def _refused(self, name: str, call: Call, problem: str) -> ExportError:
         broken = self.sizes.broken(call)
-        cause = _cause(broken)
+        cause = _cause(broken, _numbers(self.calls[0], call))
         if isinstance(self.module, nn.Module):
             fault = training_mode_of(self.module, self._reference.name)
             cause = f"{fault}. If that is meant, {cause}" if fault else cause
@@ -268,7 +278,12 @@ def _difference(compared: Comparison) -> str:
     told = f"output {compared.output} differs in {compared.beyond} of {compared.elements} elements"
     if compared.max_abs is not None:
         told += f", by {compared.max_abs:.3g} at most, at {compared.max_abs_at}"
-    return f"{told} (expected {compared.expected}, got {compared.actual})"
+    told += f" (expected {compared.expected}, got {compared.actual})"
+    return told if compared.times > _NEAR else f"{told}; if that is rounding, atol= says so"
+
+
+_NEAR = 100
+"""A difference of so many times the tolerance may be rounding that the check does not know."""
 
 
 _DIAGNOSE = "oe.diagnose_export(module, inputs) finds the modules that keep it from being exported"
@@ -278,13 +293,25 @@ _WAY_OUT = (
 )
 
 
-def _cause(broken: Sequence[Guard]) -> str:
+def _cause(broken: Sequence[Guard], numbers: Sequence[str] = ()) -> str:
     if broken:
         return f"it holds for {broken_text(broken)} only; {_WAY_OUT}"
-    return (
-        f"no test on a size explains it; {_DIAGNOSE}, atol= and rtol= say what is rounding, and "
-        "check=False leaves this out"
-    )
+    if numbers:
+        return (
+            f"{', '.join(numbers)}: a number of Python is not an input of a graph, which computes "
+            "with the example's; give a tensor, or export a model for each number"
+        )
+    return f"{_DIAGNOSE}; check=False leaves the comparison out"
+
+
+def _numbers(example: Call, call: Call) -> list[str]:
+    """Return which floats and truth values of an input set are others than the example's."""
+    leaves = (pytree.tree_flatten_with_path(each)[0] for each in (example, call))
+    return [
+        f"{pytree.keystr(tuple(path)[1:])} is {other} here and {one} in the example"
+        for (path, one), (_, other) in zip(*leaves, strict=False)
+        if isinstance(one, (bool, float)) and type(one) is type(other) and one != other
+    ]
 
 
 def refuse_broken(sizes: Sizes, calls: Sequence[Call]) -> None:

@@ -12,6 +12,7 @@ from torch import nn
 
 from .._errors import ExportError, InvalidArgumentError
 from .._meter import Meter
+from ._causes import causes_told
 from ._converting import converted
 from ._dimension_names import names_of_dims, without_names
 from ._guards import Sizes, sizes_of
@@ -140,7 +141,7 @@ def _traced(
 ) -> Traced:
     lost = stranded(module)
     try:
-        with told(CANNOT_TRACE), torch.no_grad():
+        with causes_told(module), told(CANNOT_TRACE), torch.no_grad():
             return tracer(module, args, kwargs, dynamic_shapes)
     except ExportError as error:
         if lost:
@@ -225,7 +226,8 @@ def captured(
             if not results:  # the module's own outputs are paired by place
                 state = [f"state {name}" for name in state]
             with_outputs(target, changed)
-        with meter.step("convert"), told("torch.onnx cannot convert the program", target):
+        telling = told("torch.onnx cannot convert the program", target)
+        with meter.step("convert"), causes_told(module), telling:
             program = converted(target, **of_torch(onnx_options))
         found = Captured(program, ties, sizes, target, note, repeated, names, outputs, opset)
         found.changed, found.state_named = changed, state

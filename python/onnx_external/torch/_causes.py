@@ -1,0 +1,93 @@
+"""Causes for which a module cannot be traced that its parts tell, such as quantized layers."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import traceback
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import nn
+
+from .._errors import ExportError
+from .._rewriting.refusals import chain
+from ._untouched import tensors_of
+
+
+@contextlib.contextmanager
+def causes_told(module: Any) -> Iterator[None]:
+    """Let errors of exports within the context say the cause that the module tells."""
+    try:
+        yield
+    except ExportError as error:
+        if isinstance(module, nn.Module) and (cause := cause_in(module, error)):
+            what, _, reason = str(error.args[0]).partition(": ")
+            error.args = (f"{what}: {cause} ({reason.rpartition('; ')[0]})",)
+        raise
+
+
+def cause_in(module: nn.Module, error: BaseException) -> str:
+    """Return the first known cause for which a module cannot be traced; empty if there is none."""
+    every = list(chain(error))
+    if any(map(_meets_packed, every)):
+        return (
+            "a packed sequence (pack_padded_sequence) has sizes that depend on the lengths; run "
+            "the layer on the padded tensor, and mask what is behind the lengths"
+        )
+    text = " ".join(map(str, every))
+    unrolled = [name for name, each in module.named_modules() if type(each) is nn.RNN]
+    if unrolled and "specialized it to be a constant" in text:
+        return (
+            f"{unrolled[0] or 'the module'} (RNN) is traced for one length of its sequence; leave "
+            "that size out of dynamic_shapes, or take nn.GRU or nn.LSTM, whose length may vary"
+        )
+    return next(_causes(module), "")
+
+
+def _meets_packed(error: BaseException) -> bool:
+    """Return whether an error comes from packing a sequence, or from a layer that takes one."""
+    for frame, _ in traceback.walk_tb(error.__traceback__):
+        path = frame.f_code.co_filename.replace(os.sep, "/")
+        if path.endswith("torch/nn/utils/rnn.py"):
+            return True
+        if (
+            path.endswith("torch/nn/modules/rnn.py")
+            and frame.f_locals.get("batch_sizes") is not None
+        ):
+            return True
+    return False
+
+
+def _causes(module: nn.Module) -> Iterator[str]:
+    for name, each in module.named_modules():
+        told = f"{name or 'the module'} ({type(each).__name__})"
+        if ".ao.nn.quantized" in type(each).__module__ or ".nn.quantized" in type(each).__module__:
+            yield (
+                f"{told} is quantized by torch.ao, and its packed weights have no form in a graph; "
+                "export the module before it is quantized, and quantize the model with "
+                "onnxruntime.quantization.quantize_dynamic"
+            )
+        elif isinstance(each, torch.jit.ScriptModule):
+            yield (
+                f"{told} is a module of TorchScript (torch.jit), which torch.export cannot trace; "
+                "put the module that it was made of in its place"
+            )
+        elif type(each).__name__ in ("DistributedDataParallel", "FullyShardedDataParallel"):
+            yield f"{told} distributes what is in it; put the plain module in its place"
+        elif type(each).__name__ == "OptimizedModule":
+            yield f"{told} is compiled by torch.compile; put its _orig_mod in its place"
+    for name, tensor in tensors_of(module):
+        if type(tensor).__name__ == "DTensor":
+            yield (
+                f"{name} is distributed over processes (DTensor); load the full state dict into a "
+                "plain module"
+            )
+        elif tensor.layout is not torch.strided:
+            yield (
+                f"{name} is of layout {tensor.layout}, for which ONNX has no operators; make it "
+                "dense: tensor.to_dense()"
+            )
+        elif tensor.is_quantized:
+            yield f"{name} is a quantized tensor; make it plain: tensor.dequantize()"

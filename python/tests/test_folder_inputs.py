@@ -347,3 +347,28 @@ def test_made_sound_is_well_conditioned(tmp_path: Path) -> None:
         double = model.double()(sound.double()).last_hidden_state
     assert float((single - double).abs().max() / double.abs().max()) < 1e-5
     assert abs(float(sound.mean())) < 0.05 and 0.2 < float(sound.std()) < 2
+
+
+def test_an_input_with_a_default_that_no_graph_can_take_is_left_out_with_a_note(
+    reranker: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from transformers.models.bert.modeling_bert import BertEmbeddings
+
+    plain = BertEmbeddings.forward
+
+    def forward(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if kwargs.get("token_type_ids") is not None:
+            raise ValueError("kinds are not for graphs")
+        return plain(self, *args, **kwargs)
+
+    monkeypatch.setattr(BertEmbeddings, "forward", forward)
+    report = oe.transformers.export(reranker, tmp_path / "out", fsync=False)
+    assert list(report.inputs["model"]) == ["input_ids", "attention_mask"]
+    assert report.checked == {"model": 2}
+    assert "kinds are not for graphs" in report.notes[0]
+    assert report.notes[0].startswith("without token_type_ids, since with it ")
+    assert "also takes token_type_ids" in report.notes[1]
+    with pytest.raises(oe.ExportError, match="kinds are not for graphs"):
+        oe.transformers.export(
+            reranker, tmp_path / "no", inputs=["input_ids", "token_type_ids"], fsync=False
+        )

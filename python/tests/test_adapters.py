@@ -106,6 +106,11 @@ def test_it_is_what_peft_merges(
     wanted = tuned(model, targets, tmp_path / "adapter", **settings).state_dict()
     found = weights(tmp_path / "adapter", tmp_path / name, tmp_path / "out")
     assert found.keys() == wanted.keys()
+    with oe.open_checkpoint([tmp_path / name, tmp_path / "adapter"]) as joined:
+        for key, tensor in joined.items():  # as a save reads them
+            torch.testing.assert_close(
+                tensor.torch(), found[key], rtol=2 * torch.finfo(kind).eps, atol=1e-6
+            )
     changed = 0
     for key, value in found.items():
         assert value.dtype == wanted[key].dtype == kind

@@ -6,6 +6,7 @@
 #include "base/foreign_format.h"
 #include "base/text.h"
 #include "base/try.h"
+#include "checkpoint/adapter_merge.h"
 #include "checkpoint/dcp/dcp.h"
 #include "checkpoint/folder_file.h"
 #include "checkpoint/formats/checkpoint_file.h"
@@ -174,6 +175,10 @@ Result<Checkpoint> open_checkpoint(std::span<const std::filesystem::path> paths,
   TRY(check_variant(paths, options.variant));
   auto contents = std::make_unique<CheckpointAccess::Contents>(options.scratch_dir);
   for (std::uint32_t argument = 0; argument < paths.size(); ++argument) {
+    if (const auto adapter = adapter_folder(paths[argument]); adapter && argument > 0) {
+      TRY(merge_adapter(*adapter, paths[0], options, *contents));
+      continue;
+    }
     TRY_ASSIGN(auto part, read_argument(paths[argument], options));
     std::string& format = contents->all.format;
     format = argument == 0 || format == part.format ? part.format : "mixed";

@@ -357,8 +357,9 @@ void list_adapters(const MappingTask& task, const Leftovers& leftovers, Refusal&
                    "keys belong to an adapter (LoRA or its like)", "weights of an adapter",
                    std::move(items));
   refusal.add_sentence(
-      "an adapter changes the base model: merge it first (peft: model.merge_and_unload()), and "
-      "save the merged state dict");
+      "an adapter changes the base model: give the folder of a LoRA of peft behind its base's, and "
+      "it is merged, or merge it first (peft: model.merge_and_unload()), and save the merged state "
+      "dict");
   refusal.add_remedy({"ignore", fmt::format("{}", fmt::join(components, "|")),
                       "to get the base model without it"});
 }

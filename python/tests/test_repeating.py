@@ -21,7 +21,6 @@ from onnx_external._repeating.naming import Names  # noqa: E402
 from onnx_external._repeating.proof import Proof, Slot, proved  # noqa: E402
 from onnx_external._repeating.recording import Segment, Unprovable, recorded  # noqa: E402
 from onnx_external._repeating.shallow import shallow  # noqa: E402
-from onnx_external._repeating.signature import told_signature  # noqa: E402
 from onnx_external._repeating.users import more_users, places_of  # noqa: E402
 from onnx_external.torch._guards import Input, Sizes  # noqa: E402
 
@@ -820,24 +819,6 @@ def test_a_repeated_graph_is_the_same_bytes_each_time(tmp_path: Path) -> None:
     assert one.read_bytes() == other.read_bytes()
 
 
-SIGNATURE = """
-# inputs
-p_layers_0_weight: PARAMETER target='layers.0.weight'
-p_layers_1_weight: PARAMETER target='layers.1.weight'
-words: USER_INPUT
-mask: USER_INPUT
-cache_0: USER_INPUT
-cache_1: USER_INPUT
-
-# outputs
-copy: USER_INPUT_MUTATION target='cache_0'
-copy_1: USER_INPUT_MUTATION target='cache_1'
-linear: USER_OUTPUT
-copy: USER_OUTPUT
-copy_1: USER_OUTPUT
-"""
-
-
 def caches_of(count: int) -> dict[int, Slot]:
     """The first input or output is of no layer, and then there is one for each of `count` layers.
 
@@ -845,25 +826,6 @@ def caches_of(count: int) -> dict[int, Slot]:
     """
     layers = {1 + layer: Slot(1 + min(layer, 1), Segment(0, layer)) for layer in range(count)}
     return {0: Slot(0, Segment(-1, 0)), **layers}
-
-
-def test_inputs_that_are_no_tensors_are_told_apart_from_those_of_layers() -> None:
-    kinds = (0,) * 3
-    stack = Stack("layers", kinds, frozenset())
-    given = [True, False, True, True]
-    proof = Proof(caches_of(3), caches_of(3), [*given, True], given)
-    deep, few = ["words", "in.0", "in.1", "in.2"], ["words", "in.0", "in.1"]
-    names = Names([stack], proof, deep, ["y", "out.0", "out.1", "out.2"], few, ["y", "o.0", "o.1"])
-
-    class Known:
-        afterwards = staticmethod(lambda name, stacks: name)
-        of_layer = staticmethod(lambda name, segment, layer: f"copy_{layer}" if layer else "copy")
-
-    found = told_signature(SIGNATURE, names, Known()).split("\n")  # type: ignore[arg-type]
-    inputs = [line.partition(":")[0] for line in found if line.endswith("USER_INPUT")]
-    assert inputs == ["words", "mask", "cache_0", "cache_1", "cache_2"]
-    changed = [line for line in found if "MUTATION" in line]
-    assert changed[-1] == "copy_2: USER_INPUT_MUTATION target='cache_2'" and len(changed) == 3
 
 
 def test_sizes_of_inputs_are_told_apart_from_inputs_that_are_no_tensors() -> None:

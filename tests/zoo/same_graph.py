@@ -10,15 +10,14 @@ import onnx
 INNER = re.compile(r"(_\d+)?$")  # torch numbers what it makes
 ASKED = re.compile(r"(sym_size\.int\]\()args = \(%\w+, \d+\)")
 LIFTED = re.compile(r"(\.lifted_tensor)_\d+$")  # a constant of the code
-SIGNATURE = "pkg.torch.export.ExportedProgram.graph_signature"
 TOKEN = re.compile(r"[A-Za-z_][\w.]*")
 
 
 def differences(one: Path, other: Path) -> list:
-    """Lines that say what differs: in inputs, outputs, initializers, nodes, forms, metadata or the signature."""
+    """Lines that say what differs: in inputs, outputs, initializers, nodes, forms or metadata."""
     mine, its = Graph(one), Graph(other)
     found = []
-    for what in ("inputs", "outputs", "weights", "constants", "nodes", "metadata", "signature"):
+    for what in ("inputs", "outputs", "weights", "constants", "nodes", "metadata"):
         a, b = getattr(mine, what), getattr(its, what)
         if a != b:
             only = [x for x in a if x not in b][:2], [x for x in b if x not in a][:2]
@@ -49,9 +48,6 @@ class Graph:
             for name, texts in told
             for key, text in texts.items()
         )
-
-        signature = {each.key: each.value for each in graph.metadata_props}.get(SIGNATURE, "")
-        self.signature = [self._text(line, {}) for line in signature.split("\n")]
 
     _fx_names: dict = {}
 

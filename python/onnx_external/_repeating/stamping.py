@@ -15,12 +15,9 @@ from .layers import Layers
 from .naming import Names, deep_name, place_in
 from .numbers import Numbers, Starts
 from .recording import Segment, Unprovable
-from .signature import told_signature
 from .users import Following, Mentions, Places, counted, mentions, more_users, places_of
 
-_ORIGINAL = "pkg.torch.onnx.original_node_name"
 _FX_NODE = "pkg.torch.onnx.fx_node"
-_SIGNATURE = "pkg.torch.export.ExportedProgram.graph_signature"
 
 
 def stamp(
@@ -86,9 +83,6 @@ class _Stamping:
         self._rename_kept()
         self._hand_on(handed_on)
         self._order()
-        told = self.graph.metadata_props.get(_SIGNATURE)
-        if told is not None:
-            self.graph.metadata_props[_SIGNATURE] = told_signature(told, self.names, self.numbers)
         self._check_order()
         self._check_names()
 
@@ -322,14 +316,8 @@ class _Stamping:
         if new is None:
             raise Unprovable(f"in the graph a layer takes the input {old}")
         if new not in self.inputs:
-            made = self.inputs[new] = _like(value, new)
-            self._retell_input(made, old, new)
+            self.inputs[new] = _like(value, new)
         return self.inputs[new]
-
-    def _retell_input(self, value: onnx_ir.Value, old: str, new: str) -> None:
-        original = value.metadata_props.get(_ORIGINAL)
-        if original is not None:
-            value.metadata_props[_ORIGINAL] = self.names.numbered(original, old, new)
 
     def _repeat_unused(self) -> None:
         """Give each layer the inputs that no node takes."""
@@ -338,8 +326,7 @@ class _Stamping:
             if value.uses() or value.is_graph_output() or not self.names.belongs_to_layer(old):
                 continue
             for new in self.names.all_inputs_of(old):
-                made = self.inputs[new] = _like(value, new)
-                self._retell_input(made, old, new)
+                self.inputs[new] = _like(value, new)
             self.graph.inputs.remove(value)
 
     # --- inputs that are outputs, too
@@ -380,8 +367,6 @@ class _Stamping:
             new = self._kept_name(value)
             if new is None:
                 raise Unprovable(f"in the graph {name} is of no layer")
-            if value.is_graph_input() and self.names.belongs_to_layer(name):
-                self._retell_input(value, name, new)
             renamed[value] = new
         self._retell_nodes(renamed)
         # One after the other could give two the same name, which a graph refuses of initializers.

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from .._errors import ExistsError, InvalidArgumentError
 from .._progress import no_monitor, only_errors
 from .._transposing import transposable, transposed_model
+from ._metadata import drop_unread, fold_metadata
 from ._untouched import has_no_data
 from ._walking import all_nodes, graphs_of
 
@@ -234,8 +235,10 @@ def make_skeleton(
     if empty:
         _refuse_without_data(empty)
     init = _of_module(model)
+    fold_metadata(model)
     with quiet():
         model = optimize(model)
+    drop_unread(model)
     _remove_unused(model)  # code without effect used them
     _fix_dimensions(model)
     return _described(model, dict.fromkeys(init | _of_module(model), "init"))

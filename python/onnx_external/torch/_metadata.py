@@ -1,0 +1,117 @@
+"""What a graph tells of its export: scopes and lines of code, and nothing of the machine.
+
+torch writes the whole stack trace of each node into the model, with the paths of whoever exported
+it, and says three times in which module it lies. That is nine tenths of a graph without weights.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ._tracing import is_library
+from ._walking import all_nodes, all_values
+
+if TYPE_CHECKING:
+    import onnx_ir
+
+LINE = "line"
+"""Of a node: the line of code that made it, "modeling_llama.py:259"."""
+FILES = "pkg.onnx_external.files"
+"""Of the graph: the files of these lines, from their package on, separated by line breaks."""
+
+_TRACE = "pkg.torch.onnx.stack_trace"
+_FX_NODE = "pkg.torch.onnx.fx_node"
+_REPEATING = ("namespace", "pkg.torch.onnx.class_hierarchy")
+"""What name_scopes and the lines of a node say as well."""
+_OF_GRAPH = (
+    "pkg.torch.export.ExportedProgram.graph_signature",
+    "pkg.torch.export.ExportedProgram.range_constraints",
+)
+"""What the metadata and the shapes of values say as well."""
+_ORIGINAL = "pkg.torch.onnx.original_node_name"
+_KIND = "pkg.torch.export.graph_signature.InputSpec.kind"
+_PERSISTENT = "pkg.torch.export.graph_signature.InputSpec.persistent"
+_FRAME = re.compile(r'File "(.+?)", line (\d+)')
+_WEIGHT = re.compile(r"%[pbc]_")
+"""How torch's text of a node calls a parameter, a buffer or a constant."""
+_OF_TORCH = "torch/"
+"""How torch calls files of its own in traces that it makes up."""
+_REMOTE = "transformers_modules"
+"""The package into which transformers copies the code of a folder, under the folder's name."""
+
+
+def fold_metadata(model: onnx_ir.Model) -> None:
+    """Leave out what names the machine, or repeats other metadata; name lines by their files.
+
+    Args:
+        model: as torch exported it, or as it was optimized.
+    """
+    model.producer_version = (model.producer_version or "").partition("+")[0] or None
+    for key in _OF_GRAPH:
+        model.graph.metadata_props.pop(key, None)
+    for value in (*all_values(model), *model.graph.initializers.values()):
+        value.metadata_props.pop(_ORIGINAL, None)
+        if value.metadata_props.get(_PERSISTENT) == "None":
+            del value.metadata_props[_PERSISTENT]
+    _name_lines(model)
+
+
+def drop_unread(model: onnx_ir.Model) -> None:
+    """Leave out torch's texts of nodes that neither read weights nor stand for their use.
+
+    Args:
+        model: as it is saved; what repeats layers needs these texts.
+    """
+    for node in all_nodes(model):
+        text = node.metadata_props.get(_FX_NODE)
+        reads = any(value is not None and _KIND in value.metadata_props for value in node.inputs)
+        if text is not None and not reads and _WEIGHT.search(text) is None:
+            del node.metadata_props[_FX_NODE]
+
+
+def _name_lines(model: onnx_ir.Model) -> None:
+    places: list[tuple[onnx_ir.Node, str, str]] = []
+    for node in all_nodes(model):
+        for key in _REPEATING:
+            node.metadata_props.pop(key, None)
+        trace = node.metadata_props.pop(_TRACE, "")
+        places += [(node, *each) for each in list(_places(trace))[-1:]]
+    named = {path: portable_name(path) for path in dict.fromkeys(path for _, path, _ in places)}
+    short = _short_names(set(named.values()))
+    for node, path, line in places:
+        node.metadata_props[LINE] = f"{short[named[path]]}:{line}"
+    if named:
+        model.graph.metadata_props[FILES] = "\n".join(sorted(short))
+
+
+def _places(trace: str) -> Iterator[tuple[str, str]]:
+    """The files and lines of a stack trace that are neither torch's nor ours, outermost first."""
+    for path, line in _FRAME.findall(trace):
+        if not is_library(path) and not path.startswith(_OF_TORCH):
+            yield path, line
+
+
+def _short_names(names: Collection[str]) -> dict[str, str]:
+    """The last parts of file names; whole ones where two of them have the same."""
+    last = [name.rpartition("/")[2] for name in names]
+    return {
+        name: own if last.count(own) == 1 else name for name, own in zip(names, last, strict=True)
+    }
+
+
+def portable_name(path: str) -> str:
+    """Return the name of a source file from its package on: the same on every machine.
+
+    Args:
+        path: the file. One that is in no package is called by its own name alone.
+    """
+    file = Path(path)
+    parts = [file.name]
+    for folder in file.parents:
+        if not (folder / "__init__.py").is_file():
+            break
+        parts.insert(0, folder.name)
+    return file.name if parts[0] == _REMOTE else "/".join(parts)

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from ._patching.swapping import exchanged
+from ._patching.swapping import exchanged, undoing
 
 ProgressCallback = Callable[[str, int, int], object]
 """Called with the phase ("copy", "sync", "verify", "compare"), the bytes done and the bytes in all,
@@ -89,6 +89,31 @@ def only_errors(logger: str) -> Iterator[None]:
         yield
     finally:
         told.setLevel(level)
+
+
+@contextmanager
+def torch_silent() -> Iterator[None]:
+    """Within this context torch logs nothing, unless TORCH_LOGS asks for it.
+
+    Its errors are logged, too, on a handler of its own, and raised or dealt with besides.
+    """
+    loggers = [] if "TORCH_LOGS" in os.environ else [*logging.root.manager.loggerDict.items()]
+    silenced = [
+        each
+        for name, each in loggers
+        if name.partition(".")[0] == "torch"
+        and isinstance(each, logging.Logger)
+        and not each.disabled
+    ]
+
+    def undo() -> None:
+        for each in silenced:
+            each.disabled = False
+
+    with undoing(undo):
+        for each in silenced:
+            each.disabled = True
+        yield
 
 
 @contextmanager

@@ -412,7 +412,7 @@ def test_what_is_written_in_place_is_put_back_after_each_run(tmp_path: Path) -> 
 
 
 def test_tensors_that_are_no_buffers_are_put_back_as_well() -> None:
-    from onnx_external._rewriting.runtime.places import state_kept
+    from onnx_external._rewriting.runtime.outer import state_kept
 
     module = Counts()
     held = [module.mean, torch.ones(2)]

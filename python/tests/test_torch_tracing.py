@@ -4,6 +4,7 @@ import dataclasses
 import re
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -179,16 +180,17 @@ def test_torch_keeps_no_results_while_sizes_vary() -> None:
 
     from onnx_external.torch._tracing import trace
 
-    kept = []
+    told = mock.Mock()  # a list would be put back with all that a trace writes to
 
     class Asking(torch.nn.Module):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
-            kept.append(config.fake_tensor_cache_enabled)
+            told(config.fake_tensor_cache_enabled)
             return x + 1
 
     before = config.fake_tensor_cache_enabled
     trace(Asking(), (torch.ones(3),), None, ({0: torch.export.Dim.AUTO},))
     trace(Asking(), (torch.ones(3),), None, None)
+    kept = [each.args[0] for each in told.call_args_list]
     assert set(kept[:1]) == {False} and kept[-1] == before == config.fake_tensor_cache_enabled
 
 
@@ -270,7 +272,7 @@ def test_numbers_beside_tensors_are_outputs(tmp_path: Path) -> None:
     assert (many.dtype, tenth.dtype, some.dtype) == ("int64", "float32", "bool")
 
 
-def test_a_number_that_differs_from_call_to_call_is_refused(tmp_path: Path) -> None:
+def test_a_number_that_differs_from_call_to_call_is_noted(tmp_path: Path) -> None:
     class Calls(torch.nn.Module):
         calls = 0
 
@@ -278,9 +280,8 @@ def test_a_number_that_differs_from_call_to_call_is_refused(tmp_path: Path) -> N
             self.calls += 1
             return x * 2, self.calls
 
-    with pytest.raises(oe.ExportError, match="expected 2, got 1"):
-        oe.torch.export(Calls().eval(), torch.ones(2), tmp_path / "model.onnx")
-    assert not list(tmp_path.iterdir())
+    report = oe.torch.export(Calls().eval(), torch.ones(2), tmp_path / "model.onnx")
+    assert any("something else when it is called again" in each for each in report.notes)
 
 
 @pytest.mark.parametrize("given", ["twice", 1e300])

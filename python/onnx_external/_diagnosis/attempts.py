@@ -16,6 +16,7 @@ from torch.utils import _pytree as pytree
 
 from .._errors import RunError
 from .._rewriting.rewriter import Rewriter
+from .._rewriting.runtime.outer import outside_kept
 from .._save import save
 from .._temporary import temporary_folder
 from .._validation.comparing import compare
@@ -163,9 +164,10 @@ class Attempts:
         if self.rewrites:
             return self._rewritten(job, shapes)
         if not self.surroundings.strict_too:
-            return torch.export.export(
-                job.module, args, kwargs, dynamic_shapes=shapes, strict=False
-            )
+            with outside_kept(job.module):
+                return torch.export.export(
+                    job.module, args, kwargs, dynamic_shapes=shapes, strict=False
+                )
         program, note, refusal, _ = trace(job.module, args, kwargs, shapes)
         if refusal is not None and self.exporter == "export":
             job.found.notes.append("this is torch's default, strict=False; strict=True traces it")

@@ -14,7 +14,10 @@ from .._errors import InvalidArgumentError, NotFoundError
 from .._options import FloatType
 from .._packages import CONVERSION, require
 from .._patching.classes import known_classes
+from .._patching.process import process_kept
 from .._progress import Progress, ProgressCallback, told
+from .._rewriting.applying import one_thread
+from .._rewriting.runtime.outer import outside_kept
 from .._temporary import temporary_folder
 from .._validation.folders import example_graphs, is_transformers, refuse_other_inputs
 from .._validation.giving import calls_of
@@ -290,7 +293,7 @@ def diagnose_export(
     else:
         models = iter([_of_module(module, inputs)])
     report = None
-    with told(progress, counted=True) as callback:
+    with told(progress, counted=True) as callback, one_thread, process_kept(), outside_kept(module):
         for model in models:
             check_names(
                 model.module,

@@ -3,13 +3,63 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 from contextvars import ContextVar
 from typing import Any, TypeVar
 
 _T = TypeVar("_T")
 _MISSING = object()
 """Stands for an attribute that is not there."""
+
+
+class _Owed(threading.local):
+    """What this thread has to undo, in the order in which it was done."""
+
+    def __init__(self) -> None:
+        self.undo: list[Callable[[], None]] = []
+
+
+_owed = _Owed()
+
+
+@contextlib.contextmanager
+def undoing(undo: Callable[[], None]) -> Iterator[None]:
+    """Call `undo` when the context ends; `all_undone` does it if Ctrl-C comes in between.
+
+    Args:
+        undo: may be called twice, and before what it undoes was done.
+    """
+    _owed.undo.append(undo)
+    try:
+        yield
+    finally:
+        undo()
+        if undo in _owed.undo:  # and was not undone by `all_undone`
+            _owed.undo.remove(undo)
+
+
+@contextlib.contextmanager
+def all_undone() -> Iterator[None]:
+    """Undo, when the context ends, what contexts of `undoing` within it have left.
+
+    Ctrl-C can end a context while it puts something back. What it left is put back here, and a
+    second interruption does not keep it from that.
+    """
+    start = len(_owed.undo)
+    try:
+        yield
+    finally:
+        try:
+            _undo_from(start)
+        finally:
+            _undo_from(start)
+
+
+def _undo_from(start: int) -> None:
+    while len(_owed.undo) > start:
+        _owed.undo[-1]()
+        _owed.undo.pop()
 
 
 @contextlib.contextmanager
@@ -20,14 +70,16 @@ def exchanged(owner: Any, name: str, value: Any) -> Iterator[None]:
     again, and static and class methods stay what they are.
     """
     before = vars(owner).get(name, _MISSING)
-    setattr(owner, name, value)
-    try:
-        yield
-    finally:
-        if before is _MISSING:
-            delattr(owner, name)
-        else:
+
+    def put_back() -> None:
+        if before is not _MISSING:
             setattr(owner, name, before)
+        elif name in vars(owner):
+            delattr(owner, name)
+
+    with undoing(put_back):
+        setattr(owner, name, value)
+        yield
 
 
 @contextlib.contextmanager

@@ -34,7 +34,7 @@ from onnx_external._rewriting.passes import rewrite
 from onnx_external._rewriting.refusals import RewriteError, UnmergeableError, chain
 from onnx_external._rewriting.runtime.compiling import answered_as_in_eager
 from onnx_external._rewriting.runtime.helpers import Runtime
-from onnx_external._rewriting.runtime.places import state_kept
+from onnx_external._rewriting.runtime.outer import state_kept
 from onnx_external._rewriting.showing import Change, shown, untaken
 
 _T = TypeVar("_T")

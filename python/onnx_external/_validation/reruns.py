@@ -16,7 +16,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from .._errors import Error
-from .._rewriting.runtime.places import state_kept
+from .._rewriting.runtime.outer import state_kept
 from .inputs import Given
 from .references import ModuleReference
 from .values import Array, Value, is_float

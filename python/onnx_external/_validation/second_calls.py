@@ -7,7 +7,8 @@ from typing import Any
 
 import torch
 
-from .._rewriting.runtime.places import Places, at_key, state_kept
+from .._rewriting.runtime.outer import state_kept
+from .._rewriting.runtime.places import Places, at_key
 from .comparing import agree
 from .inputs import Given
 from .references import ModuleReference

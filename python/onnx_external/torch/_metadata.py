@@ -39,6 +39,8 @@ _WEIGHT = re.compile(r"%[pbc]_")
 """How torch's text of a node calls a parameter, a buffer or a constant."""
 _OF_TORCH = "torch/"
 """How torch calls files of its own in traces that it makes up."""
+_PROGRAM = "node"
+"""Under which onnx_ir's objects have their node of torch's program; the optimizer keeps some."""
 _REMOTE = "transformers_modules"
 """The package into which transformers copies the code of a folder, under the folder's name."""
 
@@ -54,6 +56,7 @@ def fold_metadata(model: onnx_ir.Model) -> None:
         model.graph.metadata_props.pop(key, None)
     for value in (*all_values(model), *model.graph.initializers.values()):
         value.metadata_props.pop(_ORIGINAL, None)
+        value.meta.pop(_PROGRAM, None)
         if value.metadata_props.get(_PERSISTENT) == "None":
             del value.metadata_props[_PERSISTENT]
     _name_lines(model)
@@ -75,6 +78,7 @@ def drop_unread(model: onnx_ir.Model) -> None:
 def _name_lines(model: onnx_ir.Model) -> None:
     places: list[tuple[onnx_ir.Node, str, str]] = []
     for node in all_nodes(model):
+        node.meta.pop(_PROGRAM, None)
         for key in _REPEATING:
             node.metadata_props.pop(key, None)
         trace = node.metadata_props.pop(_TRACE, "")

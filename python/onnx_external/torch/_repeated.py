@@ -16,6 +16,7 @@ from .._repeating.naming import Names
 from .._repeating.proof import Proof, proved
 from .._repeating.recording import Record, Unprovable, recorded
 from .._repeating.shallow import shallow
+from .._rewriting.runtime.outer import outside_kept
 from ._skeleton import quiet
 from ._tracing import as_torch_onnx
 from ._untouched import has_data
@@ -93,7 +94,7 @@ def repetition(
         return None
 
     def export() -> None:
-        with torch.no_grad(), quiet(), as_torch_onnx():
+        with torch.no_grad(), quiet(), as_torch_onnx(), outside_kept(module):
             torch.export.export(module, tuple(args), kwargs=dict(kwargs or {}), strict=False)
 
     try:

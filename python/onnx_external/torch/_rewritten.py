@@ -12,10 +12,12 @@ from torch import nn
 from torch.utils import _pytree as pytree
 
 from .._errors import Error, ExportError, InvalidArgumentError
+from .._patching.process import process_kept
 from .._rewriting.applying import one_thread
 from .._rewriting.finding.functions import Missing
 from .._rewriting.refusals import RewriteError, chain
 from .._rewriting.rewriter import Rewriter, Rewriting
+from .._rewriting.runtime.outer import outside_kept
 from ._checking import WrongGraphError
 from ._guards import Call, Guard
 from ._programs import CANNOT_TRACE
@@ -84,7 +86,7 @@ class Ways:
         Raises:
             ExportError: no way leads to a graph that is right.
         """
-        with one_thread:
+        with one_thread, process_kept(), outside_kept(self.target):
             return self._first(capture, judge)
 
     def _first(self, capture: _Capture[_T], judge: _Judge[_T]) -> tuple[_T, Rewriting]:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .._errors import ExistsError, InvalidArgumentError
-from .._progress import no_monitor, only_errors
+from .._progress import no_monitor, only_errors, torch_silent
 from .._transposing import transposable, transposed_model
 from ._metadata import drop_unread, fold_metadata
 from ._untouched import has_no_data
@@ -31,15 +31,8 @@ _WITHOUT_DATA = "pkg.onnx_external.without_data"
 
 _MOST_BYTES = 2**31 - 1
 """Protobuf's limit on a model."""
-_LOGGERS = (
-    "onnx_ir",
-    "onnxscript",
-    "torch.onnx",
-    "torch._export",
-    "torch._dynamo",
-    "torch.fx.experimental.symbolic_shapes",
-)
-"""Those that warn of what is meant here, or reported: no data, dimensions that do not vary."""
+_LOGGERS = ("onnx_ir", "onnxscript", "torch.onnx", "torch._export", "torch._dynamo")
+"""Those that warn of what is meant here (no data), and parents of some that are made meanwhile."""
 _SHOWN = 8
 """Names that a message lists."""
 
@@ -154,7 +147,8 @@ class Skeleton:
 def quiet() -> Iterator[None]:
     """Silence what the exporter and the optimizer say about slots without data.
 
-    Their logs and warnings, and what they print: torch prints pages of its graph if a trace fails.
+    Their logs and warnings, and what they print: torch prints pages of its graph if a trace fails,
+    and logs tracebacks of what it then does in another way.
     """
     nowhere = io.StringIO()
     with (
@@ -162,6 +156,7 @@ def quiet() -> Iterator[None]:
         no_monitor(),
         contextlib.redirect_stdout(nowhere),
         contextlib.redirect_stderr(nowhere),
+        torch_silent(),
         contextlib.ExitStack() as stack,
     ):
         warnings.simplefilter("ignore")

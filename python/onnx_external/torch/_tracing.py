@@ -20,6 +20,7 @@ from .._patching.swapping import exchanged
 from .._rewriting.finding.blaming import Place, place_of
 from .._rewriting.frames import LIBRARIES, outside, tests_value
 from .._rewriting.runtime.empty import empty_sizes_noted
+from .._rewriting.runtime.outer import outside_kept
 from ._gradients import gradients_noted, traced_behind_autograd
 
 
@@ -227,12 +228,13 @@ def trace(
     args, kwargs = _apart((args, dict(kwargs or {})))
     options: dict[str, Any] = {"kwargs": kwargs, "dynamic_shapes": dynamic_shapes}
     sizes_vary = dynamic_shapes is not None
-    uncached = functools.partial(without_cache_of_results, sizes_vary and not repeats_calls)
+    faster = functools.partial(without_cache_of_results, sizes_vary and not repeats_calls)
     gradients: list[str] = []
     try:
         with (
             as_torch_onnx() as tests,
-            uncached(),
+            faster(),
+            outside_kept(module),
             _noting_fixed_sizes(),
             gradients_noted(gradients),
         ):
@@ -242,18 +244,20 @@ def trace(
         first = error
         first.gradients = gradients  # type: ignore[attr-defined]
     if gradients:
-        with contextlib.suppress(Exception), as_torch_onnx() as tests, uncached():
+        apart = outside_kept(module)
+        with contextlib.suppress(Exception), as_torch_onnx() as tests, faster(), apart:
             program = traced_behind_autograd(module, args, **options)
             return Traced(program, _WITH_GRADIENTS, tests=frozenset(tests))
     if not fall_back:
         raise first from first.__cause__
     if dynamic_shapes is not None and _has_size_of_0_or_1((args, kwargs)):
         fixing = _config.patch(backed_size_oblivious=False)
-        with contextlib.suppress(Exception), as_torch_onnx() as tests, uncached(), fixing:
+        apart = outside_kept(module)
+        with contextlib.suppress(Exception), as_torch_onnx() as tests, faster(), fixing, apart:
             program = torch.export.export(module, args, strict=False, **options)
             return Traced(program, _WITHOUT_ZERO_ONE, tests=frozenset(tests))
     try:
-        with as_torch_onnx():
+        with as_torch_onnx(), outside_kept(module):
             program = torch.export.export(module, args, strict=True, **options)
         return Traced(program, _WITH_DYNAMO.format(reason=_first_line(first)), first)
     except Exception:

@@ -13,6 +13,7 @@ from .._diagnosis.exporter_reasons import reason_of
 from .._errors import ExportError
 from .._patching.swapping import exchanged
 from .._progress import only_errors
+from .._rewriting.runtime.outer import outside_kept
 from ..torch._conversions import conversions_kept
 from ..torch._guards import Sizes, sizes_of
 from ..torch._skeleton import quiet
@@ -67,7 +68,7 @@ def _keeping(exporter: type, run: Run) -> Any:
                 sample_inputs.update(given)
                 for names in lists:
                     names.clear()
-                with lines_of_guards() as tests:
+                with lines_of_guards() as tests, outside_kept(model):
                     found = super(Keeper, self).export_program(model, sample_inputs, config)
                 return found, tests, [list(names) for names in lists]
 

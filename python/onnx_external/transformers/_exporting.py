@@ -17,9 +17,11 @@ from .._meter import Meter, Step, Stepwise, screen, versions
 from .._moved import shows_new_call
 from .._options import FloatType, Layout, LayoutName, Mapping, StrPath, of_class
 from .._packages import FOLDERS, require
+from .._patching.process import process_kept
 from .._preconditions import BFLOAT16, model_folders, note_of_dtype, refuse_targets, warn
 from .._progress import Progress, shown
 from .._reports import SavedModel, SaveReport
+from .._rewriting.applying import one_thread
 from .._rewriting.rewriter import Rewriting
 from .._temporary import temporary_folder
 from .._transposing import refuse_linked
@@ -225,7 +227,7 @@ def export(
     folders = model_folders(source, base)
     refuse_targets(folders, target, graphs, overwrite, dry_run)
     warn(note_of_dtype(dtype))
-    with contextlib.ExitStack() as stack:
+    with one_thread, process_kept(), contextlib.ExitStack() as stack:
         callback = stack.enter_context(shown(progress))
         made = stack.enter_context(temporary_folder())
         meter = Meter(callback)

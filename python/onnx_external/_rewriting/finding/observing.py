@@ -21,7 +21,7 @@ from onnx_external._rewriting.passes.keys import condition_key, key_of, keyed
 from onnx_external._rewriting.passes.matches import as_tests
 from onnx_external._rewriting.refusals import RewriteError
 from onnx_external._rewriting.runtime.compiling import answered_as_in_eager
-from onnx_external._rewriting.runtime.places import state_kept
+from onnx_external._rewriting.runtime.outer import state_kept
 
 InputSet = tuple[Sequence[Any], dict[str, Any]]
 """The positional and the keyword arguments of one run."""

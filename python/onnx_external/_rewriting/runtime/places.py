@@ -19,14 +19,12 @@ from typing import Any, TypeAlias
 import torch
 from torch import nn
 
-from onnx_external._rewriting.refusals import RewriteError
 from onnx_external._rewriting.runtime.collected import Rows
 from onnx_external._rewriting.values import UNDEFINED, version_of
 
-_MOST = 50_000
-"""Objects that are looked at; a model with more has no branch that sees them all."""
 _FOREIGN = frozenset(sys.stdlib_module_names) | {"numpy", "onnx_external", "sympy", "torch"}
-_HOOKS = ("_forward_", "_backward_", "_state_dict_", "_load_state_dict_", "_non_persistent_")
+HOOKS = ("_forward_", "_backward_", "_state_dict_", "_load_state_dict_", "_non_persistent_")
+"""How the names of what a module itself, or torch, has registered with it begin."""
 _EMPTY_CELL = UNDEFINED
 CACHES = frozenset({"_flat_weights", "_flat_weight_refs"})
 """What torch's recurrent layers renew whenever they find other weights: no state."""
@@ -122,6 +120,9 @@ Changes: TypeAlias = dict[int, Any]
 class Places:
     """All that the given functions may write to."""
 
+    most = 50_000
+    """Objects that are looked at; a model with more has no branch that sees them all."""
+
     def __init__(self, functions: Iterable[Callable[..., Any]]) -> None:
         self.all: list[Place] = []
         self.sizes: list[torch.SymInt] = []
@@ -131,7 +132,7 @@ class Places:
         self._seen: dict[int, Any] = {}
         self._global_names: dict[int, frozenset[str]] = {}
         stack: list[tuple[Any, str]] = [(each, "") for each in functions]
-        while stack and len(self._seen) < _MOST:
+        while stack and len(self._seen) < self.most:
             value, label = stack.pop()
             if id(value) in self._seen:
                 continue
@@ -195,12 +196,12 @@ class Places:
     def _globals(self, value: types.FunctionType) -> Iterator[tuple[Any, str]]:
         """The globals that the function names, where they can be changed."""
         space = value.__globals__
-        if _foreign(value):
+        if is_foreign(value):
             return
-        for name in _names(value.__code__):
+        for name in names_of(value.__code__):
             found = space.get(name, UNDEFINED)
             if isinstance(found, (list, dict, set)) or (
-                isinstance(found, types.FunctionType) and not _foreign(found)
+                isinstance(found, types.FunctionType) and not is_foreign(found)
             ):
                 yield found, name
         written = _written_globals(value.__code__)
@@ -224,40 +225,12 @@ class Places:
             for name, each in dict.items(content.get("_modules") or {}):
                 yield each, f"{label}{name}"
             for name, each in content.items():
-                if name != "_modules" and name not in kept and not name.startswith(_HOOKS):
+                if name != "_modules" and name not in kept and not name.startswith(HOOKS):
                     yield each, f"{label}{name}"
-        elif not _foreign(type(value)):
+        elif not is_foreign(type(value)):
             self._seen[id(content)] = content
             self.all.append(Place(content, label))
             yield from ((each, f"{label}{name}") for name, each in content.items())
-
-
-@contextlib.contextmanager
-def state_kept(module: Any) -> Iterator[Places]:
-    """Within this context a module may write to itself and to what it holds; all is put back.
-
-    So is the memory of tensors, but for parameters, of which there would be a copy. The context
-    gives all else that it may write to.
-
-    Raises:
-        RewriteError: a parameter was written to.
-    """
-    places = Places([module])
-    is_module = isinstance(module, nn.Module)
-    own = [each for each in places.tensors if not isinstance(each, nn.Parameter)]
-    parameters = dict(module.named_parameters()) if is_module else {}
-    versions = {name: version_of(each) for name, each in parameters.items()}
-    with memory_kept([*(module.buffers() if is_module else ()), *own]):
-        try:
-            yield places
-        finally:
-            places.restore(places.changes())
-    for name, each in parameters.items():
-        if version_of(each) != versions[name]:
-            raise RewriteError(
-                f"{name}, a parameter, is written to in place when the module runs, so that each "
-                "run changes the next one; write to a buffer, or to a clone"
-            )
 
 
 @contextlib.contextmanager
@@ -335,9 +308,10 @@ def starts_with(items: list[Any], start: list[Any]) -> bool:
     return len(items) >= len(start) and all(a is b for a, b in zip(items, start, strict=False))
 
 
-def _foreign(value: Any) -> bool:
-    """Whether a class or function is torch's or Python's, whose objects are no state of a model."""
-    return str(getattr(value, "__module__", "")).partition(".")[0] in _FOREIGN
+def is_foreign(value: Any) -> bool:
+    """Return whether a class, function or module is torch's or Python's: no state of a model."""
+    own = "__name__" if isinstance(value, types.ModuleType) else "__module__"
+    return str(getattr(value, own, "")).partition(".")[0] in _FOREIGN
 
 
 def _codes(code: types.CodeType) -> Iterator[types.CodeType]:
@@ -348,7 +322,8 @@ def _codes(code: types.CodeType) -> Iterator[types.CodeType]:
 
 
 @functools.lru_cache(4096)
-def _names(code: types.CodeType) -> frozenset[str]:
+def names_of(code: types.CodeType) -> frozenset[str]:
+    """Return the names of globals and attributes in a function, and in functions inside of it."""
     return frozenset(name for each in _codes(code) for name in each.co_names)
 
 

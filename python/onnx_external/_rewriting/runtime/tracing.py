@@ -16,7 +16,7 @@ from onnx_external._rewriting.runtime.assuming import branches_assume_tests
 from onnx_external._rewriting.runtime.chosen import decided_by_definitions
 from onnx_external._rewriting.runtime.empty import left_to_graph
 from onnx_external._rewriting.runtime.numbers import Numbers
-from onnx_external._rewriting.runtime.places import state_kept
+from onnx_external._rewriting.runtime.outer import state_kept
 from onnx_external._rewriting.runtime.results import results_need_no_guards
 from onnx_external._rewriting.runtime.sizes import largest_in_pairs
 from onnx_external._rewriting.runtime.state import State

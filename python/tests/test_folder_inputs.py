@@ -372,3 +372,12 @@ def test_an_input_with_a_default_that_no_graph_can_take_is_left_out_with_a_note(
         oe.transformers.export(
             reranker, tmp_path / "no", inputs=["input_ids", "token_type_ids"], fsync=False
         )
+
+
+def test_the_command_tells_of_inputs_by_its_option() -> None:
+    from onnx_external._commands.export import parser
+
+    told = parser().in_options("no graph takes them: inputs=NAMES chooses the inputs")
+    assert told == "no graph takes them: --inputs NAMES chooses the inputs"
+    told = parser().in_options("no example; give inputs={name: tensor}")
+    assert told == "no example; give inputs={name: tensor} of oe.transformers.export"

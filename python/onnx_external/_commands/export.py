@@ -31,7 +31,7 @@ _WORDS = {
     "dynamic=False": "--static",
     "task=": "--task",
     "fsync=False": "--no-fsync",
-    "inputs=[NAME, ...]": "--inputs NAME,...",
+    "inputs={name: tensor}": "inputs={name: tensor} of oe.transformers.export",
 }
 """Arguments of Python whose options have other names."""
 

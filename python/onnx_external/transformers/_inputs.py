@@ -141,7 +141,7 @@ def note_of_omitted(model: Any, names: Sequence[str], inputs: Inputs) -> list[st
         return []
     return [
         f"{type(model).__name__} also takes {', '.join(usual)}, which no graph does: "
-        "inputs=[NAME, ...] chooses the inputs"
+        "inputs=NAMES chooses the inputs"
     ]
 
 

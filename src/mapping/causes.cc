@@ -10,6 +10,7 @@
 #include "base/text.h"
 #include "mapping/inserted_component.h"
 #include "mapping/quantized_names.h"
+#include "mapping/scale_keys.h"
 #include "mapping/unfit_keys.h"
 #include "onnx/graph_facts.h"
 
@@ -17,6 +18,8 @@ namespace onnx_external {
 namespace {
 
 constexpr std::size_t kShownNames = 3;
+constexpr std::string_view kTakesFloats =
+    "; the graph takes the float checkpoint that it was made from";
 
 std::vector<std::string_view> unused_names(const MappingTask& task) {
   std::vector<std::string_view> names;
@@ -130,6 +133,19 @@ std::string constants_text(const MappingTask& task, const std::vector<std::strin
 
 }  // namespace
 
+std::string scales_text(const MappingTask& task, const std::vector<bool>& taken) {
+  ScaleKeys scales(task, std::vector<bool>(task.keys.keys.size(), true));
+  for (std::uint32_t key = 0; key < task.keys.keys.size(); ++key) {
+    if (const auto weight = taken[key] ? std::nullopt : scales.weight_of(key)) {
+      const MappingKey& scaled = task.keys.keys[*weight];
+      return "the checkpoint is quantized: " + quote(task.keys.keys[key].name) + " scales " +
+             quote(scaled.name) + ", which is " + std::string(torch_name(scaled.dtype)) +
+             std::string(kTakesFloats);
+    }
+  }
+  return "";
+}
+
 std::string cause_of(const MappingTask& task) {
   const std::vector<std::string_view> unused = unused_names(task);
   if (unused.empty()) {
@@ -141,8 +157,12 @@ std::string cause_of(const MappingTask& task) {
   const Slot* slot = quantized_slot(task);
   const auto keys = quantized_keys(unused);
   if (keys && slot == nullptr) {
-    return "the checkpoint is quantized by " + keys->method + " (it has " + quote(keys->key) +
-           "); the graph takes the float checkpoint that it was made from";
+    return "the checkpoint is quantized by " + keys->method + " (it has " + quote(keys->key) + ")" +
+           std::string(kTakesFloats);
+  }
+  if (const std::string scales = slot == nullptr ? scales_text(task, task.key_used) : "";
+      !scales.empty()) {
+    return scales;
   }
   if (slot != nullptr && !keys && has_unused_weight(task)) {
     return "the graph is quantized (" + quote(slot->name) + " is read by " + slot->consumer_op +

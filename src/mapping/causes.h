@@ -3,6 +3,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "mapping/advice.h"
 #include "mapping/task.h"
@@ -15,5 +16,9 @@ void add_cause(const MappingTask& task, Refusal& refusal);
 
 // Returns the cause as text, for a graph without slots to fill; empty if there is none.
 [[nodiscard]] std::string cause_of(const MappingTask& task);
+
+// Says that a key scales a float8 weight, so that the weight alone has other values; empty if none
+// does. `taken`: which keys belong to slots.
+[[nodiscard]] std::string scales_text(const MappingTask& task, const std::vector<bool>& taken);
 
 }  // namespace onnx_external

@@ -17,6 +17,7 @@
 #include "mapping/buffer_names.h"
 #include "mapping/name_refinement.h"
 #include "mapping/node_modules.h"
+#include "mapping/scale_keys.h"
 
 namespace onnx_external {
 namespace {
@@ -110,6 +111,10 @@ class KeySorter {
       leftovers_.ignored.push_back(key);
       return {};
     }
+    if (scale_keys().weight_of(key)) {
+      leftovers_.unused.push_back(key);  // wherever it is: without it, the weight is another one
+      return {};
+    }
     // Weights of adapters are floats. A counter inside an adapter is sorted like any counter.
     if (!adapter_component(left.name).empty() && !is_counter(left)) {
       leftovers_.adapters.push_back(key);
@@ -132,6 +137,13 @@ class KeySorter {
       weights.push_back(key);
     }
     return {};
+  }
+
+  ScaleKeys& scale_keys() {
+    if (!scale_keys_) {
+      scale_keys_.emplace(task_, used_as_floats(task_));
+    }
+    return *scale_keys_;
   }
 
   // If one weight proves that a module occurs twice in the state dict, its other keys are ties as
@@ -339,6 +351,7 @@ class KeySorter {
   NameSet layers_;                           // modules whose "weight" is used
   std::vector<bool> shared_;                 // by key, computed on demand
   std::optional<NodeModules> node_modules_;  // computed on demand
+  std::optional<ScaleKeys> scale_keys_;      // computed on demand
   std::size_t comparisons_ = 0;
 };
 

@@ -33,6 +33,8 @@ constexpr std::array kComponents = {
     ComponentRow{"_weight_qdata", "torchao"},
     ComponentRow{"weight_qdata", "torchao"},
     ComponentRow{"codebooks", "AQLM"},
+    ComponentRow{"scaled_fp8", "fp8 with scales, as ComfyUI has it"},
+    ComponentRow{"comfy_quant", "a method of ComfyUI"},
     ComponentRow{"Qidxs", "QuIP#"},
     ComponentRow{"_packed_params", "PyTorch's own quantization"},
 };

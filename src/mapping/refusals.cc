@@ -19,15 +19,17 @@ namespace {
 
 // --- nothing matches ---------------------------------------------------------------------------
 
-// True if element types prevent even equal names from matching.
+// True if element types prevent even equal names from matching, and nothing else does.
 bool equal_names_once_cast(const MappingTask& task) {
+  std::vector<bool> same_names(task.keys.keys.size());
+  bool agree = false;
   for (std::uint32_t slot_name = 0; slot_name < task.slot_names.size(); ++slot_name) {
-    const auto key = task.key_by_name.find(task.first_slot(slot_name).name);
-    if (key && agrees_once_cast(task, slot_name, *key)) {
-      return true;
+    if (const auto key = task.key_by_name.find(task.first_slot(slot_name).name)) {
+      same_names[*key] = true;
+      agree = agree || agrees_once_cast(task, slot_name, *key);
     }
   }
-  return false;
+  return agree && scales_text(task, same_names).empty();
 }
 
 bool fills_any(const MappingTask& task) {

@@ -118,6 +118,16 @@ Status refuse_conflict(const PrefixConflict& conflict, const MappingTask& task) 
                    {{"map", "FILE", "to say which is which"}});
 }
 
+std::vector<bool> keys_that_meet(const Aligned& aligned, const MappingTask& task) {
+  std::vector<bool> meet = task.key_used;
+  for (const std::vector<AlignedPair>* pairs : {&aligned.fits, &aligned.clashes}) {
+    for (const AlignedPair& pair : *pairs) {
+      meet[pair.key] = true;
+    }
+  }
+  return meet;
+}
+
 Status refuse_clashes(const Aligned& aligned, const MappingTask& task) {
   std::vector<ErrorItem> items;
   bool input = false;
@@ -135,7 +145,9 @@ Status refuse_clashes(const Aligned& aligned, const MappingTask& task) {
       std::to_string(aligned.clashes.size()) + " of " +
       std::to_string(aligned.fits.size() + aligned.clashes.size()) + " names that meet); ";
   // Floats of another type say that it is the graph's checkpoint, whatever its keys are called.
-  std::string cause = castable ? "" : cause_of(task);
+  // Those that other keys scale need more than another type.
+  std::string cause = castable ? scales_text(task, keys_that_meet(aligned, task)) : cause_of(task);
+  castable = castable && cause.empty();
   cause = castable || !cause.empty() ? cause : cut_among_ranks(task, aligned);
   message += cause.empty() ? "give the checkpoint that belongs to this graph" : cause;
   ErrorDetails details = {{{"of another type or shape", std::move(items)}}, {}};

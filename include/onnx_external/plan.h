@@ -20,6 +20,11 @@ namespace onnx_external {
 // cannot read shapes, axes, pads and the like from external data.
 inline constexpr std::uint64_t kMaxInlineIntegerBytes = 1024;
 
+// Tensors inside the loaded model of fewer bytes stay there unless PlanOptions::inline_below is
+// set. They are numbers of operators rather than weights, and runtimes without a file system, such
+// as ONNX Runtime Web, need them while they load the graph.
+inline constexpr std::uint64_t kMinMovedBytes = 1024;
+
 // How tensors are spread over files.
 enum class Layout : std::uint8_t {
   kPerTensor,  // one file per tensor, in a data folder
@@ -160,8 +165,9 @@ struct PlanOptions {
   std::optional<std::uint64_t> alignment = {};
   Dedup dedup = Dedup::kStorage;
   ExistingData existing_data = ExistingData::kStay;
-  // Tensors of fewer bytes are stored in the model; at most kMaxInlineBelow.
-  std::uint64_t inline_below = 0;
+  // Tensors of fewer bytes are stored in the model; at most kMaxInlineBelow. If not set, those of
+  // fewer than kMinMovedBytes that are inside the loaded model stay there.
+  std::optional<std::uint64_t> inline_below = {};
   // Floating-point tensors of the checkpoint are converted to this type (see can_cast_to()); a slot
   // that states another type is kMismatch. If not set, a tensor is converted to the type of its
   // slot where the mapping paired different float types (MappingOptions::casts).

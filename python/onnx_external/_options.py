@@ -103,7 +103,8 @@ class Layout:
             and more, of 64 for others.
         dedup: what is stored once: "storage" means tensors that share their bytes (tied weights),
             "content" also those of equal bytes, which are read for that, "off" nothing.
-        inline_below: tensors of fewer bytes stay inside of the model file.
+        inline_below: tensors of fewer bytes stay inside of the model file. None: those of fewer
+            than 1024 bytes that are inside already.
         attributes: also move tensors of the graph that are attributes of nodes, such as values of
             Constant nodes. None: only initializers.
         transpose_weights: store matrices that only Transpose nodes use transposed, without these
@@ -129,7 +130,7 @@ class Layout:
     max_shard_size: Size | None = None
     align: Size | None = None
     dedup: Literal["storage", "content", "off"] = "storage"
-    inline_below: Size = 0
+    inline_below: Size | None = None
     attributes: bool | None = None
     transpose_weights: bool | None = None
     checksum: Literal["sha1"] | None = None

@@ -44,17 +44,20 @@ Mapping unmapped(const GraphFacts& graph, const MappingOptions& options) {
   return mapping;
 }
 
-// True for graphs whose weights were left out.
+// True for graphs whose weights were left out. Small weights may all stay where they are.
 bool moves_nothing(const SaveJob& job) {
-  const auto has_weights = [](const Model& model) {
-    const auto& given = model.inline_tensors();
-    return std::any_of(given.begin(), given.end(), [](const InlineTensor& tensor) {
-      return tensor.place != TensorPlace::kAttribute;
-    });
+  const Layout layout = job.plan.layout;
+  const auto is_weight = [&](const InlineTensor& tensor) {
+    return tensor.place != TensorPlace::kAttribute &&
+           (layout == Layout::kInline || (tensor.length > 0 && onnx_is_floating(tensor.data_type)));
   };
-  const bool are_whole = job.plan.layout == Layout::kInline &&
-                         std::any_of(job.models.begin(), job.models.end(), has_weights);
-  return job.plan.tensors.empty() && !are_whole;
+  const auto has_weights = [&](const Model& model) {
+    const auto& given = model.inline_tensors();
+    return std::any_of(given.begin(), given.end(), is_weight);
+  };
+  return job.plan.tensors.empty() &&
+         (layout == Layout::kLink ||
+          std::none_of(job.models.begin(), job.models.end(), has_weights));
 }
 
 // Values of nodes, which stay where they are without an option, are named: they may be the weights.

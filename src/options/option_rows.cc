@@ -253,7 +253,8 @@ constexpr OptionRow kRows[] = {
      [](O& o, Text text) { return choose(text, kDedupNames, kDedups, o.save.plan.dedup); },
      kDedupNames},
     {"inline-below", "SIZE", K::kSize, G::kOutput, kSaveExternal, true,
-     "store smaller tensors inside the model; SIZE is at most 1MiB",
+     "store smaller tensors inside the model; SIZE is at most 1MiB (default:\n"
+     "those of less than 1024 bytes that are inside stay there)",
      [](O& o, Text text) {
        return set_to(o.save.plan.inline_below, size_in(text, 0, kMaxInlineBelow));
      }},

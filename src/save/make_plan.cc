@@ -98,7 +98,7 @@ class Planner {
         (!model_->external_tensors().empty() || options_.existing_data != ExistingData::kStay)) {
       replaced_.emplace(model_->facts().slots[pair.slot].graph, tensor.name);
     }
-    if (stays_inline(*model_, tensor, tensor.name) || tensor.nbytes < options_.inline_below) {
+    if (stays_inline(*model_, tensor, tensor.name) || tensor.nbytes < inline_below()) {
       plan_.tensors.push_back(std::move(tensor));
       return {};
     }
@@ -129,8 +129,10 @@ class Planner {
                     CheckpointAccess::given_tensor(checkpoint_, external.offset));
       tensor.existing_index = index;
     }
-    if (stays_inline(*model_, tensor, value_of(external)) ||
-        tensor.nbytes < options_.inline_below) {
+    const bool is_number =
+        in_memory && !options_.inline_below && element_count(tensor.dims).value_or(0) == 1;
+    if (is_number || stays_inline(*model_, tensor, value_of(external)) ||
+        tensor.nbytes < inline_below()) {
       plan_.tensors.push_back(std::move(tensor));
       return {};
     }
@@ -159,11 +161,13 @@ class Planner {
     const bool is_replaced =
         given.place == TensorPlace::kInitializer && replaced_.contains({given.graph, given.name});
     if (is_asked && !is_replaced && !stays_inline(*model_, tensor, given.value) &&
-        tensor.nbytes >= options_.inline_below) {
+        tensor.nbytes >= options_.inline_below.value_or(kMinMovedBytes)) {
       return add_to_range(std::move(tensor), next_range());
     }
     return {};
   }
+
+  std::uint64_t inline_below() const { return options_.inline_below.value_or(0); }
 
   std::uint32_t next_range() const { return static_cast<std::uint32_t>(plan_.ranges.size()); }
 
@@ -299,10 +303,10 @@ Status check_model_size(const Model& model, const SavePlan& plan) {
 }
 
 Status check_options(std::span<const Model> models, const PlanOptions& options) {
-  if (options.inline_below > kMaxInlineBelow) {
+  if (options.inline_below.value_or(0) > kMaxInlineBelow) {
     return fail(ErrorCode::kInvalidArgument,
                 fmt::format("tensors of up to {} cannot be inline; at most of {}",
-                            size_text(options.inline_below), size_text(kMaxInlineBelow)));
+                            size_text(*options.inline_below), size_text(kMaxInlineBelow)));
   }
   if (options.layout == Layout::kInline && models.size() > 1) {
     return fail(ErrorCode::kInvalidArgument,

@@ -317,7 +317,7 @@ class GivenTest(SaveTest):
         onnx.save(model, str(given))
         slots = {}
         for name, options in (("default", ()), ("attributes", ("--attributes",))):
-            document = self.relayout(name, given, folder / name, *options)
+            document = self.relayout(name, given, folder / name, *options, "--inline-below", "0")
             slots[name] = {tensor["slot"] for tensor in document["tensors"]}
         inner = {"w", "sparse", "sparse.indices"}
         self.report.check(slots["default"] == inner, "default: initializers move", str(slots["default"]))

@@ -318,6 +318,32 @@ TEST_F(GivenWeights, BelowASizeStayOrComeIntoTheModel) {
   EXPECT_THAT(save(given(), "more", options), FailsWith(ErrorCode::kInvalidArgument, "inline"));
 }
 
+TEST_F(GivenWeights, OfLessThanAKilobyteStayInsideUnlessTheOptionsSaySo) {
+  onnx::ModelProto model = full_model();
+  set_bytes(model.mutable_graph()->add_initializer(), "small", kMinMovedBytes / 4 - 1, 20);
+  set_bytes(model.mutable_graph()->add_initializer(), "moved", kMinMovedBytes / 4, 21);
+  ASSERT_THAT(save(given(model), "out", with(Layout::kSingle)), IsOk());
+  EXPECT_THAT(external_names(model_in("out")),
+              testing::AllOf(testing::Contains("moved"), testing::Not(testing::Contains("small"))));
+  EXPECT_EQ(values_of(model_in("out")), values_of(given(model)));
+  SaveOptions all = with(Layout::kSingle);
+  all.plan.inline_below = 0;
+  ASSERT_THAT(save(given(model), "all", all), IsOk());
+  EXPECT_THAT(external_names(model_in("all")),
+              testing::AllOf(testing::Contains("moved"), testing::Contains("small")));
+}
+
+TEST_F(GivenWeights, ThatAreAllSmallAreSaved) {
+  GraphBuilder b;
+  b.input("x", kFloat, {4}).node("Add", {"x", "small"}, {"y"}).output("y", kFloat, {4});
+  onnx::ModelProto model = b.model();
+  set_bytes(model.mutable_graph()->add_initializer(), "small", 4, 1);
+  const auto report = save(given(model), "out", with(Layout::kSingle));
+  ASSERT_THAT(report, IsOk());
+  EXPECT_EQ(report->bytes, 0U);
+  EXPECT_EQ(values_of(model_in("out")), values_of(given(model)));
+}
+
 TEST_F(GivenWeights, ThatStayKeepTheirFields) {
   onnx::ModelProto model = full_model();
   auto* value = model.mutable_graph()->mutable_node(0)->mutable_attribute(0)->mutable_t();

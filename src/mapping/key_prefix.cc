@@ -6,7 +6,6 @@
 #include <optional>
 #include <span>
 #include <string_view>
-#include <tuple>
 #include <unordered_set>
 #include <utility>
 
@@ -17,19 +16,13 @@
 #include "mapping/name_index.h"
 #include "mapping/name_refinement.h"
 #include "mapping/own_prefix.h"
+#include "mapping/prefix_candidates.h"
 
 namespace onnx_external {
 namespace {
 
 using Kind = KeyPrefix::Kind;
-
-// A prefix that makes names match, and the evidence for it.
-struct Candidate {
-  std::string_view prefix;  // of a name of the task
-  Kind kind = Kind::kNone;
-  std::uint64_t agreeing = 0;  // slots that it may fill
-  std::uint64_t names = 0;
-};
+using Candidate = PrefixCandidate;
 
 // How many pairs of a bucket are looked at to find out whether any of them fits.
 constexpr std::size_t kMaxLookedAt = 8;
@@ -46,44 +39,23 @@ class Aligner {
   explicit Aligner(const MappingTask& task)
       : task_(task), keys_(usable_keys(task)), slots_(open_slots(task)) {}
 
-  // Every prefix under which at least one name matches another, the one with most matches first.
+  // The prefixes under which at least one name matches another, the one with most matches first.
   // They are found by looking up each suffix at a component boundary in the other side's index.
-  [[nodiscard]] std::vector<Candidate> candidates() {
-    std::vector<Candidate> all(1);  // the first one has no prefix
-    const auto prefix_at = [&all](std::uint32_t index) { return all[index].prefix; };
-    NameIndexSet removed(prefix_at);
-    NameIndexSet added(prefix_at);
-    const auto candidate = [&all](std::string_view prefix, Kind kind,
-                                  NameIndexSet& known) -> Candidate& {
-      const auto next = static_cast<std::uint32_t>(all.size());
-      all.push_back({.prefix = prefix, .kind = kind});
-      const std::uint32_t index = known.add(next);
-      if (index != next) {
-        all.pop_back();
-      }
-      return all[index];
-    };
-    const bool only_none = task_.keys_have_own_names();
+  [[nodiscard]] PrefixCandidates candidates() {
+    PrefixCandidates list;
+    Candidate none;
     for (const NameIndex::Entry& key : keys_.all()) {
-      count(slots_.refined_as(key.refined), {&key.id, 1}, all.front());
-      for (const std::size_t at : only_none ? std::vector<std::size_t>() : boundaries(key.name)) {
-        const auto met = slots_.refined_as(key.refined.substr(at));
-        if (!met.empty()) {
-          count(met, {&key.id, 1}, candidate(key.name.substr(0, at), Kind::kRemove, removed));
-        }
-      }
+      count(slots_.refined_as(key.refined), {&key.id, 1}, none);
     }
-    for (const NameIndex::Entry& slot :
-         only_none ? std::span<const NameIndex::Entry>() : slots_.all()) {
-      for (const std::size_t at : boundaries(slot.name)) {
-        const auto met = keys_.refined_as(slot.refined.substr(at));
-        if (!met.empty()) {
-          count({&slot.id, 1}, met, candidate(slot.name.substr(0, at), Kind::kAdd, added));
-        }
-      }
+    if (none.names > 0) {
+      list.add(none);
     }
-    sort(all);
-    return all;
+    if (!task_.keys_have_own_names()) {
+      add_candidates(keys_.sorted(), slots_, Kind::kRemove, list);
+      add_candidates(slots_.sorted(), keys_, Kind::kAdd, list);
+    }
+    list.sort();
+    return list;
   }
 
   [[nodiscard]] Aligned apply(const KeyPrefix& key_prefix, Detail detail) {
@@ -158,15 +130,33 @@ class Aligner {
     candidate.agreeing += agreeing;
   }
 
-  static void sort(std::vector<Candidate>& all) {
-    if (all.front().names == 0) {
-      all.erase(all.begin());
+  // Adds the prefixes of sorted names. The names under a prefix follow one another, so each prefix
+  // is complete once a name does not begin with it, and only those of one name are open.
+  void add_candidates(std::span<const NameIndex::Entry> sorted, NameIndex& others, Kind kind,
+                      PrefixCandidates& list) {
+    std::vector<Candidate> open;  // by ascending length
+    for (const NameIndex::Entry& entry : sorted) {
+      while (!open.empty() && !entry.name.starts_with(open.back().prefix)) {
+        list.add(open.back());
+        open.pop_back();
+      }
+      for (const std::size_t at : boundaries(entry.name)) {
+        const auto met = others.refined_as(entry.refined.substr(at));
+        if (met.empty()) {
+          continue;
+        }
+        auto place = std::find_if(open.begin(), open.end(),
+                                  [at](const Candidate& c) { return c.prefix.size() >= at; });
+        if (place == open.end() || place->prefix.size() > at) {
+          place = open.insert(place, Candidate{.prefix = entry.name.substr(0, at), .kind = kind});
+        }
+        const std::span<const std::uint32_t> own(&entry.id, 1);
+        kind == Kind::kRemove ? count(met, own, *place) : count(own, met, *place);
+      }
     }
-    const auto order = [](const Candidate& c) {
-      return std::tuple(~c.agreeing, ~c.names, c.kind, c.prefix.size(), c.prefix);
-    };
-    std::sort(all.begin(), all.end(),
-              [&](const Candidate& a, const Candidate& b) { return order(a) < order(b); });
+    for (const Candidate& candidate : open) {
+      list.add(candidate);
+    }
   }
 
   void settle_bucket(const std::vector<std::uint32_t>& members,
@@ -378,22 +368,26 @@ struct Comparison {
   std::size_t compared = 0;  // this many from the start can be the best, or rival it
 };
 
-// Tries the candidates in order of their matches. If none fills a slot, the one under which most
-// names match is the best.
+// Tries the candidates in order of their matches, until no other can fill more slots. If none fills
+// a slot, the one under which most names match is the best.
 Comparison compare(Aligner& aligner, const std::vector<Candidate>& candidates) {
   Comparison found;
   std::uint64_t score = 0;
-  for (; found.compared < candidates.size(); ++found.compared) {
-    const std::uint64_t expected = candidates[found.compared].agreeing;
-    if (found.compared > 0 && (expected == 0 || expected * 2 < score)) {
+  for (std::size_t i = 0; i < candidates.size(); ++i) {
+    if (i > 0 && candidates[i].agreeing <= score) {
       break;
     }
-    const Aligned aligned = aligner.apply(candidates[found.compared], Detail::kFits);
+    const Aligned aligned = aligner.apply(candidates[i], Detail::kFits);
     if (aligned.score > score) {
-      found.best = found.compared;
+      found.best = i;
       score = aligned.score;
     }
   }
+  const auto rivals = [score](const Candidate& c) {
+    return c.agreeing > 0 && c.agreeing * 2 >= score;
+  };
+  const auto end = std::find_if_not(candidates.begin() + 1, candidates.end(), rivals);
+  found.compared = static_cast<std::size_t>(end - candidates.begin());
   return found;
 }
 
@@ -522,7 +516,8 @@ Result<Aligned> choose_key_prefix(const MappingTask& task) {
   if (auto plain = aligner.apply(KeyPrefix{}, Detail::kEverything); aligner.fills_all(plain)) {
     return plain;
   }
-  const std::vector<Candidate> candidates = aligner.candidates();
+  const PrefixCandidates list = aligner.candidates();
+  const std::vector<Candidate>& candidates = list.kept();
   if (candidates.empty()) {
     return Aligned{};
   }
@@ -534,13 +529,19 @@ Result<Aligned> choose_key_prefix(const MappingTask& task) {
     if (!rivals.empty()) {
       return choose_among(task, aligner, std::move(best), rivals);
     }
+    if (list.most_left_out() * 2 >= best.score) {
+      return fail_with(ErrorCode::kAmbiguous,
+                       "the keys fit the graph under more prefixes than are compared",
+                       {choice_of(best.key_prefix)});
+    }
   }
   return best;
 }
 
 Aligned best_key_prefix(const MappingTask& task) {
   Aligner aligner(task);
-  const std::vector<Candidate> candidates = aligner.candidates();
+  const PrefixCandidates list = aligner.candidates();
+  const std::vector<Candidate>& candidates = list.kept();
   return candidates.empty()
              ? Aligned{}
              : aligner.apply(candidates[compare(aligner, candidates).best], Detail::kEverything);

@@ -67,6 +67,12 @@ class NameIndex {
 
   [[nodiscard]] std::span<const Entry> all() const { return entries_; }
 
+  // All names, ascending. Changes the order of all().
+  [[nodiscard]] std::span<const Entry> sorted() {
+    sort();
+    return entries_;
+  }
+
  private:
   struct Bucket {
     std::string_view refined;

@@ -223,6 +223,34 @@ TEST(MappingRules, InputsWithASymbolicDimensionOrNamedAreNeverSlots) {
   EXPECT_THAT(c.map(), FailsWith(ErrorCode::kNotFound, "no input 'y'"));
 }
 
+// Keys "u0.a.a...", "u1.a.a...", of which each part is a slot: many times more prefixes than names.
+MappingCase with_many_prefixes() {
+  constexpr int kDeep = 40;
+  constexpr int kKeys = 4000;
+  MappingCase c;
+  std::string chain = "a";
+  for (int i = 0; i < kDeep; ++i, chain += ".a") {
+    c.open(chain);
+  }
+  for (int i = 0; i < kKeys; ++i) {
+    c.key("u" + std::to_string(i) + "." + chain.substr(2));
+  }
+  return c;
+}
+
+TEST(MappingRules, ThePrefixOfManySlotsIsFoundAmongManyOfFew) {
+  MappingCase c = with_many_prefixes();
+  EXPECT_THAT(c.map(), FailsWith(ErrorCode::kAmbiguous, "without their prefix 'u0.'"));
+  const std::size_t slots = c.graph.slots.size();
+  for (std::size_t i = 0; i < slots; ++i) {
+    c.key("model." + c.graph.slots[i].name);
+  }
+  const auto mapping = c.map();
+  ASSERT_THAT(mapping, IsOk());
+  EXPECT_EQ(mapping->key_prefix, "-model.");
+  EXPECT_EQ(mapping->pairs.size(), slots);
+}
+
 TEST(MappingRules, AnIdentityOutputIsUsedOnlyWhenAKeyHasItsName) {
   MappingCase c;
   c.open("a.weight");

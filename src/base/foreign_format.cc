@@ -18,6 +18,8 @@ constexpr std::string_view kConvertedFrom = "take the checkpoint that it was con
 constexpr std::string_view kMadeFrom = "take the ONNX model that it was made from";
 constexpr std::string_view kSaveAgain =
     "load it with the library that wrote it, and save its tensors as safetensors";
+constexpr std::string_view kModelsOwnFile = "take the data file that belongs to the model";
+constexpr std::string_view kMarkOfUtf8 = "\xef\xbb\xbf";
 constexpr std::string_view kExportAgain = "export the model that it was made from to ONNX";
 
 struct Magic {
@@ -205,6 +207,45 @@ std::optional<ForeignFormat> foreign_format(std::string_view head) {
   }
   auto found = markup(ascii_lower(text));
   return found ? found : plain_text(head);
+}
+
+std::optional<std::string> foreign_data(std::string_view head) {
+  constexpr std::size_t kLeastMagic = 4;  // random bytes are shorter ones by chance
+  constexpr std::string_view kDvcOutputs = "outs:\n- ";
+  for (const Magic& magic : kMagics) {
+    if (magic.bytes.size() < kLeastMagic || !has_magic(head, magic)) {
+      continue;
+    }
+    const bool says_what_to_do = magic.kind == kPacked || magic.kind == kPointer;
+    return std::string(magic.what) + "; " +
+           std::string(says_what_to_do ? magic.advice : kModelsOwnFile);
+  }
+  if (!is_text(head)) {
+    return std::nullopt;
+  }
+  if (head.find(kDvcOutputs) != std::string_view::npos) {
+    return "a pointer of DVC, not the file itself; fetch it with `dvc pull`";
+  }
+  std::string text = ascii_lower(without_blanks(head));
+  text.erase(0, text.starts_with(kMarkOfUtf8) ? kMarkOfUtf8.size() : 0);
+  if (is_error_document(text)) {
+    return "the error message of a server (JSON); " + std::string(kFetchAgain);
+  }
+  const auto page = markup(text);
+  if (!page) {
+    return std::nullopt;
+  }
+  return page->what + "; " + std::string(page->kind == kMessage ? kFetchAgain : kModelsOwnFile);
+}
+
+std::string short_data_text(const SourceFile& file) {
+  if (file.size() == 0) {
+    return "; the file is empty: download or copy it again";
+  }
+  const auto head = head_of(file);
+  const auto found = head ? foreign_format(*head) : std::nullopt;
+  return found ? "; the file is " + found->text()
+               : "; if the file was not downloaded or copied to its end, do so again";
 }
 
 Result<std::string> head_of(const SourceFile& file) {

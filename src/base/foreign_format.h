@@ -38,6 +38,14 @@ inline constexpr std::size_t kForeignBytes = 512;
 // itself reads (zip, tar, pickle, safetensors, JSON, ONNX) are not in the table.
 [[nodiscard]] std::optional<ForeignFormat> foreign_format(std::string_view head);
 
+// Recognizes what lies in the place of the data of tensors, which may begin with any bytes: a
+// pointer, a page or message of a server, or a format whose first bytes are unmistakable. Says what
+// to do about it.
+[[nodiscard]] std::optional<std::string> foreign_data(std::string_view head);
+
+// Says why a data file may be shorter than its tensors, and what to do. Begins with "; ".
+[[nodiscard]] std::string short_data_text(const SourceFile& file);
+
 // The first kForeignBytes of a file, or all of it. kIo.
 [[nodiscard]] Result<std::string> head_of(const SourceFile& file);
 

@@ -7,6 +7,7 @@
 #include <array>
 #include <cerrno>
 #include <cstddef>
+#include <string>
 
 namespace onnx_external {
 namespace {
@@ -57,6 +58,32 @@ bool may_have_holes(const SourceFile& file) {
   return file.runs() == nullptr && ::fstat(file.fd(), &info) == 0 &&
          static_cast<std::uint64_t>(info.st_blocks) * kBlockBytes <
              static_cast<std::uint64_t>(info.st_size);
+}
+
+Status check_is_written(const SourceFile& file) {
+  constexpr int kMaxHolesPassed = 1000;
+  const std::uint64_t size = file.size();
+  if (file.runs() != nullptr || size == 0) {
+    return {};
+  }
+  std::uint64_t hole = next_hole(file.fd(), 0, size);
+  for (int passed = 0; hole < size && passed < kMaxHolesPassed; ++passed) {
+    const std::uint64_t data = next_data(file.fd(), hole, size);
+    if (data == size) {
+      break;
+    }
+    hole = data == hole ? size : next_hole(file.fd(), data, size);
+  }
+  const bool is_reserved =
+      hole < size && next_data(file.fd(), hole, size) == size && !may_have_holes(file);
+  if (!is_reserved) {
+    return {};
+  }
+  return fail(ErrorCode::kInvalidArgument,
+              file.name() + ": space is reserved for its last " + std::to_string(size - hole) +
+                  " of " + std::to_string(size) +
+                  " bytes, but they were never written, as after a download that broke off; "
+                  "download or copy it again");
 }
 
 std::uint64_t stored_bytes(const SourceFile& file) {

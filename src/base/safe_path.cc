@@ -7,8 +7,12 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <utility>
 
+#include "base/foreign_format.h"
+#include "base/holes.h"
 #include "base/hub_link.h"
+#include "base/similar_files.h"
 #include "base/text.h"
 #include "base/try.h"
 
@@ -102,6 +106,37 @@ bool is_as_readable_as(int folder, const SourceFile& file) {
   return ::fstat(folder, &of_folder) == 0 && ::fstat(file.fd(), &of_file) == 0 &&
          of_folder.st_uid == of_file.st_uid &&
          (of_folder.st_mode & ~of_file.st_mode & kOthersRead) == 0;
+}
+
+// What may be the file that is missing, or where the broken link is; "" if nothing is found.
+std::string meant_file_text(const Directory& folder, const std::string& location) {
+  const std::size_t slash = location.rfind('/');
+  if (slash == std::string::npos) {
+    return similar_files_text(folder.fd(), location);
+  }
+  const std::string name = location.substr(slash + 1);
+  if (const UniqueFd parent(open_in(folder.fd(), location.substr(0, slash))); parent) {
+    return similar_files_text(parent.get(), name);
+  }
+  struct stat beside {};
+  return ::fstatat(folder.fd(), name.c_str(), &beside, AT_SYMLINK_NOFOLLOW) == 0
+             ? "; " + quote(name) + " is beside the model: move it to " + quote(location)
+             : similar_files_text(folder.fd(), name);
+}
+
+// Whether a link leads to nothing.
+bool is_broken_link(const Directory& folder, const std::string& location) {
+  struct stat target {};
+  return ::fstatat(folder.fd(), location.c_str(), &target, 0) != 0 && errno == ENOENT;
+}
+
+// Refuses what was put in the place of a data file: a pointer, a web page, a part of a download.
+Status check_is_data(const SourceFile& file) {
+  TRY_ASSIGN(const auto head, head_of(file));
+  if (const auto found = foreign_data(head)) {
+    return fail(ErrorCode::kInvalidArgument, file.name() + ": " + *found);
+  }
+  return check_is_written(file);
 }
 
 }  // namespace
@@ -206,11 +241,22 @@ Result<std::shared_ptr<const SourceFile>> open_data_file(const Directory& folder
   const std::filesystem::path path = folder.path() / plain;
   UniqueFd fd(open_in(folder.fd(), plain));
   const bool is_link = !fd && (errno == ELOOP || errno == EXDEV);
-  if (is_link) {
-    TRY_ASSIGN(fd, open_linked(folder, plain));
+  if (!fd && !is_link) {
+    Error error = open_error(errno, path);
+    error.message += error.code == ErrorCode::kNotFound ? meant_file_text(folder, plain) : "";
+    return fail(std::move(error));
   }
-  if (!fd) {
-    return fail(open_error(errno, path));
+  if (is_link) {
+    auto linked = open_linked(folder, plain);
+    if (!linked) {
+      Error error = std::move(linked).error();
+      if (is_broken_link(folder, plain)) {
+        error.message +=
+            "; the link is broken: no file is where it leads" + meant_file_text(folder, plain);
+      }
+      return fail(std::move(error));
+    }
+    fd = *std::move(linked);
   }
   if (is_hub_link != nullptr) {
     *is_hub_link = is_link;
@@ -222,6 +268,9 @@ Result<std::shared_ptr<const SourceFile>> open_data_file(const Directory& folder
         path.string() + ": has " + std::to_string((*file)->link_count()) +
             " hard links, and belongs to another user than its folder or is less readable: it "
             "could be a private file of elsewhere; copy it: cp FILE FILE.new && mv FILE.new FILE");
+  }
+  if (file) {
+    TRY(check_is_data(**file));
   }
   return file;
 }

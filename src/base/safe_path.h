@@ -42,7 +42,8 @@ namespace onnx_external {
 // the Hugging Face Hub is followed (base/hub_link.h). A file may have several hard links if it
 // belongs to the folder's owner and everybody who may read the folder may read the file: the link
 // then discloses no private file of another folder. Stores in `is_hub_link` whether the file is a
-// link of the cache.
+// link of the cache. Names files that may be the missing one, and refuses a file that holds
+// something else (base/foreign_format.h) or was not written to its end (kInvalidArgument).
 [[nodiscard]] Result<std::shared_ptr<const SourceFile>> open_data_file(const Directory& folder,
                                                                        std::string_view location,
                                                                        bool* is_hub_link = nullptr);

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/checked_math.h"
+#include "base/foreign_format.h"
 #include "base/safe_path.h"
 #include "base/text.h"
 #include "base/try.h"
@@ -31,9 +32,9 @@ Result<std::shared_ptr<const SourceFile>> open_external(const Model& model,
   if (!range_fits(external.offset, external.length, (*source)->size())) {
     return fail(ErrorCode::kCorrupt,
                 fmt::format("initializer {}: {}: {} bytes at {} do not fit into the {} bytes "
-                            "of the file",
+                            "of the file{}",
                             quote(external.name), (*source)->name(), external.length,
-                            external.offset, (*source)->size()));
+                            external.offset, (*source)->size(), short_data_text(**source)));
   }
   return source;
 }

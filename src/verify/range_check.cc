@@ -12,6 +12,7 @@
 #include "base/digest.h"
 #include "base/directory.h"
 #include "base/file.h"
+#include "base/foreign_format.h"
 #include "base/holes.h"
 #include "base/io_buffer.h"
 #include "base/parallel.h"
@@ -153,10 +154,10 @@ class ChunkReader {
     }
     answer.hard_links = (*file)->link_count() > 1;
     if (!range_fits(check_.offset, check_.length, (*file)->size())) {
-      answer.fault = {FindingCode::kOutOfRange, "bytes " + std::to_string(check_.offset) + " to " +
-                                                    std::to_string(check_.offset + check_.length) +
-                                                    ", but the file has " +
-                                                    std::to_string((*file)->size())};
+      answer.fault = {FindingCode::kOutOfRange,
+                      "bytes " + std::to_string(check_.offset) + " to " +
+                          std::to_string(check_.offset + check_.length) + ", but the file has " +
+                          std::to_string((*file)->size()) + short_data_text(**file)};
       return meter.step(chunk_.length);
     }
     WantedBytes wanted = find_wanted(checkpoint_, check_);

@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "base/foreign_format.h"
+#include "base/holes.h"
 #include "base/json.h"
 #include "base/try.h"
 #include "checkpoint/formats/pickle_file.h"
@@ -114,6 +115,7 @@ Result<FileFormat> sniff_format(const SourceFile& file) {
 Result<FileContents> read_checkpoint_file(std::shared_ptr<const SourceFile> file,
                                           const OpenOptions& options) {
   TRY_ASSIGN(const auto head, head_of(*file));
+  TRY(check_is_written(*file));
   switch (format_of(head)) {
     case FileFormat::kTorchZip:
       return read_zip_checkpoint(std::move(file), options);

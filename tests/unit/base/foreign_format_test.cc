@@ -2,8 +2,11 @@
 
 #include <gtest/gtest.h>
 
+#include <optional>
 #include <ostream>
 #include <string>
+#include <utility>
+#include <vector>
 
 namespace onnx_external {
 namespace {
@@ -123,6 +126,33 @@ TEST(ForeignFormat, AMessageOfAServerHasItsErrorFirst) {
   EXPECT_TRUE(is_error_document("\n{ \"message\" : \"Not Found\"}"));
   EXPECT_FALSE(is_error_document(R"({"model_type":"llama","error":1})"));
   EXPECT_FALSE(is_error_document("[]"));
+}
+
+TEST(ForeignData, IsAPointerOrAPageInThePlaceOfTensors) {
+  const std::vector<std::pair<std::string, std::string>> heads = {
+      {"version https://git-lfs.github.com/spec/v1\noid sha256:00", "git lfs pull"},
+      {"# xet version 0\nfilesize = 10\n", "hf download"},
+      {"outs:\n- md5: 00\n  path: a\n", "dvc pull"},
+      {"md5: 00\nouts:\n- md5: 00\n", "dvc pull"},
+      {"<!DOCTYPE html><html>", "a web page; download it again"},
+      {"\xef\xbb\xbf\n<html>", "a web page; download it again"},
+      {"<?xml version=\"1.0\"?><Error><Code>AccessDenied", "error message of a server"},
+      {"{\"error\": \"Not found\"}", "error message of a server"},
+      {"GGUF\3\0\0\0", "belongs to the model"},
+  };
+  for (const auto& [head, words] : heads) {
+    const auto found = foreign_data(head);
+    ASSERT_TRUE(found) << head;
+    EXPECT_NE(found->find(words), std::string::npos) << *found;
+  }
+}
+
+TEST(ForeignData, IsNotWhatTensorsMayHoldByChance) {
+  for (const std::string& head :
+       {"\x1f\x8b\x08\0\0\0"s, "\x5d\0\0\x3f"s, "Not found"s, "0123456789abcdef"s, ""s,
+        "<html>\0\0\x80\x3f"s, "{}"s, std::string(64, '\0')}) {
+    EXPECT_EQ(foreign_data(head), std::nullopt) << head;
+  }
 }
 
 }  // namespace

@@ -1,5 +1,7 @@
 #include "base/holes.h"
 
+#include <fcntl.h>
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -8,6 +10,7 @@
 #include <string>
 
 #include "base/file.h"
+#include "support/result_matchers.h"
 #include "support/temp_dir.h"
 
 namespace onnx_external {
@@ -63,6 +66,39 @@ TEST_F(Holes, AreNotInAFullFile) {
   const auto full = *SourceFile::open(dir_.write("full", std::string(kMiB, 'x')));
   EXPECT_FALSE(may_have_holes(*full));
   EXPECT_EQ(next_run(*full, 0, kMiB).bytes, kMiB);
+}
+
+// Writes a reserved file of 64 KiB up to `written`. False if the file system reserves nothing, or
+// does not tell what is written.
+bool reserve(const std::filesystem::path& path, std::size_t written) {
+  constexpr off_t kBytes = 64 << 10;
+  const UniqueFd fd(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
+  const std::string data(written, 'x');
+  return fd && ::fallocate(fd.get(), 0, 0, kBytes) == 0 && ::lseek(fd.get(), 0, SEEK_HOLE) == 0 &&
+         ::pwrite(fd.get(), data.data(), written, 0) == static_cast<ssize_t>(written);
+}
+
+TEST(IsWritten, FailsForTheReservedEndOfABrokenDownload) {
+  const TempDir dir;
+  for (const std::size_t written : {0U, 4096U, 40'000U}) {
+    const std::filesystem::path path = dir.path() / std::to_string(written);
+    if (!reserve(path, written)) {
+      GTEST_SKIP() << "nothing can be reserved here";
+    }
+    EXPECT_THAT(check_is_written(**SourceFile::open(path)),
+                FailsWith(ErrorCode::kInvalidArgument, "bytes, but they were never written"));
+  }
+}
+
+TEST(IsWritten, HoldsForFullAndForSparseFiles) {
+  const TempDir dir;
+  if (reserve(dir.path() / "whole", 64 << 10)) {
+    EXPECT_THAT(check_is_written(**SourceFile::open(dir.path() / "whole")), IsOk());
+  }
+  EXPECT_THAT(check_is_written(**SourceFile::open(dir.write("empty", ""))), IsOk());
+  dir.write("sparse", "x");
+  std::filesystem::resize_file(dir.path() / "sparse", 1 << 20);
+  EXPECT_THAT(check_is_written(**SourceFile::open(dir.path() / "sparse")), IsOk());
 }
 
 TEST(SparseCrc32, IsTheCrcOfTheZerosToo) {

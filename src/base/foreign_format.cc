@@ -226,8 +226,8 @@ std::optional<std::string> foreign_data(std::string_view head) {
   if (head.find(kDvcOutputs) != std::string_view::npos) {
     return "a pointer of DVC, not the file itself; fetch it with `dvc pull`";
   }
-  std::string text = ascii_lower(without_blanks(head));
-  text.erase(0, text.starts_with(kMarkOfUtf8) ? kMarkOfUtf8.size() : 0);
+  head.remove_prefix(head.starts_with(kMarkOfUtf8) ? kMarkOfUtf8.size() : 0);
+  const std::string text = ascii_lower(without_blanks(head));
   if (is_error_document(text)) {
     return "the error message of a server (JSON); " + std::string(kFetchAgain);
   }

@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cerrno>
 #include <string>
 
 #include "base/progress_meter.h"
@@ -33,14 +32,10 @@ constexpr std::array<std::uint32_t, 3> kNetworked{
     0x00c36400,  // Ceph
 };
 
-// Errors that mean that the kernel cannot do this with these files; only after these another way is
-// tried.
-bool means_unsupported(int error_number) {
-  return error_number == EINVAL || error_number == ENOSYS || error_number == EOPNOTSUPP ||
-         error_number == EXDEV;
-}
+// The file systems and containers that fail the calls below do so with errors of all kinds. So
+// these functions leave the rest of the range at any error, and fail only if the copy is cancelled.
 
-Status ask_file_system(CopyRange& range, bool& supported) {
+Status ask_file_system(CopyRange& range) {
   while (range.length > 0) {
     auto from = static_cast<off64_t>(range.source_offset);
     auto to = static_cast<off64_t>(range.target_offset);
@@ -49,14 +44,8 @@ Status ask_file_system(CopyRange& range, bool& supported) {
     const ssize_t moved = uninterrupted([&] {
       return ::copy_file_range(range.source.fd(), &from, range.target.fd(), &to, wanted, 0);
     });
-    if (moved < 0) {
-      supported = !means_unsupported(errno);
-      return fail(errno_error(errno, range.target.name() + ": byte " +
-                                         std::to_string(range.target_offset) + ": cannot write"));
-    }
-    if (moved == 0) {  // end of file or no support; the other way finds out
-      supported = false;
-      return fail(ErrorCode::kIo, range.source.name() + ": nothing was copied");
+    if (moved <= 0) {
+      break;
     }
     TRY(range.advance(static_cast<std::uint64_t>(moved)));
   }
@@ -108,42 +97,36 @@ bool RangeCopier::make_pipe() {
   return true;
 }
 
-// Moves `count` bytes from the pipe to the target.
-Status RangeCopier::drain_pipe(CopyRange& range, std::size_t count, bool& supported) {
+// Moves `count` bytes from the pipe to the target. Returns false if the target does not take them.
+Result<bool> RangeCopier::drain_pipe(CopyRange& range, std::size_t count) {
   while (count > 0) {
     auto offset = static_cast<off64_t>(range.target_offset);
     const ssize_t put = uninterrupted([&] {
       return ::splice(pipe_.out.get(), nullptr, range.target.fd(), &offset, count, SPLICE_F_MOVE);
     });
     if (put <= 0) {
-      const int error_number = put == 0 ? EIO : errno;
-      supported = !means_unsupported(error_number);
-      return fail(errno_error(error_number, range.target.name() + ": byte " +
-                                                std::to_string(range.target_offset) +
-                                                ": cannot write"));
+      return false;
     }
     count -= static_cast<std::size_t>(put);
     TRY(range.advance(static_cast<std::uint64_t>(put)));
   }
-  return {};
+  return true;
 }
 
-Status RangeCopier::splice_range(CopyRange& range, bool& supported) {
+Status RangeCopier::splice_range(CopyRange& range) {
   while (range.length > 0) {
     auto offset = static_cast<off64_t>(range.source_offset);
     const auto wanted = static_cast<std::size_t>(std::min<std::uint64_t>(range.length, pipe_.step));
     const ssize_t got = uninterrupted([&] {
       return ::splice(range.source.fd(), &offset, pipe_.in.get(), nullptr, wanted, SPLICE_F_MOVE);
     });
-    if (got < 0) {
-      supported = !means_unsupported(errno);
-      return fail(errno_error(errno, range.source.name() + ": byte " +
-                                         std::to_string(range.source_offset) + ": cannot read"));
+    if (got <= 0) {
+      break;
     }
-    if (got == 0) {
-      return fail(cut_short(range.source.name(), range.source_offset, range.length));
+    TRY_ASSIGN(const bool drained, drain_pipe(range, static_cast<std::size_t>(got)));
+    if (!drained) {
+      break;
     }
-    TRY(drain_pipe(range, static_cast<std::size_t>(got), supported));
   }
   return {};
 }
@@ -171,22 +154,14 @@ Status RangeCopier::copy(CopyRange range) {
     return copy_buffered(range, nullptr, nullptr);
   }
   if (asks_file_system(range)) {
-    bool supported = true;
-    Status status = ask_file_system(range, supported);
-    if (status || supported) {
-      return status;
-    }
+    TRY(ask_file_system(range));
   }
   if (make_pipe()) {
-    bool supported = true;
-    Status status = splice_range(range, supported);
-    if (status) {
-      return status;
+    const Status status = splice_range(range);
+    if (range.length > 0) {
+      pipe_ = Pipe{};  // it may still hold bytes of this range
     }
-    pipe_ = Pipe{};  // it may still hold bytes of this range
-    if (supported) {
-      return status;
-    }
+    TRY(status);
   }
   return copy_buffered(range, nullptr, nullptr);
 }

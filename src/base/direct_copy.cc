@@ -61,8 +61,14 @@ class DirectRange {
       const std::uint64_t whole = range_.length - range_.length % block_;
       const auto count =
           static_cast<std::size_t>(std::min<std::uint64_t>(whole, kDirectChunkBytes));
-      TRY(in_memory ? write_chunk(out.get(), count, moved)
-                    : copy_chunk(in.get(), out.get(), count, blocks, moved));
+      const Status status = in_memory ? write_chunk(out.get(), count, moved)
+                                      : copy_chunk(in.get(), out.get(), count, blocks, moved);
+      if (!status && status.error().code == ErrorCode::kCancelled) {
+        return status;
+      }
+      if (!status) {
+        break;  // the cache may be able to, or tells why not
+      }
     }
     return copy_cached(range_.length, blocks);
   }

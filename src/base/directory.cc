@@ -4,12 +4,14 @@
 #include <fcntl.h>
 #include <sys/file.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/utsname.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <charconv>
+#include <cstring>
 #include <memory>
 #include <string_view>
 #include <utility>
@@ -20,6 +22,7 @@ namespace onnx_external {
 namespace {
 
 constexpr int kFolderFlags = O_RDONLY | O_DIRECTORY | O_CLOEXEC;
+constexpr mode_t kPermissions = 07777;
 
 Status remove_tree_in(const Directory& folder, const std::string& name, int depth) {
   if (::unlinkat(folder.fd(), name.c_str(), 0) == 0 || errno == ENOENT) {
@@ -46,18 +49,62 @@ Status remove_tree_in(const Directory& folder, const std::string& name, int dept
   return folder.remove_empty_folder(name);
 }
 
+// File systems and containers without the flag, or without the call, say so in many ways.
 int rename_without_replacing(const Directory& from_folder, const std::string& from,
                              const Directory& to_folder, const std::string& to) {
   const int result =
       ::renameat2(from_folder.fd(), from.c_str(), to_folder.fd(), to.c_str(), RENAME_NOREPLACE);
-  if (result == 0 || (errno != EINVAL && errno != ENOSYS)) {
+  if (result == 0 || errno == EEXIST) {
     return result;
   }
-  if (::faccessat(to_folder.fd(), to.c_str(), F_OK, AT_SYMLINK_NOFOLLOW) == 0) {
+  struct stat info {};
+  if (::fstatat(to_folder.fd(), to.c_str(), &info, AT_SYMLINK_NOFOLLOW) == 0) {
     errno = EEXIST;
-    return -1;
   }
-  return ::renameat(from_folder.fd(), from.c_str(), to_folder.fd(), to.c_str());
+  return errno == ENOENT ? ::renameat(from_folder.fd(), from.c_str(), to_folder.fd(), to.c_str())
+                         : -1;
+}
+
+Error rename_error(int error_number, const std::string& name) {
+  const bool has_fix = error_number == ENOSPC || error_number == EDQUOT || error_number == ENOMEM;
+  if (has_fix || error_number == EEXIST || error_number == ENOENT) {
+    return errno_error(error_number, name + ": cannot rename to this name");
+  }
+  return Error{ErrorCode::kIo, name +
+                                   ": cannot rename to this name: " + std::strerror(error_number) +
+                                   "; if this file system renames no files, name a folder on "
+                                   "another one"};
+}
+
+// Moves the entries of a folder into a new one, `first` before the others. After an error all are
+// where they were, if they can be moved back.
+Status move_entries(const Directory& from_folder, const std::string& from,
+                    const Directory& to_folder, const std::string& to, std::string_view first) {
+  TRY_ASSIGN(const auto source, from_folder.open_folder(from));
+  TRY_ASSIGN(auto names, source.entries());
+  std::stable_partition(names.begin(), names.end(),
+                        [&](const std::string& name) { return name == first; });
+  struct stat info {};
+  const bool known = ::fstat(source.fd(), &info) == 0;
+  TRY(to_folder.make_folder(to, known ? info.st_mode & kPermissions : 0777));
+  const auto target = to_folder.open_folder(to);
+  Status status = target ? Status() : fail(target.error());
+  std::size_t moved = 0;
+  while (status && moved < names.size()) {
+    status = rename_entry(source, names[moved], *target, names[moved], Replace::kNo);
+    moved += status ? 1 : 0;
+  }
+  if (status) {
+    (void)target->sync();  // the caller's sync is of the folder that has the new one
+    status = from_folder.remove_empty_folder(from);
+  }
+  if (!status) {
+    while (moved-- > 0) {
+      (void)rename_entry(*target, names[moved], source, names[moved], Replace::kNo);
+    }
+    (void)to_folder.remove_empty_folder(to);
+  }
+  return status;
 }
 
 }  // namespace
@@ -145,12 +192,15 @@ Status Directory::remove_tree(const std::string& name) const {
 
 Status Directory::sync_file_system() const {
   if (uninterrupted([&] { return ::syncfs(fd()); }) != 0) {
-    return fail(errno_error(errno, path_.string() + ": cannot write the files to the disk"));
+    return fail(sync_error(errno, path_.string() + ": cannot write the files to the disk"));
   }
   return {};
 }
 
 bool syncs_report_errors() {
+  if (::syscall(SYS_syncfs, -1) == 0 || errno != EBADF) {
+    return false;  // a container without this call
+  }
   constexpr std::pair kFirst{5, 8};
   struct utsname kernel {};
   if (::uname(&kernel) != 0) {
@@ -169,9 +219,9 @@ bool syncs_report_errors() {
 
 Status Directory::sync() const {
   const int result = uninterrupted([&] { return ::fsync(fd()); });
-  // EINVAL means that the file system (some network ones) cannot sync folders.
-  if (result != 0 && errno != EINVAL) {
-    return fail(errno_error(errno, path_.string() + ": cannot write the folder to the disk"));
+  // Other errors are of file systems (some network ones) that cannot sync folders.
+  if (result != 0 && (errno == EIO || errno == ENOSPC || errno == EDQUOT)) {
+    return fail(sync_error(errno, path_.string() + ": cannot write the folder to the disk"));
   }
   return {};
 }
@@ -221,10 +271,18 @@ Status rename_entry(const Directory& from_folder, const std::string& from,
   const int result = replace == Replace::kYes
                          ? ::renameat(from_folder.fd(), from.c_str(), to_folder.fd(), to.c_str())
                          : rename_without_replacing(from_folder, from, to_folder, to);
-  if (result != 0) {
-    return fail(errno_error(errno, to_folder.child(to) + ": cannot rename to this name"));
+  return result == 0 ? Status() : fail(rename_error(errno, to_folder.child(to)));
+}
+
+Status move_entry(const Directory& from_folder, const std::string& from, const Directory& to_folder,
+                  const std::string& to, std::string_view first) {
+  Status renamed = rename_entry(from_folder, from, to_folder, to, Replace::kNo);
+  if (renamed || renamed.error().code != ErrorCode::kIo) {
+    return renamed;
   }
-  return {};
+  const auto kind = from_folder.kind_of(from);
+  return kind && *kind == EntryKind::kFolder ? move_entries(from_folder, from, to_folder, to, first)
+                                             : renamed;
 }
 
 }  // namespace onnx_external

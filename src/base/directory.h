@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -107,10 +108,19 @@ inline constexpr int kMaxTreeDepth = 8;
 
 enum class Replace { kNo, kYes };
 
-// Renames an entry. kAlreadyExists when `to` exists and `replace` is kNo (atomically, except on
-// file systems without RENAME_NOREPLACE).
+// Renames an entry. kAlreadyExists when `to` exists and `replace` is kNo (atomically, except where
+// there is no RENAME_NOREPLACE).
 [[nodiscard]] Status rename_entry(const Directory& from_folder, const std::string& from,
                                   const Directory& to_folder, const std::string& to,
                                   Replace replace);
+
+// Renames an entry to a name that nothing has, as rename_entry(). A folder that the file system
+// does not rename (gcsfuse none that has files, overlayfs none of a lower layer) is made anew
+// instead, and its entries are moved one by one, `first` before the others. A process that is
+// killed meanwhile leaves some in each folder, and so does an error after which none can be moved
+// back.
+[[nodiscard]] Status move_entry(const Directory& from_folder, const std::string& from,
+                                const Directory& to_folder, const std::string& to,
+                                std::string_view first = {});
 
 }  // namespace onnx_external

@@ -57,6 +57,7 @@ constexpr std::array kFields = {
     Field{"learn-map", "SaveOptions::learn_from"},
     Field{"map", "MappingOptions::map"},
     Field{"max-expand", "OpenOptions::max_expand = ", Form::kNumber},
+    Field{"no-fsync", "sync = Sync::kNone"},
     Field{"overlay", "OpenOptions::overlay = true"},
     Field{"overwrite", "overwrite = Overwrite::kAllow"},
     Field{"partial", "partial = Partial::kAllow"},

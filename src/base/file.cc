@@ -8,9 +8,11 @@
 #include <cerrno>
 #include <cstring>
 #include <limits>
+#include <utility>
 
 #include "base/checked_math.h"
 #include "base/nonce.h"
+#include "base/remedy.h"
 #include "base/text.h"
 #include "base/try.h"
 
@@ -53,6 +55,12 @@ Error errno_error(int error_number, const std::string& what) {
   return Error{code_for(error_number), what + ": " + std::strerror(error_number) + fix};
 }
 
+Error sync_error(int error_number, const std::string& what) {
+  Error error = errno_error(error_number, what);
+  return error_with(error.code, std::move(error.message),
+                    {{"no-fsync", "", "if this file system cannot wait for the disk"}});
+}
+
 Error cut_short(const std::string& name, std::uint64_t offset, std::uint64_t missing) {
   return Error{ErrorCode::kCorrupt, name + ": byte " + std::to_string(offset) +
                                         ": the file ends here, " + std::to_string(missing) +
@@ -61,7 +69,7 @@ Error cut_short(const std::string& name, std::uint64_t offset, std::uint64_t mis
 
 Status sync_file(int fd, const std::string& name) {
   if (uninterrupted([&] { return ::fsync(fd); }) != 0) {
-    return fail(errno_error(errno, name + ": cannot write to the disk"));
+    return fail(sync_error(errno, name + ": cannot write to the disk"));
   }
   return {};
 }

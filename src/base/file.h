@@ -50,6 +50,9 @@ template <typename Call>
   return result;
 }
 
+// The same for a failed wait for the disk, with the option to leave it out.
+[[nodiscard]] Error sync_error(int error_number, const std::string& what);
+
 // The error for a file that ends at `offset`, although it had `missing` more bytes when it was
 // opened.
 [[nodiscard]] Error cut_short(const std::string& name, std::uint64_t offset, std::uint64_t missing);

@@ -65,8 +65,8 @@ Status check_no_dangling_link(const std::filesystem::path& path) {
 
 Status NewFolders::sync() const {
   for (const std::filesystem::path& made : made_) {
-    TRY_ASSIGN(const auto parent, Directory::open(made.parent_path()));
-    TRY(parent.sync());
+    const auto parent = Directory::open(made.parent_path());
+    TRY(parent ? parent->sync() : Status());  // a folder that this user may not read is not synced
   }
   return {};
 }

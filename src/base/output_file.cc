@@ -41,7 +41,8 @@ Status OutputFile::preallocate(std::uint64_t bytes) {
   }
   const int result =
       uninterrupted([&] { return ::fallocate(fd(), 0, 0, static_cast<off_t>(bytes)); });
-  if (result != 0 && errno != EOPNOTSUPP && errno != ENOSYS && errno != EINVAL) {
+  // Other errors are of file systems and containers in which this call does not work.
+  if (result != 0 && (errno == ENOSPC || errno == EDQUOT || errno == EFBIG)) {
     return fail(errno_error(errno, name_ + ": cannot reserve " + std::to_string(bytes) + " bytes"));
   }
   return {};

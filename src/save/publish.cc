@@ -12,9 +12,11 @@
 #include "base/text.h"
 #include "base/try.h"
 #include "save/file_names.h"
+#include "save/manifest.h"
 #include "save/other_models.h"
 #include "save/output_names.h"
 #include "save/recovery.h"
+#include "save/target_calls.h"
 #include "save/target_limits.h"
 
 namespace onnx_external {
@@ -117,6 +119,7 @@ Status Transaction::open_staging(const std::string& killed) {
     return {};
   }
   TRY(staging_.make(*out_, options_));
+  TRY(check_target_calls(*out_, staging_.folder(), options_));
   return restart_record({});
 }
 
@@ -275,7 +278,12 @@ Status Transaction::publish_data(const Publication& publication) {
   std::vector<std::string> entries = publication.data;
   renamed_data_.reserve(entries.size());  // so that nothing fails between a rename and its record
   for (std::string& entry : entries) {
-    TRY(rename_entry(staging_.folder(), entry, *out_, entry, Replace::kNo));
+    // The next save finds by the manifest what a killed one has moved.
+    const Status moved = move_entry(staging_.folder(), entry, *out_, entry, kManifestName);
+    if (!moved && moved.error().code != ErrorCode::kAlreadyExists) {
+      (void)out_->remove_tree(entry);  // a part of it
+    }
+    TRY(moved);
     renamed_data_.push_back(std::move(entry));
   }
   return {};

@@ -103,6 +103,9 @@ void finish(const Directory& out, const std::string& entry, const Directory& sta
       (*committed && !(is_private(staging) && publish_rest(staging, out, publication, sync)))) {
     return;
   }
+  for (std::size_t i = 0; !*committed && i < publication.data.size(); ++i) {
+    (void)out.remove_empty_folder(publication.data[i]);  // move_entry() has made it, and no more
+  }
   if (remove_stale_data(out, publication).all_gone) {
     (void)out.remove_tree(entry);
   } else {

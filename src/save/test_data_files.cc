@@ -130,13 +130,16 @@ std::string replaced_name(const std::string& set) {
 
 // Puts a set in place. After an error the older one is there again.
 Status publish_set(const Directory& staging, const Directory& out, const std::string& set) {
-  const Status moved = rename_entry(out, set, staging, replaced_name(set), Replace::kNo);
+  const Status moved = move_entry(out, set, staging, replaced_name(set));
   if (!moved && moved.error().code != ErrorCode::kNotFound) {
     return moved;
   }
-  Status placed = rename_entry(staging, set, out, set, Replace::kNo);
+  Status placed = move_entry(staging, set, out, set);
+  if (!placed && placed.error().code != ErrorCode::kAlreadyExists) {
+    (void)out.remove_tree(set);  // a part of it
+  }
   if (!placed && moved) {
-    (void)rename_entry(staging, replaced_name(set), out, set, Replace::kNo);
+    (void)move_entry(staging, replaced_name(set), out, set);
   }
   return placed;
 }
@@ -153,7 +156,7 @@ Status publish_sets(const RecordedInputs& inputs, const Directory& staging, cons
   for (const std::string& entry : entries) {
     if (options.overwrite == Overwrite::kAllow && is_test_set_name(entry) &&
         !placed.contains(entry) && holds_only_inputs(out, entry)) {
-      TRY(rename_entry(out, entry, staging, replaced_name(entry), Replace::kNo));
+      TRY(move_entry(out, entry, staging, replaced_name(entry)));
     }
   }
   return sync_folder(out, options.sync);

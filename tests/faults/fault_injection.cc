@@ -25,9 +25,7 @@ namespace {
 
 std::atomic<Fault> active = Fault::kNone;
 std::atomic<Sabotage> sabotaged = Sabotage::kNone;
-std::atomic<bool> has_rename_flags = true;
-std::atomic<bool> has_locks = true;
-std::atomic<bool> has_room = true;
+FileSystem abilities;
 std::atomic<std::size_t> target = 0;
 std::atomic<std::size_t> calls = 0;
 std::atomic<int> error_to_give = 0;
@@ -109,6 +107,11 @@ int sync(int fd, long number) {
   if (active != Fault::kNone && failed_file != 0 && failed_file == inode_of(fd)) {
     ++repeated_syncs;
   }
+  struct stat info {};
+  if (abilities.folder_syncs != 0 && ::fstat(fd, &info) == 0 && S_ISDIR(info.st_mode)) {
+    errno = abilities.folder_syncs;
+    return -1;
+  }
   const int answer = apply(judge(), 0, [&] {
     return sabotaged == Sabotage::kNoSync ? 0 : static_cast<int>(::syscall(number, fd));
   });
@@ -139,10 +142,23 @@ void forget_waiting() {
   waiting = Waiting{};
 }
 
+// The error with which such a file system fails the rename; 0: none.
+int rename_error(int from, const char* old_path, int to, const char* new_path, unsigned int flags) {
+  struct stat info {};
+  const bool is_folder =
+      ::fstatat(from, old_path, &info, AT_SYMLINK_NOFOLLOW) == 0 && S_ISDIR(info.st_mode);
+  const bool replaces = ::fstatat(to, new_path, &info, AT_SYMLINK_NOFOLLOW) == 0;
+  return abilities.renames != 0                       ? abilities.renames
+         : flags != 0 && !abilities.rename_flags      ? EINVAL
+         : is_folder && abilities.folder_renames != 0 ? abilities.folder_renames
+         : replaces                                   ? abilities.replacements
+                                                      : 0;
+}
+
 int rename_now(int from, const char* old_path, int to, const char* new_path, unsigned int flags) {
   return apply(judge_uninterruptible(), 0, [&] {
-    if (flags != 0 && !has_rename_flags) {
-      errno = EINVAL;
+    if (const int error = rename_error(from, old_path, to, new_path, flags); error != 0) {
+      errno = error;
       return -1;
     }
     return static_cast<int>(::syscall(SYS_renameat2, from, old_path, to, new_path, flags));
@@ -185,10 +201,8 @@ void sabotage(Sabotage step) {
   sabotaged = step;
 }
 
-void pretend(FileSystem abilities) {
-  has_rename_flags = abilities.rename_flags;
-  has_locks = abilities.locks;
-  has_room = abilities.room;
+void pretend(FileSystem system) {
+  abilities = system;
 }
 
 void set_power_cut_target(const char* folder) {
@@ -218,12 +232,11 @@ std::size_t stop_injecting() {
 
 }  // namespace onnx_external
 
+using onnx_external::abilities;
 using onnx_external::active;
 using onnx_external::apply;
 using onnx_external::Fault;
 using onnx_external::file_system_syncs;
-using onnx_external::has_locks;
-using onnx_external::has_room;
 using onnx_external::judge;
 using onnx_external::judge_uninterruptible;
 using onnx_external::judge_unless_lying;
@@ -248,6 +261,10 @@ ssize_t pread(int fd, void* data, size_t count, off_t offset) {
 
 ssize_t splice(int in, off64_t* in_offset, int out, off64_t* out_offset, size_t count,
                unsigned int flags) {
+  if (abilities.copies != 0) {
+    errno = abilities.copies;
+    return -1;
+  }
   return apply(judge_unless_lying(), static_cast<ssize_t>(count), [&] {
     return static_cast<ssize_t>(
         ::syscall(SYS_splice, in, in_offset, out, out_offset, shortened(in, count), flags));
@@ -256,6 +273,10 @@ ssize_t splice(int in, off64_t* in_offset, int out, off64_t* out_offset, size_t 
 
 ssize_t copy_file_range(int in, off64_t* in_offset, int out, off64_t* out_offset, size_t count,
                         unsigned int flags) {
+  if (abilities.copies != 0) {
+    errno = abilities.copies;
+    return -1;
+  }
   return apply(judge_unless_lying(), static_cast<ssize_t>(count), [&] {
     return static_cast<ssize_t>(::syscall(SYS_copy_file_range, in, in_offset, out, out_offset,
                                           shortened(in, count), flags));
@@ -273,8 +294,8 @@ int syncfs(int fd) noexcept {
 
 int fallocate(int fd, int mode, off_t offset, off_t length) {
   return apply(judge(), 0, [&] {
-    if (!has_room) {
-      errno = ENOSPC;
+    if (!abilities.room || abilities.reservations != 0) {
+      errno = abilities.room ? abilities.reservations : ENOSPC;
       return -1;
     }
     return static_cast<int>(::syscall(SYS_fallocate, fd, mode, offset, length));
@@ -312,7 +333,7 @@ int renameat(int from, const char* old_path, int to, const char* new_path) noexc
 }
 
 int flock(int fd, int operation) noexcept {
-  if (!has_locks) {
+  if (!abilities.locks) {
     errno = ENOLCK;
     return -1;
   }

@@ -31,10 +31,17 @@ struct FileSystem {
   bool rename_flags = true;  // many that FUSE makes have none
   bool locks = true;
   bool room = true;  // false: nothing can be reserved (fallocate)
+  // Errors of calls that fail always; 0: they work.
+  int copies = 0;          // copy_file_range and splice
+  int reservations = 0;    // fallocate
+  int folder_syncs = 0;    // fsync
+  int renames = 0;         // of files and folders
+  int folder_renames = 0;  // of folders that have entries
+  int replacements = 0;    // renames to a name that something has
 };
 
 // Lasts until it is called again.
-void pretend(FileSystem abilities);
+void pretend(FileSystem system);
 
 // From now on counts calls anew and applies the fault; cleaning up (unlink) never fails.
 void inject(Fault fault, std::size_t nth = 0, int error_number = 0);

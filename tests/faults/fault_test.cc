@@ -41,6 +41,8 @@ PlanOptions shards() {
 
 class Faults : public testing::Test {
  protected:
+  ~Faults() override { pretend({}); }
+
   // Saves over what is in `out`. One thread: calls are counted.
   Status save(const fs::path& out, std::uint32_t seed, Fault fault = Fault::kNone,
               std::size_t nth = 0, int error_number = 0) {
@@ -238,6 +240,16 @@ TEST_F(Faults, AFirstSaveThatFailsLeavesNothing) {
 }
 
 TEST_F(Faults, AKillAtAnyCallLeavesTheOldModelOrTheNewOne) {
+  kill_at_each_call();
+}
+
+TEST_F(Faults, AnErrorLeavesTheOldModelWhereFoldersAreMovedFileByFile) {
+  pretend({.folder_renames = EMFILE});
+  fail_each_call(Fault::kFailForever, EIO);
+}
+
+TEST_F(Faults, AKillLeavesTheOldModelOrTheNewOneWhereFoldersAreMovedFileByFile) {
+  pretend({.folder_renames = EXDEV});
   kill_at_each_call();
 }
 

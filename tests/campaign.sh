@@ -2,7 +2,7 @@
 # Everything that docs/reliability.md records, in full; hours on 2 cores. What needs root (mounting
 # disks) is skipped without it, and the page says so.
 #
-# usage: sh tests/campaign.sh [faults] [limits] [mutants] [strict] [zoo] [diagnose] [noise] [rewriting] [repeat] [generation] [constructs] [imports] [wheels] [abi3] [arm64] [benchmarks] [sums] [fuzz] [sanitizers]      (default: all)
+# usage: sh tests/campaign.sh [faults] [limits] [mutants] [strict] [zoo] [diagnose] [noise] [rewriting] [repeat] [generation] [constructs] [operators] [imports] [wheels] [abi3] [arm64] [benchmarks] [sums] [fuzz] [sanitizers]      (default: all)
 # FUZZ_SECONDS: for each target (default 600). STRICT_SEED: draws other cases (default 2; the tests take 1).
 # SUMS_SEED: draws other hostile files (default 5). REWRITING_SEED: draws other modules (default 1).
 # PYTHONS: the interpreters that wheels are made for (default python3; abi3: python3.12 python3.13).
@@ -144,6 +144,17 @@ wheels() {
   done
 }
 
+# torch's own samples of its operators need expecttest.
+operators() {
+  wheels=build/check/tests/python/wheels work=build/check/tests/operators
+  modern="python3 tests/strict/modern_env.py build/check/tests/strict/modern"
+  sh packaging/wheel.sh $wheels
+  $modern -m pip install --quiet --disable-pip-version-check expecttest==0.3.0
+  # shellcheck disable=SC2086  # words without spaces
+  sh tests/zoo/run.sh $wheels $work $modern tests/operators/sweep.py --samples 4 --values 5 \
+    --json build/check/tests/operators.json
+}
+
 sums() {
   python3 tests/sums/sums_test.py --bin-dir build/check/tools --cases 2250 --max-size 1000000 --seed "${SUMS_SEED:-5}"
 }
@@ -167,9 +178,9 @@ sanitizers() {
 
 sh cmake/install-deps.sh test
 sh cmake/build.sh build/check -DONNX_EXTERNAL_WERROR=ON
-for step in ${*:-faults limits mutants strict zoo diagnose noise rewriting repeat generation constructs imports wheels abi3 arm64 benchmarks sums fuzz sanitizers}; do
+for step in ${*:-faults limits mutants strict zoo diagnose noise rewriting repeat generation constructs operators imports wheels abi3 arm64 benchmarks sums fuzz sanitizers}; do
   case $step in
-    faults | limits | mutants | strict | zoo | diagnose | noise | rewriting | repeat | generation | constructs | imports | wheels | abi3 | arm64 | benchmarks | sums | fuzz | sanitizers) "$step" ;;
-    *) echo "campaign.sh: error: '$step' is not one of faults, limits, mutants, strict, zoo, diagnose, noise, rewriting, repeat, generation, constructs, imports, wheels, abi3, arm64, benchmarks, sums, fuzz, sanitizers" >&2; exit 2 ;;
+    faults | limits | mutants | strict | zoo | diagnose | noise | rewriting | repeat | generation | constructs | operators | imports | wheels | abi3 | arm64 | benchmarks | sums | fuzz | sanitizers) "$step" ;;
+    *) echo "campaign.sh: error: '$step' is not one of faults, limits, mutants, strict, zoo, diagnose, noise, rewriting, repeat, generation, constructs, operators, imports, wheels, abi3, arm64, benchmarks, sums, fuzz, sanitizers" >&2; exit 2 ;;
   esac
 done

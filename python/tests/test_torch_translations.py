@@ -131,3 +131,46 @@ def test_a_query_that_may_attend_to_nothing_gets_zero(tmp_path: Path, opset: int
     feeds = zip((each.name for each in session.get_inputs()), sets[1], strict=True)
     results = session.run(None, {name: value.numpy() for name, value in feeds})
     assert all(not result[0, :, 2].any() for result in results)
+
+
+class Pools(torch.nn.Module):
+    def forward(self, x: Any) -> Any:
+        pool, resize = torch.nn.functional.avg_pool2d, torch.nn.functional.interpolate
+        return (
+            pool(x, 3, 1, 1, True, False, 2),
+            pool(x, (4, 4), (2, 3), 1, True, False, 5),
+            pool(x, 2, divisor_override=-2),
+            pool(x, 4, 3, 2, True, True),
+            torch.nn.functional.avg_pool3d(x[:, None], 2, 3, 1, True, True, 3),
+            resize(x, (5, 7), mode="bilinear", antialias=True),
+            resize(x, (5, 7), mode="nearest-exact"),
+            resize(x, scale_factor=2.5, mode="nearest-exact"),
+        )
+
+
+def test_images_are_pooled_and_resized_with_all_flags(tmp_path: Path) -> None:
+    right_on_all(Pools(), [(torch.randn(2, 3, 9, 10),)], None, tmp_path)
+
+
+class Aligned(torch.nn.Module):
+    def forward(self, x: Any) -> Any:
+        options = {"mode": "bilinear", "antialias": True, "align_corners": True}
+        return torch.nn.functional.interpolate(x, (5, 7), **options)
+
+
+def test_a_flag_that_no_graph_has_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(oe.ExportError, match="antialias=True with align_corners=True has no graph"):
+        oe.torch.export(Aligned(), (torch.randn(2, 3, 9, 10),), tmp_path / "m.onnx", check=False)
+
+
+class Exact(torch.nn.Module):
+    def forward(self, x: Any) -> Any:
+        resize = torch.nn.functional.interpolate
+        return resize(x, size=(7, 5), mode="nearest-exact"), resize(
+            x, scale_factor=1.7, mode="nearest-exact"
+        )
+
+
+def test_nearest_exact_follows_sizes_that_vary(tmp_path: Path) -> None:
+    sets = [(torch.randn(1, 2, *sizes),) for sizes in ((8, 9), (6, 11), (13, 20))]
+    right_on_all(Exact(), sets, ({2: AUTO, 3: AUTO},), tmp_path)

@@ -16,6 +16,7 @@ from ._complex_numbers import in_real_numbers
 from ._constant_outputs import numbers_as_tensors
 from ._conversions import conversions_kept
 from ._gradients import derivative_translations, without_derivatives
+from ._image_translations import nearest_as_eager_rounds
 from ._mending import mend
 from ._pure_subgraphs import trusted_if_pure
 from ._tracing import loops_of_recurrent_layers
@@ -31,6 +32,7 @@ def converted(program: torch.export.ExportedProgram, **options: Any) -> torch.on
     program = in_real_numbers(without_derivatives(program))
     with contextlib.ExitStack() as stack:
         stack.enter_context(conversions_kept())
+        stack.enter_context(nearest_as_eager_rounds())  # what a trace keeps is decomposed here
         stack.enter_context(one_subgraph_version())
         stack.enter_context(branches_assume_tests())
         stack.enter_context(results_need_no_guards())

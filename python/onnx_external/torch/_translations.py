@@ -15,6 +15,7 @@ from ._exact_translations import (
     floor_division,
     operators,
 )
+from ._image_translations import image_translations
 
 
 def translations(
@@ -31,6 +32,7 @@ def translations(
         torch.ops.aten.searchsorted.Tensor: _places_among,  # isin() becomes one
         **exact_translations(),
         **attention_translations(opset),
+        **image_translations(),
     }
     for node in nodes_of(program):
         if node.target is operator.floordiv and any(map(_may_be_negative, node.args)):

@@ -43,8 +43,11 @@ def temporary_folder(place: Path | None = None, prefix: str = _PREFIX) -> Iterat
         with contextlib.nullcontext() if place else _way_out(folder):
             yield inside
     finally:
-        shutil.rmtree(folder, ignore_errors=True)
-        os.close(lock)
+        try:
+            shutil.rmtree(folder, ignore_errors=True)
+        finally:  # a signal may have come meanwhile
+            shutil.rmtree(folder, ignore_errors=True)
+            os.close(lock)
 
 
 def _place() -> Path:

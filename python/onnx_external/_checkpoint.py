@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from . import _core
-from ._options import StrPath, paths_of
+from ._options import StrPath, checked, paths_of
 
 if TYPE_CHECKING:
     import torch
@@ -377,4 +377,4 @@ def open_checkpoint(
     }
     if scratch_dir is not None:
         options["scratch_dir"] = scratch_dir
-    return Checkpoint(_core.Checkpoint.open(paths_of(paths), options))
+    return Checkpoint(_core.Checkpoint.open(paths_of(paths), checked(options)))

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from ._core import PickledValue
+from ._errors import InvalidArgumentError
 
 Flatten = Callable[[PickledValue], dict[str, PickledValue] | Iterable[tuple[str, PickledValue]]]
 """Lists the children of an object, in the order in which they are flattened. A child's name is
@@ -20,7 +21,7 @@ def _name_of(cls: type | str) -> str:
     if not isinstance(name, str):
         raise TypeError(f"cls: expected a class or its name, not {type(cls).__name__}")
     if not all(name.partition(".")):
-        raise ValueError(f"cls: expected 'module.Class' or 'module.*', not {name!r}")
+        raise InvalidArgumentError(f"cls: expected 'module.Class' or 'module.*', not {name!r}")
     return name
 
 

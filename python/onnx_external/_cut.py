@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from . import _core
 from ._moved import shows_new_call
-from ._options import StrPath
+from ._options import StrPath, path_of
 from ._reports import CutReport, cut_report
 
 
 def _names(argument: str, names: Sequence[str] | None) -> list[str]:
-    if isinstance(names, str):
+    if isinstance(names, str) or not isinstance(names, (Iterable, type(None))):
         raise TypeError(f"{argument}: a list of names is expected, not {names!r}")
     return list(names or [])
 
@@ -51,9 +51,9 @@ def cut(
         ExistsError: there is a file, and `overwrite` is False.
         Error: everything else; nothing half-written stays.
     """
-    target = os.fspath(path)
+    target = os.fspath(path_of("path", path))
     if not os.path.dirname(target):
-        target = os.path.join(os.path.dirname(os.fspath(model)), target)
+        target = os.path.join(os.path.dirname(os.fspath(path_of("model", model))), target)
     return cut_report(
         _core.cut(
             model,
@@ -92,7 +92,7 @@ def cut_bytes(
         Error: as cut() raises it.
     """
     data, text = _core.cut_bytes(
-        model,
+        path_of("model", model),
         module or "",
         _names("inputs", inputs),
         _names("outputs", outputs),

@@ -12,7 +12,18 @@ from ._collector import collector_paused
 from ._errors import checkpoint_is
 from ._graphs import Graph, given_models
 from ._moved import shows_new_call
-from ._options import FloatType, Layout, LayoutName, Mapping, StrPath, flat, of_class, paths_of
+from ._options import (
+    FloatType,
+    Layout,
+    LayoutName,
+    Mapping,
+    StrPath,
+    checked,
+    flat,
+    of_class,
+    path_of,
+    paths_of,
+)
 from ._progress import Progress, shown
 from ._reports import SaveReport, save_report
 from ._sources import Weights, given_extra, given_sources
@@ -38,7 +49,7 @@ def target_of(path: StrPath | None) -> tuple[Path | None, str]:
     """The folder and the model's name: "out/model.onnx" and "out" mean the same."""
     if path is None:
         return None, "model.onnx"
-    target = Path(path)
+    target = Path(path_of("path", path))
     if target.suffix == ".onnx" and not target.is_dir():
         return target.parent, target.name
     return target, "model.onnx"
@@ -143,6 +154,7 @@ def save(
     }
     del options["data_dir"], options["transpose_weights"]
     del options["base_dir"]  # each graph has its own
+    checked(options)
     if path is None and not dry_run:
         raise TypeError("path: None is for a dry run")
     may_lack_data = weights is not None or extra is not None or which.partial

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from . import _core
 from ._errors import InvalidArgumentError, checkpoint_is
 from ._moved import shows_new_call
-from ._options import Mapping, StrPath, flat, of_class, paths_of
+from ._options import Mapping, StrPath, checked, flat, of_class, path_of, paths_of
 from ._progress import Progress, shown
 from ._reports import Inspection, VerifyReport, inspection, verify_report
 from ._sources import Weights, given_sources
@@ -52,10 +52,10 @@ def verify(
     if options.pop("learn_map") is not None:
         raise InvalidArgumentError("mapping: learn_map is for a save; the manifest has its pairs")
     options |= {"max_expand": max_expand, "cold": cold, "threads": threads}
-    sources = given_sources("against", against)
+    path, sources = path_of("model", model), given_sources("against", against)
     with shown(progress) as callback, checkpoint_is("against"):
-        report = verify_report(_core.verify(model, sources, callback, options))
-    report._verified = os.fspath(model)
+        report = verify_report(_core.verify(path, sources, callback, checked(options)))
+    report._verified = os.fspath(path)
     return report
 
 
@@ -105,4 +105,4 @@ def inspect(
         "threads": threads,
     }
     with shown(progress) as callback:
-        return inspection(_core.inspect(paths_of(paths), callback, options))
+        return inspection(_core.inspect(paths_of(paths), callback, checked(options)))

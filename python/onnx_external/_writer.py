@@ -10,7 +10,7 @@ from . import _core
 from ._errors import InvalidArgumentError
 from ._graphs import Graph, graph_without
 from ._moved import shows_new_call
-from ._options import Layout, Mapping, StrPath, flat, of_class, refuse_others
+from ._options import Layout, Mapping, StrPath, checked, flat, of_class, refuse_others
 from ._progress import Progress, shown
 from ._save import target_of
 from ._tensors import checked_name, describe
@@ -79,6 +79,7 @@ class Writer:
             "partial": which.partial,
             "threads": threads,
         }
+        checked(options)
         self._path = folder / name
         self._names: set[str] = set()
         self._finished = False

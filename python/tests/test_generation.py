@@ -131,7 +131,7 @@ def test_the_export_tells_a_way_to_run_a_decoder_that_works_there(capsys: Any) -
         graphs = {"model": SimpleNamespace(model="out/model.onnx")}
         forms = {"model": {"present.0.key": "float32"}}
         report = SimpleNamespace(
-            path="out", graphs=graphs, inputs=forms, outputs=forms, copied=copied
+            path="out", graphs=graphs, inputs=forms, outputs=forms, copied=copied, omitted_inputs=[]
         )
         _print_next(report, "folder")
         return str(capsys.readouterr().out)
@@ -163,7 +163,7 @@ def test_ids_of_tokens_need_no_tokenizer(exported: Exported, tmp_path: Path) -> 
     assert f"the folder of the graphs: onnx-external generate {tmp_path} ..." in done.stderr
     assert commands.run("generate", tmp_path, "--tokens", "1,,2").returncode == 2
     for wrong in ([[]], [-1]):
-        with pytest.raises(oe.InvalidArgumentError, match="which are 0 or more"):
+        with pytest.raises(oe.InvalidArgumentError, match="from 0 to the size of the vocabulary"):
             oe.generate(tmp_path, wrong)
     with pytest.raises(oe.InvalidArgumentError, match=r"99999 is no id of a token: .* knows 0 to "):
         oe.generate(tmp_path, [5, 99999])

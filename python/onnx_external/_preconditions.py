@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from ._errors import ExistsError, Remedy
+from ._errors import ExistsError, InvalidArgumentError, Remedy
 from ._folder_config import base_of, is_adapter, read_leniently
 from ._options import StrPath
 from ._save import target_of
@@ -96,6 +96,30 @@ def refuse_targets(
             refuse_existing(path)
     files = [file for folder in folders for file in files_beside(folder)]
     refuse_copies(files, target.parent if is_file else target, overwrite)
+
+
+def refuse_inline(folder: Path, layout: str, graphs: str | None, task: str | None) -> None:
+    """Refuse to put weights into the files of several graphs, as a save would after the trace.
+
+    Args:
+        folder: of a model of transformers.
+        layout: as for oe.save().
+        graphs: how many a decoder is to have.
+        task: what the caller asked for; a class that is chosen may have one graph.
+
+    Raises:
+        InvalidArgumentError: the model has several graphs, as far as its config says so.
+    """
+    config = read_leniently(folder)
+    names = config.get("architectures")
+    name = str(names[0]) if isinstance(names, list) and names else ""
+    generates = name.endswith(("ForConditionalGeneration", "ForCausalLM", "LMHeadModel"))
+    several = graphs == "two" or config.get("is_encoder_decoder") is True
+    if layout == "inline" and task is None and generates and several:
+        raise InvalidArgumentError(
+            "layout: the graphs of this model share their data files, and models that hold their "
+            "weights share none; choose another layout than inline"
+        )
 
 
 def model_folders(folder: Path, base: StrPath | None) -> list[Path]:

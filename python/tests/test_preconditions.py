@@ -207,3 +207,33 @@ def test_arguments_of_torch_onnx_are_shown_in_their_new_place(tmp_path: Path) ->
     )
     with pytest.raises(TypeError, match=r"write .*, dynamic_shapes=\{'argument': \{0: 'rows'\}\}"):
         oe.torch.skeleton(module, x, dynamic_axes={"x": {0: "rows"}})  # type: ignore[call-arg]
+
+
+@pytest.mark.parametrize(
+    ("kind", "options", "told"),
+    [
+        ("T5ForConditionalGeneration", {}, True),
+        ("LlamaForCausalLM", {"graphs": "two"}, True),
+        ("LlamaForCausalLM", {}, False),
+        ("T5EncoderModel", {}, False),
+    ],
+)
+def test_weights_inside_of_several_graphs_are_refused_before_a_folder_is_loaded(
+    kind: str,
+    options: dict[str, Any],
+    told: bool,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    exporting = pytest.importorskip("onnx_external.transformers._exporting")
+    more = {"architectures": [kind], "is_encoder_decoder": kind.startswith("T5")}
+    folder = folder_of(tmp_path / "model", **more)
+    monkeypatch.setattr(exporting, "load", never)
+    kinds: Any = oe.InvalidArgumentError if told else AssertionError
+    words = "another layout than inline" if told else "it was begun"
+    with pytest.raises(kinds, match=words):
+        oe.transformers.export(folder, tmp_path / "out", layout="inline", **options)
+    if told:
+        given = [f"--{name}={value}" for name, value in options.items()]
+        done = commands.run("export", folder, "-o", tmp_path / "out", "--layout=inline", *given)
+        assert done.returncode == 1 and "another layout than inline" in done.stderr

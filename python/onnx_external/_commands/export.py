@@ -16,7 +16,7 @@ from .._folder_config import refuse_at_once
 from .._folders import check_folder, require_folder
 from .._options import Layout, LayoutName
 from .._packages import FOLDERS, require
-from .._preconditions import model_folders, note_of_dtype, refuse_targets
+from .._preconditions import model_folders, note_of_dtype, refuse_inline, refuse_targets
 from .._progress import ProgressCallback, only_errors, told
 from .command_line import EXIT_CODES, Parser, run
 
@@ -264,6 +264,7 @@ def _refuse_at_once(given: argparse.Namespace) -> list[str]:
     check_folder(folders[0])
     refuse_at_once(folders[0])
     target = Path(given.output)
+    refuse_inline(folders[0], given.layout, given.graphs, given.task)
     refuse_targets(folders, target, given.graphs, given.overwrite, given.dry_run)
     require(f"{folder}: the export of a folder", *FOLDERS)
     return note_of_dtype(given.dtype)

@@ -18,7 +18,14 @@ from .._moved import shows_new_call
 from .._options import FloatType, Layout, LayoutName, Mapping, StrPath, of_class
 from .._packages import FOLDERS, require
 from .._patching.process import process_kept
-from .._preconditions import BFLOAT16, model_folders, note_of_dtype, refuse_targets, warn
+from .._preconditions import (
+    BFLOAT16,
+    model_folders,
+    note_of_dtype,
+    refuse_inline,
+    refuse_targets,
+    warn,
+)
 from .._progress import Progress, shown
 from .._reports import SavedModel, SaveReport
 from .._rewriting.applying import one_thread
@@ -225,6 +232,7 @@ def export(
     require_folder(source)
     require("the export of a folder", *FOLDERS)
     folders = model_folders(source, base)
+    refuse_inline(folders[0], layout, graphs, task)
     refuse_targets(folders, target, graphs, overwrite, dry_run)
     warn(note_of_dtype(dtype))
     with one_thread, process_kept(), contextlib.ExitStack() as stack:

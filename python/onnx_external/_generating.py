@@ -37,7 +37,10 @@ def generate(
     max_new_tokens: int = ...,
     *,
     providers: str | Sequence[Any] | None = ...,
-    **inputs: Any,
+    input_features: Any = ...,
+    pixel_values: Any = ...,
+    decoder_input_ids: Any = ...,
+    inputs: Mapping[str, Any] | None = ...,
 ) -> list[str]: ...
 
 
@@ -48,7 +51,10 @@ def generate(
     max_new_tokens: int = ...,
     *,
     providers: str | Sequence[Any] | None = ...,
-    **inputs: Any,
+    input_features: Any = ...,
+    pixel_values: Any = ...,
+    decoder_input_ids: Any = ...,
+    inputs: Mapping[str, Any] | None = ...,
 ) -> list[list[int]]: ...
 
 
@@ -58,7 +64,10 @@ def generate(
     max_new_tokens: int = _MOST_WORDS,
     *,
     providers: str | Sequence[Any] | None = None,
-    **inputs: Any,
+    input_features: Any = None,
+    pixel_values: Any = None,
+    decoder_input_ids: Any = None,
+    inputs: Mapping[str, Any] | None = None,
 ) -> Any:
     """Continue texts with the likeliest tokens, by a decoder that oe.transformers.export() wrote.
 
@@ -77,8 +86,10 @@ def generate(
         max_new_tokens: at most; a text ends earlier with the token that ends it, or where a model
             with a table of positions has no more of them.
         providers: of ONNX Runtime, such as "cuda"; by default the CPU's.
-        inputs: arrays for the encoder by the names of its inputs, such as `input_features` or
-            `pixel_values`; `decoder_input_ids` is how the decoder's text begins.
+        input_features: an array for an encoder of sound.
+        pixel_values: an array for an encoder of images.
+        decoder_input_ids: how the text of a decoder behind an encoder begins, a list for each row.
+        inputs: other arrays for the encoder, by the names of its inputs.
 
     Returns:
         What follows each prompt, without it: a list of texts, or of lists of ids if the prompts
@@ -96,6 +107,15 @@ def generate(
             f"{path}: is a file; give the folder of the graphs: "
             f"oe.generate({os.fspath(path.parent)!r}, ...)"
         )
+    named = {
+        "input_features": input_features,
+        "pixel_values": pixel_values,
+        "decoder_input_ids": decoder_input_ids,
+    }
+    inputs = {
+        **{name: value for name, value in named.items() if value is not None},
+        **(inputs or {}),
+    }
     given = prompt.tolist() if hasattr(prompt, "tolist") else prompt
     texts: list[Any] = list(given) if isinstance(given, (list, tuple)) else [given]
     for text in texts:

@@ -96,7 +96,7 @@ class Pair(Decoder):
         if missing:
             name = min(missing)
             raise InvalidArgumentError(
-                f"generate: the encoder takes {name}; give it: generate(..., {name}=array), "
+                f'generate: the encoder takes {name}; give inputs={{"{name}": array}}, '
                 f"--input {name}=FILE.npy"
             )
         count = len(next(iter(self._given.values())))

@@ -175,14 +175,14 @@ def test_the_command_takes_arrays_and_prints_what_the_decoder_adds(
 def test_generate_says_what_the_encoder_and_the_decoder_take(exported: Exported) -> None:
     features = np.zeros((2, 8, 20), np.float32)
     for prompt, given, why in (
-        ([2], {}, r"the encoder takes input_features; give it: generate\(\.\.\., input_features="),
+        ([2], {}, r"the encoder takes input_features; give inputs=\{.input_features.: array"),
         ([2], {"pixel_values": features}, "pixel_values: the encoder takes input_features"),
         ([[2], [2, 3]], {"input_features": features}, "2 prompts of 1, 2 tokens: expected 2 for"),
         ([[2]] * 3, {"input_features": features}, "3 prompts of 1, 1, 1 tokens: expected 2 for"),
         ([], {}, "give a prompt"),
     ):
         with pytest.raises(oe.InvalidArgumentError, match=why):
-            oe.generate(exported.out, prompt, **given)
+            oe.generate(exported.out, prompt, inputs=given)
 
 
 def test_a_folder_without_all_graphs_of_a_pair_is_named(tmp_path: Path) -> None:
@@ -190,4 +190,4 @@ def test_a_folder_without_all_graphs_of_a_pair_is_named(tmp_path: Path) -> None:
     with pytest.raises(oe.NotFoundError, match=r"has encoder\.onnx and no prefill\.onnx"):
         oe.generate(tmp_path, [1])
     with pytest.raises(oe.InvalidArgumentError, match=r"x: .* has no encoder\.onnx, which would"):
-        oe.generate(tmp_path / "other", [1], x=np.zeros(1))
+        oe.generate(tmp_path / "other", [1], inputs={"x": np.zeros(1)})

@@ -115,7 +115,9 @@ def _work(given: argparse.Namespace) -> int:
     prompts = given.prompt or given.tokens or []
     inputs = {name: _array(file) for name, file in given.input}
     words = prompts[0] if given.tokens and len(prompts) == 1 else prompts
-    found = generate(given.folder, words, given.max_new_tokens, providers=given.provider, **inputs)
+    found = generate(
+        given.folder, words, given.max_new_tokens, providers=given.provider, inputs=inputs
+    )
     if is_pair(Path(given.folder)):  # what follows is not the prompt's continuation
         return _print_found(found, given.json)
     pairs = list(zip(prompts, found, strict=True))

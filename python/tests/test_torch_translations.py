@@ -174,3 +174,24 @@ class Exact(torch.nn.Module):
 def test_nearest_exact_follows_sizes_that_vary(tmp_path: Path) -> None:
     sets = [(torch.randn(1, 2, *sizes),) for sizes in ((8, 9), (6, 11), (13, 20))]
     right_on_all(Exact(), sets, ({2: AUTO, 3: AUTO},), tmp_path)
+
+
+class FakeQuantized(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = torch.nn.Linear(6, 8)
+        self.register_buffer("scale", torch.tensor(0.05))
+        self.register_buffer("zero", torch.tensor(3, dtype=torch.int32))
+
+    def forward(self, x: Any) -> Any:
+        x = torch.fake_quantize_per_tensor_affine(x, self.scale, self.zero, 0, 255)
+        scales, zeros = torch.full((8,), 0.01), torch.zeros(8, dtype=torch.int32)
+        weight = torch.fake_quantize_per_channel_affine(
+            self.linear.weight, scales, zeros, 0, -128, 127
+        )
+        return torch.nn.functional.linear(x, weight, self.linear.bias)
+
+
+def test_fake_quantization_is_exported_for_sizes_that_vary(tmp_path: Path) -> None:
+    sets = [(torch.randn(n, 6),) for n in (2, 4, 1)]
+    right_on_all(FakeQuantized().eval(), sets, ({0: AUTO},), tmp_path)

@@ -19,7 +19,7 @@ from ._gradients import derivative_translations, without_derivatives
 from ._image_translations import nearest_as_eager_rounds
 from ._mending import mend
 from ._pure_subgraphs import trusted_if_pure
-from ._tracing import loops_of_recurrent_layers
+from ._tracing import fake_quantization_traced, loops_of_recurrent_layers
 from ._translations import translations
 from ._walking import all_nodes, graphs_of
 
@@ -32,6 +32,7 @@ def converted(program: torch.export.ExportedProgram, **options: Any) -> torch.on
     program = in_real_numbers(without_derivatives(program))
     with contextlib.ExitStack() as stack:
         stack.enter_context(conversions_kept())
+        stack.enter_context(fake_quantization_traced())
         stack.enter_context(nearest_as_eager_rounds())  # what a trace keeps is decomposed here
         stack.enter_context(one_subgraph_version())
         stack.enter_context(branches_assume_tests())

@@ -74,7 +74,8 @@ bool reserve(const std::filesystem::path& path, std::size_t written) {
   constexpr off_t kHoleBytes = 64 << 10;
   const UniqueFd fd(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
   const std::string data(written, 'x');
-  return fd && ::fallocate(fd.get(), 0, 0, kHoleBytes) == 0 && ::lseek(fd.get(), 0, SEEK_HOLE) == 0 &&
+  return fd && ::fallocate(fd.get(), 0, 0, kHoleBytes) == 0 &&
+         ::lseek(fd.get(), 0, SEEK_HOLE) == 0 &&
          ::pwrite(fd.get(), data.data(), written, 0) == static_cast<ssize_t>(written);
 }
 

@@ -279,11 +279,22 @@ def _difference(compared: Comparison) -> str:
     if compared.max_abs is not None:
         told += f", by {compared.max_abs:.3g} at most, at {compared.max_abs_at}"
     told += f" (expected {compared.expected}, got {compared.actual})"
-    return told if compared.times > _NEAR else f"{told}; if that is rounding, atol= says so"
+    return f"{told}; if that is rounding, atol= says so" if _may_be_rounding(compared) else told
 
 
 _NEAR = 100
 """A difference of so many times the tolerance may be rounding that the check does not know."""
+_SMALL = 1e-5
+"""So may this share of the values, where the caller's tolerance is less than any rounding."""
+
+
+def _may_be_rounding(compared: Comparison) -> bool:
+    if compared.times <= _NEAR or compared.max_abs is None:
+        return compared.times <= _NEAR
+    special = (compared.nan, compared.inf) != (compared.expected_nan, compared.expected_inf)
+    if special or compared.precision is not None or "float" not in str(compared.dtype):
+        return False
+    return compared.max_abs <= _SMALL * max(abs(float(compared.expected)), compared.scale or 0.0)
 
 
 _DIAGNOSE = "oe.diagnose_export(module, inputs) finds the modules that keep it from being exported"

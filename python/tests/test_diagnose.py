@@ -161,7 +161,7 @@ def test_a_wrong_constant_and_a_wrong_operation_are_named(models: Any, tmp_path:
     # An operation of the attention's own, between its projections: those are right.
     attention = exported.model.get_submodule(f"{BERT}.attention.self")
     ids = torch.arange(10).reshape(2, 5)
-    inputs = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
+    inputs = {"input_ids": ids, "attention_mask": torch.ones_like(ids), "token_type_ids": ids % 2}
     assert oe.diagnose(exported.out / "model.onnx", exported.model, inputs).ok
     scaling, attention.scaling = attention.scaling, 0.9
     report = oe.diagnose(exported.out / "model.onnx", exported.model, [inputs])

@@ -110,7 +110,7 @@ def test_the_difference_is_the_largest_of_all_input_sets() -> None:
     # More elements differ in the first set, and one by more in the second.
     module = judged_in_sets(([1.1, 2.1], [1, 2]), ([1, 2.5], [1, 2]), ([1, 2], [1, 2]))
     report = Diagnosis("m", [module])
-    assert report.tree().splitlines()[1].split()[:4] == ["(model)", "Model", "DISC", "0.5"]
+    assert report.tree().splitlines()[1].split()[:4] == ["(model)", "Model", "differs", "0.5"]
     assert report.sentence == (
         "The first module that goes wrong is the model itself (Model): 1 of 2 elements of y does "
         "not agree, by 0.5 at most, in input_sets[1]."

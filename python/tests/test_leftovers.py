@@ -33,8 +33,7 @@ def state():
     nodes = torch.utils._pytree.SUPPORTED_NODES
     return {
         "pytree": {each for each in nodes if not each.__module__.startswith("transformers.")},
-        "handlers": {(name, str(h)) for name, each in loggers() for h in each.handlers
-                     if name != "torch.__trace"},
+        "handlers": {(name, str(h)) for name, each in loggers() for h in each.handlers},
         "levels": {name: each.level for name, each in loggers() if each.level},
         "threads": {each.name for each in threading.enumerate()},
         "warnings": [str(each) for each in warnings.filters],
@@ -105,5 +104,5 @@ def test_after_an_export_everything_is_as_it_was(tmp_path: Path) -> None:
 
 def test_the_docs_list_what_torch_and_transformers_leave() -> None:
     text = DOCS.read_text().split("## What stays behind")[1].split("\n## ")[0]
-    for name in ("pytree", "torch.__trace", "torch.Tensor"):
+    for name in ("pytree", "torch.Tensor"):
         assert name in text

@@ -70,11 +70,13 @@ def _keeping(exporter: type, run: Run) -> Any:
                     names.clear()
                 with lines_of_guards() as tests, outside_kept(model):
                     found = super(Keeper, self).export_program(model, sample_inputs, config)
-                return found, tests, [list(names) for names in lists]
+                    # The forward() that writes to the lists is the model's, so they are put back.
+                    written = [list(names) for names in lists]
+                return found, tests, written
 
             found, tests, written = run(trace)
             for names, each in zip(lists, written, strict=True):
-                names[:] = each  # a rewriting puts back what a trace has written to
+                names[:] = each
             self.exported, self.sizes = found[0], sizes_of(found[0], tests)
             return found
 

@@ -48,10 +48,10 @@ def adapter(folder: Path, base: Any, more: dict[str, Any] | None = None, **setti
 def weights(folder: Path, given: Path | None, out: Path) -> dict[str, Any]:
     """The tensors of the merged model, as transformers loads them; its folder is gone then."""
     with merged(folder, given, out, {}) as source:
-        assert source.folder.parent == out.parent and "merged into" in source.notes[0]
+        assert source.folder.parent.parent == out.parent and "merged into" in source.notes[0]
         found = transformers.AutoModelForCausalLM.from_pretrained(source.folder, dtype="auto")
         assert (source.folder / "tokenizer.json").is_file()
-    assert not source.folder.exists()
+    assert not source.folder.parent.exists()
     return dict(found.state_dict())
 
 

@@ -15,6 +15,7 @@
 #include "checkpoint/storage/bytes_ids.h"
 #include "checkpoint/storage/checkpoint_access.h"
 #include "onnx/graph_facts.h"
+#include "onnx/inline_data.h"
 #include "onnx/model_access.h"
 #include "save/file_names.h"
 #include "save/layout.h"
@@ -160,10 +161,18 @@ class Planner {
                           options_.existing_data == ExistingData::kMoveAndAttributes;
     const bool is_replaced =
         given.place == TensorPlace::kInitializer && replaced_.contains({given.graph, given.name});
-    if (is_asked && !is_replaced && !stays_inline(*model_, tensor, given.value) &&
-        tensor.nbytes >= options_.inline_below.value_or(kMinMovedBytes)) {
-      return add_to_range(std::move(tensor), next_range());
+    if (!is_asked || is_replaced || stays_inline(*model_, tensor, given.value)) {
+      return {};
     }
+    if (tensor.nbytes < options_.inline_below.value_or(kMinMovedBytes)) {
+      return check_left_inline(tensor.name, index);
+    }
+    return add_to_range(std::move(tensor), next_range());
+  }
+
+  // What is copied is checked there: its type and dims state how many bytes a tensor has.
+  Status check_left_inline(const std::string& name, std::size_t index) const {
+    TRY_IN("tensor " + quote(name), InlineReader::open(*model_, index));
     return {};
   }
 

@@ -116,7 +116,8 @@ class Sweep {
       return;
     }
     tally_.count("left old data for the next save");
-    const bool is_new = now.at("model.onnx") == after_.at("model.onnx");
+    const auto model = now.find("model.onnx");
+    const bool is_new = model != now.end() && model->second == after_.at("model.onnx");
     tally_.check(where, is_new ? fault_of_model(out_) : "another model");
     (void)scene_.save({out_, 3, form_});
     const Snapshot next = snapshot(out_);

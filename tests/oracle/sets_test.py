@@ -153,7 +153,7 @@ class SetsTest(SaveTest):
         for name, case in self.cases.items():
             graphs.append(folder / f"{name}.onnx")
             onnx.save(zoo.export(case.module, case.inputs, with_weights=True), str(graphs[-1]))
-        process = self.tools.save(*graphs, "-o", folder / "out")
+        process = self.tools.save(*graphs, "-o", folder / "out", "--inline-below", "0")
         self.report.check(process.returncode == 0, "joined: is accepted", support.last_line(process))
         self.check_ranges("joined", folder / "out")
         for name, case in self.cases.items():

@@ -83,13 +83,13 @@ def _print(report: Diagnosis, given: argparse.Namespace) -> None:
         return
     for remark in report.remarks:
         print(wrapped(remark, columns))
-    only_wrong = bool(report.in_wrong_branches) and not given.all
+    wrong = len(report.in_wrong_branches)
+    only_wrong = wrong > 0 and not given.all
     print()
     tree = report.tree(columns, only_wrong).splitlines()
     print("\n".join(highlighted(line, _is_wrong(line)) for line in tree))
-    left = len(report.modules) - len(report.in_wrong_branches)
-    if only_wrong and left:
-        print(f"(--all shows {left} more)")
+    if only_wrong and len(report.modules) > wrong:
+        print(f"(--all shows {len(report.modules) - wrong} more)")
 
 
 def _is_wrong(line: str) -> bool:

@@ -133,9 +133,8 @@ def _without_values(model: onnx_ir.Model) -> Any:
 
     graph = model.graph
     values, own = list(graph.initializers.values()), list(graph.inputs)
-    large = [
-        value for value in values if value.const_value is None or value.const_value.size > 1000
-    ]
+    tensors = {value: value.const_value for value in values}
+    large = [value for value, held in tensors.items() if held is None or held.size > _MOST_READ]
     try:
         for value in large:
             del graph.initializers[value.name or ""]

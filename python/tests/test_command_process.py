@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -94,13 +95,19 @@ def test_handlers_are_those_of_before_after_a_command(monkeypatch: pytest.Monkey
     with ending_signals():
         assert [signal.getsignal(each) for each in ENDING] != before
     assert [signal.getsignal(each) for each in ENDING] == before
+    at_exit: list[Callable[[], None]] = []  # kept from this process, which it would end
+    monkeypatch.setattr("atexit.register", at_exit.append)
     with pytest.raises(Ended), ending_signals():
         try:
             os.kill(os.getpid(), signal.SIGTERM)
         finally:  # a second one would end the process at once
             assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
-            monkeypatch.setattr(os, "kill", lambda *_: None)  # at the end of this process
     assert [signal.getsignal(each) for each in ENDING] == before
+    sent: list[tuple[int, int]] = []
+    monkeypatch.setattr("os.kill", lambda *each: sent.append(each))
+    at_exit.pop()()
+    signal.signal(signal.SIGTERM, before[ENDING.index(signal.SIGTERM)])
+    assert sent == [(os.getpid(), signal.SIGTERM)] and not at_exit
 
 
 def test_a_handler_of_the_caller_is_left_alone() -> None:

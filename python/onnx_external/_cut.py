@@ -6,7 +6,6 @@ import os
 from collections.abc import Iterable, Sequence
 
 from . import _core
-from ._moved import shows_new_call
 from ._options import StrPath, path_of
 from ._reports import CutReport, cut_report
 
@@ -17,7 +16,6 @@ def _names(argument: str, names: Sequence[str] | None) -> list[str]:
     return list(names or [])
 
 
-@shows_new_call("oe.cut", piece="path", sync="fsync")
 def cut(
     model: StrPath,
     path: StrPath,

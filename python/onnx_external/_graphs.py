@@ -17,7 +17,6 @@ import numpy as np
 
 from . import _core
 from ._errors import FormatError
-from ._moved import EXPORT
 from ._options import StrPath
 from ._progress import only_errors
 from ._tensors import (
@@ -118,10 +117,10 @@ def _take(model: Graph, base_dir: StrPath | None, tensors: _Loose) -> _Taken:
         return _Taken(_serialized(skeleton), base_dir)
     if hasattr(model, "SerializeToString"):
         return _Taken(bytes(model.SerializeToString()), base_dir)
-    hint = f"; a module is exported by {EXPORT}" if _is_module(model) else ""
+    export = "; a module is exported by oe.torch.export(module, args, path), with its own weights"
     raise TypeError(
         "model: expected a path, bytes, an onnx.ModelProto, an onnx_ir.Model or an ONNXProgram, "
-        f"not {type(model).__name__}{hint}"
+        f"not {type(model).__name__}{export if _is_module(model) else ''}"
     )
 
 

@@ -295,12 +295,12 @@ def spelled(option: str, value: str, reader: str | None) -> str:
     if (option, value) in _FLAGS:
         name, value = _FLAGS[option, value], ""
     if name.startswith("no_"):
-        return placed(name[3:], f"{name[3:]}=False", reader)
-    return placed(name, f"{name}={value!r}" if value or name in _TEXTS else f"{name}=True", reader)
+        return _placed(name[3:], f"{name[3:]}=False", reader)
+    return _placed(name, f"{name}={value!r}" if value or name in _TEXTS else f"{name}=True", reader)
 
 
-def placed(name: str, text: str, reader: str | None) -> str:
-    """Put the text of one or several arguments into the call that takes the first, `name`."""
+def _placed(name: str, text: str, reader: str | None) -> str:
+    """Put the text of the argument `name` into the call that takes it."""
     if name in _fields(Mapping):
         return f"mapping=oe.Mapping({text})"
     if name in _fields(Layout):

@@ -6,7 +6,6 @@ from collections import abc
 from typing import TYPE_CHECKING, Any
 
 from ._graphs import Graph
-from ._moved import by_name, shows_new_call
 from ._options import FloatType, Layout, LayoutName, Mapping, StrPath
 from ._progress import Progress
 from ._reports import SaveReport
@@ -43,8 +42,6 @@ class Plan(SaveReport):
         return save(model, planned if path is None else path, weights, **options)
 
 
-@shows_new_call("oe.plan", "weights")
-@by_name("oe.plan", "weights", "path")
 def plan(
     model: Graph | abc.Mapping[str, Graph],
     *,

@@ -11,7 +11,6 @@ from . import _core
 from ._collector import collector_paused
 from ._errors import checkpoint_is
 from ._graphs import Graph, given_models
-from ._moved import shows_new_call
 from ._options import (
     FloatType,
     Layout,
@@ -55,7 +54,6 @@ def target_of(path: StrPath | None) -> tuple[Path | None, str]:
     return target, "model.onnx"
 
 
-@shows_new_call("oe.save", "weights")
 def save(
     model: Graph | abc.Mapping[str, Graph],
     path: StrPath | None,

@@ -7,14 +7,12 @@ from collections.abc import Sequence
 
 from . import _core
 from ._errors import InvalidArgumentError, checkpoint_is
-from ._moved import shows_new_call
 from ._options import Mapping, StrPath, checked, flat, of_class, path_of, paths_of
 from ._progress import Progress, shown
 from ._reports import Inspection, VerifyReport, inspection, verify_report
 from ._sources import Weights, given_sources
 
 
-@shows_new_call("oe.verify", "against")
 def verify(
     model: StrPath,
     against: Weights | None = None,

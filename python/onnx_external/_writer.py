@@ -9,7 +9,6 @@ from typing import Any, Literal
 from . import _core
 from ._errors import InvalidArgumentError
 from ._graphs import Graph, graph_without
-from ._moved import shows_new_call
 from ._options import Layout, Mapping, StrPath, checked, flat, of_class, refuse_others
 from ._progress import Progress, shown
 from ._save import target_of
@@ -35,7 +34,6 @@ class Writer:
     removes everything that was written.
     """
 
-    @shows_new_call("oe.Writer")
     def __init__(
         self,
         path: StrPath,

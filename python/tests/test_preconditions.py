@@ -196,19 +196,6 @@ def test_a_module_that_onnx_runtime_cannot_load_is_refused(
     assert not any(tmp_path.iterdir())
 
 
-def test_arguments_of_torch_onnx_are_shown_in_their_new_place(tmp_path: Path) -> None:
-    module, x = Untraced().eval(), torch.ones(2)
-    names = {"input_names": ["x"], "output_names": ["y"]}
-    with pytest.raises(TypeError) as caught:
-        oe.torch.export(module, x, tmp_path / "model.onnx", **names)  # type: ignore[call-arg]
-    assert str(caught.value) == (
-        "oe.torch.export has no input_names=, output_names=; write "
-        "oe.torch.export(..., onnx_options={'input_names': ['x'], 'output_names': ['y']})"
-    )
-    with pytest.raises(TypeError, match=r"write .*, dynamic_shapes=\{'argument': \{0: 'rows'\}\}"):
-        oe.torch.skeleton(module, x, dynamic_axes={"x": {0: "rows"}})  # type: ignore[call-arg]
-
-
 @pytest.mark.parametrize(
     ("kind", "options", "told"),
     [

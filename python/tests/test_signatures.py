@@ -1,4 +1,4 @@
-"""What `help()` says of the package is whole, and what was spelled otherwise shows its new call."""
+"""Tests of the signatures and docstrings of the public functions."""
 
 from __future__ import annotations
 
@@ -127,52 +127,6 @@ def test_what_several_functions_take_is_called_the_same() -> None:
         assert "progress" in parameters(function)
     assert list(parameters(oe.cut))[:2] == ["model", "path"]
     assert {"fsync", "overwrite"} <= set(parameters(oe.cut))
-
-
-@pytest.mark.parametrize("kind", [oe.Mapping, oe.Layout])
-def test_an_option_as_a_keyword_shows_the_new_call(kind: type) -> None:
-    of = {"Mapping": "mapping=oe.Mapping", "Layout": "files=oe.Layout"}[kind.__name__]
-    call: Any = oe.save
-    for field in fields(kind):
-        with pytest.raises(TypeError) as caught:
-            call("graph.onnx", "out", **{field.name: "value"})
-        assert f"oe.save(..., {of}({field.name}='value'))" in str(caught.value)
-
-
-def test_how_files_are_read_is_said_where_they_are_opened() -> None:
-    call: Any = oe.save
-    with pytest.raises(TypeError, match=r"weights=oe\.open_checkpoint\(\.\.\., key='ema'\)"):
-        call("graph.onnx", "out", "a.pt", key="ema")
-    call = oe.verify
-    with pytest.raises(TypeError, match=r"against=oe\.open_checkpoint\(\.\.\., densify=True\)"):
-        call("out", "a.pt", densify=True)
-
-
-def test_a_plan_in_the_old_order_is_refused_with_the_names() -> None:
-    call: Any = oe.plan
-    with pytest.raises(TypeError, match=r"oe\.plan\(model, weights='a\.pt', path='out'\)"):
-        call("graph.onnx", "a.pt", "out")
-
-
-def test_other_old_names_show_the_new_ones() -> None:
-    cut: Any = oe.cut
-    with pytest.raises(TypeError, match=r"oe\.cut\(\.\.\., fsync=False\)"):
-        cut("a.onnx", "b.onnx", sync=False)
-    writer: Any = oe.Writer
-    with pytest.raises(TypeError, match=r"files=oe\.Layout\(data_name='w'\)"):
-        writer("out", data_name="w")
-    with pytest.raises(oe.InvalidArgumentError, match="dedup is not for a Writer"):
-        oe.Writer("out", files=oe.Layout(dedup="off"))
-
-
-def test_a_module_in_the_place_of_a_graph_is_told_how_to_export() -> None:
-    torch = pytest.importorskip("torch")
-    call: Any = oe.save
-    line = r"oe\.torch\.export\(module, args, path\)"
-    with pytest.raises(TypeError, match=line):
-        call(torch.nn.Linear(2, 2), "out")
-    with pytest.raises(TypeError, match=line):
-        call(torch.nn.Linear(2, 2), "out", args=(torch.ones(2),))
 
 
 def test_a_dict_in_the_place_of_the_options_is_refused_with_their_class() -> None:

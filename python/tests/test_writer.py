@@ -112,6 +112,12 @@ def test_a_writer_that_is_not_finished_says_so(tmp_path: Path) -> None:
         writer.add("v", np.ones(10, np.float32))
 
 
+def test_an_option_that_a_writer_does_not_take_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(oe.InvalidArgumentError, match="dedup is not for a Writer"):
+        oe.Writer(tmp_path / "out", files=oe.Layout(dedup="off"))
+    assert not (tmp_path / "out").exists()
+
+
 @pytest.mark.parametrize(
     ("name", "tensor", "error"),
     [

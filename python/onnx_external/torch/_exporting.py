@@ -16,7 +16,6 @@ from torch import nn
 from .._checkpoint import open_checkpoint
 from .._errors import ExportError, InvalidArgumentError, NotFoundError
 from .._meter import Meter, Step, Stepwise, screen, versions
-from .._moved import shows_new_call
 from .._options import FloatType, Layout, LayoutName, Mapping, StrPath, contents_of, of_class
 from .._packages import CONVERSION, require
 from .._patching.classes import known_classes
@@ -206,15 +205,6 @@ def skeleton_of(
     return made
 
 
-_OF_TORCH = {
-    name: f"onnx_options={{'{name}': %s}}"
-    for name in ("input_names", "output_names", "opset_version", "custom_translation_table")
-}
-"""Arguments of torch.onnx.export, and how they are given here."""
-_OF_TORCH["dynamic_axes"] = "dynamic_shapes={'argument': {0: 'rows'}}"
-
-
-@shows_new_call("oe.torch.skeleton", **_OF_TORCH)
 @known_classes((), None)  # those of oe.register_class()
 def skeleton(
     target: Target,
@@ -417,7 +407,6 @@ class _Attempt:
             return checking.run(self.save_into)
 
 
-@shows_new_call("oe.torch.export", "weights", **_OF_TORCH)
 @known_classes((), None)  # those of oe.register_class()
 def export(
     target: Target,

@@ -14,7 +14,6 @@ import torch
 from .._errors import InvalidArgumentError
 from .._folders import require_folder
 from .._meter import Meter, Step, Stepwise, screen, versions
-from .._moved import shows_new_call
 from .._options import FloatType, Layout, LayoutName, Mapping, StrPath, of_class
 from .._packages import FOLDERS, require
 from .._patching.process import process_kept
@@ -134,7 +133,6 @@ class ModelReport(Stepwise):
         return {**vars(self), **parts}
 
 
-@shows_new_call("oe.transformers.export")
 def export(
     folder: StrPath,
     path: StrPath,

@@ -26,13 +26,6 @@ std::string_view place_name(TensorPlace place) {
   return place == TensorPlace::kSparse ? "sparse" : "attribute";
 }
 
-std::uint64_t version_for(const Recipe& recipe) {
-  const bool has_numbers = std::any_of(recipe.begin(), recipe.end(), [](const RecipeStep& step) {
-    return takes_numbers(step.kind);
-  });
-  return has_numbers ? 3 : recipe.empty() ? 1 : 2;
-}
-
 void append_text(std::string& out, std::string_view member, std::string_view text) {
   append_json(out.append(member), text);
 }
@@ -270,12 +263,11 @@ Status check_header(const Json& root) {
     return corrupt(fmt::format("not a manifest: \"format\" is not \"{}\"", kFormatName));
   }
   TRY_ASSIGN(auto version, uint_member(root, "version"));
-  if (version < 1 || version > kManifestVersion) {
-    return fail(ErrorCode::kUnsupported, fmt::format("manifest version {} is not known; this "
-                                                     "version reads 1 to {}",
-                                                     version, kManifestVersion));
-  }
-  return {};
+  return version == kManifestVersion
+             ? Status()
+             : fail(ErrorCode::kUnsupported,
+                    fmt::format("manifest version {} is not known; this version reads {}", version,
+                                kManifestVersion));
 }
 
 Status parse_save_options(const Json& root, Manifest& manifest) {
@@ -330,7 +322,6 @@ ManifestLines::ManifestLines(std::size_t tensors) {
 void ManifestLines::add(const ManifestTensor& tensor) {
   text_ += text_.empty() ? "\n" : ",\n";
   append_tensor(text_, tensor);
-  version_ = std::max(version_, version_for(tensor.recipe));
 }
 
 std::string manifest_text(const Manifest& manifest) {
@@ -343,8 +334,8 @@ std::string manifest_text(const Manifest& manifest) {
 
 namespace {
 
-std::string version_text(std::uint64_t version) {
-  return fmt::format("{{\n\"format\": \"{}\",\n\"version\": {},\n", kFormatName, version);
+std::string header_text() {
+  return fmt::format("{{\n\"format\": \"{}\",\n\"version\": {},\n", kFormatName, kManifestVersion);
 }
 
 std::string model_text(const SetMember& model) {
@@ -355,18 +346,15 @@ std::string model_text(const SetMember& model) {
 }  // namespace
 
 std::optional<bool> begins_as_manifest_of(const SetMember& model, std::string_view text) {
-  for (std::uint64_t version = 1; version <= kManifestVersion; ++version) {
-    const std::string start = version_text(version);
-    if (text.starts_with(start)) {
-      return text.substr(start.size()).starts_with(model_text(model));
-    }
-  }
-  return std::nullopt;
+  const std::string start = header_text();
+  return text.starts_with(start)
+             ? std::optional(text.substr(start.size()).starts_with(model_text(model)))
+             : std::nullopt;
 }
 
 std::string manifest_text(const Manifest& manifest, ManifestLines lines) {
   const std::string head =
-      version_text(manifest.options.derived.empty() ? lines.version() : kManifestVersion) +
+      header_text() +
       model_text({manifest.model_file, manifest.model_bytes, manifest.model_crc32}) +
       options_text(manifest.options) + set_text(manifest.set) + linked_text(manifest.linked) +
       "\"tensors\": [";

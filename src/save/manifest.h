@@ -10,11 +10,7 @@
 //  "tensors": [{"slot", "place"?, "graph"?, "key"?, "rule"?, "recipe"?, "overflowed"?,
 //               "file"?, "offset", "length", "crc32"?, "dtype", "dims"}, ...]}
 //
-// "options" are those of the save (manifest_options.h). Version 1 has no "recipe"; in version 2,
-// recipes only transpose and cast, and no tensor is derived. Manifests of 0.1 may also list files
-// of recorded inputs ("test_data"), which are ignored. A save writes the lowest version that
-// suffices, so that older programs read the manifests that they understand and refuse those that
-// they would misread.
+// "options" are those of the save (manifest_options.h).
 //
 // The text depends on the saved model alone: equal saves have equal manifests. When it is read
 // back, it is treated as hostile input. Plain values; safe from any thread.
@@ -100,11 +96,8 @@ class ManifestLines {
   void add(const ManifestTensor& tensor);
 
   [[nodiscard]] std::string text() && { return std::move(text_); }
-  // The lowest manifest version that can record the tensors added so far.
-  [[nodiscard]] std::uint64_t version() const { return version_; }
 
  private:
-  std::uint64_t version_ = 1;
   std::string text_;
 };
 

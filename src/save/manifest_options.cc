@@ -96,8 +96,7 @@ Status take_choices(const Json& object, MappingOptions& out) {
       return {};
     }
   }
-  // 0.1 also wrote "error", which refused more than the default does.
-  return unmatched.value_or("error") == "error" ? Status() : fail(wrong_kind("unmatched"));
+  return unmatched ? fail(wrong_kind("unmatched")) : Status();
 }
 
 }  // namespace

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <limits>
 #include <span>
 #include <utility>
@@ -22,10 +21,6 @@ constexpr const char* kTemporaryName = ".save-external.record.new";
 constexpr std::uint64_t kMaxRecordBytes = std::uint64_t{1} << 30;
 constexpr std::string_view kCheckMember = ", \"check\": \"";
 constexpr std::size_t kCheckBytes = kCheckMember.size() + 8 + 2;  // with the digits, and "}
-
-// Version 0.1 of the tools had a journal, notes, and the replaced model under a name of its own.
-constexpr std::array kNamesOf01{".save-external.journal", ".save-external.set",
-                                ".save-external.replaced", ".save-external.replaced.onnx"};
 
 // --- writing -----------------------------------------------------------------------------------
 
@@ -195,20 +190,9 @@ Result<std::optional<SaveRecord>> parse_record(const Directory& staging, std::st
   return record;
 }
 
-Status check_not_of_0_1(const Directory& staging) {
-  for (const std::string name : kNamesOf01) {
-    TRY_ASSIGN(const auto kind, staging.kind_of(name));
-    if (kind) {
-      return fail(of_another_version(staging, "0.1"));
-    }
-  }
-  return {};
-}
-
 }  // namespace
 
 Result<std::optional<SaveRecord>> read_record(const Directory& staging) {
-  TRY(check_not_of_0_1(staging));
   const std::string name(kRecordName);
   TRY_ASSIGN(const auto kind, staging.kind_of(name));
   if (kind != EntryKind::kFile) {

@@ -72,8 +72,8 @@ struct SaveRecord {
 };
 
 // Nothing when there is no regular file of that name, or its first line is damaged. kUnsupported
-// for a record of another version, or of version 0.1 of the tools, which wrote other files; other
-// errors when it cannot be read. Ignores other damaged lines.
+// for a record of another version; other errors when it cannot be read. Ignores other damaged
+// lines.
 [[nodiscard]] Result<std::optional<SaveRecord>> read_record(const Directory& staging);
 
 // Writes the record of a save.

@@ -61,7 +61,7 @@ bool is_whole(const fs::path& out) {
 
 std::string forged_manifest(const std::string& model, const std::vector<std::string>& files) {
   std::string text =
-      R"({"format":"onnx-external-manifest","version":1,"model":{"file":"model.onnx",)"
+      R"({"format":"onnx-external-manifest","version":3,"model":{"file":"model.onnx",)"
       R"("bytes":)" +
       std::to_string(model.size()) + R"(,"crc32":")";
   char crc[9];

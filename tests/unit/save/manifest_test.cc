@@ -61,7 +61,7 @@ TEST(Manifest, HasTheDocumentedText) {
   manifest.tensors.resize(1);
   EXPECT_EQ(
       manifest_text(manifest),
-      "{\n\"format\": \"onnx-external-manifest\",\n\"version\": 1,\n"
+      "{\n\"format\": \"onnx-external-manifest\",\n\"version\": 3,\n"
       "\"model\": {\"file\": \"model.onnx\", \"bytes\": 4321, \"crc32\": \"00000abc\"},\n"
       "\"tensors\": [\n"
       "{\"slot\": \"fc.weight\", \"key\": \"module.fc.weight\", \"rule\": \"prefix-removed\", "
@@ -87,11 +87,10 @@ TEST(Manifest, HasRoomInItsHeadForTheLongestName) {
   EXPECT_EQ(begins_as_manifest_of({manifest.model_file, 4321, 0xABC}, head), true);
 }
 
-TEST(Manifest, IsOfTheSecondVersionOnlyWhereATensorHasARecipe) {
+TEST(Manifest, HasTheRecipeOfATensor) {
   Manifest manifest = example_manifest();
   manifest.tensors[0].recipe = {RecipeStep::transpose()};
   const std::string text = manifest_text(manifest);
-  EXPECT_THAT(text, testing::HasSubstr("\"version\": 2,"));
   EXPECT_THAT(text, testing::HasSubstr(
                         "\"rule\": \"prefix-removed\", \"recipe\": [\"transpose\"], \"file\""));
   const auto parsed = parse_manifest(text);
@@ -99,11 +98,10 @@ TEST(Manifest, IsOfTheSecondVersionOnlyWhereATensorHasARecipe) {
   EXPECT_EQ(*parsed, manifest);
 }
 
-TEST(Manifest, IsOfTheThirdVersionOnlyWhereARecipeHasNumbers) {
+TEST(Manifest, HasTheNumbersOfARecipe) {
   Manifest manifest = example_manifest();
   manifest.tensors[0].recipe = {RecipeStep::transpose(), RecipeStep::slice(0, -1, 2)};
   const std::string text = manifest_text(manifest);
-  EXPECT_THAT(text, testing::HasSubstr("\"version\": 3,"));
   EXPECT_THAT(text, testing::HasSubstr(R"("recipe": ["transpose", {"slice": [0, -1, 2]}])"));
   const auto parsed = parse_manifest(text);
   ASSERT_THAT(parsed, IsOk());
@@ -129,20 +127,14 @@ TEST(Manifest, RecordsTheOptionsOfTheSave) {
 
 TEST(Manifest, RefusesOptionsOfAnotherKind) {
   for (const char* options :
-       {"[]", R"({"unmatched": "strict"})", R"({"partial": "yes"})", R"({"prefix": 1})",
-        R"({"renames": [["a", "b"]]})", R"({"keep": [1]})", R"({"ignore": "a"})"}) {
-    const std::string entry = std::string("\"version\": 1,\n\"options\": ") + options;
-    EXPECT_THAT(parse_manifest(with("\"version\": 1", entry)),
+       {"[]", R"({"unmatched": "strict"})", R"({"unmatched": "error"})", R"({"partial": "yes"})",
+        R"({"prefix": 1})", R"({"renames": [["a", "b"]]})", R"({"keep": [1]})",
+        R"({"ignore": "a"})"}) {
+    const std::string entry = std::string("\"version\": 3,\n\"options\": ") + options;
+    EXPECT_THAT(parse_manifest(with("\"version\": 3", entry)),
                 FailsWith(ErrorCode::kCorrupt, "options"))
         << options;
   }
-}
-
-TEST(Manifest, OfVersionsThatListedRecordedInputsAreRead) {
-  std::string text = manifest_text(example_manifest());
-  text.insert(text.rfind('\n', text.size() - 2),
-              ",\n\"test_data\": [{\"file\": \"test_data_set_0/input_0.pb\"}]");
-  EXPECT_EQ(parse_manifest(text).value(), example_manifest());
 }
 
 TEST(Manifest, RefusesAByteOrderMarkAndNulBytes) {
@@ -161,16 +153,16 @@ TEST(Manifest, MayBeEmptyOfTensors) {
 }
 
 TEST(Manifest, IgnoresMembersOfLaterVersions) {
-  EXPECT_THAT(parse_manifest(with("\"version\": 1", "\"version\": 1, \"more\": [1]")), IsOk());
+  EXPECT_THAT(parse_manifest(with("\"version\": 3", "\"version\": 3, \"more\": [1]")), IsOk());
 }
 
 TEST(Manifest, RefusesAnotherFormatAndVersion) {
   EXPECT_THAT(parse_manifest(with("onnx-external-manifest", "other")),
               FailsWith(ErrorCode::kCorrupt, "not a manifest"));
-  EXPECT_THAT(parse_manifest(with("\"version\": 1", "\"version\": 4")),
+  EXPECT_THAT(parse_manifest(with("\"version\": 3", "\"version\": 4")),
               FailsWith(ErrorCode::kUnsupported, "manifest version 4 is not known"));
-  EXPECT_THAT(parse_manifest(with("\"version\": 1", "\"version\": 0")),
-              FailsWith(ErrorCode::kUnsupported, "this version reads 1 to 3"));
+  EXPECT_THAT(parse_manifest(with("\"version\": 3", "\"version\": 2")),
+              FailsWith(ErrorCode::kUnsupported, "this version reads 3"));
   EXPECT_THAT(parse_manifest("[]"), FailsWith(ErrorCode::kCorrupt, "not a manifest"));
   EXPECT_THAT(parse_manifest(""), FailsWith(ErrorCode::kCorrupt, ""));
 }

@@ -262,14 +262,6 @@ TEST(Transaction, FinishesTheRemovalOfASaverThatDiedAfterTheCommit) {
   EXPECT_TRUE(fs::exists(dir.path() / "data/x"));
 }
 
-TEST(Transaction, RefusesAFolderInWhichASaveOfVersion01WasKilled) {
-  TempDir dir;
-  dir.write(".save-external.0123456789abcdef.tmp/.save-external.journal", "");
-  EXPECT_THAT(begin(dir.path()),
-              FailsWith(ErrorCode::kUnsupported, "was left by a save of version 0.1"));
-  EXPECT_EQ(entries_of(dir.path()), Names{".save-external.0123456789abcdef.tmp"});
-}
-
 TEST(Transaction, FollowsTheUmask) {
   TempDir dir;
   const mode_t before = ::umask(027);

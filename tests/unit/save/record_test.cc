@@ -172,15 +172,5 @@ TEST_F(RecordFile, OfAnotherVersionIsRefused) {
   EXPECT_THAT(read_record(folder()), FailsWith(ErrorCode::kUnsupported, "version (record 2)"));
 }
 
-TEST_F(RecordFile, OfVersion01IsRefused) {
-  for (const char* const name :
-       {".save-external.journal", ".save-external.set", ".save-external.replaced"}) {
-    TempDir dir;
-    dir.write(name, "onnx-external-journal 1 ");
-    EXPECT_THAT(read_record(Directory::open(dir.path()).value()),
-                FailsWith(ErrorCode::kUnsupported, "was left by a save of version 0.1"));
-  }
-}
-
 }  // namespace
 }  // namespace onnx_external

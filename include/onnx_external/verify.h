@@ -96,11 +96,8 @@ struct VerifyReport {
   [[nodiscard]] bool complete() const { return open_slots == 0; }  // nothing lacks its data
 };
 
-enum class DropCache : std::uint8_t {
-  kNo,
-  kYes,     // before reading, so that the bytes come from the disk
-  kBehind,  // before and after reading, so that the page cache keeps its contents
-};
+// kYes: before reading, so that the bytes come from the disk.
+enum class DropCache : std::uint8_t { kNo, kYes };
 
 // How bytes are compared with those of a checkpoint.
 enum class Compare : std::uint8_t {

@@ -34,10 +34,6 @@ enum class Sync : std::uint8_t { kNone, kFiles };  // kFiles: fsync data, model 
 enum class Overwrite : std::uint8_t { kRefuse, kAllow };
 enum class Resume : std::uint8_t { kNo, kYes };
 enum class Checksum : std::uint8_t { kNone, kSha1 };  // of each data file, in external_data
-// kBypass: tensors are copied past the page cache (with O_DIRECT where the file system supports
-// it), so that the cached files of other programs stay in memory. It helps with checkpoints larger
-// than memory, and is slower otherwise.
-enum class PageCache : std::uint8_t { kUse, kBypass };
 
 struct WriteOptions {
   int threads = 0;  // 0 = one per CPU available to the process
@@ -47,7 +43,6 @@ struct WriteOptions {
   // Whether to resume a killed save of the same plan from the same, unchanged files: ranges that it
   // wrote are read again and not rewritten if their CRC-32 is right. The result is the same.
   Resume resume = Resume::kYes;
-  PageCache cache = PageCache::kUse;
   MatchedInputs inputs = MatchedInputs::kRemove;
   ProgressFn progress;
   // Processes that write the plan together (team.h); null = this process alone. Killed saves of a

@@ -113,7 +113,6 @@ class Layout:
             torch or an onnx_ir.Model that gets `weights`, in any layout but "link".
         checksum: "sha1" adds the digest of its file to each entry of external data.
         resume: go on with what a killed save of the same model has left. False starts afresh.
-        direct: copy past the page cache (O_DIRECT). Slower, unless the files exceed the memory.
         max_expand: how many times the bytes of its files the data may have, such as views that
             repeat elements. More is refused, as an attack on memory.
         base_dir: the folder of external data that the given model refers to. None: the model's own
@@ -136,7 +135,6 @@ class Layout:
     transpose_weights: bool | None = None
     checksum: Literal["sha1"] | None = None
     resume: bool = True
-    direct: bool = False
     max_expand: int = 4
     base_dir: StrPath | None = None
     test_data: StrPath | Sequence[StrPath] | None = None

@@ -118,7 +118,7 @@ def save(
             partial=, cast=, keep_inputs=, learn_map=)`: which key fills which weight. None: equal
             names, up to a prefix that all have, and what docs/mapping.md lists.
         files: `oe.Layout(data_name=, data_dir=, max_shard_size=, align=, dedup=, inline_below=,
-            attributes=, transpose_weights=, checksum=, resume=, direct=, max_expand=, base_dir=,
+            attributes=, transpose_weights=, checksum=, resume=, max_expand=, base_dir=,
             test_data=)`: what the files are called and how they are made. None: the data of
             "single" is "model.onnx.data".
 

@@ -87,9 +87,6 @@ VerifyOptions verify_options(const SaveJob& job) {
   }
   // Without a sync the pages are dirty, and the kernel cannot drop them.
   options.drop_cache = write.sync == Sync::kFiles ? DropCache::kYes : DropCache::kNo;
-  if (write.cache == PageCache::kBypass) {
-    options.drop_cache = DropCache::kBehind;
-  }
   return options;
 }
 

@@ -78,8 +78,7 @@ class StepPlanner {
   // One thread splices faster than several fill a file through buffers (copy_steps.h).
   bool may_be_spliced(std::uint32_t range) const {
     const PlannedTensor& tensor = job_.plan.tensors[job_.plan.ranges[range].source_tensor];
-    return job_.options.cache == PageCache::kUse &&
-           recorded_crc_of(job_.checkpoint, tensor).has_value();
+    return recorded_crc_of(job_.checkpoint, tensor).has_value();
   }
 
   void add_range(std::uint32_t number) {

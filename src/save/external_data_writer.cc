@@ -206,10 +206,10 @@ struct ExternalDataWriter::State {
                       none,        nullptr};
     TRY_ASSIGN(const auto source, source_of(tensor.tensor(), no_tensors, tensor.checkpoint));
     ItemCopier copier(job, [this](std::uint64_t bytes) { return meter.add(bytes); });
-    ItemCopier::Tools tools;
+    RangeCopier range_copier;
     const bool is_shared = options.layout != Layout::kPerTensor;
     TRY_ASSIGN(const auto crc,
-               copier.copy({{0, 0, tensor.bytes()}, source, *output, is_shared}, tools));
+               copier.copy({{0, 0, tensor.bytes()}, source, *output, is_shared}, range_copier));
     TRY(tensor.checkpoint.check_unchanged());
     return *crc;  // the kernel moves only what has a recorded CRC-32, which provided tensors have
                   // not

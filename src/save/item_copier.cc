@@ -35,11 +35,11 @@ std::uint64_t ItemCopier::place_of(const ItemCopy& copy) const {
   return job_.plan.ranges[copy.item.range].offset + copy.item.first;
 }
 
-Result<std::optional<std::uint32_t>> ItemCopier::copy(const ItemCopy& copy, Tools& tools) {
+Result<std::optional<std::uint32_t>> ItemCopier::copy(const ItemCopy& copy, RangeCopier& copier) {
   TRY_ASSIGN(const auto held, hold_planned(job_.checkpoint, tensor_of(copy)));
   std::uint32_t crc = 0;
   if (!copy.source.file || !copy.is_sparse || copy.item.length < kMinHoleBytes) {
-    TRY_ASSIGN(crc, copy_run(copy, tools));
+    TRY_ASSIGN(crc, copy_run(copy, copier));
   } else {
     const std::uint64_t start = copy.source.offset + copy.item.first;
     for (std::uint64_t done = 0; done < copy.item.length;) {
@@ -51,7 +51,7 @@ Result<std::optional<std::uint32_t>> ItemCopier::copy(const ItemCopy& copy, Tool
         TRY(pass_hole(chunk));
         added = crc32_of_zeros(run.bytes);
       } else {
-        TRY_ASSIGN(added, copy_run(chunk, tools));
+        TRY_ASSIGN(added, copy_run(chunk, copier));
       }
       crc = crc32_concat(crc, added, run.bytes);
       done += run.bytes;
@@ -77,16 +77,15 @@ Status ItemCopier::pass_hole(const ItemCopy& copy) const {
 // chunks of a range are copied in one way.
 bool ItemCopier::splices(const ItemCopy& copy) const {
   return copy.source.recorded_crc && copy.sha == nullptr && !copy.is_shared &&
-         job_.plan.ranges[copy.item.range].bytes > kCopyBufferBytes &&
-         job_.options.cache == PageCache::kUse;
+         job_.plan.ranges[copy.item.range].bytes > kCopyBufferBytes;
 }
 
-Result<std::uint32_t> ItemCopier::copy_run(const ItemCopy& copy, Tools& tools) {
+Result<std::uint32_t> ItemCopier::copy_run(const ItemCopy& copy, RangeCopier& copier) {
   const bool is_inline = tensor_of(copy).source == TensorSource::kModelInline;
   if (!copy.source.file) {
     return is_inline ? decode(copy) : rearrange(copy);
   }
-  TRY_ASSIGN(const auto crc, copy_range(copy, tools));
+  TRY_ASSIGN(const auto crc, copy_range(copy, copier));
   if (tensor_of(copy).source != TensorSource::kCheckpoint) {
     TRY(copy.source.file->check_unchanged());
   }
@@ -94,20 +93,15 @@ Result<std::uint32_t> ItemCopier::copy_run(const ItemCopy& copy, Tools& tools) {
 }
 
 // Returns 0 for what it splices.
-Result<std::uint32_t> ItemCopier::copy_range(const ItemCopy& copy, Tools& tools) const {
-  // In the model file, which is never large, neighbours share blocks.
-  const bool bypasses_cache =
-      job_.options.cache == PageCache::kBypass && job_.plan.layout != Layout::kInline;
+Result<std::uint32_t> ItemCopier::copy_range(const ItemCopy& copy, RangeCopier& copier) const {
   const CopyRange range{*copy.source.file, copy.source.offset + copy.item.first,
                         copy.item.length,  copy.output,
                         place_of(copy),    step_};
   Crc32 crc;
-  if (bypasses_cache) {
-    TRY(tools.direct.copy(range, crc, copy.sha));
-  } else if (splices(copy)) {
-    TRY(tools.copier.copy(range));
+  if (splices(copy)) {
+    TRY(copier.copy(range));
   } else {
-    TRY(tools.copier.copy_with_digests(range, crc, copy.sha));
+    TRY(copier.copy_with_digests(range, crc, copy.sha));
   }
   return crc.value();
 }

@@ -12,7 +12,6 @@
 #include "base/buffer_pool.h"
 #include "base/copy_range.h"
 #include "base/digest.h"
-#include "base/direct_copy.h"
 #include "base/output_file.h"
 #include "checkpoint/storage/tiled_view.h"
 #include "onnx_external/result.h"
@@ -38,19 +37,15 @@ struct ItemCopy {
 // Thread-safe. The job must outlive it.
 class ItemCopier {
  public:
-  // Buffers and pipes of one thread, reused for each copy.
-  struct Tools {
-    RangeCopier copier;
-    DirectCopier direct;
-  };
-
   // `step` is called with the number of bytes copied since the last call; if it returns false, the
   // copy is cancelled.
   ItemCopier(const CopyJob& job, StepFn step)
       : job_(job), step_(std::move(step)), infinite_(job.plan.ranges.size()) {}
 
-  // Returns the CRC-32 of the item's bytes; none if the kernel moved them.
-  [[nodiscard]] Result<std::optional<std::uint32_t>> copy(const ItemCopy& copy, Tools& tools);
+  // Returns the CRC-32 of the item's bytes; none if the kernel moved them. `copier` is the calling
+  // thread's.
+  [[nodiscard]] Result<std::optional<std::uint32_t>> copy(const ItemCopy& copy,
+                                                          RangeCopier& copier);
 
   // Whether a conversion has written an infinity into the range.
   [[nodiscard]] bool gave_infinity(std::size_t range) const { return infinite_[range]; }
@@ -60,8 +55,8 @@ class ItemCopier {
   [[nodiscard]] std::uint64_t place_of(const ItemCopy& copy) const;
   [[nodiscard]] bool splices(const ItemCopy& copy) const;
   [[nodiscard]] Status pass_hole(const ItemCopy& copy) const;
-  [[nodiscard]] Result<std::uint32_t> copy_run(const ItemCopy& copy, Tools& tools);
-  [[nodiscard]] Result<std::uint32_t> copy_range(const ItemCopy& copy, Tools& tools) const;
+  [[nodiscard]] Result<std::uint32_t> copy_run(const ItemCopy& copy, RangeCopier& copier);
+  [[nodiscard]] Result<std::uint32_t> copy_range(const ItemCopy& copy, RangeCopier& copier) const;
   [[nodiscard]] Result<std::uint32_t> rearrange(const ItemCopy& copy);
   [[nodiscard]] Result<std::uint32_t> write_tiles(const ItemCopy& copy, const TiledView& tiles);
   [[nodiscard]] Result<std::uint32_t> decode(const ItemCopy& copy);

@@ -67,7 +67,7 @@ class PlanCopier {
         threads_(thread_count(job.options.threads,
                               job.plan.bytes + kBytesPerFile * job.plan.files.size())),
         steps_(plan_copy(job, threads_)),
-        tools_(static_cast<std::size_t>(threads_)),
+        range_copiers_(static_cast<std::size_t>(threads_)),
         syncer_(job.options.sync, job.plan.files.size(), room_for_unsynced(job, threads_)),
         copier_(job, [&meter](std::uint64_t bytes) { return meter.add(bytes); }) {
     copied_.crcs.resize(job.plan.ranges.size());
@@ -89,7 +89,7 @@ class PlanCopier {
     meter_.begin(Phase::kCopy, steps_.bytes);
     TRY(check_model_sources());
     TRY(parallel_for(steps_.items.size(), threads_, [this](std::size_t index, int thread) {
-      return take(steps_.items[index], tools_[static_cast<std::size_t>(thread)]);
+      return take(steps_.items[index], range_copiers_[static_cast<std::size_t>(thread)]);
     }));
     for (std::size_t i = 0; i < copied_.infinite.size(); ++i) {
       copied_.infinite[i] = job_.done[i].has_value() || copier_.gave_infinity(i);
@@ -101,10 +101,10 @@ class PlanCopier {
   }
 
  private:
-  Status take(const CopyItem& item, ItemCopier::Tools& tools) {
+  Status take(const CopyItem& item, RangeCopier& copier) {
     const auto shared = shared_.find(range_of(item).file);
-    return shared == shared_.end() ? copy_file(item, tools)
-                                   : copy_into(item, shared->second, tools);
+    return shared == shared_.end() ? copy_file(item, copier)
+                                   : copy_into(item, shared->second, copier);
   }
 
   // A model may state any range, so all are checked before room is reserved for them.
@@ -148,7 +148,7 @@ class PlanCopier {
   }
 
   // Copies an item that is the whole content of its file.
-  Status copy_file(const CopyItem& item, ItemCopier::Tools& tools) {
+  Status copy_file(const CopyItem& item, RangeCopier& copier) {
     const std::uint32_t file = range_of(item).file;
     TRY_ASSIGN(auto output, create(file));
     TRY_ASSIGN(auto source, source_of(range_of(item)));
@@ -156,9 +156,9 @@ class PlanCopier {
     if (job_.options.checksum == Checksum::kSha1) {
       sha.emplace(Sha::Kind::kSha1);
     }
-    TRY_ASSIGN(
-        const auto crc,
-        copier_.copy({item, source, output, false, is_sparse(file), sha ? &*sha : nullptr}, tools));
+    TRY_ASSIGN(const auto crc,
+               copier_.copy({item, source, output, false, is_sparse(file), sha ? &*sha : nullptr},
+                            copier));
     if (sha) {
       copied_.sha1s[file] = sha->hex();
     }
@@ -166,12 +166,12 @@ class PlanCopier {
     return syncer_.close(std::move(output), job_.plan.files[file].bytes);
   }
 
-  Status copy_into(const CopyItem& item, SharedFile& file, ItemCopier::Tools& tools) {
+  Status copy_into(const CopyItem& item, SharedFile& file, RangeCopier& copier) {
     TRY_ASSIGN(auto source, source_of(range_of(item)));
     const std::uint32_t number = range_of(item).file;
     TRY(open_once(number, file));
     TRY_ASSIGN(const auto crc,
-               copier_.copy({item, source, *file.output, threads_ > 1, is_sparse(number)}, tools));
+               copier_.copy({item, source, *file.output, threads_ > 1, is_sparse(number)}, copier));
     const auto chunks = chunks_.find(item.range);
     Status status = chunks == chunks_.end() ? finish_range(item.range, source, crc)
                                             : finish_chunk(item, chunks->second, source, crc);
@@ -259,7 +259,7 @@ class PlanCopier {
   ProgressMeter& meter_;
   int threads_;
   CopySteps steps_;
-  std::vector<ItemCopier::Tools> tools_;  // of each thread
+  std::vector<RangeCopier> range_copiers_;  // of each thread
   FileSyncer syncer_;
   ItemCopier copier_;
   std::map<std::uint32_t, SharedFile> shared_;

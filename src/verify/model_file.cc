@@ -16,7 +16,7 @@ namespace onnx_external {
 Result<ModelFile> read_model_file(const std::filesystem::path& path, DropCache drop_cache) {
   TRY_ASSIGN(auto loaded, load_model_file(path));
   const SourceFile& file = *loaded.file;
-  if (drop_cache != DropCache::kNo) {
+  if (drop_cache == DropCache::kYes) {
     drop_pages(file.fd());
   }
   TRY_ASSIGN(const auto crc, range_crc32(file, 0, file.size()));

@@ -172,27 +172,19 @@ class ChunkReader {
     if (answer.own) {
       wanted = {};  // comparing it with itself proves nothing
     }
-    if (options_.drop_cache != DropCache::kNo) {
-      drop(**file);
+    if (options_.drop_cache == DropCache::kYes) {
+      drop_pages((*file)->fd(), check_.offset + chunk_.first, chunk_.length);
     }
     TRY_ASSIGN(const auto held, wanted.tensor != nullptr
                                     ? hold_planned(*checkpoint_, *wanted.tensor)
                                     : MemoryRuns::Held());
     const auto tiles =
         wanted.tensor != nullptr ? planned_tiles(*checkpoint_, *wanted.tensor) : std::nullopt;
-    Status status = tiles ? read_tiles(**file, *tiles, comparer, meter, answer)
-                          : read(**file, wanted, comparer, meter, answer);
-    if (options_.drop_cache == DropCache::kBehind) {
-      drop(**file);
-    }
-    return status;
+    return tiles ? read_tiles(**file, *tiles, comparer, meter, answer)
+                 : read(**file, wanted, comparer, meter, answer);
   }
 
  private:
-  void drop(const SourceFile& file) const {
-    drop_pages(file.fd(), check_.offset + chunk_.first, chunk_.length);
-  }
-
   [[nodiscard]] Status read(const SourceFile& file, const WantedBytes& wanted,
                             ByteComparer& comparer, ProgressMeter& meter,
                             RangeAnswer& answer) const {

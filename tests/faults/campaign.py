@@ -23,7 +23,7 @@ EXPERIMENTS = (
     ("calls", "each call that touches a file fails (EIO, ENOSPC, EDQUOT; once or from then on), is "
      "interrupted, moves fewer bytes, or is where the process is killed; first save and replacement; "
      "all layouts, links and inline models too, casts, recorded inputs, models without a checkpoint, tensors in memory; verified or not, "
-     "without syncs, past the page cache", ["calls"]),
+     "without syncs", ["calls"]),
     ("sets", "the same for several models over one store: a first set, one that replaces a set, one of its "
      "models, another set that shares a model; each model of the folder is complete, and the next save "
      "finishes what was begun", ["sets"]),

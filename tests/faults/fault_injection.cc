@@ -35,7 +35,6 @@ std::atomic<ino_t> failed_file = 0;  // whose sync failed
 int power_cut_folder = -1;
 
 constexpr std::size_t kShortBytes = 5000;
-constexpr std::size_t kShortDirectBytes = 8192;
 
 // What the caller must do.
 enum class Verdict { kCall, kFail, kPretend };
@@ -89,13 +88,8 @@ auto apply(Verdict verdict, decltype(std::declval<Call>()()) pretended, const Ca
   return call();
 }
 
-// O_DIRECT moves whole blocks, but for the end of a file.
-std::size_t shortened(int fd, std::size_t count) {
-  if (active != Fault::kShort) {
-    return count;
-  }
-  const bool is_direct = (::fcntl(fd, F_GETFL) & O_DIRECT) != 0;
-  return std::min(count, is_direct ? kShortDirectBytes : kShortBytes);
+std::size_t shortened(std::size_t count) {
+  return active == Fault::kShort ? std::min(count, kShortBytes) : count;
 }
 
 ino_t inode_of(int fd) {
@@ -251,13 +245,13 @@ extern "C" {
 
 ssize_t pwrite(int fd, const void* data, size_t count, off_t offset) {
   return apply(judge(), static_cast<ssize_t>(count), [&] {
-    return static_cast<ssize_t>(::syscall(SYS_pwrite64, fd, data, shortened(fd, count), offset));
+    return static_cast<ssize_t>(::syscall(SYS_pwrite64, fd, data, shortened(count), offset));
   });
 }
 
 ssize_t pread(int fd, void* data, size_t count, off_t offset) {
   return apply(judge_unless_lying(), static_cast<ssize_t>(count), [&] {
-    return static_cast<ssize_t>(::syscall(SYS_pread64, fd, data, shortened(fd, count), offset));
+    return static_cast<ssize_t>(::syscall(SYS_pread64, fd, data, shortened(count), offset));
   });
 }
 
@@ -269,7 +263,7 @@ ssize_t splice(int in, off64_t* in_offset, int out, off64_t* out_offset, size_t 
   }
   return apply(judge_unless_lying(), static_cast<ssize_t>(count), [&] {
     return static_cast<ssize_t>(
-        ::syscall(SYS_splice, in, in_offset, out, out_offset, shortened(in, count), flags));
+        ::syscall(SYS_splice, in, in_offset, out, out_offset, shortened(count), flags));
   });
 }
 
@@ -280,8 +274,8 @@ ssize_t copy_file_range(int in, off64_t* in_offset, int out, off64_t* out_offset
     return -1;
   }
   return apply(judge_unless_lying(), static_cast<ssize_t>(count), [&] {
-    return static_cast<ssize_t>(::syscall(SYS_copy_file_range, in, in_offset, out, out_offset,
-                                          shortened(in, count), flags));
+    return static_cast<ssize_t>(
+        ::syscall(SYS_copy_file_range, in, in_offset, out, out_offset, shortened(count), flags));
   });
 }
 

@@ -7,7 +7,6 @@
 #include <vector>
 
 #include "base/copy_range.h"
-#include "base/direct_copy.h"
 #include "faults/fault_injection.h"
 #include "onnx_external/test_data.h"
 #include "onnx_external/verify.h"
@@ -98,23 +97,6 @@ TEST_F(FileSystems, ReportTheErrorOfTheWriteThatCameLast) {
   const Status status = copier.copy({*source, 0, 3'000'000, target, 0, {}});
   (void)stop_injecting();
   EXPECT_THAT(status, FailsWith(ErrorCode::kIo, "target: byte 0: cannot write: No space left"));
-}
-
-TEST_F(FileSystems, CopyThroughTheCacheWhereDirectWritesFail) {
-  const std::string content = pattern(3'000'000);
-  const auto source = SourceFile::open(dir_.write("source", content)).value();
-  const Directory folder = Directory::open(dir_.path()).value();
-  for (const std::size_t nth : {0U, 1U, 2U, 3U}) {  // a read, a write, the next read and write
-    const OutputFile target = OutputFile::create(folder, "target").value();
-    Crc32 crc;
-    inject(Fault::kFailOnce, nth, EINVAL);
-    const Status status = DirectCopier().copy({*source, 0, 3'000'000, target, 0, {}}, crc, nullptr);
-    (void)stop_injecting();
-    EXPECT_THAT(status, IsOk()) << nth;
-    EXPECT_EQ(read_text(dir_.path() / "target"), content) << nth;
-    EXPECT_EQ(crc.value(), crc_of(content)) << nth;
-    fs::remove(dir_.path() / "target");
-  }
 }
 
 TEST_F(FileSystems, NeedNotReserveAnything) {

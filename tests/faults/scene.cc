@@ -119,13 +119,6 @@ std::vector<Form> all_forms() {
       forms.push_back(form);
     }
   }
-  for (Form form : main) {
-    form.name += ", direct";
-    form.cache = PageCache::kBypass;
-    if (form.input == Input::kCheckpoint && form.layout != Layout::kInline) {
-      forms.push_back(form);
-    }
-  }
   for (Form form : {main[0], main[1], main[2], main[3]}) {
     form.name += ", from memory, verified";
     form.input = Input::kMemory;
@@ -216,7 +209,6 @@ SaveOptions Scene::options_for(const SceneSave& request) const {
   options.write.team = request.team;
   options.write.sync = request.form.sync;
   options.write.overwrite = request.overwrite;
-  options.write.cache = request.form.cache;
   options.verification = request.form.verification;
   options.plan.layout = request.form.layout;
   if (request.form.layout == Layout::kShards) {

@@ -38,15 +38,13 @@ struct Form {
   Layout layout = Layout::kPerTensor;
   Sync sync = Sync::kFiles;
   Verification verification = Verification::kOff;
-  PageCache cache = PageCache::kUse;
   Input input = Input::kCheckpoint;
   bool rename_flags = true;  // false: renames of the file system have none
 };
 // The forms whose experiments take long: one of each layout and input, without verification.
 [[nodiscard]] std::vector<Form> main_forms();
-// These, these verified, and those of a checkpoint without syncs, past the page cache, and
-// on file systems without flags of renames. Beside
-// them saves from memory, which no command can make.
+// These, these verified, and those of a checkpoint without syncs and on file systems without flags
+// of renames. Beside them saves from memory, which no command can make.
 [[nodiscard]] std::vector<Form> all_forms();
 
 // One thread, so that calls come in the same order in each run and forked children can save.

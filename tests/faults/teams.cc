@@ -231,7 +231,7 @@ Tally save_in_teams(const Settings& settings) {
   std::size_t start = settings.seed;
   for (const Form& form : all_forms()) {
     const bool is_fit = form.input == Input::kCheckpoint || form.input == Input::kCast;
-    if (!is_fit || form.cache == PageCache::kBypass || !form.rename_flags) {
+    if (!is_fit || !form.rename_flags) {
       continue;
     }
     for (const bool replaces : {false, true}) {

@@ -9,7 +9,6 @@
 #include <vector>
 
 #include "base/copy_range.h"
-#include "base/direct_copy.h"
 #include "base/file.h"
 #include "base/holes.h"
 #include "base/output_file.h"
@@ -199,13 +198,6 @@ TEST(MemoryRuns, AreCopiedFromWhereTheyAre) {
                 return copier.copy_with_digests(range, crc, nullptr);
               }) == wanted);
   EXPECT_EQ(crc.value(), whole.value());
-  for (const std::uint64_t to : {0U, 4096U, 777U}) {
-    Crc32 direct;
-    EXPECT_TRUE(copied("direct" + std::to_string(to), 12'345, to, [&](const CopyRange& range) {
-                  return DirectCopier().copy(range, direct, nullptr);
-                }) == wanted);
-    EXPECT_EQ(direct.value(), whole.value());
-  }
 }
 
 }  // namespace

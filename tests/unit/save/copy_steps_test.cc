@@ -118,8 +118,6 @@ TEST_F(CopySteps, SplitATensorThatWouldKeepOneThreadBusy) {
 TEST_F(CopySteps, LeaveATensorWholeThatOneThreadSplices) {
   plan({{0, 3 * kCopyChunkBytes + 1}, {1, 100}});
   EXPECT_TRUE(steps(2).split.empty());
-  options_.cache = PageCache::kBypass;
-  EXPECT_THAT(steps(2).split, ElementsAre(std::pair(0U, 4U)));
 }
 
 TEST_F(CopySteps, FillShardsSideBySideByRisingOffset) {

@@ -214,9 +214,8 @@ TEST_P(ProvidedSaveBothWays, RefusesToMakeATensorBeforeItIsWritten) {
   EXPECT_EQ(*calls, 0);
 }
 
-TEST_P(ProvidedSaveBothWays, BypassesThePageCacheAndTakesChecksums) {
+TEST_P(ProvidedSaveBothWays, TakesChecksums) {
   SaveOptions options = quick();
-  options.write.cache = PageCache::kBypass;
   options.write.checksum = Checksum::kSha1;
   Zoo given = zoo(dir_);
   ASSERT_THAT(save(GetParam(), given.tensors, options), IsOk());

@@ -229,23 +229,6 @@ TEST_F(Writer, WritesEveryTensorsBytesIntoSharedFilesTheSameForAnyNumberOfThread
                                    "model.manifest.json", "model.onnx"}));
 }
 
-TEST_F(Writer, WritesTheSamePastThePageCache) {
-  for (const PlanOptions& layout : {PlanOptions(), single(), shards()}) {
-    std::map<std::string, std::string> cached;
-    for (const PageCache cache : {PageCache::kUse, PageCache::kBypass}) {
-      WriteOptions options = fast();
-      options.cache = cache;
-      options.threads = 2;
-      out_ = dir_.path() /
-             std::to_string(static_cast<int>(layout.layout) * 10 + static_cast<int>(cache));
-      ASSERT_THAT(save(1, options, layout), IsOk());
-      const auto tree = tree_of(out_);
-      EXPECT_TRUE(cache == PageCache::kUse || cached == tree);
-      cached = tree;
-    }
-  }
-}
-
 TEST_F(Writer, RecordsTheSha1OfSharedFiles) {
   WriteOptions options = fast();
   options.checksum = Checksum::kSha1;

@@ -55,10 +55,6 @@ void set_up(CommandLine& line, CommandOptions& options) {
     line.excludes("--modules", option);
   }
   line.needs("--overwrite", "--html");
-  line.value("--svg", [](const std::string& text) {
-    refuse("--svg", "there is a page instead of the picture; write --html " +
-                        std::filesystem::path(text).replace_extension(".html").string());
-  });
 }
 
 Error shown_error(const Error& error) {

@@ -48,7 +48,7 @@ struct ErrorList {
   std::vector<ErrorItem> items;
 };
 
-// A way out of an error: an option and when to use it. error_text() spells it for its reader.
+// An option with which the work could succeed, and when to use it.
 struct Remedy {
   std::string option;  // as the commands call it, without dashes: "inputs"
   std::string value;  // ready to paste, not quoted: "input_ids,mask"; empty = the option takes none
@@ -73,21 +73,14 @@ struct Error {
 inline constexpr std::size_t kShownItems = 8;
 inline constexpr std::size_t kAllItems = static_cast<std::size_t>(-1);
 
-// How remedies are spelled.
-enum class Spelling : std::uint8_t {
-  kCpp,      // MappingOptions::inputs = {"x", "mask"}
-  kCommand,  // --inputs 'x,mask', quoted for a shell
-};
-
 struct ErrorTextOptions {
   std::size_t max_items = kShownItems;   // of each list; kAllItems: all, with all candidates
   std::string_view how_to_see_all = {};  // follows "... and 3 more": " (-v lists all)"
-  Spelling spelling = Spelling::kCpp;
 };
 
 // The error as text for a person, with a line feed at its end: the message, the lists below it, and
-// the remedies. A member that several structs have stands without the name of one ("overwrite =
-// Overwrite::kAllow"). Control characters in names are escaped.
+// the remedies as options of the commands, quoted for a shell ("--inputs 'x,mask'"). Control
+// characters in names are escaped.
 [[nodiscard]] std::string error_text(const Error& error, const ErrorTextOptions& options = {});
 
 // The same without the last line feed: `std::cerr << result.error() << '\n'`.

@@ -86,15 +86,11 @@ std::string list_text(const ErrorList& list, const ErrorTextOptions& options) {
   return out;
 }
 
-std::string spelled(const Remedy& remedy, Spelling spelling) {
-  return spelling == Spelling::kCpp ? field_text(remedy) : option_text(remedy);
-}
-
-std::string remedies_text(const std::vector<Remedy>& remedies, Spelling spelling) {
+std::string remedies_text(const std::vector<Remedy>& remedies) {
   std::vector<std::vector<std::string>> rows;
   rows.reserve(remedies.size());
   for (const Remedy& remedy : remedies) {
-    rows.push_back({spelled(remedy, spelling), calm(remedy.when)});
+    rows.push_back({option_text(remedy), calm(remedy.when)});
   }
   return rows.empty() ? "" : "ways out:\n" + indented(table_text(rows, {}));
 }
@@ -116,14 +112,13 @@ std::string error_text(const Error& error, const ErrorTextOptions& options) {
   std::string out = error.message;
   if (details.lists.empty() && details.remedies.size() == 1) {
     const Remedy& only = details.remedies.front();
-    return out + "; " + spelled(only, options.spelling) + (only.when.empty() ? "" : " ") +
-           only.when + "\n";
+    return out + "; " + option_text(only) + (only.when.empty() ? "" : " ") + only.when + "\n";
   }
   out += "\n";
   for (const ErrorList& list : details.lists) {
     out += list_text(list, options);
   }
-  return out + remedies_text(details.remedies, options.spelling);
+  return out + remedies_text(details.remedies);
 }
 
 std::ostream& operator<<(std::ostream& stream, const Error& error) {

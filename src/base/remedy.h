@@ -26,7 +26,4 @@ namespace onnx_external {
 // "--inputs 'x,mask'", ready to paste into a shell.
 [[nodiscard]] std::string option_text(const Remedy& remedy);
 
-// "MappingOptions::inputs = {"x", "mask"}", as a caller in C++ sets it.
-[[nodiscard]] std::string field_text(const Remedy& remedy);
-
 }  // namespace onnx_external

@@ -85,9 +85,8 @@ std::string version_text(const std::string& name) {
 void report_exception(const char* name) noexcept {
   const Error error = error_in_flight();
   try {
-    write_stderr(fmt::format(
-        "{}: error: {}", name,
-        error_text(error, {.how_to_see_all = kHowToSeeAll, .spelling = Spelling::kCommand})));
+    write_stderr(
+        fmt::format("{}: error: {}", name, error_text(error, {.how_to_see_all = kHowToSeeAll})));
   } catch (const std::bad_alloc&) {  // no memory for a formatted text
     for (const char* text : {name, ": error: ", kOutOfMemory, "\n"}) {
       (void)!::write(STDERR_FILENO, text, std::strlen(text));
@@ -151,8 +150,7 @@ int Command::fail(const Error& failure) const {
   const Error error = with_known_options(failure);
   write_stderr(fmt::format("{}: error: {}", name_,
                            error_text(error, {.max_items = verbose_ ? kAllItems : kShownItems,
-                                              .how_to_see_all = kHowToSeeAll,
-                                              .spelling = Spelling::kCommand})));
+                                              .how_to_see_all = kHowToSeeAll})));
   if (json_) {
     (void)write_stdout(error_document(error_code_name(error.code), error.message,
                                       file_of(error.message), error.details.get()));

@@ -1,12 +1,8 @@
 #include "common/command_line.h"
 
-#include <fmt/format.h>
-
 #include <CLI/CLI.hpp>
 #include <cctype>
 #include <cstdint>
-#include <string_view>
-#include <utility>
 
 namespace onnx_external {
 namespace {
@@ -25,12 +21,6 @@ std::string mismatch_text(const std::string& text) {
              ? text.substr(0, text.find(':')) + ": a value is missing"
              : lower_first(text);
 }
-
-// Options of version 0.1 that have another spelling now. For one release.
-constexpr std::pair<std::string_view, std::string_view> kOldOptions[] = {
-    {"--cast", "--dtype slot"},
-    {"--densify", "--convert sparse"},
-    {"--widen-complex32", "--convert complex32"}};
 
 using Texts = std::vector<std::string>;
 
@@ -113,14 +103,7 @@ CommandLine::Parsed CommandLine::parse(int argc, char** argv) {
   } catch (const CLI::ArgumentMismatch& error) {
     return {Outcome::kWrong, mismatch_text(error.what())};
   } catch (const CLI::ParseError& error) {
-    std::string text = lower_first(error.what());
-    for (const auto& [old, now] : kOldOptions) {
-      const bool is_given = text.find(": " + std::string(old)) != std::string::npos;
-      text += is_given && has(std::string(now.substr(0, now.find(' '))))
-                  ? fmt::format("; write {}", now)
-                  : "";
-    }
-    return {Outcome::kWrong, std::move(text)};
+    return {Outcome::kWrong, lower_first(error.what())};
   }
 }
 

@@ -28,7 +28,7 @@ Error refusal(std::size_t missing) {
 }
 
 TEST(ErrorText, ListsOneNameALineWithTheNearestBesideIt) {
-  EXPECT_EQ(error_text(refusal(2), {.spelling = Spelling::kCommand}),
+  EXPECT_EQ(error_text(refusal(2)),
             "graph.onnx: weights are missing\n"
             "missing in the checkpoint: 2\n"
             "  w0  FLOAT [4]  used by Add  nearest: v, u\n"
@@ -72,31 +72,7 @@ TEST(ErrorText, PutsASingleWayOutOnTheLine) {
   auto details = std::make_shared<ErrorDetails>();
   details->remedies = {{"overwrite", "", "replaces it"}};
   const Error error{ErrorCode::kAlreadyExists, "a: exists", details};
-  EXPECT_EQ(error_text(error, {.spelling = Spelling::kCommand}),
-            "a: exists; --overwrite replaces it\n");
-  EXPECT_EQ(error_text(error), "a: exists; overwrite = Overwrite::kAllow replaces it\n");
-}
-
-TEST(ErrorText, TellsCallersInCppWhichMemberToSet) {
-  std::ostringstream stream;
-  stream << refusal(1);
-  EXPECT_THAT(stream.str(),
-              HasSubstr("ways out:\n"
-                        "  MappingOptions::inputs = {\"x\", \"mask\"}  if they are the caller's"));
-  EXPECT_EQ(field_text({"dtype", "slot", ""}), "MappingOptions::casts = Casts::kAllow");
-  EXPECT_EQ(field_text({"convert", "sparse", ""}), "OpenOptions::densify = true");
-  EXPECT_EQ(field_text({"key", ".", ""}), "OpenOptions::key = \".\"");
-  EXPECT_EQ(field_text({"prefix", "", ""}), "MappingOptions::prefix = \"\"");
-  EXPECT_EQ(field_text({"max-expand", "N", ""}), "OpenOptions::max_expand = N");
-  EXPECT_EQ(field_text({"rename", "s|^|a.|", ""}),
-            "MappingOptions::renames = {*parse_rename(\"s|^|a.|\")}");
-  EXPECT_EQ(field_text({"ignore", R"(^a\.{1,2}"$)", ""}),
-            R"(MappingOptions::ignore = {"^a\\.{1,2}\"$"})");
-  EXPECT_EQ(field_text({"keep",
-                        "\x1b"
-                        "0",
-                        ""}),
-            R"(MappingOptions::keep = {"\0330"})");
+  EXPECT_EQ(error_text(error), "a: exists; --overwrite replaces it\n");
 }
 
 TEST(ErrorText, QuotesValuesAsAShellTakesThem) {

@@ -47,7 +47,7 @@ class Made(NamedTuple):
 
 
 class Loose(NamedTuple):
-    """One tensor. The extension reads this as a plain tuple (python/native/loose.cc)."""
+    """One tensor. The extension reads this as a plain tuple (python/native/provided.cc)."""
 
     name: str
     dtype: str

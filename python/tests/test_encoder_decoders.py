@@ -82,7 +82,7 @@ def test_the_graphs_are_run_one_behind_the_other_before_they_are_saved(
 def run_chain(exported: Exported) -> Any:
     from onnx_external._validation.folders import Folder
     from onnx_external._validation.running import Session
-    from onnx_external.transformers._checking import Checked, Judging
+    from onnx_external.transformers._checking import CheckedGraphs, Judging
 
     models = {name: exported.out / f"{name}.onnx" for name in exported.report.graphs}
     folder = Folder(models, exported.folder, None, None, None)
@@ -90,7 +90,7 @@ def run_chain(exported: Exported) -> Any:
         name: Session(path, ["CPUExecutionProvider"], name) for name, path in models.items()
     }
     references = {name: each[0] for name, each in folder.graphs().items()}
-    found = Checked()
+    found = CheckedGraphs()
     Judging([], {}, lambda _: folder, 0, {})._run_chain(folder, sessions, references, found)
     return found
 

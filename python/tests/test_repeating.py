@@ -789,10 +789,10 @@ def test_a_repeated_graph_of_a_folder_that_no_runtime_loads_is_traced_in_full(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     checking = pytest.importorskip("onnx_external.transformers._checking")
-    from onnx_external.transformers._rewritten import Ways
+    from onnx_external.transformers._rewritten import FolderWays
 
-    ways: Any = Ways(None, None)  # type: ignore[arg-type]
-    monkeypatch.setattr(Ways, "_first", lambda self, name, part: "a full trace")
+    ways: Any = FolderWays(None, None)  # type: ignore[arg-type]
+    monkeypatch.setattr(FolderWays, "_first", lambda self, name, part: "a full trace")
     ways.repeating.done.add("model")
     error = checking.UnloadablePartError("model", "", "it does not load")
     assert ways.again("model", None, error) == "a full trace"

@@ -235,10 +235,10 @@ def test_what_a_module_writes_to_itself_is_put_back(tmp_path: Path) -> None:
 
 def test_another_set_is_traced_where_the_example_has_a_size_of_1() -> None:
     from onnx_external.torch._checking import WrongGraphError
-    from onnx_external.torch._rewritten import Ways
+    from onnx_external.torch._rewritten import ModuleWays
 
     calls = [(each, {}) for each in rows(1, 3)]
-    ways = Ways(OneRow(), calls, changes_example=True)
+    ways = ModuleWays(OneRow(), calls, changes_example=True)
 
     def judge(call: Any) -> None:
         if call is calls[0]:

@@ -223,16 +223,16 @@ def weights_of(folder: Path) -> int:
 @pytest.fixture
 def traced_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Exports of one model in a test share their traces; all that follows is done for each."""
-    from onnx_external.transformers._rewritten import Ways
+    from onnx_external.transformers._rewritten import FolderWays
 
-    trace, traced = Ways.graph, {}
+    trace, traced = FolderWays.graph, {}
 
-    def graph(self: Ways, name: str, part: Any) -> Any:
+    def graph(self: FolderWays, name: str, part: Any) -> Any:
         if name not in traced:
             traced[name] = trace(self, name, part)
         return traced[name]
 
-    monkeypatch.setattr(Ways, "graph", graph)
+    monkeypatch.setattr(FolderWays, "graph", graph)
 
 
 @pytest.mark.usefixtures("traced_once")

@@ -183,14 +183,14 @@ def judged(text: str, seed: int, export: bool) -> Result:
 @contextlib.contextmanager
 def observed_already(rewriter: Any) -> Iterator[None]:
     """Within it an export takes this rewriter, which has run the module, and compared it in eager."""
-    from onnx_external.torch._rewritten import Ways
+    from onnx_external.torch._rewritten import ModuleWays
 
-    plain = Ways._rewriter, rewriter.check
-    Ways._rewriter, rewriter.check = lambda _: rewriter, lambda: None  # type: ignore[method-assign]
+    plain = ModuleWays._rewriter, rewriter.check
+    ModuleWays._rewriter, rewriter.check = lambda _: rewriter, lambda: None  # type: ignore[method-assign]
     try:
         yield
     finally:
-        Ways._rewriter, rewriter.check = plain  # type: ignore[method-assign]
+        ModuleWays._rewriter, rewriter.check = plain  # type: ignore[method-assign]
 
 
 def prepare() -> None:

@@ -73,17 +73,17 @@ def branches() -> None:
 
 @fault("`and` of tensors is computed as `or`")
 def conjunction() -> None:
-    from onnx_external._rewriting.runtime import tests
+    from onnx_external._rewriting.runtime import conditions
 
-    before = tests._folded
+    before = conditions._folded
     everywhere(before, lambda state, parts, conjunction: before(state, parts, False))
 
 
 @fault("`not` gives its operand, in eager, too")
 def negation() -> None:
-    from onnx_external._rewriting.runtime import tests
+    from onnx_external._rewriting.runtime import conditions
 
-    everywhere(tests.negated, lambda value: value)
+    everywhere(conditions.negated, lambda value: value)
 
 
 @fault("a traced reversed() runs forwards")
@@ -171,12 +171,12 @@ def sizes() -> None:
 
 @fault("a chain of comparisons is its last link")
 def chain() -> None:
-    from onnx_external._rewriting.runtime import tests
+    from onnx_external._rewriting.runtime import conditions
     from onnx_external._rewriting.runtime.helpers import Runtime
 
     def wrong(self: Any, first: Any, *rest: Any) -> Any:
         left = first() if len(rest) == 2 else rest[-3]()
-        return tests.COMPARISONS[rest[-2]](left, rest[-1]())
+        return conditions.COMPARISONS[rest[-2]](left, rest[-1]())
 
     Runtime.chain = wrong  # type: ignore[method-assign]
 

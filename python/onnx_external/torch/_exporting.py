@@ -48,7 +48,7 @@ from ._output_names import name_outputs
 from ._plain_saving import save_alone
 from ._programs import Captured, captured
 from ._repeated import NotRepeatedError
-from ._rewritten import Rewrite, Ways, may_repeat
+from ._rewritten import ModuleWays, Rewrite, may_repeat
 from ._skeleton import Skeleton, left_of, make_skeleton
 from ._state import CHANGES
 from ._targets import Program, Target, checked_target, made_of
@@ -267,7 +267,7 @@ def skeleton(
                 raise InvalidArgumentError(found.opset_kept)
             return made.transposed() if transpose_weights else made
 
-    ways = Ways(traced, calls, rewrite, asserts, max_iterations, changes_example=True)
+    ways = ModuleWays(traced, calls, rewrite, asserts, max_iterations, changes_example=True)
     return ways.first(capture, lambda _: None)[0]
 
 
@@ -595,7 +595,7 @@ def export(
                 runs = _run_by(traced, weights, is_made)
             attempt.checked = attempt.compared(runs, calls, check, meter, atol=atol, rtol=rtol)
 
-        ways = Ways(traced, calls, rewrite, asserts, max_iterations, changes_example=True)
+        ways = ModuleWays(traced, calls, rewrite, asserts, max_iterations, changes_example=True)
         attempt, rewriting = ways.first(capture, judge)
         if unreached == "refuse" and rewriting.unreached:
             raise RewriteError(

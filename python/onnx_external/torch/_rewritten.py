@@ -39,7 +39,7 @@ def check_options(rewrite: Any, asserts: Any) -> None:
 
 
 @dataclass
-class Ways:
+class ModuleWays:
     """Which ways of exporting a module are tried.
 
     Args:

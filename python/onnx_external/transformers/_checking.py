@@ -29,7 +29,7 @@ LARGEST = 512 << 20
 
 
 @dataclass
-class Checked:
+class CheckedGraphs:
     """What was found."""
 
     sets: dict[str, int] = field(default_factory=dict)
@@ -53,7 +53,7 @@ class Judging:
     options: Mapping[str, Any]
     """Of the save."""
 
-    def judged(self, asked: bool | None, meter: Meter) -> Checked:
+    def judged(self, asked: bool | None, meter: Meter) -> CheckedGraphs:
         """Compare all graphs with transformers' model.
 
         Args:
@@ -63,7 +63,7 @@ class Judging:
         Raises:
             ExportError: a graph is wrong, or cannot be checked although it was asked for.
         """
-        found = Checked(dict.fromkeys(self.graphs, 0))
+        found = CheckedGraphs(dict.fromkeys(self.graphs, 0))
         if asked is False:
             return found
         reason = self._why_not(asked)
@@ -82,7 +82,7 @@ class Judging:
             return f"the weights have {self.size / 1e9:.1f} GB; check=True runs the graphs"
         return ""
 
-    def _run(self, target: Path, found: Checked) -> str:
+    def _run(self, target: Path, found: CheckedGraphs) -> str:
         """Compare what can be compared, and return why something cannot."""
         quick = {"layout": "single", "overwrite": False, "fsync": False, "verify": False}
         quick |= {"progress": False, "files": contents_of(self.options["files"])}
@@ -125,7 +125,7 @@ class Judging:
         folder: Folder,
         sessions: Mapping[str, Session],
         references: Mapping[str, ModuleReference],
-        found: Checked,
+        found: CheckedGraphs,
     ) -> None:
         """Run the graphs one behind the other, as a runtime does, beside transformers' model.
 
@@ -184,7 +184,7 @@ def judge(
     reference: ModuleReference,
     each: InputSet,
     sizes: Sizes,
-    found: Checked,
+    found: CheckedGraphs,
 ) -> None:
     """Compare one graph on one set.
 

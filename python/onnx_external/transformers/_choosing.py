@@ -11,7 +11,7 @@ from ._checking import WrongPartError
 from ._decoders import Graphs, unfit_for_prompts
 from ._inputs import Inputs
 from ._naming import forms
-from ._rewritten import Ways
+from ._rewritten import FolderWays
 from ._saving import Graph
 from ._tracing import Part, graph_modules
 from ._unseen import refuse_unseen
@@ -30,7 +30,7 @@ class Choice:
         fewer: the inputs to do with if there is no graph that takes all of them; None: `inputs`.
     """
 
-    ways: Ways
+    ways: FolderWays
     inputs: Inputs
     asked: Graphs | None
     fewer: Inputs | None = None

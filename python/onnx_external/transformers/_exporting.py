@@ -36,14 +36,14 @@ from ..torch._exporting import PACKAGES, Source, left_in, sources_of
 from ..torch._rewritten import Rewrite
 from . import _genai
 from ._adapters import merged
-from ._checking import Checked, Judging, WrongPartError
+from ._checking import CheckedGraphs, Judging, WrongPartError
 from ._choosing import Choice
 from ._decoders import Graphs
 from ._exporter import patches_of_transformers
 from ._inputs import fewer, inputs_of, note_of_omitted, omitted
 from ._loading import load
 from ._naming import forms, listed
-from ._rewritten import Ways
+from ._rewritten import FolderWays
 from ._saving import Saving
 from ._tracing import Tracing, fixed_dimensions, notes_of_fixed
 from ._unseen import left_keys, note_on_keys
@@ -244,11 +244,11 @@ def export(
             computes = loaded.dtype
         tracing = Tracing(loaded, dynamic, optimize, meter)
         chosen = inputs_of(loaded.model, source, inputs)
-        ways = Ways(tracing, chosen, rewrite, asserts, max_iterations, repeat)
+        ways = FolderWays(tracing, chosen, rewrite, asserts, max_iterations, repeat)
         choice = Choice(ways, chosen, graphs, None if inputs else fewer(chosen))
         choice.trace()
         options["progress"] = callback or False
-        checked = Checked()
+        checked = CheckedGraphs()
         while True:
             choice.refuse_gaps()
             models = {name: graph.skeleton.model for name, graph in choice.graphs.items()}

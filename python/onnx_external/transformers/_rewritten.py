@@ -22,7 +22,7 @@ from ..torch._checking import WrongGraphError
 from ..torch._rewritten import MOST_GRAPHS, Rewrite, check_options, learn, not_helped, refusal_in
 from ..torch._tracing import as_torch_onnx
 from ..torch._untouched import ZeroProducts
-from ._checking import Checked, UnloadablePartError, judge
+from ._checking import CheckedGraphs, UnloadablePartError, judge
 from ._decoders import Graphs
 from ._exporter import silently
 from ._inputs import Inputs
@@ -50,7 +50,7 @@ class _Observed:
 
 
 @dataclass
-class Ways:
+class FolderWays:
     """Traces the graphs of a model: plainly, and what fails or is wrong with rewritten code.
 
     Args:
@@ -80,10 +80,10 @@ class Ways:
         check_options(self.rewrite, self.asserts)
         self.repeating = Repeating(self.tracing, self.inputs)
 
-    def with_inputs(self, inputs: Inputs) -> Ways:
+    def with_inputs(self, inputs: Inputs) -> FolderWays:
         """Return new ways with the same options, which know of no graph."""
         self.tracing.lengths.clear()
-        return Ways(
+        return FolderWays(
             self.tracing, inputs, self.rewrite, self.asserts, self.max_iterations, self.repeat
         )
 
@@ -236,7 +236,7 @@ class Ways:
         left = [f"{name}: {note}" for name, each in self.done.items() for note in each.notes]
         return [*self.repeating.notes, *self.notes, *left]
 
-    def prove(self, checked: Checked) -> None:
+    def prove(self, checked: CheckedGraphs) -> None:
         """Compare rewritten graphs with their code on the twins, where no weights were read.
 
         Raises:
@@ -270,7 +270,7 @@ class Ways:
         from .._validation.transformers_reference import TransformersReference
 
         example = Part(observed.module, dict(observed.parts["example"].given))
-        found = Checked({name: 0})
+        found = CheckedGraphs({name: 0})
         with temporary_folder() as folder:
             path = folder / f"{name}.onnx"
             program, sizes, _ = self.tracing.converted(name, example, observed.twin.model, run)

@@ -2,7 +2,7 @@
 
 The passes, in order: `matches` (cases become tests), `calls` (those that are done for both outcomes
 of a test in what they call), `ternaries` (`a if test else b` that takes in what follows), `walrus`
-(names bound in expressions), `returns` (ways out of a block), then from the outside in `tests`,
+(names bound in expressions), `returns` (ways out of a block), then from the outside in `ifs`,
 `loops`, `assertions`, and in their expressions `booleans` and `comprehensions`. `names` tells what
 is stored and read, `keys` how a test is named.
 """
@@ -14,9 +14,9 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 from onnx_external._rewriting.passes.choice import Choice
+from onnx_external._rewriting.passes.function_rewriter import FunctionRewriter
 from onnx_external._rewriting.passes.matches import as_tests
 from onnx_external._rewriting.passes.names import all_names
-from onnx_external._rewriting.passes.rewriter import Rewriter
 
 __all__ = ["Rewritten", "rewrite"]
 
@@ -60,12 +60,12 @@ def rewrite(
     if isinstance(tree, ast.Lambda):
         place = ast.copy_location(ast.Return(tree.body), tree.body)
         around = ast.FunctionDef("lambda_", tree.args, [place], [])
-        Rewriter(choice, ast.copy_location(around, tree), has_statements=False).run()
+        FunctionRewriter(choice, ast.copy_location(around, tree), has_statements=False).run()
         last = around.body[-1]
         assert isinstance(last, ast.Return) and last.value is not None
         if len(around.body) > 1:
             raise choice.refused(tree, "`:=` in a lambda that a tensor decides: write a function")
         tree.body = last.value
     else:
-        Rewriter(choice, tree).run()
+        FunctionRewriter(choice, tree).run()
     return Rewritten(tree, len(choice.done), tuple(choice.done))

@@ -11,10 +11,10 @@ from onnx_external._rewriting.passes.choice import exits
 from onnx_external._rewriting.passes.names import stored
 
 if TYPE_CHECKING:
-    from onnx_external._rewriting.passes.rewriter import Rewriter
+    from onnx_external._rewriting.passes.function_rewriter import FunctionRewriter
 
 
-def assert_(rewriter: Rewriter, node: ast.Assert) -> ast.stmt:
+def assert_(rewriter: FunctionRewriter, node: ast.Assert) -> ast.stmt:
     """Rewrite an assertion, if it is chosen."""
     choice = rewriter.choice
     chosen = choice.has(node)
@@ -41,7 +41,7 @@ def only_raises(block: Sequence[ast.stmt]) -> bool:
     )
 
 
-def raise_(rewriter: Rewriter, node: ast.If) -> list[ast.stmt]:
+def raise_(rewriter: FunctionRewriter, node: ast.If) -> list[ast.stmt]:
     """Rewrite a test one of whose branches raises; the other one is what follows."""
     choice = rewriter.choice
     _refuse_handlers(rewriter, node, set())
@@ -66,7 +66,7 @@ def raise_(rewriter: Rewriter, node: ast.If) -> list[ast.stmt]:
     return [*made, *rewriter.block(goes_on)]
 
 
-def _refuse_handlers(rewriter: Rewriter, node: ast.stmt, kinds: set[str]) -> None:
+def _refuse_handlers(rewriter: FunctionRewriter, node: ast.stmt, kinds: set[str]) -> None:
     """An exception that is left out of the graph must have nobody who waits for it."""
     for handler in [one for each in rewriter.handlers for one in each.handlers]:
         names = {each.id for each in ast.walk(handler.type or node) if isinstance(each, ast.Name)}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING
 
-from onnx_external._rewriting.passes import booleans, comprehensions, tests
+from onnx_external._rewriting.passes import booleans, comprehensions, ifs
 from onnx_external._rewriting.passes.building import at, expression
 from onnx_external._rewriting.passes.keys import (
     is_called_through,
@@ -17,7 +17,7 @@ from onnx_external._rewriting.passes.keys import (
 from onnx_external._rewriting.passes.names import own_nodes
 
 if TYPE_CHECKING:
-    from onnx_external._rewriting.passes.rewriter import Rewriter
+    from onnx_external._rewriting.passes.function_rewriter import FunctionRewriter
 
 _METHODS = frozenset("count index insert pop remove reverse sort".split())
 """Methods of lists that find or move single items."""
@@ -26,7 +26,7 @@ _METHODS = frozenset("count index insert pop remove reverse sort".split())
 class Expressions(ast.NodeTransformer):
     """Rewrites an expression, from the inside out."""
 
-    def __init__(self, rewriter: Rewriter) -> None:
+    def __init__(self, rewriter: FunctionRewriter) -> None:
         self.rewriter = rewriter
         self.choice = rewriter.choice
 
@@ -36,7 +36,7 @@ class Expressions(ast.NodeTransformer):
         if chosen:
             self._movable(node, node.body, node.orelse)
         self.generic_visit(node)
-        return tests.ifexp(self.rewriter, node) if chosen else node
+        return ifs.ifexp(self.rewriter, node) if chosen else node
 
     def visit_BoolOp(self, node: ast.BoolOp) -> ast.expr:
         """Rewrite and, or."""

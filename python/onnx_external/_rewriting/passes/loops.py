@@ -14,7 +14,7 @@ from onnx_external._rewriting.passes.returns import inner_blocks, lifted_from_bl
 
 if TYPE_CHECKING:
     from onnx_external._rewriting.passes.choice import Choice
-    from onnx_external._rewriting.passes.rewriter import Rewriter
+    from onnx_external._rewriting.passes.function_rewriter import FunctionRewriter
 
 
 def without_else(choice: Choice, body: Sequence[ast.stmt]) -> list[ast.stmt]:
@@ -53,7 +53,7 @@ def _flagged_breaks(body: Sequence[ast.stmt], flag: str) -> list[ast.stmt]:
     return found
 
 
-def for_(rewriter: Rewriter, node: ast.For) -> list[ast.stmt]:
+def for_(rewriter: FunctionRewriter, node: ast.For) -> list[ast.stmt]:
     """Rewrite a `for`, if it must be."""
     if not rewriter.choice.must(node):
         keep_rows(node.iter)
@@ -76,7 +76,7 @@ def for_(rewriter: Rewriter, node: ast.For) -> list[ast.stmt]:
     return [body, call]
 
 
-def while_(rewriter: Rewriter, node: ast.While) -> list[ast.stmt]:
+def while_(rewriter: FunctionRewriter, node: ast.While) -> list[ast.stmt]:
     """Rewrite a `while`, if it must be."""
     choice = rewriter.choice
     if not choice.must(node):
@@ -97,7 +97,7 @@ def while_(rewriter: Rewriter, node: ast.While) -> list[ast.stmt]:
     return [going, body, loop.call("while_", f"{word}, {loop.named('body')}")]
 
 
-def _kept(rewriter: Rewriter, node: ast.For | ast.While) -> list[ast.stmt]:
+def _kept(rewriter: FunctionRewriter, node: ast.For | ast.While) -> list[ast.stmt]:
     node.body, node.orelse = rewriter.block(node.body), rewriter.block(node.orelse)
     return [node]
 
@@ -105,7 +105,7 @@ def _kept(rewriter: Rewriter, node: ast.For | ast.While) -> list[ast.stmt]:
 class _Loop:
     """A loop that is rewritten."""
 
-    def __init__(self, rewriter: Rewriter, node: ast.For | ast.While) -> None:
+    def __init__(self, rewriter: FunctionRewriter, node: ast.For | ast.While) -> None:
         choice = rewriter.choice
         self.rewriter, self.node = rewriter, node
         self.key = choice.note(choice.key(node))

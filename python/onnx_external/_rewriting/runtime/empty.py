@@ -26,7 +26,9 @@ from onnx_external._patching.swapping import exchanged, set_within
 from onnx_external._rewriting.frames import LIBRARIES, outside, tests_value
 
 _COMPARISONS = ("eq", "ne", "lt", "le", "gt", "ge")
-_FOR_THE_USER = tuple(str(Path(__file__).with_name(name)) for name in ("tests.py", "helpers.py"))
+_FOR_THE_USER = tuple(
+    str(Path(__file__).with_name(name)) for name in ("conditions.py", "helpers.py")
+)
 """Files of ours that compare what the user's code gives them."""
 _MARK = "_oe_compared"
 """Attribute of a node of torch: what was compared, if only a size of 0 makes a difference."""

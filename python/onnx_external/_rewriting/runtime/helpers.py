@@ -12,7 +12,14 @@ import torch
 from torch import nn
 
 from onnx_external._rewriting.refusals import RewriteError
-from onnx_external._rewriting.runtime import arithmetic, deciding, iterating, listing, lookup, tests
+from onnx_external._rewriting.runtime import (
+    arithmetic,
+    conditions,
+    deciding,
+    iterating,
+    listing,
+    lookup,
+)
 from onnx_external._rewriting.runtime.branches import Function, branched
 from onnx_external._rewriting.runtime.collected import is_collected, whole
 from onnx_external._rewriting.runtime.merging import as_tensor
@@ -89,7 +96,7 @@ class Runtime:
         return branched(self._state, found, (then, other), key, ())
 
     def _decided(self, test: Any, key: str) -> Any:
-        found = tests.truth(test)
+        found = conditions.truth(test)
         return found if isinstance(found, bool) else deciding.answer(self._state, key, found)
 
     def decided(self, call: Function, key: str) -> Any:
@@ -110,20 +117,20 @@ class Runtime:
 
     def and_(self, *parts: Function) -> Any:
         """Return `a and b and ...`."""
-        return tests.both(self._state, parts)
+        return conditions.both(self._state, parts)
 
     def or_(self, *parts: Function) -> Any:
         """Return `a or b or ...`."""
-        return tests.either(self._state, parts)
+        return conditions.either(self._state, parts)
 
     def not_(self, value: Any) -> Any:
         """Return `not value`."""
-        return tests.negated(value)
+        return conditions.negated(value)
 
     def in_(self, value: Any, items: Any) -> Any:
         """Return `value in items`."""
         if is_fake(items):
-            return tests.as_bool(items == value).any()
+            return conditions.as_bool(items == value).any()
         several = isinstance(items, (list, tuple)) and not is_lazy(items)
         if not several or not builtins.any(map(is_symbolic, (value, *items))):
             return value in items
@@ -136,18 +143,18 @@ class Runtime:
         left = first()
         found: Any = True
         for name, operand in zip(rest[::2], rest[1::2], strict=True):
-            test = tests.truth(found)
+            test = conditions.truth(found)
             if test is False:
                 return found
             right = operand()
-            compared = tests.COMPARISONS[name](left, right)
+            compared = conditions.COMPARISONS[name](left, right)
             found = compared if test is True else self.and_(_given(found), _given(compared))
             left = right
         return found
 
     def assert_(self, test: Any, key: str, message: Function | None = None) -> None:
         """Do `assert test, message`."""
-        found = tests.truth(test)
+        found = conditions.truth(test)
         if not isinstance(found, bool):
             self._leave_out("an assertion", key)
         elif not found:
@@ -155,7 +162,7 @@ class Runtime:
 
     def raise_(self, test: Any, fail: Function, key: str) -> None:
         """Do `if test: raise ...`."""
-        found = tests.truth(test)
+        found = conditions.truth(test)
         if not isinstance(found, bool):
             self._leave_out("an exception", key)
         elif found:
@@ -207,8 +214,8 @@ class Runtime:
 
     def bool(self, value: Any = False) -> Any:
         """Do what the builtin does."""
-        found = tests.truth(value)
-        return tests.as_bool(found) if is_fake(found) else found
+        found = conditions.truth(value)
+        return conditions.as_bool(found) if is_fake(found) else found
 
     def int(self, *args: Any, **rest: Any) -> Any:
         """Do what the builtin does."""
@@ -263,10 +270,10 @@ class Runtime:
     def any(self, values: Any) -> Any:
         """Do what the builtin does."""
         if is_lazy(values):
-            return tests.as_bool(whole_of(values)).any()
+            return conditions.as_bool(whole_of(values)).any()
         found: Any = False
         for each in values:
-            found = self.or_(_given(found), _given(tests.truth(each)))
+            found = self.or_(_given(found), _given(conditions.truth(each)))
             if found is True:
                 return True
         return found
@@ -274,10 +281,10 @@ class Runtime:
     def all(self, values: Any) -> Any:
         """Do what the builtin does."""
         if is_lazy(values):
-            return tests.as_bool(whole_of(values)).all()
+            return conditions.as_bool(whole_of(values)).all()
         found: Any = True
         for each in values:
-            found = self.and_(_given(found), _given(tests.truth(each)))
+            found = self.and_(_given(found), _given(conditions.truth(each)))
             if found is False:
                 return False
         return found

@@ -10,13 +10,13 @@ import torch
 from onnx_external._rewriting.refusals import RewriteError
 from onnx_external._rewriting.runtime.branches import branched
 from onnx_external._rewriting.runtime.collected import Collected, Rows
+from onnx_external._rewriting.runtime.conditions import as_bool, both, negated, truth
 from onnx_external._rewriting.runtime.indexing import at_row
 from onnx_external._rewriting.runtime.loops import while_looped
 from onnx_external._rewriting.runtime.rows import is_lazy, rows_of
 from onnx_external._rewriting.runtime.scanning import GrowsError, scanned
 from onnx_external._rewriting.runtime.sizes import is_free
 from onnx_external._rewriting.runtime.state import State
-from onnx_external._rewriting.runtime.tests import as_bool, both, negated, truth
 from onnx_external._rewriting.values import described, is_number
 
 Body = Callable[..., tuple[Any, ...]]

@@ -20,9 +20,9 @@ from torch.utils import _pytree as pytree
 from onnx_external._rewriting.refusals import RewriteError
 from onnx_external._rewriting.runtime.collected import Collected, Rows
 from onnx_external._rewriting.runtime.empty import only_tried
-from onnx_external._rewriting.runtime.numbers import called
 from onnx_external._rewriting.runtime.places import Changes, Places
 from onnx_external._rewriting.runtime.state import State, quietly
+from onnx_external._rewriting.runtime.torch_functions import called
 from onnx_external._rewriting.values import element_type, promoted, version_of
 
 _WRITING = frozenset(

@@ -13,11 +13,11 @@ from onnx_external._rewriting.refusals import RewriteError
 from onnx_external._rewriting.runtime.branches import operator
 from onnx_external._rewriting.runtime.carrying import Carried, Growth, Step
 from onnx_external._rewriting.runtime.collected import Collected
+from onnx_external._rewriting.runtime.conditions import as_bool
 from onnx_external._rewriting.runtime.lifting import Lift, Run, apart, probe, run
 from onnx_external._rewriting.runtime.places import Places
 from onnx_external._rewriting.runtime.sizes import size_of
 from onnx_external._rewriting.runtime.state import State
-from onnx_external._rewriting.runtime.tests import as_bool
 
 _while_loop = torch.ops.higher_order.while_loop
 

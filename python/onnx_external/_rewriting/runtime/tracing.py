@@ -15,12 +15,12 @@ from onnx_external._patching.swapping import exchanged
 from onnx_external._rewriting.runtime.assuming import branches_assume_tests
 from onnx_external._rewriting.runtime.chosen import decided_by_definitions
 from onnx_external._rewriting.runtime.empty import left_to_graph
-from onnx_external._rewriting.runtime.numbers import Numbers
 from onnx_external._rewriting.runtime.outer import state_kept
 from onnx_external._rewriting.runtime.results import results_need_no_guards
 from onnx_external._rewriting.runtime.sizes import largest_in_pairs
 from onnx_external._rewriting.runtime.state import State
 from onnx_external._rewriting.runtime.switches import switches_left_out
+from onnx_external._rewriting.runtime.torch_functions import TorchFunctions
 from onnx_external._rewriting.values import is_fake
 
 
@@ -45,7 +45,7 @@ def tracing(state: State, module: nn.Module | None) -> Iterator[None]:
         undone.enter_context(left_to_graph(state.empty_sizes))
         undone.enter_context(_sample_rows())
         undone.enter_context(_calls_left())
-        undone.enter_context(Numbers(state))
+        undone.enter_context(TorchFunctions(state))
         undone.enter_context(switches_left_out())
         yield
 

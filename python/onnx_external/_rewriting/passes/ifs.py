@@ -12,10 +12,10 @@ from onnx_external._rewriting.passes.choice import exits
 from onnx_external._rewriting.passes.names import deleted, own_nodes, stored
 
 if TYPE_CHECKING:
-    from onnx_external._rewriting.passes.rewriter import Rewriter
+    from onnx_external._rewriting.passes.function_rewriter import FunctionRewriter
 
 
-def if_(rewriter: Rewriter, node: ast.If) -> list[ast.stmt]:
+def if_(rewriter: FunctionRewriter, node: ast.If) -> list[ast.stmt]:
     """Rewrite an `if`, if it is chosen."""
     choice = rewriter.choice
     if not choice.has(node):
@@ -32,7 +32,7 @@ def if_(rewriter: Rewriter, node: ast.If) -> list[ast.stmt]:
     return _binding(rewriter, node, key)
 
 
-def _returning(rewriter: Rewriter, node: ast.If, key: str) -> list[ast.stmt]:
+def _returning(rewriter: FunctionRewriter, node: ast.If, key: str) -> list[ast.stmt]:
     """Both branches return: what the one that is taken returns is returned."""
     named = rewriter.choice.fresh()
     made, test = _tested(rewriter, node, named("test"))
@@ -69,7 +69,7 @@ def _give_also(block: Sequence[ast.stmt], names: Sequence[str]) -> None:
             each.value = expression(each, f"(__value, {', '.join(names)})", __value=value)
 
 
-def _binding(rewriter: Rewriter, node: ast.If, key: str) -> list[ast.stmt]:
+def _binding(rewriter: FunctionRewriter, node: ast.If, key: str) -> list[ast.stmt]:
     """The branches bind names: those that are read later are what each gives."""
     named, flow = rewriter.choice.fresh(), rewriter.flow
     after = flow.after[id(node)]
@@ -92,7 +92,7 @@ def _binding(rewriter: Rewriter, node: ast.If, key: str) -> list[ast.stmt]:
     return [*made, call]
 
 
-def _tested(rewriter: Rewriter, node: ast.If, word: str) -> tuple[list[ast.stmt], ast.expr]:
+def _tested(rewriter: FunctionRewriter, node: ast.If, word: str) -> tuple[list[ast.stmt], ast.expr]:
     """The test; before the branches are made, if it may bind what they take."""
     test = rewriter.expr(node.test)
     binds = any(isinstance(each, ast.NamedExpr) for each in own_nodes(test))
@@ -111,7 +111,7 @@ def _plain(node: ast.stmt) -> bool:
 
 
 def _branch(
-    rewriter: Rewriter,
+    rewriter: FunctionRewriter,
     node: ast.If,
     word: str,
     block: list[ast.stmt],
@@ -151,7 +151,7 @@ def _dropped(block: Sequence[ast.stmt]) -> set[str]:
     return set(stored(parts))
 
 
-def ifexp(rewriter: Rewriter, node: ast.IfExp) -> ast.expr:
+def ifexp(rewriter: FunctionRewriter, node: ast.IfExp) -> ast.expr:
     """Rewrite `a if test else b`, whose parts are rewritten."""
     key = rewriter.choice.note(rewriter.choice.key(node))
     text = f"__oe_rt__.ifexp(__test, lambda: __then, lambda: __other, {key!r})"

@@ -8,10 +8,10 @@ from collections.abc import Iterable, Sequence
 from onnx_external._rewriting.passes import (
     assertions,
     calls,
+    ifs,
     lists,
     loops,
     ternaries,
-    tests,
     walrus,
 )
 from onnx_external._rewriting.passes.building import function, get, name, statement
@@ -30,7 +30,7 @@ from onnx_external._rewriting.passes.names import (
 from onnx_external._rewriting.passes.returns import inner_blocks, normalised
 
 
-class Rewriter:
+class FunctionRewriter:
     """Rewrites the body of one function; inner functions get a rewriter of their own."""
 
     def __init__(self, choice: Choice, tree: ast.FunctionDef, has_statements: bool = True) -> None:
@@ -91,7 +91,7 @@ class Rewriter:
     def statement(self, node: ast.stmt) -> list[ast.stmt]:
         """Rewrite a statement; it may become several."""
         if isinstance(node, ast.If):
-            return tests.if_(self, node)
+            return ifs.if_(self, node)
         if isinstance(node, ast.For):
             return loops.for_(self, node)
         if isinstance(node, ast.While):
@@ -99,7 +99,7 @@ class Rewriter:
         if isinstance(node, ast.Assert):
             return [assertions.assert_(self, node)]
         if isinstance(node, ast.FunctionDef):
-            Rewriter(self.choice, node).run()
+            FunctionRewriter(self.choice, node).run()
             return [node]
         if isinstance(node, ast.ClassDef):
             self._class(node)
@@ -157,7 +157,7 @@ class Rewriter:
     def _class(self, node: ast.ClassDef) -> None:
         for each in node.body:
             if isinstance(each, ast.FunctionDef):
-                Rewriter(self.choice, each).run()
+                FunctionRewriter(self.choice, each).run()
             elif any(map(self.choice.itself, own_nodes(each))):
                 raise self.choice.refused(
                     each, "a test in the body of a class depends on a tensor: move it out"

@@ -28,7 +28,7 @@ _THROUGH = frozenset({"__torch_function__", "handle_torch_function", "_fn", "wra
 """Functions that pass a call on."""
 
 
-class Numbers(TorchFunctionMode):  # type: ignore[misc]
+class TorchFunctions(TorchFunctionMode):  # type: ignore[misc]
     """Active while a module is traced."""
 
     def __init__(self, state: State) -> None:

@@ -2,21 +2,27 @@
 
 usage: sweep.py [--operators REGEX] [--samples N] [--values N] [--types T,...] [--json FILE] [--page FILE]
 
-Each sample of an operator (its sizes and flags) is exported once for each type of elements, and run
-on ONNX Runtime with the sample's values and with others, which the export has not seen. Operators
-run in processes of their own, because ONNX Runtime may end one.  --page renews a page of docs/.
+The samples of an operator (its sizes and flags) are exported for each type of elements, all in one
+graph, and each by itself if that fails. ONNX Runtime runs the graph with the samples' values and
+with others, which the export has not seen; at last with NaN, infinities and large integers among
+them. Operators run in other processes, because ONNX Runtime may end one. --json keeps what was
+found, so that a sweep can be continued; --page renews a page of docs/.
 
 Exits with 1 if a graph gives other values, types or shapes than eager, and nothing refuses it.
 """
 
 import argparse
+import faulthandler
+import functools
 import json
 import re
+import resource
 import subprocess
 import sys
 import tempfile
 import warnings
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -24,9 +30,15 @@ warnings.filterwarnings("ignore")
 TYPES = "float32,int64,bool"
 AT_ONCE = 40
 """Operators that one process tries, which loads torch once."""
-SECONDS = 600
+SECONDS = 180
+"""Time for an operator."""
+MEMORY = 12 << 30
+"""Bytes of addresses that a process may use; large integers may ask for large results."""
 RANDOM = re.compile("dropout|rand|normal|bernoulli|multinomial|empty|exponential|cauchy|uniform|geometric|rrelu")
-OUTCOMES = ("right", "wrong", "refused by its check", "refused", "not loaded", "eager fails", "crashed")
+RIGHT, EDGES, WRONG = "right", "right but for extreme values", "wrong"
+CHECKED, REFUSED, UNLOADABLE = "refused by its check", "refused", "not loaded"
+SKIPPED, CRASHED, SLOW = "eager fails", "crashed", "too slow"
+OUTCOMES = (RIGHT, EDGES, WRONG, CHECKED, REFUSED, UNLOADABLE, SKIPPED, CRASHED, SLOW)
 
 
 def key_of(info: Any) -> str:
@@ -41,31 +53,83 @@ def infos() -> list[Any]:
 
 
 class Sample:
-    """A call of an operator, as a module that takes the tensors."""
+    """A call of an operator, with tensors that may be replaced."""
 
     def __init__(self, info: Any, sample: Any) -> None:
         import torch
         from torch.utils import _pytree as pytree
 
-        leaves, spec = pytree.tree_flatten(([sample.input, *sample.args], dict(sample.kwargs)))
-        self.places = [at for at, leaf in enumerate(leaves) if isinstance(leaf, torch.Tensor)]
-        self.tensors = tuple(leaves[at].detach().clone() for at in self.places)
+        self.operator = info.op
+        self.leaves, self.spec = pytree.tree_flatten(([sample.input, *sample.args], dict(sample.kwargs)))
+        self.places = [at for at, leaf in enumerate(self.leaves) if isinstance(leaf, torch.Tensor)]
+        self.tensors = tuple(self.leaves[at].detach().clone() for at in self.places)
 
-        class Call(torch.nn.Module):
-            def forward(_, *tensors: Any) -> Any:  # noqa: N805
-                given = list(leaves)
-                for at, tensor in zip(self.places, tensors, strict=True):
-                    given[at] = tensor
-                args, kwargs = pytree.tree_unflatten(given, spec)
-                return info.op(*args, **kwargs)
+    def call(self, tensors: Any) -> list[Any]:
+        """Return the results that a graph has as outputs."""
+        import torch
+        from torch.utils import _pytree as pytree
 
-        self.module = Call()
+        given = list(self.leaves)
+        for at, tensor in zip(self.places, tensors, strict=True):
+            given[at] = tensor
+        args, kwargs = pytree.tree_unflatten(given, self.spec)
+        results = pytree.tree_leaves(self.operator(*args, **kwargs))
+        return [each for each in results if isinstance(each, (torch.Tensor, bool, int, float))]
 
     def shapes(self) -> list[Any]:
         return [(tensor.shape, tensor.dtype) for tensor in self.tensors]
 
 
-def samples_of(info: Any, kind: Any, values: int, most: int) -> list[list[Sample]]:
+class Group:
+    """A call with several sets of values, and what eager gives for each."""
+
+    def __init__(self, samples: list[Sample]) -> None:
+        import torch
+
+        self.call = samples[0].call
+        alike = [each for each in samples if each.shapes() == samples[0].shapes()]
+        self.sets = [each.tensors for each in alike]
+        self.edges = len(self.sets)
+        """How many sets have no extreme values."""
+        with torch.no_grad():
+            self.expected = [self.call(copies(each)) for each in self.sets]
+            for seed in range(2):
+                extreme = extremes(self.sets[0], seed)
+                try:
+                    self.expected.append(self.call(copies(extreme)))
+                except Exception:
+                    continue
+                self.sets.append(extreme)
+
+    def is_fit(self) -> bool:
+        import torch
+
+        return bool(self.sets[0]) and any(isinstance(each, torch.Tensor) for each in self.expected[0])
+
+
+def extremes(tensors: tuple[Any, ...], seed: int) -> tuple[Any, ...]:
+    """Return the same tensors with some values that are not finite, or large."""
+    import torch
+
+    torch.manual_seed(seed)
+    floats = torch.tensor([torch.nan, torch.inf, -torch.inf, 0.0, -0.0, 1e-30, -70000.5, 2.5])
+    made = []
+    for tensor in tensors:
+        chosen = torch.rand(tensor.shape) < 0.4
+        if tensor.is_floating_point():
+            other = floats[torch.randint(len(floats), tensor.shape)].to(tensor.dtype)
+            tensor = torch.where(chosen, other, tensor)
+        elif tensor.dtype == torch.int64:
+            tensor = torch.where(chosen, tensor * (2 ** (24 + 20 * seed) + 1), tensor)
+        made.append(tensor)
+    return tuple(made)
+
+
+def copies(tensors: tuple[Any, ...]) -> tuple[Any, ...]:
+    return tuple(each.clone() for each in tensors)
+
+
+def groups_of(info: Any, kind: Any, values: int, most: int) -> list[list[Sample]]:
     """Return samples that differ in sizes and flags, each with several sets of values."""
     import torch
 
@@ -75,65 +139,92 @@ def samples_of(info: Any, kind: Any, values: int, most: int) -> list[list[Sample
         drawn.append([Sample(info, each) for each in info.sample_inputs("cpu", kind)])
     count = min(map(len, drawn))
     chosen = sorted({round(at * (count - 1) / max(1, most - 1)) for at in range(most)}) if count else []
-    groups = [[each[at] for each in drawn] for at in chosen]
-    return [[each for each in group if each.shapes() == group[0].shapes()] for group in groups]
+    return [[each[at] for each in drawn] for at in chosen]
 
 
-def outcome(group: list[Sample]) -> tuple[str, str]:
-    """Export the first sample of a group; say how its graph does on all of them."""
+def module_of(groups: list[Group]) -> Any:
+    """Return a module that makes the calls of all groups, one after another."""
+    import torch
+
+    class Calls(torch.nn.Module):
+        def forward(self, *tensors: Any) -> Any:
+            results, start = [], 0
+            for group in groups:
+                end = start + len(group.sets[0])
+                results += group.call(tensors[start:end])
+                start = end
+            return tuple(results)
+
+    return Calls()
+
+
+def outcomes(groups: list[Group]) -> list[tuple[str, str]]:
+    """Export groups together; say how the graph does on all sets of each."""
+    found = outcomes_together(groups)
+    if len(groups) == 1:
+        return found
+    return [
+        each if each[0] == RIGHT else outcomes_together([group])[0] for each, group in zip(found, groups, strict=True)
+    ]
+
+
+def outcomes_together(groups: list[Group]) -> list[tuple[str, str]]:
+    import onnxruntime
     import torch
 
     import onnx_external as oe
     from onnx_external.torch._converting import converted
+    from onnx_external.torch._exporting import optimized
     from onnx_external.torch._programs import told
     from onnx_external.torch._tracing import trace
 
-    module = group[0].module
-    try:
-        with torch.no_grad():
-            expected = [flat(module(*copies(each.tensors))) for each in group]
-    except Exception as error:
-        return "eager fails", first_line(error)
-    if not group[0].tensors or not any(isinstance(each, torch.Tensor) for each in expected[0]):
-        return "eager fails", "no tensors"
+    example = tuple(each for group in groups for each in copies(group.sets[0]))
     try:
         with told("torch.export"), torch.no_grad():
-            program = trace(module, copies(group[0].tensors), None, None).program
+            program = trace(module_of(groups), example, None, None).program
         with told("torch.onnx", program):
             model = converted(program)
+            model.model = optimized(model.model)
     except oe.Error as error:
-        return "refused", first_line(error)
-    return compared(model, group, expected)
-
-
-def compared(model: Any, group: list[Sample], expected: list[list[Any]]) -> tuple[str, str]:
-    import onnxruntime
-
+        return [(REFUSED, first_line(error))] * len(groups)
     with tempfile.TemporaryDirectory() as folder:
         try:
             model.save(f"{folder}/model.onnx")
             onnxruntime.set_default_logger_severity(4)
             session = onnxruntime.InferenceSession(f"{folder}/model.onnx")
         except Exception as error:
-            return "not loaded", first_line(error)
+            return [(UNLOADABLE, first_line(error))] * len(groups)
+    return list(compared(session, groups))
+
+
+def compared(session: Any, groups: list[Group]) -> Iterator[tuple[str, str]]:
     names = [each.name for each in session.get_inputs()]
-    for number, (sample, wanted) in enumerate(zip(group, expected, strict=True)):
-        feeds = dict(zip(names, (each.numpy() for each in sample.tensors), strict=False))
+    rounds = max(len(group.sets) for group in groups)
+    runs: list[Any] = []
+    for number in range(rounds):
+        values = [each.numpy() for group in groups for each in group.sets[min(number, len(group.sets) - 1)]]
         try:
-            results = session.run(None, feeds)
+            runs.append(session.run(None, dict(zip(names, values, strict=True))))
         except Exception as error:
-            difference = "it does not run: " + first_line(error)
-        else:
-            difference = first_difference(results, wanted)
+            runs.append("it does not run: " + first_line(error))
+    start = 0
+    for group in groups:
+        end = start + len(group.expected[0])
+        yield judged([each if isinstance(each, str) else each[start:end] for each in runs], group)
+        start = end
+
+
+def judged(runs: list[Any], group: Group) -> tuple[str, str]:
+    for number, (results, wanted) in enumerate(zip(runs, group.expected, strict=False)):
+        difference = results if isinstance(results, str) else first_difference(results, wanted)
         if difference:
-            return ("wrong" if number else "refused by its check"), difference
-    return "right", ""
+            return (CHECKED if number == 0 else WRONG if number < group.edges else EDGES), difference
+    return RIGHT, ""
 
 
-def first_difference(results: list[Any], expected: list[Any]) -> str:
+def first_difference(results: list[Any], wanted: list[Any]) -> str:
     import torch
 
-    wanted = [each for each in expected if isinstance(each, (torch.Tensor, bool, int, float))]
     if len(results) != len(wanted):
         return f"{len(results)} results for {len(wanted)}"
     for at, (result, each) in enumerate(zip(results, wanted, strict=True)):
@@ -142,12 +233,15 @@ def first_difference(results: list[Any], expected: list[Any]) -> str:
         given = torch.as_tensor(result)
         if given.shape != value.shape or given.dtype != value.dtype:
             return f"result {at}: {given.dtype} {[*given.shape]} for {value.dtype} {[*value.shape]}"
-        near = {"rtol": 1e-3, "atol": 1e-4 * scale(value)} if value.is_floating_point() else {"rtol": 0, "atol": 0}
-        if not torch.allclose(given.double(), value.double(), equal_nan=True, **near) or (
-            not value.is_floating_point() and not torch.equal(given, value)
-        ):
-            off = (given.double() - value.double()).abs().nan_to_num(nan=float("inf")).max()
-            return f"result {at}: differs by {float(off):.3g} of {scale(value):.3g}"
+        if not value.is_floating_point():
+            if not torch.equal(given, value):
+                place = (given != value).nonzero()[0].tolist()
+                return f"result {at}: {given[*place].item()} for {value[*place].item()}"
+            continue
+        near = torch.isclose(given.double(), value.double(), rtol=1e-3, atol=1e-4 * scale(value), equal_nan=True)
+        if not near.all():
+            place = (~near).nonzero()[0].tolist()
+            return f"result {at}: {given[*place].item():.6g} for {value[*place].item():.6g}"
     return ""
 
 
@@ -156,60 +250,81 @@ def scale(value: Any) -> float:
     return max(1.0, float(finite.max())) if finite.numel() else 1.0
 
 
-def flat(result: Any) -> list[Any]:
-    from torch.utils import _pytree as pytree
-
-    return [each for each in pytree.tree_leaves(result) if each is not None]
-
-
-def copies(tensors: tuple[Any, ...]) -> tuple[Any, ...]:
-    return tuple(each.clone() for each in tensors)
-
-
 def first_line(error: BaseException) -> str:
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return f"{type(error).__name__}: {lines[0] if lines else ''}"[:200]
+    text = re.sub(r"Load model from \S+ failed: ?|\[ONNXRuntimeError\] : \d+ : ", "", lines[0] if lines else "")
+    return f"{type(error).__name__}: {text}"[:300]
 
 
 def work(keys: list[str], options: argparse.Namespace) -> None:
     """Try operators, and print a line for each."""
     import torch
+    from torch._export import utils
 
+    resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
+    # torch lists its operators anew for each export, which takes half the time of a small one.
+    listed = functools.cache(utils._collect_all_valid_cia_ops_for_namespace)
+    utils._collect_all_valid_cia_ops_for_namespace = listed
     torch.set_num_threads(1)
     by_key = {key_of(each): each for each in infos()}
     for key in keys:
+        faulthandler.dump_traceback_later(SECONDS, exit=True)
         print(json.dumps({"begins": key}), flush=True)
-        rows = []
-        for name in options.types.split(","):
-            kind = getattr(torch, name)
-            if kind not in by_key[key].dtypes:
-                continue
-            try:
-                groups = samples_of(by_key[key], kind, options.values, options.samples)
-            except Exception as error:
-                rows.append((name, "eager fails", first_line(error)))
-                continue
-            rows += [(name, *outcome(group)) for group in groups]
+        names = [each for each in options.types.split(",") if getattr(torch, each) in by_key[key].dtypes]
+        rows = [row for name in names for row in tried(by_key[key], name, options)]
         print(json.dumps({"operator": key, "rows": rows}), flush=True)
 
 
-def tried(keys: list[str], options: argparse.Namespace) -> dict[str, list[Any]]:
-    """Try operators in another process, and again what is left where one has ended it."""
-    found: dict[str, list[Any]] = {}
+def tried(info: Any, name: str, options: argparse.Namespace) -> Iterator[tuple[str, str, str]]:
+    """Yield what becomes of each sample of a type of elements."""
+    import torch
+
+    try:
+        drawn = groups_of(info, getattr(torch, name), options.values, options.samples)
+    except Exception as error:
+        yield name, SKIPPED, first_line(error)
+        return
+    groups = []
+    for samples in drawn:
+        try:
+            group = Group(samples)
+        except Exception as error:
+            yield name, SKIPPED, first_line(error)
+            continue
+        if group.is_fit():
+            groups.append(group)
+        else:
+            yield name, SKIPPED, "no tensors"
+    for found in outcomes(groups) if groups else ():
+        yield name, *found
+
+
+def swept(keys: list[str], options: argparse.Namespace) -> Iterator[tuple[str, list[Any]]]:
+    """Try operators in another process, and what is left in one more where it has ended."""
     own = [sys.executable, __file__, "--samples", options.samples, "--values", options.values, "--types", options.types]
     while keys:
-        child = subprocess.run(
-            [*map(str, own), "--work", *keys], capture_output=True, text=True, timeout=SECONDS * len(keys), check=False
-        )
-        lines = [json.loads(line) for line in child.stdout.splitlines() if line.startswith("{")]
-        found.update({line["operator"]: line["rows"] for line in lines if "operator" in line})
-        begun = [line["begins"] for line in lines if "begins" in line]
+        begun, done = "", set()
+        command = [*map(str, own), "--work", *keys]
+        with (
+            tempfile.TemporaryFile("w+") as errors,
+            subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True) as child,
+        ):
+            assert child.stdout is not None
+            for line in child.stdout:
+                told = json.loads(line) if line.startswith('{"') else {}
+                begun = told.get("begins", begun)
+                if "operator" in told:
+                    done.add(told["operator"])
+                    yield told["operator"], told["rows"]
+            child.wait()
+            errors.seek(0)
+            said = errors.read()
         if not begun:
-            raise SystemExit(child.stderr)
-        if begun[-1] not in found:
-            found[begun[-1]] = [["", "crashed", f"exit status {child.returncode}"]]
-        keys = [key for key in keys if key not in found]
-    return found
+            raise SystemExit(said)
+        if begun not in done:
+            done.add(begun)
+            yield begun, [["", SLOW if "Timeout" in said else CRASHED, f"exit status {child.returncode}"]]
+        keys = [key for key in keys if key not in done]
 
 
 def page(found: dict[str, list[Any]]) -> str:
@@ -219,12 +334,12 @@ def page(found: dict[str, list[Any]]) -> str:
     table = []
     for key, rows in sorted(found.items()):
         by = Counter(row[1] for row in rows)
-        if not rows or set(by) <= {"right", "eager fails"}:
+        if not rows or set(by) <= {RIGHT, SKIPPED}:
             continue
-        why = next(row[2] for row in rows if row[1] not in ("right", "eager fails"))
-        told = ", ".join(f"{by[each]} {each}" for each in OUTCOMES if by[each] and each != "eager fails")
+        why = next(row[2] for row in rows if row[1] not in (RIGHT, SKIPPED))
+        told = ", ".join(f"{by[each]} {each}" for each in OUTCOMES if by[each] and each != SKIPPED)
         table.append(f"| `{key}` | {told} | {cell(why)} |")
-    right = sum(bool(rows) and {row[1] for row in rows} <= {"right", "eager fails"} for rows in found.values())
+    right = sum(bool(rows) and {row[1] for row in rows} <= {RIGHT, SKIPPED} for rows in found.values())
     return "\n".join(
         [f"{len(found)} operators, {right} of them right in all samples.", ""]
         + ["| exports of samples | |", "|---|---|", *lines, ""]
@@ -239,8 +354,8 @@ def cell(text: str) -> str:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--operators", default="")
-    parser.add_argument("--samples", type=int, default=4)
-    parser.add_argument("--values", type=int, default=5)
+    parser.add_argument("--samples", type=int, default=8)
+    parser.add_argument("--values", type=int, default=3)
     parser.add_argument("--types", default=TYPES)
     parser.add_argument("--json", type=Path)
     parser.add_argument("--page", type=Path)
@@ -255,14 +370,15 @@ def main() -> int:
         found = json.loads(options.json.read_text())
     left = [key for key in keys if key not in found]
     for at in range(0, len(left), AT_ONCE):
-        found.update(tried(left[at : at + AT_ONCE], options))
-        if options.json:
-            options.json.write_text(json.dumps(found))
+        for key, rows in swept(left[at : at + AT_ONCE], options):
+            found[key] = rows
+            if options.json:
+                options.json.write_text(json.dumps(found))
     chosen = {key: found[key] for key in keys}
     if options.page:
         head, mark, _ = options.page.read_text().partition("<!-- sweep -->\n")
         options.page.write_text(head + mark + page(chosen))
-    wrong = [(key, *row) for key, rows in chosen.items() for row in rows if row[1] in ("wrong", "crashed")]
+    wrong = [(key, *row) for key, rows in chosen.items() for row in rows if row[1] in (WRONG, CRASHED)]
     for each in wrong:
         print("WRONG", *each)
     print(f"{len(chosen)} operators:", dict(Counter(row[1] for rows in chosen.values() for row in rows)))

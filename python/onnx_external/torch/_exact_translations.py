@@ -30,7 +30,7 @@ def exact_translations() -> dict[Any, Callable[..., Any]]:
     }
 
 
-def _is_integer(*values: Any) -> bool:
+def is_integer(*values: Any) -> bool:
     """Return whether ONNX Runtime calculates with the values as integers of 32 or 64 bits."""
     names = {getattr(getattr(value, "dtype", None), "name", None) for value in values}
     scalars = [value for value in values if getattr(value, "dtype", None) is None]
@@ -40,7 +40,7 @@ def _is_integer(*values: Any) -> bool:
 
 def _division(dividend: Any, divisor: Any, rounding_mode: str | None = None) -> Any:
     """Divide and round: integers without a float between them."""
-    if rounding_mode is None or not _is_integer(dividend, divisor):
+    if rounding_mode is None or not is_integer(dividend, divisor):
         from onnxscript.function_libs.torch_lib.ops.core import aten_div_mode
 
         return aten_div_mode(dividend, divisor, rounding_mode)
@@ -59,7 +59,7 @@ def floor_division(dividend: Any, divisor: Any) -> Any:
 def _remainder(dividend: Any, divisor: Any) -> Any:
     """Take the remainder that has the sign of the dividend."""
     op = operators()
-    if not _is_integer(dividend, divisor):
+    if not is_integer(dividend, divisor):
         return op.Mod(dividend, divisor, fmod=1)
     return op.Sub(dividend, op.Mul(op.Div(dividend, divisor), divisor))
 
@@ -109,7 +109,7 @@ def _is_small(values: Any) -> bool:
 def _relu(values: Any) -> Any:
     """Replace negative elements by zero; ONNX Runtime has no Relu for int64."""
     op = operators()
-    if _is_integer(values):
+    if is_integer(values):
         return op.Max(values, op.CastLike(0, values))
     return op.Relu(values)
 

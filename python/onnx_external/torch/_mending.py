@@ -21,6 +21,7 @@ def mend(model: onnx_ir.Model) -> None:
     _find_nothing_in_nothing(model)
     _forget_sizes_of_branches(model)
     _make_columns_of_vectors(model)
+    _calculate_bools_by_logic(model)
     _choose_bools_by_logic(model)
     _vary_nested_tests(model)
 
@@ -157,6 +158,18 @@ def _make_column(node: onnx_ir.Node) -> None:
     product = onnx_ir.node("MatMul", [node.inputs[0], column.outputs[0]])
     vector = onnx_ir.node("Squeeze", [product.outputs[0], axes.outputs[0]])
     _replace(node, [axes, column, product, vector])
+
+
+_LOGIC = {"Add": "Or", "Max": "Or", "Mul": "And", "Min": "And"}
+"""Operators which torch has for bools, and ONNX for numbers only."""
+
+
+def _calculate_bools_by_logic(model: onnx_ir.Model) -> None:
+    """Let Or and And calculate with bools."""
+    for node in all_nodes(model):
+        if node.op_type in _LOGIC and node.domain == "" and len(node.inputs) == 2:
+            if all(map(_is_bool, node.inputs)):
+                node.op_type = _LOGIC[node.op_type]
 
 
 def _choose_bools_by_logic(model: onnx_ir.Model) -> None:

@@ -16,6 +16,8 @@ from ._exact_translations import (
     operators,
 )
 from ._image_translations import image_translations
+from ._missing_translations import missing_translations
+from ._value_translations import value_translations
 
 
 def translations(
@@ -33,6 +35,8 @@ def translations(
         **exact_translations(),
         **attention_translations(opset),
         **image_translations(),
+        **missing_translations(),
+        **value_translations(),
     }
     for node in nodes_of(program):
         if node.target is operator.floordiv and any(map(_may_be_negative, node.args)):
@@ -76,7 +80,9 @@ def _distances(one: Any, other: Any, p: float, _: int | None = None) -> Any:
     if p == float("inf"):
         return op.ReduceMax(far, [-1], keepdims=0)
     if p == 0:
-        return op.ReduceSum(op.CastLike(op.Greater(far, op.Mul(far, 0.0)), far), [-1], keepdims=0)
+        return op.ReduceSum(
+            op.CastLike(op.Not(op.Equal(far, op.CastLike(0.0, far))), far), [-1], keepdims=0
+        )
     if p == 1:
         return op.ReduceSum(far, [-1], keepdims=0)
     if p == 2:

@@ -1,0 +1,130 @@
+"""Operators for which torch.onnx has nothing, or nothing for some of their arguments."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from ._exact_translations import operators
+from ._scans import running_extreme, running_product
+from ._signs import is_negative
+
+
+def missing_translations() -> dict[Any, Callable[..., Any]]:
+    """Return the translation of each operator, of which programs may have any."""
+    aten = torch.ops.aten
+    return {
+        aten.amax.default: _greatest,
+        aten.amin.default: _least,
+        aten.masked_select.default: _masked_select,
+        aten.signbit.default: is_negative,
+        aten.copysign.Tensor: _with_sign,
+        aten.copysign.Scalar: _with_sign,
+        aten.fmax.default: _fmax,
+        aten.fmin.default: _fmin,
+        aten.cumprod.default: running_product,
+        aten.cummax.default: running_extreme("GreaterOrEqual", -math.inf),
+        aten.cummin.default: running_extreme("LessOrEqual", math.inf),
+        aten.kthvalue.default: _kth,
+        aten.median.default: _median,
+        aten.median.dim: _median_along,
+    }
+
+
+def _greatest(values: Any, dim: Any = (), keepdim: bool = False) -> Any:
+    """Take the largest elements, along all dimensions if there is none."""
+    return _extreme(operators().ReduceMax, values, dim, keepdim)
+
+
+def _least(values: Any, dim: Any = (), keepdim: bool = False) -> Any:
+    """Take the least elements, along all dimensions if there is none."""
+    return _extreme(operators().ReduceMin, values, dim, keepdim)
+
+
+def _extreme(reduce: Callable[..., Any], values: Any, dim: Any, keepdim: bool) -> Any:
+    op = operators()
+    dims = [dim] if isinstance(dim, int) else [*dim]
+    axes = [op.Constant(value_ints=dims)] if dims else []
+    return reduce(values, *axes, keepdims=keepdim)
+
+
+def _masked_select(values: Any, mask: Any) -> Any:
+    """Take the elements where a mask is true, after both are broadcast."""
+    op = operators()
+    values = op.Expand(values, op.Shape(mask))
+    mask = op.Expand(mask, op.Shape(values))
+    line = op.Constant(value_ints=[-1])
+    return op.Compress(op.Reshape(values, line), op.Reshape(mask, line))
+
+
+def _with_sign(values: Any, signs: Any) -> Any:
+    """Give values the signs of others, of which -0 has one."""
+    op = operators()
+    size = op.Abs(values)
+    if isinstance(signs, (int, float)):
+        return op.Neg(size) if math.copysign(1, signs) < 0 else size
+    return op.Where(is_negative(signs), op.Neg(size), size)
+
+
+def _fmax(one: Any, other: Any) -> Any:
+    return _without_nan(one, other, operators().Max)
+
+
+def _fmin(one: Any, other: Any) -> Any:
+    return _without_nan(one, other, operators().Min)
+
+
+def _without_nan(one: Any, other: Any, choose: Callable[..., Any]) -> Any:
+    """Choose one of two values, that which is not NaN if the other is."""
+    op = operators()
+    if one.dtype.name == "BOOL":
+        return (op.Or if choose == op.Max else op.And)(one, other)
+    if not one.dtype.is_floating_point():
+        return choose(one, other)
+    return op.Where(op.IsNaN(one), other, op.Where(op.IsNaN(other), one, choose(one, other)))
+
+
+def _kth(values: Any, k: int, dim: int = -1, keepdim: bool = False) -> Any:
+    """Take the k-th least elements along a dimension, and their places."""
+    op = operators()
+    if not values.shape:
+        return op.Identity(values), op.Constant(value_int=0)
+    count = op.Constant(value_ints=[k])
+    last = op.Constant(value_ints=[k - 1]) if keepdim else op.Constant(value_int=k - 1)
+    found = op.TopK(values, count, axis=dim, largest=0, sorted=1)
+    return tuple(op.Gather(each, last, axis=dim) for each in found)
+
+
+def _median(values: Any) -> Any:
+    """Take the median of all elements, the lower one of two."""
+    op = operators()
+    flat = op.Reshape(values, op.Constant(value_ints=[-1]))
+    return _middle(values, flat, 0, False)[0]
+
+
+def _median_along(values: Any, dim: int, keepdim: bool = False) -> Any:
+    """Take the medians along a dimension, the lower one of two, and their places."""
+    op = operators()
+    if not values.shape:
+        return op.Identity(values), op.Constant(value_int=0)
+    return _middle(values, values, dim, keepdim)
+
+
+def _middle(kind: Any, values: Any, dim: int, keepdim: bool) -> Any:
+    op = operators()
+    size = op.Gather(op.Shape(values), op.Constant(value_int=dim), axis=0)
+    half = op.Div(op.Sub(size, op.Constant(value_int=1)), op.Constant(value_int=2))
+    last = op.Unsqueeze(half, [0]) if keepdim else half
+    count = op.Unsqueeze(op.Add(half, op.Constant(value_int=1)), [0])
+    found = op.TopK(values, count, axis=dim, largest=0, sorted=1)
+    least, places = (op.Gather(each, last, axis=dim) for each in found)
+    if not kind.dtype.is_floating_point():
+        return least, places
+    nan = op.Cast(op.IsNaN(values), to=6)  # INT32
+    first = op.ArgMax(nan, axis=dim, keepdims=keepdim)
+    found_any = op.Cast(op.ReduceMax(nan, op.Constant(value_ints=[dim]), keepdims=keepdim), to=9)
+    missing = op.CastLike(op.Constant(value_float=math.nan), values)
+    return op.Where(found_any, missing, least), op.Where(found_any, first, places)

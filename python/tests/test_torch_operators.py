@@ -1,0 +1,133 @@
+"""Operators on values, sizes and flags that the example of an export does not have."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import onnx_external as oe
+
+torch = pytest.importorskip("torch", minversion="2.9")
+pytest.importorskip("onnxscript")
+onnxruntime = pytest.importorskip("onnxruntime")
+
+AUTO = torch.export.Dim.AUTO
+NAN, INF = float("nan"), float("inf")
+
+
+class Call(torch.nn.Module):
+    """Calls a function."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        super().__init__()
+        self.function = function
+
+    def forward(self, *given: Any) -> Any:
+        return self.function(*given)
+
+
+def right_on(
+    function: Callable[..., Any], sets: list[Any], folder: Path, shapes: Any = None
+) -> None:
+    """Export a function, and compare the graph with it on all sets, the first of which it saw."""
+    path = folder / "model.onnx"
+    options = {"check": False, "fsync": False, "overwrite": True}
+    oe.torch.export(Call(function), sets[0], path, dynamic_shapes=shapes and (shapes,), **options)
+    session = onnxruntime.InferenceSession(path)
+    names = [each.name for each in session.get_inputs()]
+    for each in sets:
+        values = [tensor.numpy() for tensor in each]
+        results = session.run(None, dict(zip(names, values, strict=True)))
+        expected = torch.utils._pytree.tree_leaves(function(*each))
+        for result, wanted in zip(results, expected, strict=True):
+            torch.testing.assert_close(torch.as_tensor(result), wanted, equal_nan=True)
+
+
+def signs() -> Any:
+    return torch.tensor([0.0, -0.0, 1.0, -1.0, 3.5, -2.0, INF, -INF, NAN])
+
+
+def test_angles_are_right_on_the_axes_and_for_values_that_are_not_finite(tmp_path: Path) -> None:
+    y, x = (each.flatten().contiguous() for each in torch.meshgrid(signs(), signs(), indexing="ij"))
+
+    def angles(y: Any, x: Any) -> Any:
+        return torch.atan2(y, x), torch.copysign(y, x), torch.copysign(y, -0.0), torch.signbit(x)
+
+    right_on(angles, [(torch.randn(81), torch.randn(81)), (y, x)], tmp_path)
+
+
+def test_logarithms_of_sums_neither_overflow_nor_vanish(tmp_path: Path) -> None:
+    def logarithms(x: Any, y: Any) -> Any:
+        both = torch.logaddexp(x, y), torch.logaddexp2(x, y)
+        return *both, torch.nn.functional.logsigmoid(x), torch.logcumsumexp(x, 0)
+
+    large = torch.tensor([-200.0, 0.0, 150.0, -90.0, 1e4, -1e4])
+    infinite = torch.tensor([-INF, 3.0, -INF, INF, INF, -INF])
+    sets = [(torch.randn(6), torch.randn(6)), (large, large.flip(0)), (large, large)]
+    right_on(logarithms, [*sets, (infinite, torch.full((6,), -INF))], tmp_path)
+
+
+def test_a_diagonal_has_nothing_of_what_is_beside_it(tmp_path: Path) -> None:
+    def diagonals(x: Any) -> Any:
+        flat = torch.diagonal(x[0], 1), torch.diag(x[1], -2), torch.diagonal(x > 0, 9, 1, 2)
+        return *flat, torch.diagonal(x, 1, -1, 0), torch.diagonal(x, -1, 0, 2).long()
+
+    masked = torch.randn(3, 4, 5).masked_fill(~torch.eye(4, 5, dtype=torch.bool), -INF)
+    shapes = {0: AUTO, 1: AUTO, 2: AUTO}
+    right_on(
+        diagonals, [(torch.randn(2, 4, 3),), (masked.nan_to_num(neginf=-9e9),)], tmp_path, (shapes,)
+    )
+    right_on(lambda x: torch.diagonal(x, 0, 1, 2), [(torch.randn(3, 4, 5),), (masked,)], tmp_path)
+
+
+def running(x: Any) -> Any:
+    products = x.cumprod(0), x.cumprod(-1, dtype=torch.float32)
+    return *products, *x.cummax(1), *x.cummin(0)
+
+
+def rows() -> Iterator[Any]:
+    torch.manual_seed(0)
+    for sizes in ((3, 4), (1, 7), (5, 2)):
+        yield torch.randint(-3, 4, sizes)
+
+
+def test_what_runs_through_a_dimension_follows_its_size(tmp_path: Path) -> None:
+    right_on(running, [(each,) for each in rows()], tmp_path, ({0: AUTO, 1: AUTO},))
+    bad = torch.tensor([[1.0, NAN, 3.0, -INF], [0.0, 2.0, 2.0, NAN]])
+    right_on(running, [(torch.randn(2, 4),), (bad,)], tmp_path)
+
+
+def chosen(x: Any, y: Any) -> Any:
+    whole = x.amax(), x.amin(), torch.amax(x, (0, 1), keepdim=True), x.median()
+    parts = *x.median(1), *x.median(0, keepdim=True), x.kthvalue(2, 1).values
+    return *whole, *parts, torch.fmax(x, y), torch.fmin(x, y), x.masked_select(x > y[:1])
+
+
+def test_elements_are_chosen_by_their_order(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    sets = [(torch.randn(n, 5), torch.randn(n, 5)) for n in (4, 3, 7)]
+    right_on(chosen, sets, tmp_path, ({0: AUTO}, {0: AUTO}))
+    right_on(chosen, [(torch.randperm(20).view(4, 5), torch.zeros(4, 5).long())], tmp_path)
+
+
+def test_nan_is_the_median_of_what_has_one_and_no_maximum_of_two(tmp_path: Path) -> None:
+    x, y = torch.tensor([[1.0, NAN, 3.0], [2.0, 0.0, 1.0]]), torch.tensor([[NAN, NAN, 1.0]] * 2)
+
+    def some(x: Any, y: Any) -> Any:
+        return x.median(), *x.median(1), torch.fmax(x, y), torch.fmin(x, y)
+
+    right_on(some, [(torch.randn(2, 3), torch.randn(2, 3)), (x, y)], tmp_path)
+
+
+def integers(x: Any, y: Any) -> Any:
+    product = torch.addmm(x, y, y, beta=2, alpha=3), torch.addmm(x, y[:, :0], y[:0], beta=2)
+    return *product, x.float().floor().long(), x.floor(), x.ceil(), x.round(), (x > 0) + (y > 1)
+
+
+def test_what_onnx_has_for_floats_only_is_calculated_with_integers_and_bools(
+    tmp_path: Path,
+) -> None:
+    right_on(integers, [(torch.arange(9).view(3, 3) - 4, torch.arange(9).view(3, 3))], tmp_path)
+    empty = lambda x, y: torch.addmm(x, y[:, :0], y[:0], beta=0.5)  # noqa: E731
+    right_on(empty, [(torch.randn(3, 3), torch.randn(3, 3))], tmp_path)

@@ -28,11 +28,17 @@ class Call(torch.nn.Module):
 
 
 def right_on(
-    function: Callable[..., Any], sets: list[Any], folder: Path, shapes: Any = None
+    function: Callable[..., Any],
+    sets: list[Any],
+    folder: Path,
+    shapes: Any = None,
+    opset: int | None = None,
 ) -> None:
     """Export a function, and compare the graph with it on all sets, the first of which it saw."""
     path = folder / "model.onnx"
-    options = {"check": False, "fsync": False, "overwrite": True}
+    options: dict[str, Any] = {"check": False, "fsync": False, "overwrite": True}
+    if opset is not None:
+        options["onnx_options"] = {"opset_version": opset}
     oe.torch.export(Call(function), sets[0], path, dynamic_shapes=shapes and (shapes,), **options)
     session = onnxruntime.InferenceSession(path)
     names = [each.name for each in session.get_inputs()]
@@ -131,3 +137,42 @@ def test_what_onnx_has_for_floats_only_is_calculated_with_integers_and_bools(
     right_on(integers, [(torch.arange(9).view(3, 3) - 4, torch.arange(9).view(3, 3))], tmp_path)
     empty = lambda x, y: torch.addmm(x, y[:, :0], y[:0], beta=0.5)  # noqa: E731
     right_on(empty, [(torch.randn(3, 3), torch.randn(3, 3))], tmp_path)
+
+
+def quotients(x: Any, y: Any) -> Any:
+    divide = torch.div
+    floors = [divide(x, each, rounding_mode="floor") for each in (y, 0.1, -3)]
+    return *floors, x // y, torch.floor_divide(x, 0.3), x % y, torch.remainder(x, 0.1), x % -7
+
+
+def test_floats_are_divided_and_rounded_without_a_rounded_quotient(tmp_path: Path) -> None:
+    x = torch.tensor([1.0, -1.0, 0.9, 1e6, -7.5, 0.3, 0.0, 5.0, 2.5])
+    y = torch.tensor([0.1, 0.1, 0.3, 0.1, 2.5, -0.1, 2.0, INF, -INF])
+    right_on(quotients, [(torch.randn(9), torch.randn(9)), (x, y)], tmp_path)
+
+
+def test_powers_of_large_integers_are_exact(tmp_path: Path) -> None:
+    def powers(x: Any) -> Any:
+        return x**2, x**3, torch.pow(x, 1), x.square(), x.float() ** 2
+
+    sets = [(torch.arange(4),), (torch.tensor([94906267, -3037000499, 2097151, 7]),)]
+    right_on(powers, sets, tmp_path)
+
+
+def test_a_bound_on_one_side_keeps_infinity_on_the_other(tmp_path: Path) -> None:
+    def bounded(x: Any) -> Any:
+        return x.clamp(min=-1), x.clamp_max(2), torch.clamp_min(x, x[0]), x.clamp_max(x[1])
+
+    right_on(bounded, [(torch.randn(9),), (signs(),)], tmp_path)
+
+
+@pytest.mark.parametrize("opset", [18, 23])
+def test_attention_takes_queries_without_heads(tmp_path: Path, opset: int) -> None:
+    def attend(x: Any, mask: Any) -> Any:
+        attention = torch.nn.functional.scaled_dot_product_attention
+        flat = attention(x[0], x[0], x[0], is_causal=True)
+        return attention(x, x, x, attn_mask=mask), flat, attention(x, x[:, :2], x[:, :2])
+
+    masks = torch.ones(3, 5, 5, dtype=torch.bool), torch.eye(5, dtype=torch.bool).expand(3, 5, 5)
+    sets = [(torch.randn(3, 5, 4), each) for each in masks]
+    right_on(attend, sets, tmp_path, opset=opset)

@@ -24,6 +24,10 @@ def exact_translations() -> dict[Any, Callable[..., Any]]:
         aten.div.Scalar_mode: _division,
         aten.fmod.Tensor: _remainder,
         aten.fmod.Scalar: _remainder,
+        aten.floor_divide.default: _floor_division,
+        aten.pow.Tensor_Scalar: _power,
+        aten.remainder.Tensor: _modulus,
+        aten.remainder.Scalar: _modulus,
         aten.sum.default: _total,
         aten.sum.dim_IntList: _sum,
         aten.relu.default: _relu,
@@ -38,8 +42,16 @@ def is_integer(*values: Any) -> bool:
     return len(kinds) == 1 and kinds <= {"INT32", "INT64"} and all(type(n) is int for n in scalars)
 
 
+def is_float(dividend: Any, divisor: Any) -> bool:
+    """Return whether ONNX Runtime divides the values as floats."""
+    kinds = [getattr(each, "dtype", None) for each in (dividend, divisor)]
+    return any(kind is not None and kind.is_floating_point() for kind in kinds)
+
+
 def _division(dividend: Any, divisor: Any, rounding_mode: str | None = None) -> Any:
     """Divide and round: integers without a float between them."""
+    if rounding_mode == "floor" and is_float(dividend, divisor):
+        return floor_quotient(dividend, divisor)
     if rounding_mode is None or not is_integer(dividend, divisor):
         from onnxscript.function_libs.torch_lib.ops.core import aten_div_mode
 
@@ -62,6 +74,84 @@ def _remainder(dividend: Any, divisor: Any) -> Any:
     if not is_integer(dividend, divisor):
         return op.Mod(dividend, divisor, fmod=1)
     return op.Sub(dividend, op.Mul(op.Div(dividend, divisor), divisor))
+
+
+def _floor_division(dividend: Any, divisor: Any) -> Any:
+    if is_float(dividend, divisor):
+        return floor_quotient(dividend, divisor)
+    from onnxscript.function_libs.torch_lib.ops.core import aten_floor_divide
+
+    return aten_floor_divide(dividend, divisor)
+
+
+def floor_quotient(dividend: Any, divisor: Any) -> Any:
+    """Divide floats as Python does: 1 // 0.1 is 9, and the rounded quotient is 10."""
+    op = operators()
+    dividend, divisor = _as_tensors(dividend, divisor)
+    rest = op.Mod(dividend, divisor, fmod=1)
+    quotient = op.Div(op.Sub(dividend, rest), divisor)
+    one, zero = op.CastLike(1.0, quotient), op.CastLike(0.0, quotient)
+    exact = op.Where(_has_other_sign(rest, divisor), op.Sub(quotient, one), quotient)
+    floor = op.Floor(exact)
+    more = op.Greater(op.Sub(exact, floor), op.CastLike(0.5, quotient))
+    result = op.Where(more, op.Add(floor, one), floor)
+    return op.Where(op.Equal(divisor, zero), op.Div(dividend, divisor), result)
+
+
+def _modulus(dividend: Any, divisor: Any) -> Any:
+    """Take the remainder that has the sign of the divisor: of floats without a rounded quotient."""
+    if not is_float(dividend, divisor):
+        from onnxscript.function_libs.torch_lib.ops.core import aten_remainder
+
+        return aten_remainder(*_as_tensors(dividend, divisor))
+    op = operators()
+    dividend, divisor = _as_tensors(dividend, divisor)
+    rest = op.Mod(dividend, divisor, fmod=1)
+    return op.Where(_has_other_sign(rest, divisor), op.Add(rest, divisor), rest)
+
+
+def _has_other_sign(rest: Any, divisor: Any) -> Any:
+    """Return where a remainder is not zero, and has another sign than the divisor."""
+    op = operators()
+    zero = op.CastLike(0.0, rest)
+    signs = op.Xor(op.Less(rest, zero), op.Less(divisor, zero))
+    return op.And(op.Not(op.Equal(rest, zero)), signs)
+
+
+def _as_tensors(dividend: Any, divisor: Any) -> tuple[Any, Any]:
+    """Return a number of Python as a constant of the other's type."""
+    import onnx_ir
+
+    kind = next(each.dtype for each in (dividend, divisor) if hasattr(each, "dtype"))
+    made = [
+        operators().Constant(value=onnx_ir.tensor(each, dtype=kind))
+        if isinstance(each, (bool, int, float))
+        else each
+        for each in (dividend, divisor)
+    ]
+    return made[0], made[1]
+
+
+_MOST_PRODUCTS = 64
+"""The exponent from which on every power is beyond 64 bits."""
+
+
+def _power(values: Any, exponent: float) -> Any:
+    """Multiply integers, of which ONNX Runtime takes powers as float64."""
+    is_small = isinstance(exponent, int) and 0 < exponent < _MOST_PRODUCTS
+    if not is_small or not is_integer(values):
+        from onnxscript.function_libs.torch_lib.ops.core import aten_pow_tensor_scalar
+
+        return aten_pow_tensor_scalar(values, exponent)
+    op = operators()
+    result, square = None, values
+    while True:
+        if exponent % 2:
+            result = square if result is None else op.Mul(result, square)
+        exponent //= 2
+        if not exponent:
+            return op.Identity(result)
+        square = op.Mul(square, square)
 
 
 def _total(values: Any, dtype: int = -1) -> Any:
@@ -131,11 +221,16 @@ def attention_translations(opset: int | None) -> dict[Any, Callable[..., Any]]:
         scale: float | None = None,
         enable_gqa: bool = False,
     ) -> Any:
-        inputs = (query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa)
-        result = _plain_attention(opset)(*inputs)
+        op = operators()
+        missing = 4 - len(query.shape)
+        is_flat = missing > 0 and len(query.shape) == len(key.shape) == len(value.shape)
+        given = [_with_heads(each, missing) if is_flat else each for each in (query, key, value)]
+        rest = (attn_mask, dropout_p, is_causal, scale, enable_gqa)
+        result = _plain_attention(opset)(*given, *rest)
+        if is_flat:
+            result = op.Squeeze(result, op.Constant(value_ints=[*range(missing)]))
         if attn_mask is None:
             return result
-        op = operators()
         return op.Where(_attends(attn_mask), result, op.CastLike(0.0, result))
 
     return {torch.ops.aten.scaled_dot_product_attention.default: attention}
@@ -151,6 +246,16 @@ def _plain_attention(opset: int | None) -> Callable[..., Any]:
             aten_scaled_dot_product_attention as of_torch,
         )
     return of_torch  # type: ignore[no-any-return]
+
+
+def _with_heads(values: Any, count: int) -> Any:
+    """Add dimensions in front: torch.onnx takes batches and heads only."""
+    import onnx_ir
+
+    op = operators()
+    made = op.Unsqueeze(values, op.Constant(value_ints=[*range(count)]))
+    made.shape, made.dtype = onnx_ir.Shape([*[1] * count, *values.shape]), values.dtype
+    return made
 
 
 def _attends(mask: Any) -> Any:

@@ -22,6 +22,10 @@ def value_translations() -> dict[Any, Callable[..., Any]]:
     }
     return {
         **rounded,
+        aten.clamp_max.default: _at_most,
+        aten.clamp_max.Tensor: _at_most,
+        aten.clamp_min.default: _at_least,
+        aten.clamp_min.Tensor: _at_least,
         aten.addmm.default: _product_and_sum,
         aten.atan2.default: angle_of,
         aten.diagonal.default: _diagonal,
@@ -43,6 +47,18 @@ def _rounded(name: str) -> Callable[..., Any]:
         )
 
     return rounded
+
+
+def _at_least(values: Any, least: Any) -> Any:
+    """Return a maximum: Clip makes the largest number of infinity, and a number of NaN."""
+    op = operators()
+    return op.Max(values, op.CastLike(least, values))
+
+
+def _at_most(values: Any, most: Any) -> Any:
+    """Return a minimum."""
+    op = operators()
+    return op.Min(values, op.CastLike(most, values))
 
 
 def _product_and_sum(added: Any, one: Any, other: Any, beta: float = 1, alpha: float = 1) -> Any:

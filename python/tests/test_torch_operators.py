@@ -128,7 +128,15 @@ def test_nan_is_the_median_of_what_has_one_and_no_maximum_of_two(tmp_path: Path)
 
 def integers(x: Any, y: Any) -> Any:
     product = torch.addmm(x, y, y, beta=2, alpha=3), torch.addmm(x, y[:, :0], y[:0], beta=2)
-    return *product, x.float().floor().long(), x.floor(), x.ceil(), x.round(), (x > 0) + (y > 1)
+    return (
+        *product,
+        x.float().floor().long(),
+        x.floor(),
+        x.ceil(),
+        x.round(),
+        (x > 0) + (y > 1),
+        x.trunc(),
+    )
 
 
 def test_what_onnx_has_for_floats_only_is_calculated_with_integers_and_bools(
@@ -176,3 +184,13 @@ def test_attention_takes_queries_without_heads(tmp_path: Path, opset: int) -> No
     masks = torch.ones(3, 5, 5, dtype=torch.bool), torch.eye(5, dtype=torch.bool).expand(3, 5, 5)
     sets = [(torch.randn(3, 5, 4), each) for each in masks]
     right_on(attend, sets, tmp_path, opset=opset)
+
+
+def test_what_is_infinite_or_nan_is_told_for_all_types(tmp_path: Path) -> None:
+    def tests(*given: Any) -> Any:
+        return [test(x) for x in given for test in (torch.isnan, torch.isinf, torch.isfinite)]
+
+    x = signs()
+    sets = [(each, each.double() * 1e300, (each > 0).long(), each > 0) for each in (x[2:5], x)]
+    right_on(tests, sets[:1], tmp_path)
+    right_on(tests, sets[1:], tmp_path)

@@ -21,7 +21,7 @@ import subprocess
 import sys
 import tempfile
 import warnings
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -328,27 +328,45 @@ def swept(keys: list[str], options: argparse.Namespace) -> Iterator[tuple[str, l
 
 
 def page(found: dict[str, list[Any]]) -> str:
-    """Return a table of the operators that are not simply right, below the counts of all."""
+    """Return the counts of all outcomes, and a table of the operators that are not simply right."""
     counts = Counter(row[1] for rows in found.values() for row in rows)
-    lines = [f"| {each} | {counts[each]} |" for each in OUTCOMES if counts[each]]
-    table = []
-    for key, rows in sorted(found.items()):
-        by = Counter(row[1] for row in rows)
-        if not rows or set(by) <= {RIGHT, SKIPPED}:
-            continue
-        why = next(row[2] for row in rows if row[1] not in (RIGHT, SKIPPED))
-        told = ", ".join(f"{by[each]} {each}" for each in OUTCOMES if by[each] and each != SKIPPED)
-        table.append(f"| `{key}` | {told} | {cell(why)} |")
     right = sum(bool(rows) and {row[1] for row in rows} <= {RIGHT, SKIPPED} for rows in found.values())
+    table: dict[tuple[int, str], dict[str, set[str]]] = defaultdict(lambda: defaultdict(set))
+    for key, rows in sorted(found.items()):
+        for kind, outcome, why in rows:
+            if outcome not in (RIGHT, SKIPPED):
+                table[OUTCOMES.index(outcome), reason_of(outcome, why)][key].add(kind)
+    lines = []
+    for (at, why), operators in sorted(table.items(), key=lambda each: (each[0][0], -len(each[1]), each[0][1])):
+        names = [f"`{key}` ({', '.join(sorted(kinds))})" for key, kinds in operators.items()]
+        lines.append(f"| {OUTCOMES[at]} | {why} | {', '.join(names).replace(' ()', '')} |")
     return "\n".join(
         [f"{len(found)} operators, {right} of them right in all samples.", ""]
-        + ["| exports of samples | |", "|---|---|", *lines, ""]
-        + ["| operator | samples | first reason |", "|---|---|---|", *table, ""]
+        + ["| outcome | samples |", "|---|---|"]
+        + [f"| {each} | {counts[each]} |" for each in OUTCOMES if counts[each]]
+        + ["", "| outcome | reason | operators |", "|---|---|---|", *lines, ""]
     )
 
 
-def cell(text: str) -> str:
-    return re.sub(r"0x[0-9a-f]+|/\S*/", "", text).replace("|", "\\|").replace("<", "&lt;")[:110]
+def reason_of(outcome: str, why: str) -> str:
+    """Return what is common to the reasons of several samples and operators."""
+    if outcome in (EDGES, WRONG, CHECKED):
+        if "does not run" in why:
+            return "ONNX Runtime fails when it runs the graph"
+        return "another type or shape" if "torch." in why or "results for" in why else "other values"
+    if operator := re.search(r"No ONNX function found for (\S+?)[;,]? ", why + " "):
+        return f"no translation of `{operator[1]}`"
+    if kind := re.search(r"'tensor\((\w+)\)'.* of operator \((\w+)\)", why):
+        return f"ONNX has no `{kind[2]}` of {kind[1]}"
+    if kind := re.search(r"implementation for (\w+)", why):
+        return f"ONNX Runtime has no `{kind[1]}` for the type"
+    if "ShapeInferenceError" in why:
+        return "ONNX Runtime's shape inference fails, mostly for empty tensors or scalars"
+    if "nbacked" in why or "DataDependent" in why or "data-dependent" in why:
+        return "sizes or branches depend on values"
+    text = re.sub(r", at /.*|; (onnx_options|oe\.).*|, in forward.*", "", why)
+    text = re.sub(r"^ExportError: (torch\.\w+: )?|0x[0-9a-f]+|/\S*/|[uz]\d+", "", text)
+    return text.replace("|", "\\|").replace("<", "&lt;")[:100]
 
 
 def main() -> int:

@@ -15,11 +15,11 @@ from .._rewriting.runtime.results import results_need_no_guards
 from ._complex_numbers import in_real_numbers
 from ._constant_outputs import numbers_as_tensors
 from ._conversions import conversions_kept
+from ._corrections import torch_corrected
 from ._gradients import derivative_translations, without_derivatives
-from ._image_translations import nearest_as_eager_rounds
 from ._mending import mend
 from ._pure_subgraphs import trusted_if_pure
-from ._tracing import fake_quantization_traced, loops_of_recurrent_layers
+from ._tracing import loops_of_recurrent_layers
 from ._translations import translations
 from ._walking import all_nodes, graphs_of
 
@@ -32,8 +32,7 @@ def converted(program: torch.export.ExportedProgram, **options: Any) -> torch.on
     program = in_real_numbers(without_derivatives(program))
     with contextlib.ExitStack() as stack:
         stack.enter_context(conversions_kept())
-        stack.enter_context(fake_quantization_traced())
-        stack.enter_context(nearest_as_eager_rounds())  # what a trace keeps is decomposed here
+        stack.enter_context(torch_corrected())
         stack.enter_context(one_subgraph_version())
         stack.enter_context(branches_assume_tests())
         stack.enter_context(results_need_no_guards())

@@ -15,12 +15,12 @@ from torch.fx.experimental import _config
 from torch.fx.experimental.symbolic_shapes import ShapeEnv, uninteresting_files
 from torch.utils import _pytree as pytree
 
-from .._patching.padded_encoders import padding_is_zero
-from .._patching.swapping import exchanged, undoing
+from .._patching.swapping import exchanged
 from .._rewriting.finding.blaming import Place, place_of
 from .._rewriting.frames import LIBRARIES, outside, tests_value
 from .._rewriting.runtime.empty import empty_sizes_noted
 from .._rewriting.runtime.outer import outside_kept
+from ._corrections import torch_corrected
 from ._gradients import gradients_noted, traced_behind_autograd
 
 
@@ -58,36 +58,8 @@ def as_torch_onnx() -> Iterator[set[tuple[str, int]]]:
         stack.enter_context(_config.patch(backed_size_oblivious=True))
         stack.enter_context(loops_of_recurrent_layers())
         stack.enter_context(exchanged(nn.Module, "to", _to(nn.Module.to)))
-        stack.enter_context(padding_is_zero())
-        stack.enter_context(fake_quantization_traced())
+        stack.enter_context(torch_corrected())
         yield stack.enter_context(lines_of_guards())
-
-
-@contextlib.contextmanager
-def fake_quantization_traced() -> Iterator[None]:
-    """Let fake quantization by tensors be traced with sizes that vary.
-
-    torch runs the operator that it becomes on zeros, to learn its shapes, if it knows all sizes.
-    """
-    name = "_fake_quantize_per_tensor_affine_cachemask_tensor_qparams"
-    try:
-        from torch._subclasses.fake_impls import op_implementations_dict as known
-
-        operator = getattr(torch.ops.aten, name).default
-    except (ImportError, AttributeError):  # another torch
-        yield
-        return
-
-    def shapes(mode: Any, _: Any, values: torch.Tensor, *__: Any) -> tuple[torch.Tensor, ...]:
-        with mode:
-            return torch.empty_like(values), torch.empty_like(values, dtype=torch.bool)
-
-    if operator in known:
-        yield
-        return
-    with undoing(lambda: known.pop(operator, None)):
-        known[operator] = shapes
-        yield
 
 
 @contextlib.contextmanager

@@ -16,12 +16,14 @@ from ._signs import angle_of
 def value_translations() -> dict[Any, Callable[..., Any]]:
     """Return the translation of each operator, of which programs may have any."""
     aten = torch.ops.aten
-    rounded = {
-        getattr(aten, name).default: _rounded(onnx)
-        for name, onnx in (("floor", "Floor"), ("ceil", "Ceil"), ("round", "Round"))
-    }
     return {
-        **rounded,
+        aten.floor.default: _rounded("floor"),
+        aten.ceil.default: _rounded("ceil"),
+        aten.round.default: _rounded("round"),
+        aten.trunc.default: _rounded("trunc"),
+        aten.isnan.default: lambda values: _tested(values, "IsNaN"),
+        aten.isinf.default: lambda values: _tested(values, "IsInf"),
+        aten.isfinite.default: _is_finite,
         aten.clamp_max.default: _at_most,
         aten.clamp_max.Tensor: _at_most,
         aten.clamp_min.default: _at_least,
@@ -41,12 +43,27 @@ def _rounded(name: str) -> Callable[..., Any]:
     """Return a translation that leaves integers as they are."""
 
     def rounded(values: Any) -> Any:
-        op = operators()
-        return (
-            getattr(op, name)(values) if values.dtype.is_floating_point() else op.Identity(values)
-        )
+        if not values.dtype.is_floating_point():
+            return operators().Identity(values)
+        from onnxscript.function_libs.torch_lib.ops import core
+
+        return getattr(core, f"aten_{name}")(values)
 
     return rounded
+
+
+def _tested(values: Any, name: str) -> Any:
+    """Test floats; nothing else is infinite or NaN, and no double is infinite as a float32 only."""
+    op = operators()
+    kind = values.dtype
+    if not kind.is_floating_point():
+        return (op.Xor if kind.name == "BOOL" else op.Less)(values, values)
+    return getattr(op, name)(values if kind.name in ("FLOAT", "DOUBLE") else op.Cast(values, to=1))
+
+
+def _is_finite(values: Any) -> Any:
+    op = operators()
+    return op.Not(op.Or(_tested(values, "IsInf"), _tested(values, "IsNaN")))
 
 
 def _at_least(values: Any, least: Any) -> Any:

@@ -1,0 +1,47 @@
+"""What torch traces or decomposes otherwise than its kernels calculate, or not at all."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+
+from .._patching.padded_encoders import padding_is_zero
+from .._patching.swapping import undoing
+from ._image_translations import nearest_as_eager_rounds
+
+
+@contextlib.contextmanager
+def torch_corrected() -> Iterator[None]:
+    """Correct torch within a trace, or a conversion, which decomposes what a trace keeps."""
+    with padding_is_zero(), fake_quantization_traced(), nearest_as_eager_rounds():
+        yield
+
+
+@contextlib.contextmanager
+def fake_quantization_traced() -> Iterator[None]:
+    """Let fake quantization by tensors be traced with sizes that vary.
+
+    torch runs the operator that it becomes on zeros, to learn its shapes, if it knows all sizes.
+    """
+    name = "_fake_quantize_per_tensor_affine_cachemask_tensor_qparams"
+    try:
+        from torch._subclasses.fake_impls import op_implementations_dict as known
+
+        operator = getattr(torch.ops.aten, name).default
+    except (ImportError, AttributeError):  # another torch
+        yield
+        return
+
+    def shapes(mode: Any, _: Any, values: torch.Tensor, *__: Any) -> tuple[torch.Tensor, ...]:
+        with mode:
+            return torch.empty_like(values), torch.empty_like(values, dtype=torch.bool)
+
+    if operator in known:
+        yield
+        return
+    with undoing(lambda: known.pop(operator, None)):
+        known[operator] = shapes
+        yield

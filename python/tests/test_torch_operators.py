@@ -194,3 +194,25 @@ def test_what_is_infinite_or_nan_is_told_for_all_types(tmp_path: Path) -> None:
     sets = [(each, each.double() * 1e300, (each > 0).long(), each > 0) for each in (x[2:5], x)]
     right_on(tests, sets[:1], tmp_path)
     right_on(tests, sets[1:], tmp_path)
+
+
+def test_unsigned_integers_stay_unsigned(tmp_path: Path) -> None:
+    def bits(x: Any) -> Any:
+        return x >> 1, x << 2, torch.bitwise_right_shift(x, x % 5), x >> x[0] % 3
+
+    sets = [
+        (torch.randint(0, 256, (6,)).to(torch.uint8),),
+        (torch.tensor([255, 1, 0, 128] * 2)[:6],),
+    ]
+    sets[1] = (sets[1][0].to(torch.uint8),)
+    right_on(bits, sets, tmp_path)
+    right_on(bits, [(each[0].to(torch.int8),) for each in sets], tmp_path)
+
+
+def test_a_stable_order_keeps_that_of_equal_elements(tmp_path: Path) -> None:
+    def orders(x: Any) -> Any:
+        least = torch.sort(x, stable=True), torch.sort(x, dim=0, descending=True, stable=True)
+        return least, torch.argsort(x, dim=1, stable=True), torch.sort(x > 3, stable=True)
+
+    sets = [(torch.randint(0, 9, (n, 40)),) for n in (4, 3)]
+    right_on(orders, sets, tmp_path, ({0: AUTO},))

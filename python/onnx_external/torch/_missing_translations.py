@@ -20,6 +20,7 @@ def missing_translations() -> dict[Any, Callable[..., Any]]:
         aten.amax.default: _greatest,
         aten.amin.default: _least,
         aten.masked_select.default: _masked_select,
+        aten.sort.stable: _sorted,
         aten.signbit.default: is_negative,
         aten.copysign.Tensor: _with_sign,
         aten.copysign.Scalar: _with_sign,
@@ -31,7 +32,32 @@ def missing_translations() -> dict[Any, Callable[..., Any]]:
         aten.kthvalue.default: _kth,
         aten.median.default: _median,
         aten.median.dim: _median_along,
+        **_shifts("left"),
+        **_shifts("right"),
     }
+
+
+def _shifts(direction: str) -> dict[Any, Callable[..., Any]]:
+    """Return translations that shift unsigned integers, of which torch.onnx makes signed ones."""
+
+    def shift(values: Any, count: Any) -> Any:
+        import onnx_ir
+        from onnxscript.function_libs.torch_lib.ops import core
+
+        op = operators()
+        kind = values.dtype
+        if isinstance(count, int):
+            count = op.Constant(value=onnx_ir.tensor(count, dtype=kind))
+            count.dtype = kind
+        if not kind.is_signed():
+            return op.BitShift(values, op.Cast(count, to=kind), direction=direction.upper())
+        return getattr(core, f"aten_bitwise_{direction}_shift")(values, count)
+
+    aten = torch.ops.aten
+    plain, short = (
+        getattr(aten, name) for name in (f"bitwise_{direction}_shift", f"__{direction[0]}shift__")
+    )
+    return dict.fromkeys((plain.Tensor, plain.Tensor_Scalar, short.Tensor, short.Scalar), shift)
 
 
 def _greatest(values: Any, dim: Any = (), keepdim: bool = False) -> Any:
@@ -49,6 +75,20 @@ def _extreme(reduce: Callable[..., Any], values: Any, dim: Any, keepdim: bool) -
     dims = [dim] if isinstance(dim, int) else [*dim]
     axes = [op.Constant(value_ints=dims)] if dims else []
     return reduce(values, *axes, keepdims=keepdim)
+
+
+def _sorted(
+    values: Any, stable: bool | None = None, dim: int = -1, descending: bool = False
+) -> Any:
+    """Sort; TopK leaves equal elements in their order."""
+    op = operators()
+    if not values.shape:
+        return op.Identity(values), op.Constant(value_int=0)
+    size = op.Gather(op.Shape(values), op.Constant(value_ints=[dim]), axis=0)
+    is_bool = values.dtype.name == "BOOL"
+    numbers = op.Cast(values, to=7) if is_bool else values  # INT64
+    least, places = op.TopK(numbers, size, axis=dim, largest=int(descending), sorted=1)
+    return (op.Cast(least, to=9) if is_bool else least), places  # BOOL
 
 
 def _masked_select(values: Any, mask: Any) -> Any:

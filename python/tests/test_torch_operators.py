@@ -216,3 +216,12 @@ def test_a_stable_order_keeps_that_of_equal_elements(tmp_path: Path) -> None:
 
     sets = [(torch.randint(0, 9, (n, 40)),) for n in (4, 3)]
     right_on(orders, sets, tmp_path, ({0: AUTO},))
+
+
+def test_elements_are_taken_and_written_by_their_places(tmp_path: Path) -> None:
+    def moved(x: Any, at: Any) -> Any:
+        added = x.scatter(1, at, x * 2, reduce="add"), x.scatter(0, at, 3.0, reduce="multiply")
+        return *added, torch.take(x, at - 2), torch.hypot(x, x[:1] * 1e30)
+
+    sets = [(torch.randn(n, 3), torch.randint(0, 3, (n, 2))) for n in (3, 5)]
+    right_on(moved, sets, tmp_path, ({0: AUTO}, {0: AUTO}))

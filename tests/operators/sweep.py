@@ -159,13 +159,18 @@ def module_of(groups: list[Group]) -> Any:
 
 
 def outcomes(groups: list[Group]) -> list[tuple[str, str]]:
-    """Export groups together; say how the graph does on all sets of each."""
-    found = outcomes_together(groups)
+    """Export groups together, and by themselves those that fail; say how the graphs do on all sets.
+
+    If the first two groups are refused for one reason, the others are taken to be, too.
+    """
+    together = outcomes_together(groups)
     if len(groups) == 1:
-        return found
-    return [
-        each if each[0] == RIGHT else outcomes_together([group])[0] for each, group in zip(found, groups, strict=True)
-    ]
+        return together
+    found: list[tuple[str, str]] = []
+    for at, each in enumerate(together):
+        is_known = len(found) > 1 and found[0] == found[1] == each and each[0] in (REFUSED, UNLOADABLE)
+        found.append(each if is_known or each[0] == RIGHT else outcomes_together([groups[at]])[0])
+    return found
 
 
 def outcomes_together(groups: list[Group]) -> list[tuple[str, str]]:
@@ -252,7 +257,12 @@ def scale(value: Any) -> float:
 
 def first_line(error: BaseException) -> str:
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    text = re.sub(r"Load model from \S+ failed: ?|\[ONNXRuntimeError\] : \d+ : ", "", lines[0] if lines else "")
+    lines = [line.partition(", at /")[0] for line in lines]
+    text = re.sub(
+        r" of input parameter \(\w+\)| in node \(\w+\)| with name '\w+'|Load model from \S+ failed: ?|\[ONNXRuntimeError\] : \d+ : ",
+        "",
+        lines[0] if lines else "",
+    )
     return f"{type(error).__name__}: {text}"[:300]
 
 

@@ -20,7 +20,14 @@ def missing_translations() -> dict[Any, Callable[..., Any]]:
         aten.amax.default: _greatest,
         aten.amin.default: _least,
         aten.masked_select.default: _masked_select,
+        aten.hypot.default: _length,
+        aten.scatter.reduce: _scattered,
+        aten.scatter.value_reduce: _scattered,
+        aten.sort.default: lambda values, dim=-1, descending=False: _sorted(
+            values, None, dim, descending
+        ),
         aten.sort.stable: _sorted,
+        aten.take.default: _taken,
         aten.signbit.default: is_negative,
         aten.copysign.Tensor: _with_sign,
         aten.copysign.Scalar: _with_sign,
@@ -73,6 +80,8 @@ def _least(values: Any, dim: Any = (), keepdim: bool = False) -> Any:
 def _extreme(reduce: Callable[..., Any], values: Any, dim: Any, keepdim: bool) -> Any:
     op = operators()
     dims = [dim] if isinstance(dim, int) else [*dim]
+    if not values.shape:
+        return op.Identity(values)
     axes = [op.Constant(value_ints=dims)] if dims else []
     return reduce(values, *axes, keepdims=keepdim)
 
@@ -89,6 +98,36 @@ def _sorted(
     numbers = op.Cast(values, to=7) if is_bool else values  # INT64
     least, places = op.TopK(numbers, size, axis=dim, largest=int(descending), sorted=1)
     return (op.Cast(least, to=9) if is_bool else least), places  # BOOL
+
+
+def _taken(values: Any, places: Any) -> Any:
+    """Take elements by their places among all."""
+    op = operators()
+    return op.Gather(op.Reshape(values, op.Constant(value_ints=[-1])), places)
+
+
+def _scattered(values: Any, dim: int, places: Any, source: Any, reduce: str) -> Any:
+    """Add elements at places, or multiply by them."""
+    op = operators()
+    if isinstance(source, (bool, int, float)):
+        source = op.Expand(op.CastLike(source, values), op.Shape(places))
+    else:  # which may be larger
+        starts = op.Constant(value_ints=[0] * len(places.shape))
+        source = op.Slice(source, starts, op.Shape(places))
+    reduction = {"add": "add", "multiply": "mul"}[reduce]
+    return op.ScatterElements(values, places, source, axis=dim, reduction=reduction)
+
+
+def _length(one: Any, other: Any) -> Any:
+    """Return the length of a vector, whose square may be infinite."""
+    op = operators()
+    wide, high = op.Abs(one), op.Abs(other)
+    longer, shorter = op.Max(wide, high), op.Min(wide, high)
+    unit = op.CastLike(1.0, one)
+    ratio = op.Div(shorter, op.Where(op.Equal(longer, op.CastLike(0.0, one)), unit, longer))
+    length = op.Mul(longer, op.Sqrt(op.Add(unit, op.Mul(ratio, ratio))))
+    is_infinite = op.Or(op.IsInf(wide), op.IsInf(high))
+    return op.Where(is_infinite, op.CastLike(math.inf, one), length)
 
 
 def _masked_select(values: Any, mask: Any) -> Any:

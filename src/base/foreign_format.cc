@@ -15,96 +15,12 @@ using namespace std::string_view_literals;
 constexpr std::string_view kBlanks = " \t\r\n";
 constexpr std::string_view kFetchAgain = "download it again; a gated or private file needs a login";
 constexpr std::string_view kConvertedFrom = "take the checkpoint that it was converted from";
-constexpr std::string_view kMadeFrom = "take the ONNX model that it was made from";
-constexpr std::string_view kSaveAgain =
-    "load it with the library that wrote it, and save its tensors as safetensors";
+constexpr std::string_view kMadeFrom = "take the model that it was made from";
+constexpr std::string_view kTorchWeights =
+    "take PyTorch's weights (model.safetensors), or load it with the library that wrote it, and "
+    "save its tensors as safetensors";
 constexpr std::string_view kModelsOwnFile = "take the data file that belongs to the model";
 constexpr std::string_view kMarkOfUtf8 = "\xef\xbb\xbf";
-constexpr std::string_view kExportAgain = "export the model that it was made from to ONNX";
-
-struct Magic {
-  std::size_t offset;
-  std::string_view bytes;
-  ForeignKind kind;
-  std::string_view what;
-  std::string_view advice;
-};
-
-// A flatbuffer has the name of its schema at byte 4.
-constexpr std::size_t kSchema = 4;
-
-using enum ForeignKind;
-
-constexpr std::array kMagics = {
-    Magic{0, "\x1f\x8b"sv, kPacked, "compressed with gzip", "unpack it first: gzip -d"},
-    Magic{0, "\xfd\x37zXZ\0"sv, kPacked, "compressed with xz", "unpack it first: xz -d"},
-    Magic{0, "\x28\xb5\x2f\xfd"sv, kPacked, "compressed with zstd", "unpack it first: zstd -d"},
-    Magic{4, "1AY&SY"sv, kPacked, "compressed with bzip2", "unpack it first: bzip2 -d"},
-    Magic{0, "\x37\x7a\xbc\xaf\x27\x1c"sv, kPacked, "a 7z archive", "unpack it first: 7z x"},
-    Magic{0, "Rar!\x1a\x07"sv, kPacked, "a RAR archive", "unpack it first: unrar x"},
-    Magic{0, "\x04\x22\x4d\x18"sv, kPacked, "compressed with lz4", "unpack it first: lz4 -d"},
-    Magic{0, "\x02\x21\x4c\x18"sv, kPacked, "compressed with lz4", "unpack it first: lz4 -d"},
-    Magic{0, "LZIP"sv, kPacked, "compressed with lzip", "unpack it first: lzip -d"},
-    Magic{0, "\x5d\0\0"sv, kPacked, "compressed with lzma", "unpack it first: xz -d"},
-    Magic{0, "\x1f\x9d"sv, kPacked, "compressed with compress", "unpack it first: gzip -d"},
-    Magic{0, "\xff\x06\0\0sNaPpY"sv, kPacked, "compressed with snappy",
-          "unpack it first: snzip -d"},
-    Magic{0, "\0GITCRYPT\0"sv, kPacked, "encrypted by git-crypt", "unlock it: git-crypt unlock"},
-    Magic{0, "age-encryption.org/"sv, kPacked, "encrypted by age", "decrypt it first: age -d"},
-    Magic{0, "-----BEGIN PGP"sv, kPacked, "encrypted by PGP", "decrypt it first: gpg -d"},
-
-    Magic{0, "version https://git-lfs"sv, kPointer, "a Git LFS pointer, not the file itself",
-          "fetch it with `git lfs pull`"},
-    Magic{0, "version https://hawser"sv, kPointer, "a Git LFS pointer, not the file itself",
-          "fetch it with `git lfs pull`"},
-    Magic{0, "# xet version"sv, kPointer, "a Xet pointer, not the file itself",
-          "download the file: `hf download`, or `git xet` in a clone"},
-    Magic{0, "outs:\n- "sv, kPointer, "a pointer of DVC, not the file itself",
-          "fetch it with `dvc pull`"},
-    Magic{0, "/annex/objects/"sv, kPointer, "a pointer of git-annex, not the file itself",
-          "fetch it with `git annex get`"},
-
-    Magic{0, "GGUF"sv, kWeights, "a GGUF file, the format of llama.cpp", kConvertedFrom},
-    Magic{0, "lmgg"sv, kWeights, "a GGML file, an old format of llama.cpp", kConvertedFrom},
-    Magic{0, "fmgg"sv, kWeights, "a GGMF file, an old format of llama.cpp", kConvertedFrom},
-    Magic{0, "tjgg"sv, kWeights, "a GGJT file, an old format of llama.cpp", kConvertedFrom},
-    Magic{0, "algg"sv, kWeights, "a GGLA file, an adapter of llama.cpp", kConvertedFrom},
-    Magic{0, "\x93NUMPY"sv, kWeights, "an array of numpy (.npy)",
-          "give it a name: safetensors.numpy.save_file({name: numpy.load(file)}, ...)"},
-    Magic{0, "\x89HDF\r\n\x1a\n"sv, kWeights,
-          "an HDF5 file, perhaps weights of Keras or TensorFlow (tf_model.h5)", kSaveAgain},
-    Magic{0, "PAR1"sv, kWeights, "a Parquet file, a table", kSaveAgain},
-    Magic{0, "ARROW1"sv, kWeights, "an Arrow file, a table", kSaveAgain},
-    Magic{0, "FEA1"sv, kWeights, "a Feather file, a table", kSaveAgain},
-
-    Magic{kSchema, "ORTM"sv, kModel, "a model in ONNX Runtime's own format (.ort)", kMadeFrom},
-    Magic{kSchema, "TFL3"sv, kModel, "a model of TensorFlow Lite (.tflite)", kExportAgain},
-    Magic{kSchema, "PTMF"sv, kModel, "a mobile module of PyTorch as a flatbuffer (.ptl)",
-          kExportAgain},
-    Magic{kSchema, "ET12"sv, kModel, "a program of ExecuTorch (.pte)", kExportAgain},
-    Magic{0, "ftrt"sv, kModel, "an engine of TensorRT", kMadeFrom},
-    Magic{0, "ptrt"sv, kModel, "an engine of TensorRT", kMadeFrom},
-    Magic{0, "RKNN"sv, kModel, "a model of RKNN", kMadeFrom},
-    Magic{0, "7767517\n"sv, kModel, "a graph of ncnn (.param)", kExportAgain},
-
-    Magic{0,
-          "\x7f"
-          "ELF"sv,
-          kOther, "a program or a library (ELF)", "name the weights or the graph"},
-    Magic{0, "%PDF"sv, kOther, "a PDF document", "name the weights or the graph"},
-    Magic{0, "\x89PNG"sv, kOther, "a picture (PNG)", "name the weights or the graph"},
-    Magic{0, "\xff\xd8\xff"sv, kOther, "a picture (JPEG)", "name the weights or the graph"},
-};
-
-bool has_magic(std::string_view head, const Magic& magic) {
-  if (head.size() < magic.offset || !head.substr(magic.offset).starts_with(magic.bytes)) {
-    return false;
-  }
-  // The root of a flatbuffer is never 16 MiB away from its start.
-  return magic.kind != kModel || magic.offset != kSchema || head[kSchema - 1] == '\0';
-}
-
-// --- formats without a magic -------------------------------------------------------------------
 
 // CTranslate2: a version of four bytes, then the name of a class with its length: "WhisperSpec".
 bool is_ctranslate2(std::string_view head) {
@@ -131,6 +47,80 @@ bool is_msgpack(std::string_view head) {
          std::all_of(text.begin(), text.end(), [](char c) { return c >= ' ' && c <= '~'; });
 }
 
+// A flatbuffer has the name of its schema at byte 4, and its root less than 16 MiB away.
+template <char a, char b, char c, char d>
+bool is_flatbuffer(std::string_view head) {
+  constexpr char kSchema[] = {'\0', a, b, c, d};
+  return head.size() > 3 && head.substr(3).starts_with(std::string_view(kSchema, 5));
+}
+
+using enum ForeignKind;
+
+// A format, as its files begin and as they are called.
+struct Format {
+  ForeignKind kind;
+  std::string_view what;
+  std::string_view advice;
+  std::string_view magic = "";                   // the first bytes
+  std::string_view names = "";                   // patterns of first_fit()
+  std::string_view beside = "";                  // likewise, of another entry that there must be
+  bool (*is_begun)(std::string_view) = nullptr;  // of a format without a magic
+
+  [[nodiscard]] bool begins(std::string_view head) const {
+    return magic.empty() ? is_begun != nullptr && is_begun(head) : head.starts_with(magic);
+  }
+};
+
+constexpr std::array kFormats = {
+    Format{kPacked, "compressed with gzip", "unpack it first: gzip -d", "\x1f\x8b"sv},
+    Format{kPacked, "compressed with xz", "unpack it first: xz -d", "\xfd\x37zXZ\0"sv},
+    Format{kPacked, "compressed with zstd", "unpack it first: zstd -d", "\x28\xb5\x2f\xfd"sv},
+    Format{kPacked, "a 7z archive", "unpack it first: 7z x", "\x37\x7a\xbc\xaf\x27\x1c"sv},
+
+    Format{kPointer, "a Git LFS pointer, not the file itself", "fetch it with `git lfs pull`",
+           "version https://git-lfs"},
+    Format{kPointer, "a Xet pointer, not the file itself",
+           "download the file: `hf download`, or `git xet` in a clone", "# xet version"},
+    Format{kPointer, "a pointer of DVC, not the file itself", "fetch it with `dvc pull`",
+           "outs:\n- "},
+
+    Format{kWeights, "a GGUF file, the format of llama.cpp", kConvertedFrom, "GGUF", "*.gguf"},
+    Format{kWeights, "an array of numpy (.npy)",
+           "give it a name: safetensors.numpy.save_file({name: numpy.load(file)}, ...)",
+           "\x93NUMPY"sv},
+    Format{kWeights, "weights of MLX (.npz)", kConvertedFrom, "", "weights*.npz"},
+    Format{kWeights, "an HDF5 file, perhaps weights of Keras or TensorFlow", kTorchWeights,
+           "\x89HDF\r\n\x1a\n"sv, "*.h5|*.hdf5"},
+    Format{kWeights, "a model of Keras", kTorchWeights, "", "*.keras"},
+    Format{kWeights, "a SavedModel of TensorFlow", kTorchWeights, "", "saved_model.pb"},
+    Format{kWeights, "a checkpoint of TensorFlow", kTorchWeights, "",
+           "*.data-00000-of-*|*.ckpt.index"},
+    Format{kWeights, "MessagePack, perhaps weights of Flax", kTorchWeights, "", "*.msgpack", "",
+           &is_msgpack},
+    Format{kWeights, "a model of CTranslate2", kConvertedFrom, "", "model.bin",
+           "*vocabulary.json|*vocabulary.txt", &is_ctranslate2},
+
+    Format{kModel, "a model in ONNX Runtime's own format (.ort)", kMadeFrom, "", "*.ort", "",
+           &is_flatbuffer<'O', 'R', 'T', 'M'>},
+    Format{kModel, "a model of TensorFlow Lite (.tflite)", kMadeFrom, "", "*.tflite", "",
+           &is_flatbuffer<'T', 'F', 'L', '3'>},
+    Format{kModel, "a mobile module of PyTorch as a flatbuffer (.ptl)", kMadeFrom, "", "", "",
+           &is_flatbuffer<'P', 'T', 'M', 'F'>},
+    Format{kModel, "an engine of TensorRT", kMadeFrom, "ftrt", "*.engine|*.plan|*.trt"},
+    Format{kModel, "a model of OpenVINO", kMadeFrom, "", "*.xml", "*.bin"},
+    Format{kModel, "a model of Core ML", kMadeFrom, "", "*.mlpackage/|*.mlmodelc/|*.mlmodel"},
+};
+
+bool fits(std::string_view name, std::string_view pattern) {
+  const std::size_t star = pattern.find('*');
+  if (star == std::string_view::npos) {
+    return name == pattern;
+  }
+  const std::string_view start = pattern.substr(0, star);
+  const std::string_view end = pattern.substr(star + 1);
+  return name.size() >= start.size() + end.size() && name.starts_with(start) && name.ends_with(end);
+}
+
 bool is_text(std::string_view head) {
   // A character may be cut in two at the end.
   std::string_view whole = head;
@@ -152,7 +142,7 @@ std::optional<ForeignFormat> markup(std::string_view low) {
                                  "<script"sv,        "<!--"sv,  "<meta"sv, "<title"sv};
   if (low.starts_with("<?xml") || low.starts_with("<error") || low.starts_with("<net ")) {
     if (low.find("<net ") != std::string_view::npos) {
-      return ForeignFormat{kModel, "a graph of OpenVINO (.xml)", std::string(kExportAgain)};
+      return ForeignFormat{kModel, "a graph of OpenVINO (.xml)", std::string(kMadeFrom)};
     }
     if (low.find("<error") != std::string_view::npos) {
       return ForeignFormat{kMessage, "the error message of a server (XML)",
@@ -189,17 +179,10 @@ std::optional<ForeignFormat> plain_text(std::string_view head) {
 }  // namespace
 
 std::optional<ForeignFormat> foreign_format(std::string_view head) {
-  for (const Magic& magic : kMagics) {
-    if (has_magic(head, magic)) {
-      return ForeignFormat{magic.kind, std::string(magic.what), std::string(magic.advice)};
+  for (const Format& format : kFormats) {
+    if (format.begins(head)) {
+      return ForeignFormat{format.kind, std::string(format.what), std::string(format.advice)};
     }
-  }
-  if (is_ctranslate2(head)) {
-    return ForeignFormat{kWeights, "a model of CTranslate2", std::string(kConvertedFrom)};
-  }
-  if (is_msgpack(head)) {
-    return ForeignFormat{kWeights, "MessagePack, perhaps weights of Flax (flax_model.msgpack)",
-                         std::string(kSaveAgain)};
   }
   const std::string_view text = without_blanks(head);
   if (text.starts_with('{') || text.starts_with('[')) {
@@ -212,13 +195,13 @@ std::optional<ForeignFormat> foreign_format(std::string_view head) {
 std::optional<std::string> foreign_data(std::string_view head) {
   constexpr std::size_t kLeastMagic = 4;  // random bytes are shorter ones by chance
   constexpr std::string_view kDvcOutputs = "outs:\n- ";
-  for (const Magic& magic : kMagics) {
-    if (magic.bytes.size() < kLeastMagic || !has_magic(head, magic)) {
+  for (const Format& format : kFormats) {
+    if (format.magic.size() < kLeastMagic || !format.begins(head)) {
       continue;
     }
-    const bool says_what_to_do = magic.kind == kPacked || magic.kind == kPointer;
-    return std::string(magic.what) + "; " +
-           std::string(says_what_to_do ? magic.advice : kModelsOwnFile);
+    const bool says_what_to_do = format.kind == kPacked || format.kind == kPointer;
+    return std::string(format.what) + "; " +
+           std::string(says_what_to_do ? format.advice : kModelsOwnFile);
   }
   if (!is_text(head)) {
     return std::nullopt;
@@ -236,6 +219,34 @@ std::optional<std::string> foreign_data(std::string_view head) {
     return std::nullopt;
   }
   return page->what + "; " + std::string(page->kind == kMessage ? kFetchAgain : kModelsOwnFile);
+}
+
+const std::string* first_fit(std::span<const std::string> names, std::string_view patterns) {
+  while (!patterns.empty()) {
+    const std::string_view pattern = patterns.substr(0, patterns.find('|'));
+    const auto found = std::find_if(names.begin(), names.end(),
+                                    [&](const std::string& name) { return fits(name, pattern); });
+    if (found != names.end()) {
+      return &*found;
+    }
+    patterns.remove_prefix(std::min(pattern.size() + 1, patterns.size()));
+  }
+  return nullptr;
+}
+
+std::optional<std::string> foreign_name(std::span<const std::string> names) {
+  for (const Format& format : kFormats) {
+    const std::string* name = first_fit(names, format.names);
+    if (name != nullptr && (format.beside.empty() || first_fit(names, format.beside) != nullptr)) {
+      return named_text(*name, format.what, format.advice);
+    }
+  }
+  return std::nullopt;
+}
+
+std::string named_text(std::string_view name, std::string_view what, std::string_view advice) {
+  name.remove_suffix(name.ends_with('/') ? 1 : 0);
+  return quote(name) + " is " + std::string(what) + "; " + std::string(advice);
 }
 
 std::string short_data_text(const SourceFile& file) {

@@ -1,11 +1,12 @@
 // Recognizes files that were passed by mistake: well-known formats that are neither an ONNX graph
 // nor a checkpoint. One table says what each file is and what to do about it, for readers of graphs
-// and of checkpoints alike.
+// and of checkpoints alike, by its first bytes or by its name.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -42,6 +43,19 @@ inline constexpr std::size_t kForeignBytes = 512;
 // pointer, a page or message of a server, or a format whose first bytes are unmistakable. Says what
 // to do about it.
 [[nodiscard]] std::optional<std::string> foreign_data(std::string_view head);
+
+// Finds the first of a folder's entries that one of the patterns fits, which '|' separates and in
+// which at most one '*' stands for any text. Names of folders end in '/'. Null if there is none.
+[[nodiscard]] const std::string* first_fit(std::span<const std::string> names,
+                                           std::string_view patterns);
+
+// Recognizes a file of a known format among a folder's entries by their names alone: "'m.gguf' is a
+// GGUF file, the format of llama.cpp; take the checkpoint that it was converted from".
+[[nodiscard]] std::optional<std::string> foreign_name(std::span<const std::string> names);
+
+// "NAME is WHAT; ADVICE", with the name in quotes.
+[[nodiscard]] std::string named_text(std::string_view name, std::string_view what,
+                                     std::string_view advice);
 
 // Says why a data file may be shorter than its tensors, and what to do. Begins with "; ".
 [[nodiscard]] std::string short_data_text(const SourceFile& file);

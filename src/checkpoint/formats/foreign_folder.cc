@@ -23,13 +23,8 @@ constexpr std::size_t kMaxNames = 10'000;
 constexpr std::size_t kShownNames = 4;
 constexpr std::uint64_t kMaxSmallJson = std::uint64_t{16} << 20;
 
-constexpr std::string_view kConvertedFrom = "take the checkpoint that it was converted from";
-constexpr std::string_view kTorchWeights =
-    "take PyTorch's weights (model.safetensors), or convert them with the library that wrote them";
 constexpr std::string_view kPackAgain =
     "pack its folder again, in the folder around it: zip -0 -r m.pt FOLDER";
-constexpr std::string_view kOwnCode =
-    "load it with the library that it is of, and give the module to oe.torch.export";
 
 // --- names -------------------------------------------------------------------------------------
 
@@ -49,109 +44,51 @@ std::vector<std::string> names_in(const fs::path& folder) {
   return names;
 }
 
-// `pattern` has at most one '*'.
-bool fits(std::string_view name, std::string_view pattern) {
-  const std::size_t star = pattern.find('*');
-  if (star == std::string_view::npos) {
-    return name == pattern;
-  }
-  const std::string_view start = pattern.substr(0, star);
-  const std::string_view end = pattern.substr(star + 1);
-  return name.size() >= start.size() + end.size() && name.starts_with(start) && name.ends_with(end);
-}
-
-const std::string* first_fit(const std::vector<std::string>& names, std::string_view pattern) {
-  const auto found = std::find_if(names.begin(), names.end(),
-                                  [&](const std::string& name) { return fits(name, pattern); });
-  return found == names.end() ? nullptr : &*found;
-}
-
-struct NameRow {
-  std::string_view pattern;
-  std::string_view beside;  // another entry that there must be; empty = none
+struct LayoutRow {
+  std::string_view names;   // patterns of first_fit()
+  std::string_view beside;  // likewise, of another entry that there must be; empty = none
   std::string_view what;
   std::string_view advice;
-  bool is_read =
-      false;  // its weights are read as a checkpoint: it is only no model of transformers
+  bool is_read = false;  // its weights are read as a checkpoint; it is not a model of transformers
 };
 
-// What a folder without a config of transformers may be, and what it may have in place of weights
-// that are read. The first that fits is told.
-constexpr std::array kNameRows = {
-    NameRow{"*.gguf", "", "a GGUF file, the format of llama.cpp", kConvertedFrom},
-    NameRow{"*.ggml", "", "a GGML file, an old format of llama.cpp", kConvertedFrom},
-    NameRow{"ggml-*", "", "a GGML file, of llama.cpp or whisper.cpp", kConvertedFrom},
-    NameRow{"tf_model*.h5", "", "weights of TensorFlow", kTorchWeights},
-    NameRow{"saved_model.pb", "", "a SavedModel of TensorFlow", kTorchWeights},
-    NameRow{"*.keras", "", "a model of Keras", kTorchWeights},
-    NameRow{"*.h5", "", "HDF5, perhaps weights of Keras or TensorFlow", kTorchWeights},
-    NameRow{"*.data-00000-of-*", "", "a checkpoint of TensorFlow", kTorchWeights},
-    NameRow{"*.ckpt.index", "", "the index of a checkpoint of TensorFlow", kTorchWeights},
-    NameRow{"flax_model*.msgpack", "", "weights of Flax", kTorchWeights},
-    NameRow{"*.msgpack", "", "MessagePack, perhaps weights of Flax", kTorchWeights},
-    NameRow{"openvino_*.xml", "", "a model of OpenVINO", kConvertedFrom},
-    NameRow{"*.xml", "*.bin", "perhaps a model of OpenVINO", kConvertedFrom},
-    NameRow{"model.bin", "*vocabulary.json", "a model of CTranslate2", kConvertedFrom},
-    NameRow{"model.bin", "*vocabulary.txt", "a model of CTranslate2", kConvertedFrom},
-    NameRow{"*.mlpackage/", "", "a model of Core ML", kConvertedFrom},
-    NameRow{"*.mlmodelc/", "", "a model of Core ML", kConvertedFrom},
-    NameRow{"*.mlmodel", "", "a model of Core ML", kConvertedFrom},
-    NameRow{"*.engine", "", "an engine of TensorRT", kConvertedFrom},
-    NameRow{"*.plan", "", "an engine of TensorRT", kConvertedFrom},
-    NameRow{"*.trt", "", "an engine of TensorRT", kConvertedFrom},
-    NameRow{"*.tflite", "", "a model of TensorFlow Lite", kConvertedFrom},
-    NameRow{"*.ort", "", "a model in ONNX Runtime's own format", kConvertedFrom},
-    NameRow{"*.pte", "", "a program of ExecuTorch", kConvertedFrom},
-    NameRow{"rust_model.ot", "", "weights of rust-bert", kConvertedFrom},
-    NameRow{"*.nemo", "", "an archive of NeMo (tar)",
-            "unpack it (tar -xf); its weights are model_weights.ckpt"},
-    NameRow{"model_weights.ckpt", "model_config.yaml", "a model of NeMo", kOwnCode, true},
-    NameRow{"zero_to_fp32.py", "", "a checkpoint of DeepSpeed in parts",
-            "join them first: python zero_to_fp32.py . OUTPUT"},
-    NameRow{"global_step*/", "", "a checkpoint of DeepSpeed in parts",
-            "join them first with DeepSpeed's zero_to_fp32.py"},
-    NameRow{"zero_pp_rank_*_optim_states.pt", "", "a part of a checkpoint of DeepSpeed (ZeRO)",
-            "join the parts first with DeepSpeed's zero_to_fp32.py"},
-    NameRow{"data.pkl", "data/", "the pickle of a torch file that was unpacked", kPackAgain},
-    NameRow{"data.pkl", "version", "the pickle of a torch file that was unpacked", kPackAgain},
-    NameRow{"tp_rank_*", "", "a part of a checkpoint of NeMo or Megatron, one for each rank",
-            "join and convert the parts first, with the library that wrote them"},
-    NameRow{"mp_rank_00*", "", "a checkpoint of Megatron, one part for each rank",
-            "join and convert the parts first, with the library that wrote them"},
-    NameRow{"latest_checkpointed_iteration.txt", "", "a folder of Megatron",
-            "convert the checkpoint first, with the library that wrote it"},
-    NameRow{"consolidated*.safetensors", "params.json", "weights in Mistral's own format",
-            "take the files of transformers (config.json, model.safetensors), or convert these",
-            true},
-    NameRow{"consolidated.*.pth", "params.json", "weights in Meta's own format",
-            "take the files of transformers (config.json, model.safetensors), or convert these: "
-            "transformers has convert_llama_weights_to_hf.py",
-            true},
-    NameRow{"weights*.npz", "", "weights of MLX", kConvertedFrom},
-    NameRow{"open_clip_config.json", "", "a model of open_clip", kOwnCode, true},
-    NameRow{"pytorch_lora_weights.safetensors", "", "an adapter (LoRA) of diffusers",
-            "load it into its pipeline, call fuse_lora(), and save that", true},
-    NameRow{"meta.yaml", "*.pth", "a model of ESPnet", kOwnCode, true},
-    NameRow{"dict*.txt", "*.pt", "a model of fairseq", kOwnCode, true},
-    NameRow{"hyperparams.yaml", "*.ckpt", "a model of SpeechBrain", kOwnCode, true},
-    NameRow{"checkpoint-*/", "", "a checkpoint of a Trainer", "name that folder"},
-    NameRow{"snapshots/", "blobs/", "the folder of a repository in the cache of the Hub",
-            "name the folder of a revision in it: snapshots/REVISION"},
-    NameRow{"*.onnx", "", "an ONNX model", "it is exported already", true},
+// Folders that hold weights in parts, in a layout of another library, or in a folder inside. The
+// first that fits is told. Formats of single files are in base/foreign_format.cc.
+constexpr std::array kLayoutRows = {
+    LayoutRow{"zero_to_fp32.py", "", "a checkpoint of DeepSpeed in parts",
+              "join them first: python zero_to_fp32.py . OUTPUT"},
+    LayoutRow{"global_step*/|zero_pp_rank_*_optim_states.pt", "",
+              "a part of a checkpoint of DeepSpeed (ZeRO)",
+              "join the parts first with DeepSpeed's zero_to_fp32.py"},
+    LayoutRow{"data.pkl", "data/|version", "the pickle of a torch file that was unpacked",
+              kPackAgain},
+    LayoutRow{"tp_rank_*|mp_rank_00*|latest_checkpointed_iteration.txt", "",
+              "a part of a checkpoint of Megatron or NeMo, one for each rank",
+              "join and convert the parts first, with the library that wrote them"},
+    LayoutRow{"consolidated*.safetensors", "params.json", "weights in Mistral's own format",
+              "take the files of transformers (config.json, model.safetensors), or convert these",
+              true},
+    LayoutRow{"consolidated.*.pth", "params.json", "weights in Meta's own format",
+              "take the files of transformers (config.json, model.safetensors), or convert these: "
+              "transformers has convert_llama_weights_to_hf.py",
+              true},
+    LayoutRow{"pytorch_lora_weights.safetensors", "", "an adapter (LoRA) of diffusers",
+              "load it into its pipeline, call fuse_lora(), and save that", true},
+    LayoutRow{"checkpoint-*/", "", "a checkpoint of a Trainer", "name that folder"},
+    LayoutRow{"snapshots/", "blobs/", "the folder of a repository in the cache of the Hub",
+              "name the folder of a revision in it: snapshots/REVISION"},
+    LayoutRow{"*.onnx", "", "an ONNX model", "it is exported already", true},
 };
-
-std::string text_of(const NameRow& row, const std::string& name) {
-  std::string_view shown = name;
-  shown.remove_suffix(shown.ends_with('/') ? 1 : 0);
-  return quote(shown) + " is " + std::string(row.what) + "; " + std::string(row.advice);
-}
 
 std::string told_by_names(const std::vector<std::string>& names, bool also_read) {
-  for (const NameRow& row : kNameRows) {
-    const std::string* name = first_fit(names, row.pattern);
+  if (auto found = foreign_name(names)) {
+    return *std::move(found);
+  }
+  for (const LayoutRow& row : kLayoutRows) {
+    const std::string* name = first_fit(names, row.names);
     const bool has_other = row.beside.empty() || first_fit(names, row.beside) != nullptr;
     if (name != nullptr && has_other && (also_read || !row.is_read)) {
-      return text_of(row, *name);
+      return named_text(*name, row.what, row.advice);
     }
   }
   return "";

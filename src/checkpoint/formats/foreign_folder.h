@@ -1,5 +1,6 @@
-// What a folder is that is given as a model of transformers, or as a checkpoint, and is not or not
-// only that: judged by the names of its files and by a few small JSON files. No weights are read.
+// Identifies folders that were passed by mistake as a model of transformers or as a checkpoint,
+// such as adapters, parts of training runs, and models of other libraries. Looks at the names of
+// their files and at a few small JSON files; reads no weights.
 #pragma once
 
 #include <cstdint>

@@ -182,7 +182,7 @@ TEST(OpenCheckpoint, SaysWhatAFolderHasInThePlaceOfACheckpoint) {
   EXPECT_THAT(open({dir.path()}), FailsWith(ErrorCode::kNotFound, "its folders are 'part'"));
   dir.write("flax_model.msgpack", "\x81");
   EXPECT_THAT(open({dir.path()}),
-              FailsWith(ErrorCode::kNotFound, "'flax_model.msgpack' is weights of Flax"));
+              FailsWith(ErrorCode::kNotFound, "'flax_model.msgpack' is MessagePack"));
   dir.write("model.safetensors.xz", std::string("\xfd\x37zXZ\0", 6));
   EXPECT_THAT(open({dir.path()}), FailsWith(ErrorCode::kUnsupported, "compressed with xz"));
 }

@@ -12,8 +12,8 @@
 
 namespace onnx_external {
 
-// Pure: reads no tensor, and does not check the names. Models, called `names`, share ranges as tied
-// tensors of one model do. Offsets follow the order of the mappings' pairs; those of kLink are the
+// Pure: reads no tensor, but checks the names. Models, called `names`, share ranges as tied tensors
+// of one model do. Offsets follow the order of the mappings' pairs; those of kLink are the
 // checkpoint's, and its files have no names before link_files(). Dedup::kContent is as kStorage.
 // Errors as plan_save(); kInvalidArgument for kInline with several models, where nothing can be
 // shared. Requires: as many models, names and mappings.

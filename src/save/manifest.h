@@ -1,6 +1,7 @@
-// manifest.json, in the data folder of every saved model: it records file, range and CRC-32 of each
-// tensor. A model can then be verified without its checkpoint, and an old generation can be removed
-// file by file.
+// The manifest of a saved model: it records file, range and CRC-32 of each tensor. A model can then
+// be verified without its checkpoint, and an old generation can be removed file by file. It is
+// called manifest.json in the data folder of a single model with a file per tensor, and otherwise
+// lies beside the model, called after it (has_manifest_in_folder() in save/staging.h).
 //
 // {"format": "onnx-external-manifest", "version": 3,
 //  "model": {"file": "model.onnx", "bytes": 1234, "crc32": "0123abcd"},

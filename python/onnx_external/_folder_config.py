@@ -1,6 +1,7 @@
-"""What config.json says, read without torch: code that it names is refused at once.
+"""What the folder of a model is, and what its config.json says, read without torch.
 
-transformers would ask on the terminal whether to run such code, and import it.
+Code that a config names is refused at once: transformers would ask on the terminal whether to run
+such code, and import it.
 """
 
 from __future__ import annotations
@@ -14,8 +15,8 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from ._errors import Error, ExportError, FormatError, NotFoundError
-from ._folders import check_folder
+from . import _core
+from ._errors import Error, ExportError, FormatError, InvalidArgumentError, NotFoundError
 
 ADAPTER = "adapter_config.json"
 GENERATION = "generation_config.json"
@@ -27,6 +28,36 @@ _WAY_OUT = (
     "{auto}.register), or give the module that it makes to oe.torch.export"
 )
 _KERNELS = ("attn_implementation", "experts_implementation")
+
+
+def require_folder(path: Path) -> None:
+    """Refuse to export what is no folder.
+
+    Raises:
+        NotFoundError: there is none of this name.
+    """
+    if not path.is_dir():
+        raise NotFoundError(f"{path}: not a folder; export takes one with config.json and weights")
+
+
+def check_folder(folder: Path) -> list[str]:
+    """Return what belongs to the model of a folder and will not be in its graphs.
+
+    Raises:
+        InvalidArgumentError: it is an adapter, or quantized, or a model of another library.
+        NotFoundError: it has no config.json.
+    """
+    facts = _core.folder_facts(folder) if folder.is_dir() else []
+    refused = [text for kind, text in facts if kind != "part"]
+    path = folder / "config.json"
+    if not path.is_file():
+        known = f"; {refused[0]}" if refused else ""
+        raise NotFoundError(
+            f"{path}: not found; the folder of a model has it beside its weights{known}"
+        )
+    if refused:
+        raise InvalidArgumentError(f"{folder}/{refused[0]}")
+    return [text for _, text in facts]
 
 
 def document_of(folder: Path, name: str = "config.json") -> dict[str, Any]:

@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from .._diagnosis.reports import Diagnosis
-from .._folder_config import refuse_at_once
-from .._folders import check_folder
+from .._folder_config import check_folder, refuse_at_once
 from .._packages import FOLDERS, require
 from .._tables import highlighted, terminal_columns, wrapped
 from .._validation.folders import has_models, is_transformers

@@ -12,8 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, get_args
 
-from .._folder_config import refuse_at_once
-from .._folders import check_folder, require_folder
+from .._folder_config import check_folder, refuse_at_once, require_folder
 from .._options import Layout, LayoutName
 from .._packages import FOLDERS, require
 from .._preconditions import model_folders, note_of_dtype, refuse_inline, refuse_targets

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from .._folders import check_folder
+from .._folder_config import check_folder
 from ..transformers._generation import plain_generation, token_ids, without_checked_settings
 from ..transformers._guarding import LOCAL, alone
 from ..transformers._loading import model_class, opened, told

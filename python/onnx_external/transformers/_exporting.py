@@ -12,7 +12,7 @@ from typing import Any, Literal
 import torch
 
 from .._errors import InvalidArgumentError
-from .._folders import require_folder
+from .._folder_config import require_folder
 from .._meter import Meter, Step, Stepwise, screen, versions
 from .._options import FloatType, Layout, LayoutName, Mapping, StrPath, of_class
 from .._packages import FOLDERS, require

@@ -22,8 +22,7 @@ from .._errors import (
     Item,
     MappingError,
 )
-from .._folder_config import own_code
-from .._folders import check_folder
+from .._folder_config import check_folder, own_code
 from .._progress import no_monitor, only_errors
 from ..torch._programs import first_line
 from ..torch._untouched import tensors_of

@@ -11,7 +11,6 @@
 
 #include "base/file.h"
 #include "base/new_folders.h"
-#include "base/printable.h"
 #include "base/remedy.h"
 #include "base/size_text.h"
 #include "base/text.h"

@@ -4,8 +4,8 @@
 #include <ostream>
 #include <vector>
 
-#include "base/printable.h"
 #include "base/remedy.h"
+#include "base/text.h"
 #include "onnx_external/result.h"
 
 namespace onnx_external {
@@ -96,6 +96,32 @@ std::string remedies_text(const std::vector<Remedy>& remedies) {
 }
 
 }  // namespace
+
+std::string_view error_code_name(ErrorCode code) {
+  switch (code) {
+    case ErrorCode::kInvalidArgument:
+      return "invalid-argument";
+    case ErrorCode::kNotFound:
+      return "not-found";
+    case ErrorCode::kAlreadyExists:
+      return "already-exists";
+    case ErrorCode::kCorrupt:
+      return "corrupt";
+    case ErrorCode::kUnsupported:
+      return "unsupported";
+    case ErrorCode::kMismatch:
+      return "mismatch";
+    case ErrorCode::kAmbiguous:
+      return "ambiguous";
+    case ErrorCode::kIo:
+      return "io";
+    case ErrorCode::kBusy:
+      return "busy";
+    case ErrorCode::kCancelled:
+      return "cancelled";
+  }
+  return "";
+}
 
 std::string option_text(const Remedy& remedy) {
   if (remedy.value.empty() && remedy.option != "prefix") {  // for "prefix", "" means no prefix

@@ -1,4 +1,5 @@
-// Text for messages: names from files made safe to print, numbers made easy to read.
+// Text for messages and terminals: names from files made safe to print, numbers made easy to read,
+// tables.
 #pragma once
 
 #include <cstddef>
@@ -7,6 +8,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace onnx_external {
 
@@ -33,5 +35,18 @@ void append_hex(std::string& out, unsigned char byte);
 
 // ASCII only: A-Z to a-z.
 [[nodiscard]] std::string ascii_lower(std::string_view text);
+
+// A name from a file made safe to print in a table, without quotes.
+[[nodiscard]] std::string shown(std::string_view name);
+
+// True for text without characters that a terminal obeys.
+[[nodiscard]] bool is_harmless(std::string_view text);
+
+// Makes a message of the library, which may contain names, safe to print. Quotes do not change.
+[[nodiscard]] std::string calm(const std::string& words);
+
+// Formats rows as columns two spaces apart, left-aligned except those whose index is in `right`.
+[[nodiscard]] std::string table_text(const std::vector<std::vector<std::string>>& rows,
+                                     const std::vector<std::size_t>& right);
 
 }  // namespace onnx_external

@@ -5,8 +5,8 @@
 #include "base/text.h"
 #include "base/try.h"
 #include "cut/captures.h"
-#include "cut/name_errors.h"
 #include "cut/selection.h"
+#include "cut/value_graph.h"
 
 namespace onnx_external {
 namespace {

@@ -88,4 +88,11 @@ class ValueGraph {
 // True if the node owns subgraphs.
 [[nodiscard]] bool has_subgraphs(const onnx::NodeProto& node);
 
+// kNotFound: "WHAT; did you mean 'x', 'y'?", with the nearest of `known`, if some are near.
+[[nodiscard]] Error not_found_error(std::string what, std::string_view name,
+                                    std::span<const std::string_view> known);
+
+// kCorrupt: `node` reads a value that nothing defines.
+[[nodiscard]] Error undefined_error(const ValueGraph& graph, NodeId node, ValueId value);
+
 }  // namespace onnx_external

@@ -29,7 +29,7 @@
 #include "onnx_external/dtype.h"
 #include "onnx_external/verify.h"
 #include "tensor/strided_gather.h"
-#include "verify/external_entry.h"
+#include "verify/findings.h"
 #include "verify/model_file.h"
 
 namespace onnx_external {

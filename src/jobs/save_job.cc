@@ -17,7 +17,7 @@
 #include "onnx/graph_facts.h"
 #include "onnx_external/verify.h"
 #include "onnx_external/writer.h"
-#include "save/completeness.h"
+#include "save/plan_checks.h"
 #include "save/staging.h"
 #include "save/test_data_files.h"
 

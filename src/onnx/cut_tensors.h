@@ -1,20 +1,40 @@
 // The tensors of a loaded model whose data was not read ("cut" from the message): a placeholder
 // stands in raw_data, and the bytes stay in the file.
+//
+// A placeholder begins with 16 random bytes that are drawn for each model, so that no file can
+// hold one.
 #pragma once
 
 #include <onnx/onnx_pb.h>
 
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <optional>
 #include <span>
+#include <string>
+#include <string_view>
 #include <utility>
 
 #include "base/file.h"
-#include "onnx/placeholder.h"
 #include "onnx/wire_scan.h"
 
 namespace onnx_external {
+
+// Writes and recognizes the placeholders of one model. Immutable; any thread may use it.
+class Placeholders {
+ public:
+  static constexpr std::size_t kBytes = 20;
+
+  Placeholders();
+  // `number` is the index of the tensor among those whose data was left in the file.
+  [[nodiscard]] std::string text(std::uint32_t number) const;
+  [[nodiscard]] std::optional<std::uint32_t> read(std::string_view raw_data) const;
+
+ private:
+  static constexpr std::size_t kNonceBytes = kBytes - sizeof(std::uint32_t);
+  std::array<char, kNonceBytes> nonce_{};
+};
 
 // Data of at least this many bytes stays in the file. For less, the bookkeeping would take as much
 // memory as the data.

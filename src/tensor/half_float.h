@@ -4,6 +4,7 @@
 #include <bit>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <span>
 
 namespace onnx_external {
@@ -26,6 +27,15 @@ namespace onnx_external {
 // Converts in place: the second half of `bytes` holds the input, and all of it the resulting
 // floats. Little-endian.
 // Requires: bytes.size() is a multiple of 4.
-void widen_halves_in_place(std::span<std::byte> bytes);
+inline void widen_halves_in_place(std::span<std::byte> bytes) {
+  const std::size_t count = bytes.size() / sizeof(float);
+  const std::byte* halves = bytes.data() + count * sizeof(std::uint16_t);
+  for (std::size_t i = 0; i < count; ++i) {  // float i ends before half i + 1 begins
+    std::uint16_t half = 0;
+    std::memcpy(&half, halves + i * sizeof(half), sizeof(half));
+    const std::uint32_t bits = float_bits_of_half(half);
+    std::memcpy(bytes.data() + i * sizeof(bits), &bits, sizeof(bits));
+  }
+}
 
 }  // namespace onnx_external

@@ -7,7 +7,7 @@
 #include "onnx/graph_list.h"
 #include "onnx/open_values.h"
 #include "onnx/slots.h"
-#include "verify/external_entry.h"
+#include "verify/findings.h"
 
 namespace onnx_external {
 Result<GraphNames> GraphNames::of(const onnx::ModelProto& model) {

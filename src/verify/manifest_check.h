@@ -15,7 +15,7 @@
 #include "onnx_external/result.h"
 #include "onnx_external/verify.h"
 #include "save/manifest.h"
-#include "verify/external_entry.h"
+#include "verify/findings.h"
 #include "verify/model_file.h"
 
 namespace onnx_external {

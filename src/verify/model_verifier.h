@@ -21,7 +21,7 @@
 #include "onnx_external/result.h"
 #include "onnx_external/verify.h"
 #include "save/manifest.h"
-#include "verify/external_entry.h"
+#include "verify/findings.h"
 #include "verify/graph_names.h"
 #include "verify/manifest_check.h"
 #include "verify/model_file.h"

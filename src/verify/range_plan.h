@@ -13,7 +13,7 @@
 
 #include "checkpoint/storage/bytes_ids.h"
 #include "onnx_external/checkpoint.h"
-#include "verify/external_entry.h"
+#include "verify/findings.h"
 #include "verify/range_check.h"
 
 namespace onnx_external {

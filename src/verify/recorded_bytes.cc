@@ -12,7 +12,7 @@
 #include "base/text.h"
 #include "base/try.h"
 #include "onnx/tensor_list.h"
-#include "verify/external_entry.h"
+#include "verify/findings.h"
 #include "verify/manifest_check.h"
 #include "verify/model_file.h"
 

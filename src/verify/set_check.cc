@@ -11,7 +11,7 @@
 #include "save/generations.h"
 #include "save/output_names.h"
 #include "save/record.h"
-#include "verify/external_entry.h"
+#include "verify/findings.h"
 
 namespace onnx_external {
 namespace {

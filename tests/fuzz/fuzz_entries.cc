@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "onnx/external_data.h"
-#include "verify/external_entry.h"
+#include "verify/findings.h"
 
 namespace {
 

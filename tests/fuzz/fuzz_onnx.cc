@@ -14,7 +14,7 @@
 #include "onnx/wire_scan.h"
 #include "onnx_external/cut.h"
 #include "onnx_external/model.h"
-#include "verify/external_entry.h"
+#include "verify/findings.h"
 
 namespace {
 

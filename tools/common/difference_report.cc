@@ -5,8 +5,8 @@
 #include <string_view>
 #include <vector>
 
-#include "base/printable.h"
 #include "base/size_text.h"
+#include "base/text.h"
 #include "common/output.h"
 #include "onnx_external/tensor.h"
 #include "reports/json_text.h"

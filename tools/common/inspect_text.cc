@@ -6,7 +6,6 @@
 #include <utility>
 #include <vector>
 
-#include "base/printable.h"
 #include "base/size_text.h"
 #include "base/text.h"
 #include "common/output.h"

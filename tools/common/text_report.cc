@@ -13,7 +13,6 @@
 #include <vector>
 
 #include "base/name_map.h"
-#include "base/printable.h"
 #include "base/size_text.h"
 #include "base/text.h"
 #include "common/output.h"

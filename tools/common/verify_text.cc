@@ -7,7 +7,6 @@
 #include <tuple>
 #include <vector>
 
-#include "base/printable.h"
 #include "base/size_text.h"
 #include "base/text.h"
 #include "common/output.h"

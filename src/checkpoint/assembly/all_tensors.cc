@@ -1,13 +1,64 @@
 #include "checkpoint/assembly/all_tensors.h"
 
+#include <algorithm>
+#include <iterator>
+#include <string_view>
 #include <utility>
 
+#include "base/bad_input.h"
+#include "base/text.h"
 #include "base/try.h"
 #include "checkpoint/assembly/nested_storages.h"
+#include "checkpoint/assembly/tensor_adder.h"
 #include "checkpoint/naming/module_names.h"
 #include "checkpoint/torch/torch_symbols.h"
 
 namespace onnx_external {
+
+Result<NamedTensors> name_tensors(const Pickle& pickle, const OpenOptions& options) {
+  switch (options.selection) {
+    case Selection::kEverything:
+      return name_everything(pickle, options.classes);
+    case Selection::kRecordedInputs:
+      return name_recorded_inputs(pickle, options.classes);
+    case Selection::kStateDict:
+      break;
+  }
+  return name_state_dict(pickle, options.key, options.classes);
+}
+
+Status add_tensors(const Pickle& pickle, NamedTensors named, const OpenOptions& options,
+                   const FindStorage& find, FileContents& part) {
+  std::move(named.opaque.begin(), named.opaque.end(), std::back_inserter(part.opaque));
+  std::move(named.refused.begin(), named.refused.end(), std::back_inserter(part.refused));
+  const bool everything = options.selection == Selection::kEverything;
+  const std::size_t first = part.tensors.size();
+  part.tensors.reserve(first + named.tensors.size());
+  TensorAdder adder(pickle, options, find, part);
+  bool adds_names = false;  // the scale of a quantized tensor, which another may have
+  for (NamedTensor& tensor : named.tensors) {
+    const std::size_t before = part.tensors.size();
+    auto status = adder.add(tensor.name, tensor.node);
+    adds_names = adds_names || part.tensors.size() > before + 1;
+    if (!status && everything && status.error().code == ErrorCode::kUnsupported) {
+      part.refused.push_back({std::move(tensor.name), status.error().message});
+    } else if (!status) {
+      return fail_in("tensor " + quote(tensor.name), std::move(status).error());
+    }
+  }
+  return adds_names ? check_unique_names(std::span(part.tensors).subspan(first)) : Status();
+}
+
+Status check_unique_names(std::span<const TensorView> tensors) {
+  std::vector<std::string_view> names;
+  for (const TensorView& tensor : tensors) {
+    names.push_back(tensor.name);
+  }
+  std::sort(names.begin(), names.end());
+  const auto duplicate = std::adjacent_find(names.begin(), names.end());
+  return duplicate == names.end() ? Status()
+                                  : corrupt("two tensors have the name " + quote(*duplicate));
+}
 
 Status add_all_tensors(Pickle& pickle, std::optional<std::uint64_t> text_offset,
                        const OpenOptions& options, const FindStorage& find, FileContents& part) {

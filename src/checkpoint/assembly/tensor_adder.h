@@ -8,8 +8,8 @@
 #include <utility>
 #include <vector>
 
+#include "checkpoint/assembly/all_tensors.h"
 #include "checkpoint/assembly/quantizer_numbers.h"
-#include "checkpoint/assembly/torch_tensors.h"
 #include "checkpoint/storage/computed_storages.h"
 #include "checkpoint/storage/view_source.h"
 

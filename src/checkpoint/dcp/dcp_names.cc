@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "base/try.h"
-#include "checkpoint/assembly/torch_tensors.h"
+#include "checkpoint/assembly/all_tensors.h"
 #include "checkpoint/pickle/pickle.h"
 
 namespace onnx_external {

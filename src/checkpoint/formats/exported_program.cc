@@ -14,7 +14,7 @@
 #include "base/try.h"
 #include "checkpoint/assembly/tensor_adder.h"
 #include "checkpoint/formats/payload_config.h"
-#include "checkpoint/formats/torch_zip.h"
+#include "checkpoint/formats/torch_files.h"
 #include "checkpoint/storage/computed_storages.h"
 #include "checkpoint/torch/torch_records.h"
 

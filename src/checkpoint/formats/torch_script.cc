@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "base/try.h"
-#include "checkpoint/assembly/torch_tensors.h"
+#include "checkpoint/assembly/all_tensors.h"
 #include "checkpoint/naming/module_names.h"
 #include "checkpoint/naming/script_classes.h"
 #include "checkpoint/torch/torch_objects.h"

@@ -10,8 +10,8 @@
 #include "base/try.h"
 #include "checkpoint/container/zip_archive.h"
 #include "checkpoint/formats/exported_program.h"
+#include "checkpoint/formats/torch_files.h"
 #include "checkpoint/formats/torch_script.h"
-#include "checkpoint/formats/torch_zip.h"
 #include "checkpoint/torch/torch_records.h"
 
 namespace onnx_external {

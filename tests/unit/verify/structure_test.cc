@@ -13,7 +13,7 @@
 #include "support/function_default.h"
 #include "support/result_matchers.h"
 #include "support/written_model.h"
-#include "verify/external_entry.h"
+#include "verify/findings.h"
 
 namespace onnx_external {
 namespace {

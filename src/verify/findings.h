@@ -1,4 +1,4 @@
-// Checks the external_data entries of a tensor and reports errors as findings.
+// Checks the external_data entries of a tensor, and reports errors as findings.
 #pragma once
 
 #include <optional>

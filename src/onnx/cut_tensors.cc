@@ -1,4 +1,4 @@
-#include "onnx/placeholder.h"
+#include "onnx/cut_tensors.h"
 
 #include <cstring>
 

@@ -1,7 +1,8 @@
-#include "checkpoint/formats/pickle_file.h"
+#include "checkpoint/formats/torch_files.h"
 
 #include <algorithm>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <utility>
@@ -9,6 +10,8 @@
 #include "base/try.h"
 #include "checkpoint/assembly/all_tensors.h"
 #include "checkpoint/pickle/pickle_stream.h"
+#include "checkpoint/torch/legacy_file.h"
+#include "checkpoint/torch/torch_records.h"
 
 namespace onnx_external {
 namespace {
@@ -22,6 +25,40 @@ bool is_of_joblib(const SourceFile& file) {
 }
 
 }  // namespace
+
+Result<FileContents> read_torch_zip(const ZipArchive& zip, const OpenOptions& options) {
+  FileContents part;
+  TRY(check_version(zip, part.facts));
+  TRY_ASSIGN(const auto order, read_byte_order(zip));
+  TRY_ASSIGN(auto pickle, read_pickle_record(zip, "data.pkl"));
+  const ZipEntry& text = *zip.find("data.pkl");
+  const auto text_offset =
+      text.compression == Compression::kNone ? std::optional(text.data_offset) : std::nullopt;
+  part.format = "torch-zip";
+  part.facts.pickle_protocol = pickle.protocol();
+  part.files.push_back(zip.file());
+  RecordStorages storages(zip, order, part);
+  const auto find = [&](const TensorDeclaration& declared) {
+    return storages.find("data/" + declared.storage_key, declared.storage_bytes);
+  };
+  TRY_IN(zip.name(), add_all_tensors(pickle, text_offset, options, find, part));
+  return part;
+}
+
+Result<FileContents> read_torch_legacy(std::shared_ptr<const SourceFile> file,
+                                       const OpenOptions& options) {
+  const std::string where = file->name();
+  PickleStream stream(*file);
+  TRY_ASSIGN_IN(where, auto legacy, read_legacy_file(stream));
+  FileContents part;
+  part.format = "torch-legacy";
+  part.facts.pickle_protocol = legacy.object.protocol();
+  part.files.push_back(std::move(file));
+  BlockStorages storages(legacy.blocks, part);
+  const auto find = [&](const TensorDeclaration& declared) { return storages.find(declared); };
+  TRY_IN(where, add_all_tensors(legacy.object, 0, options, find, part));
+  return part;
+}
 
 Result<FileContents> read_pickle_file(std::shared_ptr<const SourceFile> file,
                                       const OpenOptions& options) {

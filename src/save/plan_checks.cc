@@ -1,0 +1,225 @@
+#include "save/plan_checks.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "base/checked_math.h"
+#include "base/holes.h"
+#include "base/name_map.h"
+#include "base/text.h"
+#include "base/try.h"
+#include "checkpoint/storage/expansion_limit.h"
+#include "mapping/advice.h"
+#include "mapping/task.h"
+#include "onnx/graph_facts.h"
+#include "onnx/model_access.h"
+#include "onnx/model_source.h"
+#include "onnx/open_values.h"
+#include "onnx/shape_conflict.h"
+#include "onnx_external/checkpoint.h"
+
+namespace onnx_external {
+namespace {
+
+// Names and tensors without a value, by kind.
+struct LeftOpen {
+  std::vector<ErrorItem> slots;   // names that nothing defines, initializers without data
+  std::vector<ErrorItem> inputs;  // of the graph, which the mapping takes for weights
+  std::vector<ErrorItem> others;  // OpenValue
+};
+
+LeftOpen left_open(const Model& model, const Mapping& mapping) {
+  const std::vector<Slot>& slots = model.facts().slots;
+  std::vector<bool> filled(slots.size());
+  for (const MappedPair& pair : mapping.pairs) {
+    if (pair.slot < filled.size()) {
+      filled[pair.slot] = true;
+    }
+  }
+  const NameSet left(mapping.slots_left.begin(), mapping.slots_left.end());
+  LeftOpen found;
+  for (std::size_t i = 0; i < slots.size(); ++i) {
+    const Slot& slot = slots[i];
+    if (filled[i] || !(is_open(slot) || (!left.empty() && left.contains(slot.name)))) {
+      continue;
+    }
+    const bool is_input = slot.kind == SlotKind::kGraphInput;
+    (is_input ? found.inputs : found.slots).push_back(item_of(slot, use_text(slot)));
+  }
+  for (const OpenValue& place : ModelAccess::open_values(model)) {
+    found.others.push_back({place.name, place.form, place.why, {}});
+  }
+  return found;
+}
+
+const ExternalTensor& existing_of(const PlannedTensor& tensor, const SourceModels& models) {
+  return models.of(tensor).external_tensors()[tensor.source_index];
+}
+
+bool is_known(const Slot& slot) {
+  return slot.elem_type != 0 && slot.shape &&
+         std::all_of(slot.shape->begin(), slot.shape->end(),
+                     [](const auto& dim) { return dim.has_value(); });
+}
+
+std::string form_of(const ConflictingInput& input) {
+  Slot slot;
+  slot.elem_type = input.elem_type;
+  slot.shape = input.shape;
+  return form_of(slot);
+}
+
+std::string text_of(const onnx::NodeProto& node) {
+  if (!node.name().empty() || node.output_size() == 0) {
+    return node.op_type() + " " + quote(node.name());
+  }
+  return "the " + node.op_type() + " that makes " + quote(node.output(0));
+}
+
+// `keys`: of the weights that a checkpoint fills.
+Error error_of(const ShapeConflict& conflict, const NameMap<std::string_view>& keys,
+               std::string_view way_out) {
+  std::string text;
+  ErrorDetails details;
+  details.lists.push_back({"inputs of " + text_of(*conflict.node), {}});
+  for (const ConflictingInput& input : conflict.inputs) {
+    const bool is_itself = input.weight.empty() || input.weight == input.name;
+    const auto key = keys.find(input.weight);
+    const std::string of_key = key == keys.end() ? "" : "of key " + quote(key->second);
+    const std::string from =
+        is_itself ? of_key
+                  : "from weight " + quote(input.weight) + (of_key.empty() ? "" : " " + of_key);
+    text += (text.empty() ? "" : ", ") + quote(input.name) + " " + form_of(input) +
+            (from.empty() ? "" : " " + from);
+    details.lists.front().items.push_back({std::string(input.name), form_of(input), from, {}});
+  }
+  if (!keys.empty()) {
+    details.remedies.push_back({"map", "FILE", "to say which key fills which slot"});
+  }
+  return {ErrorCode::kMismatch,
+          "weights contradict each other: " + text_of(*conflict.node) +
+              " cannot have inputs of these shapes and types: " + text + "; " +
+              std::string(way_out),
+          std::make_shared<const ErrorDetails>(std::move(details))};
+}
+
+}  // namespace
+
+std::vector<std::string> names_left_open(const Model& model, const Mapping& mapping) {
+  const LeftOpen found = left_open(model, mapping);
+  std::vector<std::string> names;
+  for (const auto* items : {&found.slots, &found.inputs, &found.others}) {
+    for (const ErrorItem& item : *items) {
+      names.push_back(item.name);
+    }
+  }
+  return names;
+}
+
+Status check_complete(const Model& model, const Mapping& mapping, std::string_view source) {
+  if (mapping.options.partial == Partial::kAllow) {
+    return {};
+  }
+  LeftOpen found = left_open(model, mapping);
+  Refusal refusal;
+  if (!found.slots.empty()) {
+    refusal.add_sentence(
+        "no runtime opens a model that lacks them: " +
+        std::string(source.empty() ? "give the checkpoint that has them, or a graph that holds its "
+                                     "weights"
+                                   : source));
+  }
+  if (!found.inputs.empty()) {
+    std::string names;
+    for (const ErrorItem& item : found.inputs) {
+      names += (names.empty() ? "" : ",") + item.name;
+    }
+    names = found.inputs.size() > kMaxListed ? "NAMES" : names;
+    refusal.add_sentence(
+        "the exporter made inputs of them (export_params=False): give the checkpoint that has "
+        "them");
+    refusal.add_remedy({"inputs", std::move(names), "if whoever runs the model is to give them"});
+  }
+  if (!found.others.empty()) {
+    refusal.add_sentence(
+        "no checkpoint fills attributes, sparse initializers and names in functions: export the "
+        "graph again, with their data");
+  }
+  refusal.add_list("weight of the graph has no data", "weights of the graph have no data",
+                   "without data", std::move(found.slots));
+  refusal.add_list("input of the graph has the name of a weight",
+                   "inputs of the graph have the names of weights", "inputs that may be weights",
+                   std::move(found.inputs));
+  refusal.add_list("other value has no data", "other values have no data",
+                   "in nodes and functions, without data", std::move(found.others));
+  if (refusal.empty()) {
+    return {};
+  }
+  refusal.add_remedy({"partial", "", "to save it all the same, as an incomplete model"});
+  return fail(std::move(refusal).error(ErrorCode::kNotFound));
+}
+
+Status check_expansion(const SavePlan& plan, const SourceModels& models, std::uint64_t max_expand) {
+  std::uint64_t copied = 0;
+  std::map<std::pair<std::uint32_t, std::string_view>, const PlannedTensor*> tensors;
+  for (const DataRange& range : plan.ranges) {
+    const PlannedTensor& tensor = plan.tensors[range.source_tensor];
+    if (tensor.source == TensorSource::kModelExternal) {
+      tensors.emplace(
+          std::pair(tensor.model_index, std::string_view(existing_of(tensor, models).location)),
+          &tensor);
+      copied = checked_add(copied, range.bytes).value_or(UINT64_MAX);
+    }
+  }
+  if (copied <= kAlwaysExpandedBytes) {
+    return {};
+  }
+  std::uint64_t stored = 0;
+  std::set<std::string> counted;  // several models may have their data in one file
+  for (const auto& [place, tensor] : tensors) {
+    TRY_ASSIGN(const auto file, open_external(models.of(*tensor), existing_of(*tensor, models)));
+    TRY_ASSIGN(auto stamp, file->stamp());
+    stored += counted.insert(std::move(stamp)).second ? stored_bytes(*file) : 0;
+  }
+  return check_expanded("the tensors that the model brings along", copied, stored, max_expand);
+}
+
+Status check_shapes(const Model& model, std::uint32_t model_index,
+                    std::span<const PlannedTensor> tensors) {
+  const std::vector<Slot>& slots = model.facts().slots;
+  std::vector<SuppliedValue> supplied;
+  NameMap<std::string_view> keys;
+  bool all_known = true;
+  for (const PlannedTensor& tensor : tensors) {
+    if (tensor.model_index == model_index && tensor.slot < slots.size() &&
+        slots[tensor.slot].graph == 0) {
+      const Slot& slot = slots[tensor.slot];
+      all_known = all_known && is_known(slot);
+      supplied.push_back({slot.name, tensor.data_type, tensor.dims});
+      keys.emplace(slot.name, tensor.key);
+    }
+  }
+  if (all_known) {
+    return {};
+  }
+  const auto conflict = find_shape_conflict(model.proto().graph(), supplied);
+  return conflict ? Status(fail(error_of(*conflict, keys,
+                                         "give the checkpoint that belongs to this graph")))
+                  : Status();
+}
+
+Status check_shapes(const Model& model) {
+  const auto conflict = find_shape_conflict(model.proto().graph(), {});
+  return conflict
+             ? Status(fail(error_of(*conflict, {}, "add() the weights that belong to this graph")))
+             : Status();
+}
+
+}  // namespace onnx_external

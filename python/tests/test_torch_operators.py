@@ -225,3 +225,12 @@ def test_elements_are_taken_and_written_by_their_places(tmp_path: Path) -> None:
 
     sets = [(torch.randn(n, 3), torch.randint(0, 3, (n, 2))) for n in (3, 5)]
     right_on(moved, sets, tmp_path, ({0: AUTO}, {0: AUTO}))
+
+
+def test_only_dimensions_of_size_one_are_squeezed(tmp_path: Path) -> None:
+    def squeezed(x: Any) -> Any:
+        return x.squeeze(0), x.squeeze(-1), x.squeeze((0, 1)), x.squeeze((0, -2)), x[0].squeeze()
+
+    sets = [(torch.randn(n, 1, 4),) for n in (3, 2)]
+    right_on(squeezed, sets, tmp_path, ({0: AUTO},))
+    right_on(lambda x: torch.searchsorted(x, 0.3), [(torch.randn(9).sort().values,)], tmp_path)

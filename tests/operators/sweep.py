@@ -364,12 +364,10 @@ def reason_of(outcome: str, why: str) -> str:
         if "does not run" in why:
             return "ONNX Runtime fails when it runs the graph"
         return "another type or shape" if "torch." in why or "results for" in why else "other values"
-    if operator := re.search(r"No ONNX function found for (\S+?)[;,]? ", why + " "):
-        return f"no translation of `{operator[1]}`"
-    if kind := re.search(r"'tensor\((\w+)\)'.* of operator \((\w+)\)", why):
-        return f"ONNX has no `{kind[2]}` of {kind[1]}"
-    if kind := re.search(r"implementation for (\w+)", why):
-        return f"ONNX Runtime has no `{kind[1]}` for the type"
+    if "No ONNX function found" in why:
+        return "torch.onnx has no translation"
+    if "Type Error: Type" in why or "Could not find an implementation" in why:
+        return "ONNX or ONNX Runtime does not have an operator for the type"
     if "ShapeInferenceError" in why:
         return "ONNX Runtime's shape inference fails, mostly for empty tensors or scalars"
     if "nbacked" in why or "DataDependent" in why or "data-dependent" in why:

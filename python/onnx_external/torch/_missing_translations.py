@@ -27,6 +27,9 @@ def missing_translations() -> dict[Any, Callable[..., Any]]:
             values, None, dim, descending
         ),
         aten.sort.stable: _sorted,
+        aten.squeeze.dim: _squeezed,
+        aten.squeeze.dims: _squeezed,
+        torch.ops.prims.view_of.default: lambda values: operators().Identity(values),
         aten.take.default: _taken,
         aten.signbit.default: is_negative,
         aten.copysign.Tensor: _with_sign,
@@ -98,6 +101,15 @@ def _sorted(
     numbers = op.Cast(values, to=7) if is_bool else values  # INT64
     least, places = op.TopK(numbers, size, axis=dim, largest=int(descending), sorted=1)
     return (op.Cast(least, to=9) if is_bool else least), places  # BOOL
+
+
+def _squeezed(values: Any, dim: Any) -> Any:
+    """Remove dimensions of size 1; torch leaves those of other sizes."""
+    op = operators()
+    rank = len(values.shape)
+    dims = [dim] if isinstance(dim, int) else dim
+    axes = [each % rank for each in dims if rank and values.shape[each] == 1]
+    return op.Squeeze(values, op.Constant(value_ints=axes)) if axes else op.Identity(values)
 
 
 def _taken(values: Any, places: Any) -> Any:

@@ -32,6 +32,7 @@ def translations(
     found: dict[Any, Callable[..., Any]] = {
         torch.ops.aten.select_copy.int: _selected,
         torch.ops.aten.searchsorted.Tensor: _places_among,  # isin() becomes one
+        torch.ops.aten.searchsorted.Scalar: _places_among,
         **exact_translations(),
         **attention_translations(opset),
         **image_translations(),
@@ -137,6 +138,8 @@ def _places_among(
     """What torch.searchsorted does, for which torch.onnx has nothing: it counts what is less."""
     op = operators()
     is_one = len(among.shape) == 1
+    if isinstance(values, (int, float)):
+        values = op.CastLike(values, among)
     if sorter is not None:
         among = op.GatherElements(among, sorter, axis=-1)
     if not is_one:

@@ -234,3 +234,13 @@ def test_only_dimensions_of_size_one_are_squeezed(tmp_path: Path) -> None:
     sets = [(torch.randn(n, 1, 4),) for n in (3, 2)]
     right_on(squeezed, sets, tmp_path, ({0: AUTO},))
     right_on(lambda x: torch.searchsorted(x, 0.3), [(torch.randn(9).sort().values,)], tmp_path)
+
+
+def test_softmax_is_calculated_in_the_type_that_is_asked_for(tmp_path: Path) -> None:
+    def shares(x: Any) -> Any:
+        softmax, logarithms = torch.nn.functional.softmax, torch.nn.functional.log_softmax
+        some = softmax(x, -1, dtype=torch.float32), logarithms(x, 0, dtype=torch.float32)
+        return *some, softmax(x[0, 0], 0, dtype=torch.float32)
+
+    right_on(shares, [(torch.randn(3, 50).half(),), (torch.randn(3, 50).half() * 9,)], tmp_path)
+    right_on(shares, [(torch.randint(0, 9, (2, 5)),)], tmp_path)

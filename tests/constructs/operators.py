@@ -74,7 +74,7 @@ class ACumulativeSum(torch.nn.Module):
         return x.cumsum(1)
 
 
-@row("operators", "of positive numbers: `x.log().cumsum(1).exp()`")
+@row("operators")
 class ACumulativeProduct(torch.nn.Module):
     """`cumprod`"""
 

@@ -31,7 +31,24 @@ def exact_translations() -> dict[Any, Callable[..., Any]]:
         aten.sum.default: _total,
         aten.sum.dim_IntList: _sum,
         aten.relu.default: _relu,
+        aten.softmax.int: _in_type("Softmax"),
+        aten.log_softmax.int: _in_type("LogSoftmax"),
     }
+
+
+def _in_type(name: str) -> Callable[..., Any]:
+    """Return a translation that calculates in the type asked for; torch.onnx casts the result."""
+
+    def softmax(values: Any, dim: int, dtype: int | None = None) -> Any:
+        op = operators()
+        first = op.Constant(value_ints=[0])
+        is_asked = dtype not in (-1, None, values.dtype)
+        numbers = op.Cast(values, to=dtype) if is_asked else values
+        if values.shape:
+            return getattr(op, name)(numbers, axis=dim)
+        return op.Squeeze(getattr(op, name)(op.Unsqueeze(numbers, first), axis=0), first)
+
+    return softmax
 
 
 def is_integer(*values: Any) -> bool:

@@ -92,6 +92,8 @@ def _is_bool(value: onnx_ir.Value | None) -> bool:
     if value is None or value.dtype is not None:
         return value is not None and value.dtype.name == "BOOL"
     cast = value.producer()  # what torch.onnx adds has no type yet
+    if cast is not None and cast.op_type == "CastLike":
+        return _is_bool(cast.inputs[1])
     to = cast.attributes.get("to") if cast is not None and cast.op_type == "Cast" else None
     return to is not None and to.as_int() == 9  # TensorProto.BOOL
 

@@ -17,7 +17,7 @@ FLOORS = ['base', 'tensor',
 APART = [{'checkpoint', 'onnx'}]  # these must not know each other
 
 # The floor of each public header: the lowest one that declares or uses what it holds.
-PUBLIC = {'result': 'base', 'progress': 'base', 'version': 'base',
+PUBLIC = {'result': 'base', 'error_kinds': 'base', 'progress': 'base', 'version': 'base',
           'dtype': 'tensor', 'tensor': 'tensor', 'recipe': 'tensor',
           'checkpoint': 'checkpoint/container', 'provided_tensors': 'checkpoint', 'class_flattening': 'checkpoint/container', 'derived': 'checkpoint',
           'model': 'onnx', 'mapping': 'mapping', 'evidence': 'evidence', 'learn': 'evidence',

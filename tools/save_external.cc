@@ -179,7 +179,7 @@ Status check_map_target(const Arguments& arguments) {
     }
     if (arguments.options.save.write.overwrite == Overwrite::kRefuse) {
       return fail_with(ErrorCode::kAlreadyExists, target.string() + ": exists",
-                       {{"overwrite", "", "replaces it"}});
+                       {{RemedyOption::kOverwrite, "", "replaces it"}});
     }
   }
   const auto folder = target.has_parent_path() ? target.parent_path() : ".";

@@ -17,6 +17,7 @@
 #include "onnx_external/cut.h"
 #include "onnx_external/derived.h"
 #include "onnx_external/dtype.h"
+#include "onnx_external/error_kinds.h"
 #include "onnx_external/evidence.h"
 #include "onnx_external/learn.h"
 #include "onnx_external/mapping.h"

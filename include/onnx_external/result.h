@@ -16,6 +16,8 @@
 #include <utility>
 #include <vector>
 
+#include "onnx_external/error_kinds.h"
+
 namespace onnx_external {
 
 enum class ErrorCode {
@@ -44,19 +46,26 @@ struct ErrorItem {
 };
 
 struct ErrorList {
-  std::string title;  // "missing in the checkpoint"
+  ErrorKind kind = ErrorKind::kNone;
+  std::string owner;  // whose names these are: the graph, if there are several, or the node
   std::vector<ErrorItem> items;
 };
 
+// "encoder.onnx: missing in the checkpoint", for people.
+[[nodiscard]] std::string list_title(const ErrorList& list);
+
 // An option with which the work could succeed, and when to use it.
 struct Remedy {
-  std::string option;  // as the commands call it, without dashes: "inputs"
+  RemedyOption option = RemedyOption::kMap;
   std::string value;  // ready to paste, not quoted: "input_ids,mask"; empty = the option takes none
   std::string when;   // "if they are the caller's own inputs"; may be empty
+
+  friend bool operator==(const Remedy&, const Remedy&) = default;
 };
 
 // What an error lists in full. User interfaces print as much of it as they have room for.
 struct ErrorDetails {
+  ErrorKind kind = ErrorKind::kNone;  // kNone = that of the first list, if there is one
   std::vector<ErrorList> lists;
   std::vector<Remedy> remedies;
 };
@@ -69,6 +78,10 @@ struct Error {
   std::string message;
   std::shared_ptr<const ErrorDetails> details = {};  // null = there are none
 };
+
+// What went wrong, more finely than the code says: `details->kind`, or else the kind of the first
+// list. kNone without details.
+[[nodiscard]] ErrorKind kind_of(const ErrorDetails* details);
 
 inline constexpr std::size_t kShownItems = 8;
 inline constexpr std::size_t kAllItems = static_cast<std::size_t>(-1);

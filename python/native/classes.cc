@@ -154,21 +154,24 @@ const ClassFlattening& CallClasses::table() const {
   return table_.empty() ? known_classes() : table_;
 }
 
-nb::object CallClasses::cause_of(const std::string& message) {
-  const bool has_cause = innermost != nullptr && innermost->exception_.is_valid() &&
-                         message.find(innermost->exception_text_) != std::string::npos;
-  return has_cause ? innermost->exception_ : nb::object();
+nb::object CallClasses::cause_of(const Error& error) {
+  if (innermost != nullptr && error.details) {
+    for (const auto& [details, exception] : innermost->raised_) {
+      if (details == error.details) {
+        return exception;
+      }
+    }
+  }
+  return {};
 }
 
 Error CallClasses::keep(const nb::python_error& error) {
   std::string text = "its flattening function raised " + type_of(error.value());
   const auto said = nb::cast<std::string>(nb::str(error.value()));
   text += said.empty() ? said : ": " + said;
-  if (!exception_.is_valid()) {
-    exception_ = nb::borrow(error.value());
-    exception_text_ = text;
-  }
-  return Error{ErrorCode::kInvalidArgument, std::move(text)};
+  Error made{ErrorCode::kInvalidArgument, std::move(text), std::make_shared<ErrorDetails>()};
+  raised_.emplace_back(made.details, nb::borrow(error.value()));
+  return made;
 }
 
 Result<Parts> CallClasses::flatten(nb::handle function, const PickledValue& object) {

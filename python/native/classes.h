@@ -3,7 +3,8 @@
 
 #include <nanobind/nanobind.h>
 
-#include <string>
+#include <memory>
+#include <utility>
 #include <vector>
 
 #include "onnx_external/class_flattening.h"
@@ -22,20 +23,20 @@ class CallClasses {
 
   [[nodiscard]] const ClassFlattening& table() const;
 
-  // The exception that a function raised in the innermost call of this thread, if `message` is that
-  // of the error which it became. Needs the GIL.
-  [[nodiscard]] static nanobind::object cause_of(const std::string& message);
+  // Returns what a function raised in the innermost call of this thread, if it became `error`.
+  // Needs the GIL.
+  [[nodiscard]] static nanobind::object cause_of(const Error& error);
 
  private:
   [[nodiscard]] Result<std::vector<FlattenedPart>> flatten(nanobind::handle function,
                                                            const PickledValue& object);
   [[nodiscard]] Error keep(const nanobind::python_error& error);
 
-  CallClasses* outer_;          // of a call whose function made this call
-  nanobind::dict registered_;   // keeps the functions alive
-  ClassFlattening table_;       // empty: nothing is registered
-  nanobind::object exception_;  // of the first function that raised
-  std::string exception_text_;
+  CallClasses* outer_;         // of a call whose function made this call
+  nanobind::dict registered_;  // keeps the functions alive
+  ClassFlattening table_;      // empty: nothing is registered
+  // What functions raised, with the details of the errors that it became.
+  std::vector<std::pair<std::shared_ptr<const ErrorDetails>, nanobind::object>> raised_;
 };
 
 }  // namespace onnx_external::python

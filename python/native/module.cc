@@ -11,6 +11,7 @@ NB_MODULE(_core, module) {
   onnx_external::python::bind_checkpoint(module);
   onnx_external::python::bind_classes(module);
   onnx_external::python::bind_cut(module);
+  onnx_external::python::bind_errors(module);
   onnx_external::python::bind_jobs(module);
   onnx_external::python::bind_provided(module);
   onnx_external::python::bind_mapped(module);

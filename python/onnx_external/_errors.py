@@ -1,13 +1,14 @@
 """What can go wrong, as exceptions.
 
 Every exception is an `Error`; its text is the library's message. `code` is the library's word for
-the cause ("not-found", "mismatch", ...), `lists` what the message only counts or shows in part, and
-`remedies` the options with which the work could succeed, which the text spells as arguments.
+the cause ("not-found", "mismatch", ...), `kind` a finer one ("missing", "not-linked", ...), `lists`
+what the message only counts or shows in part, and `remedies` the options with which the work could
+succeed, which the text spells as arguments. Programs decide by these, and never by the text.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import NamedTuple
 
@@ -23,6 +24,8 @@ class Item(NamedTuple):
     note: str
     candidates: list[str]
     """Names on the other side, the nearest first."""
+    owner: str = ""
+    """Whose name it is: the graph, if there are several, or the node."""
 
 
 class Remedy(NamedTuple):
@@ -41,11 +44,14 @@ class Error(Exception):
 
     Attributes:
         code: the library's word for the cause (docs/python-errors.md has all).
-        lists: by title, names that the message only counts or shows in part.
+        kind: a finer word for it, which stays the same when texts change: of the first list, or of
+            an error that something recognizes; empty if the code says all.
+        lists: by kind, names that the message only counts or shows in part.
         remedies: options with which the work could succeed.
     """
 
     code: str = ""
+    kind: str = ""
     lists: dict[str, list[Item]]
     remedies: list[Remedy]
 
@@ -115,32 +121,24 @@ class MappingError(Error, ValueError):
 
         The checkpoint has no key for them, or none is given and the graph has no data.
         """
-        return [item.name for item in self._listed(*_MISSING)]
+        return self._named(_MISSING)
 
     @property
     def unexpected(self) -> list[str]:
         """Keys of the checkpoint that the graph does not use."""
-        return [item.name for item in self._listed(_UNUSED)]
+        return self._named(["unused"])
 
     @property
     def ambiguous(self) -> list[str]:
         """Names for which two answers fit, or which the caller has to confirm."""
-        return [
-            item.name
-            for title, items in self.lists.items()
-            if not title.endswith((*_MISSING, _UNUSED))
-            for item in items
-        ]
+        return self._named(kind for kind in self.lists if kind not in (*_MISSING, "unused"))
 
-    def _listed(self, *what: str) -> list[Item]:
-        # With several graphs, the name of the graph precedes the title.
-        return [
-            item for title, items in self.lists.items() if title.endswith(what) for item in items
-        ]
+    def _named(self, kinds: Iterable[str]) -> list[str]:
+        wanted = set(kinds)
+        return [item.name for kind in self.lists if kind in wanted for item in self.lists[kind]]
 
 
-_MISSING = ("missing in the checkpoint", "constants and buffers without values", "without data")
-_UNUSED = "unused keys"
+_MISSING = ("missing", "left-out", "without-data", "inner-without-data")
 
 
 class ReadWriteError(Error, OSError):
@@ -150,16 +148,25 @@ class ReadWriteError(Error, OSError):
 
 
 class ExportError(Error, RuntimeError):
-    """torch or transformers cannot export the module; the cause is the exception's `__cause__`."""
+    """torch or transformers cannot export the module; the cause is the exception's `__cause__`.
+
+    Its `kind` is "by-values" if torch refused code that decides by the values of tensors.
+    """
 
     code = "unsupported"
 
 
 class RunError(Error, RuntimeError):
-    """ONNX Runtime or a reference cannot run a model; the cause is the exception's `__cause__`."""
+    """ONNX Runtime or a reference cannot run a model; the cause is the exception's `__cause__`.
+
+    Its `kind` is one of `NO_KERNEL` if ONNX Runtime lacks a kernel for an operator.
+    """
 
     code = "unsupported"
 
+
+NO_KERNEL = ("no-kernel", "no-bfloat16-kernel")
+"""The kinds of errors of models that ONNX Runtime may run elsewhere; the second has bfloat16."""
 
 _CLASSES: dict[str, type[Error]] = {
     "invalid-argument": InvalidArgumentError,
@@ -181,13 +188,15 @@ for _each in (*_CLASSES.values(), ExportError, RunError):
 
 def _make(
     code: str,
+    kind: str,
     message: str,
-    lists: list[tuple[str, list[tuple[str, str, str, list[str]]]]],
+    lists: list[tuple[str, list[tuple[str, str, str, list[str], str]]]],
     remedies: list[tuple[str, str, str]],
 ) -> Error:
     """Make the exception of an error of the library (called by the extension)."""
     error = (MappingError if lists else _CLASSES[code])(message)
-    error.code = code
-    error.lists = {title: [Item(*item) for item in items] for title, items in lists}
+    error.code, error.kind = code, kind
+    for each, items in lists:
+        error.lists.setdefault(each, []).extend(Item(*item) for item in items)
     error.remedies = [Remedy(*remedy) for remedy in remedies]
     return error

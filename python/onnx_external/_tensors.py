@@ -12,7 +12,7 @@ import os
 import sys
 from collections.abc import Callable
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 
@@ -77,14 +77,16 @@ def describe(name: str, value: object) -> Loose:
         TypeError: it is no tensor.
     """
     try:
-        return _converter_of(type(value))(name, value)
+        convert = _converter_of(type(value))
+        if convert is not _of_nothing:
+            return convert(name, value)
+    except Error:
+        raise
     except Exception as error:
-        text = _text_of(error)
-        if isinstance(error, Error) or text.startswith(f"tensor {name!r}"):
-            raise
-        reason = f"{type(error).__name__}: {text}"
+        reason = f"{type(error).__name__}: {_text_of(error)}"
         what = f"its {type(value).__name__} does not tell its form or its bytes ({reason})"
         raise refused(name, what, "give a tensor of numpy, torch or onnx_ir") from error
+    return _of_nothing(name, value)
 
 
 def _text_of(error: Exception) -> str:
@@ -146,7 +148,7 @@ def _find_converter(cls: type) -> _Converter:
     return _of_array if hasattr(cls, "__array__") else _of_nothing
 
 
-def _of_nothing(name: str, value: object) -> Loose:
+def _of_nothing(name: str, value: object) -> NoReturn:
     hint = "leave it out"
     if isinstance(value, dict):
         hint = f'if it is the state dict, give checkpoint["{name}"]; else leave it out'

@@ -16,13 +16,14 @@ import pytest
 
 import onnx_external as oe
 from onnx_external import __main__ as front
+from onnx_external import _core
 from onnx_external._commands.command_line import Parser, did_you_mean, man_page
 from onnx_external._commands.command_line import run as run_command
 from onnx_external._commands.diagnose import parser as diagnose
 from onnx_external._commands.export import parser as export
 from onnx_external._commands.generate import parser as generate
 from onnx_external._commands.validate import parser as validate
-from onnx_external._errors import Remedy
+from onnx_external._errors import Item, MappingError, Remedy
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "packaging/onnx-external.1"
@@ -97,7 +98,7 @@ def test_an_error_is_a_document_if_it_is_asked_for(
     error = json.loads(out)["error"]
     assert (got, error["code"]) == (code, kind)
     assert error["message"] in err and f"onnx-external {words[0]}: error: " in err
-    assert {"code", "file", "message", "lists", "remedies"} == error.keys()
+    assert {"code", "kind", "file", "message", "lists", "remedies"} == error.keys()
     if kind == "not-found":
         assert error["file"] == words[1]
 
@@ -120,16 +121,39 @@ def test_messages_have_the_options_of_the_command() -> None:
 
 def test_ways_out_are_the_options_that_the_command_has() -> None:
     parser, err = export(), io.StringIO()
-    remedies = [
+    error = MappingError("it fails")
+    error.remedies += [
         Remedy("max_shard_size", "2GB", "for small files"),
         Remedy("ignore", "^ema", "it is no weight"),
     ]
     with redirect_stderr(err):
-        parser.tell("it fails", "mismatch", remedies=remedies)
+        parser.refuse(error)
     assert err.getvalue().splitlines() == [
         "onnx-external export: error: it fails",
         "  --max-shard-size 2GB: for small files",
     ]
+
+
+def test_lists_are_documents_by_kind_and_graph(capsys: pytest.CaptureFixture[str]) -> None:
+    parser = export()
+    parser.wants_json = True
+    error = MappingError("it fails")
+    error.kind = "missing"
+    error.lists["missing"] = [
+        Item("w", "FLOAT [2]", "", ["v"], "a.onnx"),
+        Item("w", "", "", [], "b.onnx"),
+    ]
+    error.lists["unused"] = [Item("v", "", "", [])]
+    parser.refuse(error)
+    found = json.loads(capsys.readouterr().out)["error"]
+    assert found["kind"] == "missing"
+    lists = [(each["kind"], each["owner"], each["title"]) for each in found["lists"]]
+    assert lists == [
+        (kind, owner, _core.list_title(kind, owner))
+        for kind, owner in [("missing", "a.onnx"), ("missing", "b.onnx"), ("unused", "")]
+    ]
+    item = {"name": "w", "form": "FLOAT [2]", "note": "", "candidates": ["v"]}
+    assert found["lists"][0]["items"] == [item]
 
 
 def test_what_is_far_from_every_word_has_no_suggestion() -> None:

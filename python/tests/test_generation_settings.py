@@ -106,7 +106,7 @@ def test_sizes_that_differ_are_told_with_the_number_of_the_config(tmp_path: Path
     text = str(error)
     assert "e.weight: [96, 32] in the weights, [97, 32] by the config" in text
     assert "vocab_size is 97 in config.json and 96 in the weights" in text
-    assert error.lists["of other sizes"][0].name == "e.weight"
+    assert error.lists["other-size"][0].name == "e.weight"
 
 
 def test_a_config_of_other_sizes_is_refused_by_the_export(tmp_path: Path) -> None:

@@ -13,7 +13,10 @@ ort = pytest.importorskip("onnxruntime")
 onnx_ir = pytest.importorskip("onnx_ir")
 
 import onnx_external as oe  # noqa: E402
+from onnx_external._diagnosis.export_reports import MENDED  # noqa: E402
+from onnx_external._notes import kind_of  # noqa: E402
 from onnx_external._rewriting.refusals import RewriteError  # noqa: E402
+from onnx_external.torch._programs import TraceError  # noqa: E402
 
 UP = torch.tensor([[1.0, 2.0, 3.0], [0.5, 0.25, 4.0]])
 COLUMNS = ({1: torch.export.Dim.DYNAMIC},)
@@ -214,6 +217,7 @@ def test_a_diagnosis_says_that_rewriting_mends_a_module() -> None:
     wrong = {each.name: each for each in report.wrong}
     assert list(wrong) == ["1"]
     assert wrong["1"].rewriting.startswith("rewriting mends it: test_rewriting_export.py:")
+    assert kind_of(wrong["1"].rewriting) == MENDED
     assert "rewriting mends it" in report.sentence
     assert "rewriting mends it" in report.tree()
 
@@ -489,6 +493,13 @@ class Hooked(torch.nn.Module):
 def test_a_module_with_a_hook_is_right_in_a_diagnosis() -> None:
     report = oe.diagnose_export(Hooked().eval(), SETS[:1])
     assert [each.name for each in report.wrong] == [""]
+
+
+def test_code_that_decides_by_values_has_a_kind_of_error(tmp_path: Path) -> None:
+    with pytest.raises(oe.ExportError, match="GuardOnDataDependentSymNode") as refused:
+        oe.torch.export(Decides(), SETS[0], tmp_path / "model.onnx", rewrite=False)
+    assert (refused.value.kind, refused.value.code) == ("by-values", "unsupported")
+    assert isinstance(refused.value, TraceError)
 
 
 def test_the_obstacle_that_rewriting_does_not_mend_is_told(tmp_path: Path) -> None:

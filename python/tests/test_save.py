@@ -191,7 +191,8 @@ def test_an_unfinished_mapping_names_both_sides(tiny: Path, tmp_path: Path) -> N
             mapping=oe.Mapping(rename="s/ln_1/ln_9/"),
         )
     assert "transformer.h.0.ln_1.weight" in caught.value.missing
-    assert caught.value.code == "not-found"
+    assert (caught.value.code, caught.value.kind) == ("not-found", "missing")
+    assert [item.name for item in caught.value.lists["missing"]] == caught.value.missing
     assert files_of(tmp_path) == []
 
 
@@ -205,6 +206,7 @@ def test_unused_keys_are_unexpected(tiny: Path, tmp_path: Path) -> None:
         oe.save(onnx.helper.make_model(graph), tmp_path, tiny / "checkpoint.pt")
     assert caught.value.missing == []
     assert caught.value.unexpected == ["module.transformer.h.0.ln_1.bias"]
+    assert caught.value.kind == "unused" and list(caught.value.lists) == ["unused"]
     assert any(remedy.option == "unmatched" for remedy in caught.value.remedies)
 
 

@@ -302,8 +302,9 @@ def test_a_model_in_bfloat16_says_what_makes_it_run_on_a_cpu(
     again = f"  onnx-external export {tmp_path / 'bert'} -o {out} --overwrite"
     assert told.splitlines()[-1] == again
     why = r"model computes in bfloat16.* export it with dtype=\"float32\" .*NOT_IMPLEMENTED"
-    with pytest.raises(oe.RunError, match=why):
+    with pytest.raises(oe.RunError, match=why) as caught:
         oe.validate(out, tmp_path / "bert")
+    assert caught.value.kind == "no-bfloat16-kernel"
 
 
 def refusal_of_the_command(error: oe.Error) -> str:
@@ -477,6 +478,7 @@ def test_what_link_cannot_refer_to_is_refused_with_a_layout_that_can(tmp_path: P
     before = files_of(tmp_path)
     with pytest.raises(oe.Error, match=r"(?s)put together.*layout='single'") as caught:
         oe.transformers.export(tmp_path / "moe", tmp_path / "moe", layout="link", fsync=False)
+    assert caught.value.kind == "not-linked"
     assert any(remedy[:2] == ("layout", "single") for remedy in caught.value.remedies)
     assert "--layout single" in refusal_of_the_command(caught.value)
     assert files_of(tmp_path) == before

@@ -78,7 +78,7 @@ std::string list_text(const ErrorList& list, const ErrorTextOptions& options) {
       }
     }
   }
-  std::string out = fmt::format("{}: {}\n", calm(list.title), list.items.size());
+  std::string out = fmt::format("{}: {}\n", calm(list_title(list)), list.items.size());
   out += indented(table_text(rows, {}));
   if (list.items.size() > most) {
     out += fmt::format("  ... and {} more{}\n", list.items.size() - most, options.how_to_see_all);
@@ -124,12 +124,12 @@ std::string_view error_code_name(ErrorCode code) {
 }
 
 std::string option_text(const Remedy& remedy) {
-  if (remedy.value.empty() && remedy.option != "prefix") {  // for "prefix", "" means no prefix
-    return "--" + remedy.option;
+  const std::string option = "--" + std::string(option_name(remedy.option));
+  if (remedy.value.empty() && remedy.option != RemedyOption::kPrefix) {  // "" = none
+    return option;
   }
   // CLI11 would take a value that begins with a dash for an option.
-  return "--" + remedy.option + (remedy.value.starts_with('-') ? "=" : " ") +
-         shell_word(remedy.value);
+  return option + (remedy.value.starts_with('-') ? "=" : " ") + shell_word(remedy.value);
 }
 
 std::string error_text(const Error& error, const ErrorTextOptions& options) {

@@ -58,7 +58,7 @@ Error errno_error(int error_number, const std::string& what) {
 Error sync_error(int error_number, const std::string& what) {
   Error error = errno_error(error_number, what);
   return error_with(error.code, std::move(error.message),
-                    {{"no-fsync", "", "if this file system cannot wait for the disk"}});
+                    {{RemedyOption::kNoFsync, "", "if this file system cannot wait for the disk"}});
 }
 
 Error cut_short(const std::string& name, std::uint64_t offset, std::uint64_t missing) {

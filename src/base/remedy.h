@@ -23,6 +23,15 @@ namespace onnx_external {
   return tl::unexpected<Error>(error_with(code, std::move(message), std::move(remedies)));
 }
 
+// The same error as one of the kind, by which callers recognize it.
+[[nodiscard]] inline Error of_kind(ErrorKind kind, Error error) {
+  auto details = error.details ? std::make_shared<ErrorDetails>(*error.details)
+                               : std::make_shared<ErrorDetails>();
+  details->kind = kind;
+  error.details = std::move(details);
+  return error;
+}
+
 // "--inputs 'x,mask'", ready to paste into a shell.
 [[nodiscard]] std::string option_text(const Remedy& remedy);
 

@@ -229,7 +229,8 @@ tl::unexpected<Error> only_variants(const fs::path& folder, const std::vector<st
                                     const std::string& missing) {
   std::vector<Remedy> remedies;
   for (const std::string& file : files) {
-    remedies.push_back({"variant", std::string(variant_in(file)), "takes " + quote(file)});
+    remedies.push_back(
+        {RemedyOption::kVariant, std::string(variant_in(file)), "takes " + quote(file)});
   }
   return fail_with(ErrorCode::kNotFound,
                    fmt::format("{}: {}; there are files of variants: {}", folder.string(), missing,

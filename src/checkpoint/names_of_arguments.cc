@@ -58,7 +58,7 @@ Status check_names(CheckpointAccess::Contents& contents, std::span<const std::st
       return fail_with(ErrorCode::kAmbiguous,
                        "tensor " + quote(name) + " is in " + arguments[duplicate->second] +
                            " and in " + arguments[argument] + "; give only one of them",
-                       {{"overlay", "", "takes the tensors of the later one"}});
+                       {{RemedyOption::kOverlay, "", "takes the tensors of the later one"}});
     }
   }
   return {};

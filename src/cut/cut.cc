@@ -76,7 +76,7 @@ Result<bool> check_replaced(const Directory& folder, const std::string& piece,
   }
   if (overwrite == Overwrite::kRefuse) {
     return fail_with(ErrorCode::kAlreadyExists, folder.child(piece) + ": exists",
-                     {{"overwrite", "", "replaces an older piece"}});
+                     {{RemedyOption::kOverwrite, "", "replaces an older piece"}});
   }
   const auto old = kind == EntryKind::kFile ? load_model_file(folder.path() / piece)
                                             : fail(ErrorCode::kInvalidArgument, "");

@@ -105,7 +105,7 @@ class Learner {
     }
     TRY_ASSIGN(const std::vector<std::uint32_t> changed, changed_of(sources));
     if (!changed.empty()) {
-      refusals_.add(Doubt::kFolded, place, names_of(changed));
+      refusals_.add(ErrorKind::kLearnFolded, place, names_of(changed));
       mark_homed(changed);
       return {};
     }
@@ -184,8 +184,9 @@ class Learner {
     TRY_ASSIGN(const auto changed,
                changed_of(choice ? std::vector<std::uint32_t>{choice->key} : content.all));
     if (!choice && !changed.empty()) {
-      refusals_.add(is_telling(tensor, content) ? Doubt::kEqualBytes : Doubt::kCoincidence,
-                    task_.graph.slots[slot], names_of(changed));
+      refusals_.add(
+          is_telling(tensor, content) ? ErrorKind::kLearnEqualBytes : ErrorKind::kLearnCoincidence,
+          task_.graph.slots[slot], names_of(changed));
       mark_homed(changed);
       return {};
     }
@@ -213,21 +214,21 @@ class Learner {
       settled_.insert(choice.key);
       return {};
     }
-    std::optional<Doubt> doubt;
+    std::optional<ErrorKind> doubt;
     if (changed && !plain && !turned) {
-      doubt = Doubt::kReshaped;
+      doubt = ErrorKind::kLearnReshaped;
     } else if (changed && may_be_merged(slot, tensor, choice)) {
-      doubt = Doubt::kMerged;
+      doubt = ErrorKind::kLearnMerged;
     } else if (changed && plain && turned && !choice.by_name) {
       TRY_ASSIGN(auto symmetric, fresh_.is_symmetric(choice.key));
-      doubt = symmetric ? doubt : Doubt::kSymmetric;
+      doubt = symmetric ? doubt : ErrorKind::kLearnSymmetric;
     }
     if (doubt) {
       refusals_.add(*doubt, place, {key.name});
       return {};
     }
     if (fresh_.lacks(choice.key)) {
-      refusals_.add(Doubt::kLacking, place, {key.name});
+      refusals_.add(ErrorKind::kLearnLacking, place, {key.name});
       return {};
     }
     const bool cast = task_.graph_tensors[tensor].data_type() != onnx_data_type(key.dtype);
@@ -247,7 +248,7 @@ class Learner {
       const Slot& slot = task_.graph.slots[pair.slot];
       const auto [first, fresh] = by_name.emplace(slot.name, &pair);
       if (!fresh && (first->second->key != pair.key || first->second->recipe != pair.recipe)) {
-        refusals_.add(Doubt::kSeveralSlots, slot, {std::string(task_.names[pair.key])});
+        refusals_.add(ErrorKind::kLearnSeveralSlots, slot, {std::string(task_.names[pair.key])});
       }
       if (pair.changed) {
         replaced.insert(*task_.tensor_of_slot[pair.slot]);
@@ -257,7 +258,7 @@ class Learner {
       const auto duplicate = by_name.find(task_.graph.slots[slot].name);
       if (replaced.contains(*task_.tensor_of_slot[slot]) ||
           (duplicate != by_name.end() && duplicate->second->changed)) {
-        refusals_.add(Doubt::kSeveralSlots, task_.graph.slots[slot], {});
+        refusals_.add(ErrorKind::kLearnSeveralSlots, task_.graph.slots[slot], {});
       }
     }
   }
@@ -276,7 +277,7 @@ class Learner {
       const std::vector<std::uint32_t> keys{first.key, pair.key};
       TRY_ASSIGN(const auto same, fresh_.all_equal(keys));
       if (!same) {
-        refusals_.add(Doubt::kEqualBytes, task_.graph.slots[pair.slot], names_of(keys));
+        refusals_.add(ErrorKind::kLearnEqualBytes, task_.graph.slots[pair.slot], names_of(keys));
       }
     }
     return {};
@@ -322,7 +323,7 @@ class Learner {
         settle(keys);
         keep_in_node(tensor);
       } else {
-        refusals_.add(Doubt::kAttribute, task_.graph_tensors[tensor], names_of(changed));
+        refusals_.add(ErrorKind::kLearnAttribute, task_.graph_tensors[tensor], names_of(changed));
       }
     }
     return {};
@@ -356,10 +357,10 @@ class Learner {
         settle({&key, 1});
         missing_sizes_.insert(task_.elements_of_key(key));
       } else if (!tied && simple != simple_in_nodes_.end()) {
-        refusals_.add(Doubt::kAttribute, task_.graph_tensors[simple->second],
+        refusals_.add(ErrorKind::kLearnAttribute, task_.graph_tensors[simple->second],
                       {std::string(task_.names[key])});
       } else if (!tied && shared.contains(key)) {
-        refusals_.add_key(Doubt::kShared, task_.names[key]);
+        refusals_.add_key(ErrorKind::kLearnShared, task_.names[key]);
       } else if (!tied) {
         lost.push_back(key);
       }
@@ -431,11 +432,11 @@ class Learner {
       const bool made_of_lost =
           elements > 1 ? !lost.empty() && (unknown.slot || !uniform) : one_is_lost;
       if (made_of_lost) {
-        refuse(Doubt::kComputed, unknown, named);
+        refuse(ErrorKind::kLearnComputed, unknown, named);
       } else if (elements > 1 && !found_changed_ && missing_sizes_.contains(elements)) {
-        refuse(Doubt::kOtherModel, unknown, {});
+        refuse(ErrorKind::kLearnOtherModel, unknown, {});
       } else if (changed_sizes.contains(elements) && !uniform) {
-        refuse(Doubt::kLikeChanged, unknown, {});
+        refuse(ErrorKind::kLearnLikeChanged, unknown, {});
       } else if (unknown.slot) {
         kept_.insert(*unknown.slot);
       } else {
@@ -465,7 +466,7 @@ class Learner {
     }
   }
 
-  void refuse(Doubt doubt, const Unknown& unknown, std::vector<std::string> keys) {
+  void refuse(ErrorKind doubt, const Unknown& unknown, std::vector<std::string> keys) {
     if (unknown.slot) {
       refusals_.add(doubt, task_.graph.slots[*unknown.slot], std::move(keys));
     } else {

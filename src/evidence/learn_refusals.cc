@@ -1,10 +1,10 @@
 #include "evidence/learn_refusals.h"
 
 #include <algorithm>
-#include <array>
 #include <memory>
 #include <utility>
 
+#include "base/error_lists.h"
 #include "base/text.h"
 #include "mapping/advice.h"
 #include "mapping/task.h"
@@ -15,31 +15,7 @@ namespace {
 
 constexpr std::size_t kCandidatesShown = 3;
 
-// The title of the list of all tensors with a doubt, in the order of the enum.
-constexpr std::array<std::string_view, kDoubtCount> kTitles = {
-    "several keys of the old checkpoint have its bytes, and they differ in the new one",
-    "may be a constant of the graph that has the value of a key by chance",
-    "holds a key in another shape, and the key changes",
-    "several nodes use it, so that it may be a weight merged with a constant",
-    "holds a matrix that is its own transpose, which it no longer is in the new checkpoint",
-    "stands in a node, where it cannot be replaced, and holds a key that changes",
-    "is no tensor of the old checkpoint, and may be computed from keys that are nowhere in the "
-    "graph and change",
-    "is no tensor of the old checkpoint, but has the size of one that changes, and may be "
-    "computed from it",
-    "holds a key that the new checkpoint lacks",
-    "the graph holds the bytes of this key only in a tensor that several nodes use, under another "
-    "key, and the two differ in the new checkpoint",
-    "is no tensor of the old checkpoint, which may not be the one that the graph was exported "
-    "from: nothing in the graph is a tensor of it that changes",
-    "shares its name or its data with another slot, and the two need different values",
-    "was computed at export from keys that change, or that the new checkpoint lacks"};
-
-std::string_view title_of(Doubt doubt) {
-  return kTitles[static_cast<std::size_t>(doubt)];
-}
-
-std::string text_of(const ErrorItem& item, Doubt doubt) {
+std::string text_of(const ErrorItem& item, ErrorKind doubt) {
   std::string text = quote(item.name) + (item.form.empty() ? "" : " " + item.form) + " ";
   text += title_of(doubt);
   if (!item.candidates.empty()) {
@@ -50,7 +26,7 @@ std::string text_of(const ErrorItem& item, Doubt doubt) {
 
 }  // namespace
 
-void LearnRefusals::add(Doubt doubt, const Slot& slot, std::vector<std::string> keys) {
+void LearnRefusals::add(ErrorKind doubt, const Slot& slot, std::vector<std::string> keys) {
   ErrorItem item{slot.name, form_of(slot), {}, std::move(keys)};
   if (!slot.consumer_op.empty()) {
     item.note = "used by " + slot.consumer_op + " " + quote(slot.consumer_name);
@@ -58,7 +34,7 @@ void LearnRefusals::add(Doubt doubt, const Slot& slot, std::vector<std::string> 
   refusals_.push_back({doubt, std::move(item)});
 }
 
-void LearnRefusals::add(Doubt doubt, const GraphTensor& tensor, std::vector<std::string> keys) {
+void LearnRefusals::add(ErrorKind doubt, const GraphTensor& tensor, std::vector<std::string> keys) {
   refusals_.push_back(
       {doubt,
        {std::string(tensor.shown_name()),
@@ -67,33 +43,35 @@ void LearnRefusals::add(Doubt doubt, const GraphTensor& tensor, std::vector<std:
         std::move(keys)}});
 }
 
-void LearnRefusals::add_key(Doubt doubt, std::string_view key) {
+void LearnRefusals::add_key(ErrorKind doubt, std::string_view key) {
   refusals_.push_back({doubt, {std::string(key), {}, {}, {}}});
 }
 
-bool LearnRefusals::are_all(std::initializer_list<Doubt> doubts) const {
+bool LearnRefusals::are_all(std::initializer_list<ErrorKind> doubts) const {
   return std::all_of(refusals_.begin(), refusals_.end(), [&](const Refusal& refusal) {
     return std::find(doubts.begin(), doubts.end(), refusal.doubt) != doubts.end();
   });
 }
 
 const char* LearnRefusals::right_way() const {
-  if (are_all({Doubt::kLacking})) {
+  if (are_all({ErrorKind::kLearnLacking})) {
     return "give the new checkpoint with these keys";
   }
-  return are_all({Doubt::kOtherModel}) ? "give the checkpoint that the graph was exported from"
-                                       : kPlainExport;
+  return are_all({ErrorKind::kLearnOtherModel})
+             ? "give the checkpoint that the graph was exported from"
+             : kPlainExport;
 }
 
 // No remedy keeps data that is known to change, or ignores the keys that it is computed from: the
 // model would be silently wrong.
 std::vector<Remedy> LearnRefusals::remedies() const {
   std::vector<Remedy> found;
-  if (are_all({Doubt::kEqualBytes, Doubt::kMerged, Doubt::kSeveralSlots, Doubt::kCoincidence})) {
-    found.push_back({"map", "FILE", "to say which key fills which slot"});
+  if (are_all({ErrorKind::kLearnEqualBytes, ErrorKind::kLearnMerged, ErrorKind::kLearnSeveralSlots,
+               ErrorKind::kLearnCoincidence})) {
+    found.push_back({RemedyOption::kMap, "FILE", "to say which key fills which slot"});
   }
-  if (are_all({Doubt::kCoincidence, Doubt::kLikeChanged})) {
-    found.push_back({"keep", "NAMES",
+  if (are_all({ErrorKind::kLearnCoincidence, ErrorKind::kLearnLikeChanged})) {
+    found.push_back({RemedyOption::kKeep, "NAMES",
                      "only for data that certainly depends on no weight; else the model is wrong"});
   }
   return found;
@@ -104,10 +82,10 @@ Status LearnRefusals::status() const {
     return {};
   }
   auto details = std::make_shared<ErrorDetails>();
-  for (std::size_t i = 0; i < kDoubtCount; ++i) {
-    ErrorList list{std::string(title_of(static_cast<Doubt>(i))), {}};
+  for (std::size_t i = 0; i < kErrorKinds; ++i) {
+    ErrorList list{static_cast<ErrorKind>(i), "", {}};
     for (const Refusal& refusal : refusals_) {
-      if (refusal.doubt == static_cast<Doubt>(i)) {
+      if (refusal.doubt == list.kind) {
         list.items.push_back(refusal.item);
       }
     }
@@ -122,7 +100,7 @@ Status LearnRefusals::status() const {
     message += " (and " + std::to_string(refusals_.size() - 1) + " more)";
   }
   message += std::string("; ") + right_way();
-  const bool lacking = are_all({Doubt::kLacking});
+  const bool lacking = are_all({ErrorKind::kLearnLacking});
   return fail(Error{lacking ? ErrorCode::kNotFound : ErrorCode::kAmbiguous, std::move(message),
                     std::move(details)});
 }

@@ -80,7 +80,7 @@ Error nothing_to_move(const SaveJob& job) {
   }
   return error_with(ErrorCode::kNotFound,
                     what + " but values of nodes: " + quote_list(names, kShown),
-                    {{"attributes", "", "moves values of Constant nodes, too"}});
+                    {{RemedyOption::kAttributes, "", "moves values of Constant nodes, too"}});
 }
 
 // Whether the bytes of a tensor are made on demand, so that they cannot be compared before.

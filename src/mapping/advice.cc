@@ -6,6 +6,7 @@
 #include <string_view>
 #include <utility>
 
+#include "base/error_lists.h"
 #include "base/text.h"
 #include "onnx/graph_facts.h"
 
@@ -22,17 +23,23 @@ std::string operator_text(const std::string& op) {
 }
 
 // Ways out that make another model if the caller is wrong about the names come last.
-int risk_of(std::string_view option) {
-  if (option == "partial") {
-    return 2;
+int risk_of(RemedyOption option) {
+  switch (option) {
+    case RemedyOption::kPartial:
+      return 2;
+    case RemedyOption::kIgnore:
+    case RemedyOption::kKeep:
+    case RemedyOption::kUnmatched:
+      return 1;
+    default:
+      return 0;
   }
-  return option == "keep" || option == "ignore" || option == "unmatched" ? 1 : 0;
 }
 
 }  // namespace
 
 void Refusal::set_graph(std::string_view name) {
-  where_ = name.empty() ? "" : std::string(name) + ": ";
+  graph_ = name;
 }
 
 void Refusal::add_lead(const std::string& sentence) {
@@ -41,8 +48,7 @@ void Refusal::add_lead(const std::string& sentence) {
   }
 }
 
-void Refusal::add_list(std::string what_one, std::string what_many, std::string title,
-                       std::vector<ErrorItem> items) {
+void Refusal::add_list(ErrorKind kind, std::vector<ErrorItem> items) {
   if (items.empty()) {
     return;
   }
@@ -52,10 +58,10 @@ void Refusal::add_list(std::string what_one, std::string what_many, std::string 
     names.push_back(item.name);
   }
   message_ += message_.empty() ? "" : "; ";
-  message_ += where_ + std::to_string(items.size()) + " " +
-              (items.size() == 1 ? std::move(what_one) : std::move(what_many)) + ": " +
-              quote_list(names, kNamesInMessage);
-  details_.lists.push_back({where_ + std::move(title), std::move(items)});
+  message_ += graph_.empty() ? "" : graph_ + ": ";
+  message_ += std::to_string(items.size()) + " " + std::string(words_of(kind, items.size())) +
+              ": " + quote_list(names, kNamesInMessage);
+  details_.lists.push_back({kind, graph_, std::move(items)});
 }
 
 void Refusal::add_sentence(const std::string& sentence) {
@@ -65,13 +71,9 @@ void Refusal::add_sentence(const std::string& sentence) {
 }
 
 void Refusal::add_remedy(Remedy remedy) {
-  const bool is_new =
-      std::none_of(details_.remedies.begin(), details_.remedies.end(), [&](const Remedy& other) {
-        return other.option == remedy.option && other.value == remedy.value &&
-               other.when == remedy.when;
-      });
-  if (is_new) {
-    details_.remedies.push_back(std::move(remedy));
+  std::vector<Remedy>& all = details_.remedies;
+  if (std::find(all.begin(), all.end(), remedy) == all.end()) {
+    all.push_back(std::move(remedy));
   }
 }
 

@@ -33,11 +33,10 @@ class Refusal {
   // Everything that is added after this call concerns the graph `name`. "" means all graphs, or the
   // only one.
   void set_graph(std::string_view name);
+  void add_lead(const std::string& sentence);  // in front of the lists, once
   // Adds "2 weights are missing in the checkpoint: 'a', 'b'" to the message. Does nothing if there
   // are no items.
-  void add_lead(const std::string& sentence);  // in front of the lists, once
-  void add_list(std::string what_one, std::string what_many, std::string title,
-                std::vector<ErrorItem> items);
+  void add_list(ErrorKind kind, std::vector<ErrorItem> items);
   void add_sentence(const std::string& sentence);  // added once, at the end of the message
   void add_remedy(Remedy remedy);                  // added once
   // Drops the sentences at the end and the remedies, in favour of a lead that explains all lists.
@@ -50,7 +49,7 @@ class Refusal {
   [[nodiscard]] Error error(ErrorCode code) &&;
 
  private:
-  std::string where_;  // "encoder.onnx: "
+  std::string graph_;  // "encoder.onnx"
   std::string message_;
   std::vector<std::string> sentences_;
   ErrorDetails details_;

@@ -180,9 +180,9 @@ bool add_inserted_component(const MappingTask& task, Refusal& refusal) {
                                     : ""));
   const std::string rename = rename_of(*best, keys_are_longer);
   if (!rename.empty() && may_stand_in_expression(*best)) {
-    refusal.add_remedy({"rename", rename, "to bring the names together"});
+    refusal.add_remedy({RemedyOption::kRename, rename, "to bring the names together"});
   }
-  refusal.add_remedy({"map", "FILE", "to say which key fills which slot"});
+  refusal.add_remedy({RemedyOption::kMap, "FILE", "to say which key fills which slot"});
   return true;
 }
 

@@ -299,11 +299,12 @@ Remedy choice_of(const KeyPrefix& key_prefix) {
     case Kind::kNone:
       break;
     case Kind::kRemove:
-      return {"prefix", key_prefix.prefix.substr(0, key_prefix.prefix.size() - 1), when};
+      return {RemedyOption::kPrefix, key_prefix.prefix.substr(0, key_prefix.prefix.size() - 1),
+              when};
     case Kind::kAdd:
-      return {"rename", "s|^|" + key_prefix.prefix + "|", when};
+      return {RemedyOption::kRename, "s|^|" + key_prefix.prefix + "|", when};
   }
-  return {"prefix", "", when};
+  return {RemedyOption::kPrefix, "", when};
 }
 
 // Decides whether another key prefix fits about as well as the best one.
@@ -451,7 +452,7 @@ std::vector<Remedy> choices_among_names(const MappingTask& task,
   for (const Aligned* one : all) {
     const auto before = before_own_name(task, one->key_prefix.kind, one->key_prefix.prefix);
     if (before && !before->empty()) {
-      choices.push_back({"prefix", std::string(before->substr(0, before->size() - 1)),
+      choices.push_back({RemedyOption::kPrefix, std::string(before->substr(0, before->size() - 1)),
                          "to take the keys under " + quote(one->key_prefix.prefix)});
     }
   }

@@ -101,13 +101,13 @@ Status check_prefix_of_all(std::span<const NamedTask> graphs) {
     }
     TRY_ASSIGN(const auto other, prefix_passed_over(*graph.task, filled));
     if (!other.empty()) {
-      return fail_with(ErrorCode::kAmbiguous,
-                       quote(first->second) + " and " + quote(graph.name) +
-                           " would both get the keys under " + quote(*options.prefix) +
-                           ", but those under " + quote(other) +
-                           " fit as well; without a prefix, each of several graphs takes the keys "
-                           "under its own name; or save them one by one",
-                       {{"ignore", "^" + RE2::QuoteMeta(other), "if no graph is to get these"}});
+      return fail_with(
+          ErrorCode::kAmbiguous,
+          quote(first->second) + " and " + quote(graph.name) + " would both get the keys under " +
+              quote(*options.prefix) + ", but those under " + quote(other) +
+              " fit as well; without a prefix, each of several graphs takes the keys "
+              "under its own name; or save them one by one",
+          {{RemedyOption::kIgnore, "^" + RE2::QuoteMeta(other), "if no graph is to get these"}});
     }
   }
   return {};

@@ -142,9 +142,7 @@ void list_left_out(const MappingTask& task, const Leftovers& leftovers, Refusal&
   if (!items.empty()) {
     refusal.add_lead(kKeepConstants);
   }
-  refusal.add_list("value that no checkpoint has is missing in the graph",
-                   "values that no checkpoint has are missing in the graph",
-                   "constants and buffers without values", std::move(items));
+  refusal.add_list(ErrorKind::kLeftOut, std::move(items));
 }
 
 }  // namespace
@@ -191,9 +189,7 @@ void list_missing(const MappingTask& task, const Leftovers& leftovers, Refusal& 
     }
     items.push_back(std::move(item));
   }
-  refusal.add_list("weight of the graph is missing in the checkpoint",
-                   "weights of the graph are missing in the checkpoint",
-                   "missing in the checkpoint", std::move(items));
+  refusal.add_list(ErrorKind::kMissing, std::move(items));
   if (invented) {
     refusal.add_sentence(
         "names that exporters make up (onnx::MatMul_8, val_12) belong to values that were computed "
@@ -252,17 +248,15 @@ void list_held(const MappingTask& task, const Leftovers& leftovers, Refusal& ref
   if (items.empty()) {
     return;
   }
-  refusal.add_list("value in the graph was computed from weights at export, and would stay old",
-                   "values in the graph were computed from weights at export, and would stay old",
-                   "would stay old: computed at export", std::move(items));
+  refusal.add_list(ErrorKind::kStale, std::move(items));
   refusal.add_sentence(kPlainExport);
-  refusal.add_remedy({"learn-map", "OLD",
+  refusal.add_remedy({RemedyOption::kLearnMap, "OLD",
                       "with the checkpoint that the graph was exported from, to find by bytes what "
                       "each value was made of"});
   // The values may have been computed from keys without a slot.
   if (leftovers.unused.empty() && leftovers.unused_module_keys.empty() &&
       !folds_a_key(task, leftovers)) {
-    refusal.add_remedy({"keep", fmt::format("{}", fmt::join(names, ",")),
+    refusal.add_remedy({RemedyOption::kKeep, fmt::format("{}", fmt::join(names, ",")),
                         "only if they certainly depend on no weight; else the model is wrong"});
   }
 }
@@ -295,11 +289,9 @@ std::vector<std::uint32_t> list_averaged_copies(const MappingTask& task,
   }
   std::vector<std::uint32_t> others = unused;
   std::erase_if(others, [&](std::uint32_t key) { return listed.contains(key); });
-  refusal.add_list("key is the average (EMA) of a weight that is used",
-                   "keys are the averages (EMA) of weights that are used", "averaged copies",
-                   std::move(items));
+  refusal.add_list(ErrorKind::kAveraged, std::move(items));
   refusal.add_remedy(
-      {"ignore", expression_for(copies), "to save the weights without the averages"});
+      {RemedyOption::kIgnore, expression_for(copies), "to save the weights without the averages"});
   return others;
 }
 
@@ -326,8 +318,7 @@ void list_unused(const MappingTask& task, const Leftovers& leftovers, const Slot
   if (items.empty()) {
     return;
   }
-  refusal.add_list("key is not used by the graph", "keys are not used by the graph", "unused keys",
-                   std::move(items));
+  refusal.add_list(ErrorKind::kUnused, std::move(items));
   if (batch_norm) {
     refusal.add_sentence("a BatchNorm without a place was folded into other weights");
     refusal.add_sentence(kPlainExport);
@@ -338,9 +329,11 @@ void list_unused(const MappingTask& task, const Leftovers& leftovers, const Slot
   refusal.add_sentence(
       "take the graph and the checkpoint of one model: without its weights a model computes "
       "something else");
-  refusal.add_remedy({"ignore", "^" + escaped(task.keys.keys[unused.front()].name) + "$",
+  refusal.add_remedy({RemedyOption::kIgnore,
+                      "^" + escaped(task.keys.keys[unused.front()].name) + "$",
                       "only for keys that are no weights of this model"});
-  refusal.add_remedy({"unmatched", "skip", "to leave out all of them, if none is a weight"});
+  refusal.add_remedy(
+      {RemedyOption::kUnmatched, "skip", "to leave out all of them, if none is a weight"});
 }
 
 void list_adapters(const MappingTask& task, const Leftovers& leftovers, Refusal& refusal) {
@@ -353,14 +346,12 @@ void list_adapters(const MappingTask& task, const Leftovers& leftovers, Refusal&
   if (items.empty()) {
     return;
   }
-  refusal.add_list("key belongs to an adapter (LoRA or its like)",
-                   "keys belong to an adapter (LoRA or its like)", "weights of an adapter",
-                   std::move(items));
+  refusal.add_list(ErrorKind::kAdapter, std::move(items));
   refusal.add_sentence(
       "an adapter changes the base model: give the folder of a LoRA of peft behind its base's, and "
       "it is merged, or merge it first (peft: model.merge_and_unload()), and save the merged state "
       "dict");
-  refusal.add_remedy({"ignore", fmt::format("{}", fmt::join(components, "|")),
+  refusal.add_remedy({RemedyOption::kIgnore, fmt::format("{}", fmt::join(components, "|")),
                       "to get the base model without it"});
 }
 
@@ -416,9 +407,7 @@ void list_inputs(const MappingTask& task, const Leftovers& leftovers, Refusal& r
   for (const std::uint32_t slot : leftovers.doubtful) {
     add(slot, "a key has this name, type and shape");
   }
-  refusal.add_list("input of the graph may be the caller's or a weight",
-                   "inputs of the graph may be the caller's or weights", "model inputs to confirm",
-                   std::move(items));
+  refusal.add_list(ErrorKind::kUnconfirmed, std::move(items));
   const bool input_missing =
       std::any_of(leftovers.missing.begin(), leftovers.missing.end(), [&](std::uint32_t i) {
         const Slot& slot = task.graph.slots[i];
@@ -429,7 +418,7 @@ void list_inputs(const MappingTask& task, const Leftovers& leftovers, Refusal& r
   if (task.options.inputs.empty() &&
       (!leftovers.doubtful.empty() || !leftovers.unconfirmed.empty() || input_missing)) {
     refusal.add_remedy(
-        {"inputs", paste.empty() ? "NAMES" : fmt::format("{}", fmt::join(paste, ",")),
+        {RemedyOption::kInputs, paste.empty() ? "NAMES" : fmt::format("{}", fmt::join(paste, ",")),
          others.empty() ? "to name all inputs that are the caller's"
                         : "to name all inputs that are the caller's; add to it what is the "
                           "caller's of " +
@@ -458,24 +447,22 @@ void list_merged_constants(const MappingTask& task, Refusal& refusal) {
   if (items.empty()) {
     return;
   }
-  refusal.add_list("weight may have been merged with a constant that was equal at export",
-                   "weights may have been merged with constants that were equal at export",
-                   "read by an operation that has no parameter", std::move(items));
+  refusal.add_list(ErrorKind::kMergedConstant, std::move(items));
   refusal.add_sentence(kPlainExport);
-  refusal.add_remedy({"map", "FILE", "if every node that reads it is to get the weight"});
+  refusal.add_remedy(
+      {RemedyOption::kMap, "FILE", "if every node that reads it is to get the weight"});
 }
 
 void list_merged(std::vector<ErrorItem> items, Refusal& refusal) {
   if (items.empty()) {
     return;
   }
-  refusal.add_list("slot may stand for two weights that were equal at export",
-                   "slots may each stand for two weights that were equal at export",
-                   "perhaps merged with a key that has no slot", std::move(items));
+  refusal.add_list(ErrorKind::kMerged, std::move(items));
   refusal.add_sentence(
       "export the model with its trained weights, or with optimize=False, so that equal weights "
       "are not merged");
-  refusal.add_remedy({"ignore", "RE", "only for keys that are no weights of this model"});
+  refusal.add_remedy(
+      {RemedyOption::kIgnore, "RE", "only for keys that are no weights of this model"});
 }
 
 }  // namespace onnx_external

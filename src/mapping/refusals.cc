@@ -73,13 +73,13 @@ Status refuse_no_match(const MappingTask& task, const Leftovers& leftovers) {
     keys.push_back(item_of(task, key));
   }
   refusal.add_sentence("no key fits any slot");
-  refusal.add_list("slot of the graph", "slots of the graph", "slots of the graph",
-                   std::move(slots));
-  refusal.add_list("key", "keys", "keys of the checkpoint", std::move(keys));
-  refusal.add_remedy({"rename", "s/RE/REPL/", "to bring the names together"});
-  refusal.add_remedy({"map", "FILE", "to say which key fills which slot"});
+  refusal.add_list(ErrorKind::kSlots, std::move(slots));
+  refusal.add_list(ErrorKind::kKeys, std::move(keys));
+  refusal.add_remedy({RemedyOption::kRename, "s/RE/REPL/", "to bring the names together"});
+  refusal.add_remedy({RemedyOption::kMap, "FILE", "to say which key fills which slot"});
   if (equal_names_once_cast(task)) {
-    refusal.add_remedy({"dtype", "slot", "to convert the floats to the types of the graph"});
+    refusal.add_remedy(
+        {RemedyOption::kDtype, "slot", "to convert the floats to the types of the graph"});
   } else {
     add_cause(task, refusal);
   }
@@ -96,10 +96,7 @@ Status refuse_fused(const MappingTask& task) {
       items.push_back(item_of(slot, use_text(slot)));
     }
   }
-  refusal.add_list("weight of the graph has a BatchNorm multiplied into it under its old name",
-                   "weights of the graph have a BatchNorm multiplied into them under their old "
-                   "names",
-                   "fused with a BatchNorm", std::move(items));
+  refusal.add_list(ErrorKind::kFused, std::move(items));
   if (refusal.empty()) {
     return {};
   }
@@ -115,8 +112,8 @@ void add_last_remedies(const MappingTask& task, const Leftovers& leftovers, Refu
                !is_left_out(task.graph.slots[slot]);
       });
   if (task.options.partial == Partial::kRefuse && named) {
-    refusal.add_remedy({"map", "FILE", "to say which key fills which slot"});
-    refusal.add_remedy({"partial", "",
+    refusal.add_remedy({RemedyOption::kMap, "FILE", "to say which key fills which slot"});
+    refusal.add_remedy({RemedyOption::kPartial, "",
                         "to save an incomplete model: weights without data, or old "
                         "beside new"});
   }
@@ -211,8 +208,8 @@ Status refuse_unmatched(const MappingTask& task, const Leftovers& leftovers) {
       return fail_with(
           ErrorCode::kInvalidArgument,
           "a key cannot become an initializer of its own: the graph already defines " + quote(name),
-          {{"rename", "s/RE/REPL/", "to give the key another name"},
-           {"unmatched", "skip", "to leave such keys out"}});
+          {{RemedyOption::kRename, "s/RE/REPL/", "to give the key another name"},
+           {RemedyOption::kUnmatched, "skip", "to leave such keys out"}});
     }
   }
   return {};

@@ -115,7 +115,7 @@ Status refuse_conflict(const PrefixConflict& conflict, const MappingTask& task) 
   return fail_with(ErrorCode::kAmbiguous,
                    "names that differ in dots and underscores only: slots " +
                        quote_list(slots, kMaxListed) + ", keys " + quote_list(keys, kMaxListed),
-                   {{"map", "FILE", "to say which is which"}});
+                   {{RemedyOption::kMap, "FILE", "to say which is which"}});
 }
 
 std::vector<bool> keys_that_meet(const Aligned& aligned, const MappingTask& task) {
@@ -150,13 +150,15 @@ Status refuse_clashes(const Aligned& aligned, const MappingTask& task) {
   castable = castable && cause.empty();
   cause = castable || !cause.empty() ? cause : cut_among_ranks(task, aligned);
   message += cause.empty() ? "give the checkpoint that belongs to this graph" : cause;
-  ErrorDetails details = {{{"of another type or shape", std::move(items)}}, {}};
+  ErrorDetails details;
+  details.lists.push_back({ErrorKind::kOtherType, "", std::move(items)});
   if (castable) {
     details.remedies.push_back(
-        {"dtype", "slot", "to convert its floats to the types of the graph"});
+        {RemedyOption::kDtype, "slot", "to convert its floats to the types of the graph"});
   }
   if (input) {
-    details.remedies.push_back({"inputs", "NAMES", "to name the inputs that are the caller's"});
+    details.remedies.push_back(
+        {RemedyOption::kInputs, "NAMES", "to name the inputs that are the caller's"});
   }
   return fail(Error{ErrorCode::kMismatch, std::move(message),
                     std::make_shared<const ErrorDetails>(std::move(details))});

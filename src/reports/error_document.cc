@@ -14,7 +14,9 @@ std::string list_lines(const std::vector<ErrorList>& lists) {
   std::string out = "[";
   for (const ErrorList& list : lists) {
     out += (&list == lists.data() ? "\n      " : ",\n      ");
-    out += "{\"title\": " + compact(list.title) + ", \"items\": [";
+    out += fmt::format("{{\"kind\": {}, \"owner\": {}, \"title\": {}, \"items\": [",
+                       compact(error_kind_name(list.kind)), compact(list.owner),
+                       compact(list_title(list)));
     for (const ErrorItem& item : list.items) {
       out += &item == list.items.data() ? "\n        " : ",\n        ";
       out += compact({{"name", item.name},
@@ -35,13 +37,14 @@ std::string error_document(std::string_view code, std::string_view message, std:
   if (details != nullptr) {
     for (const Remedy& remedy : details->remedies) {
       remedies.push_back(
-          {{"option", remedy.option}, {"value", remedy.value}, {"when", remedy.when}});
+          {{"option", option_name(remedy.option)}, {"value", remedy.value}, {"when", remedy.when}});
     }
   }
   return fmt::format(
-      "{{\n  \"error\": {{\n    \"code\": {},\n    \"file\": {},\n    \"message\": {},\n"
+      "{{\n  \"error\": {{\n    \"code\": {},\n    \"kind\": {},\n    \"file\": {},\n    "
+      "\"message\": {},\n"
       "    \"lists\": {},\n    \"remedies\": {}\n  }}\n}}\n",
-      compact(code), compact(file), compact(message),
+      compact(code), compact(error_kind_name(kind_of(details))), compact(file), compact(message),
       list_lines(details != nullptr ? details->lists : std::vector<ErrorList>()),
       compact(remedies));
 }

@@ -218,7 +218,7 @@ Status check_page(const std::filesystem::path& path, Overwrite overwrite) {
   }
   if (overwrite == Overwrite::kRefuse) {
     return fail_with(ErrorCode::kAlreadyExists, path.string() + ": exists",
-                     {{"overwrite", "", "replaces it"}});
+                     {{RemedyOption::kOverwrite, "", "replaces it"}});
   }
   std::array<char, kPageStart.size()> start{};
   const auto file = SourceFile::open(path);

@@ -9,6 +9,7 @@
 #include "base/checked_math.h"
 #include "base/directory.h"
 #include "base/file.h"
+#include "base/remedy.h"
 #include "base/safe_path.h"
 #include "base/text.h"
 #include "base/try.h"
@@ -21,6 +22,10 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::string_view kCopyInstead = "; use a layout that copies";
+
+tl::unexpected<Error> not_linked(ErrorCode code, std::string message) {
+  return fail(of_kind(ErrorKind::kNotLinked, {code, std::move(message)}));
+}
 
 // Why the bytes of a tensor are no plain range of its file.
 std::string_view obstacle(const TensorView& view, const Storage& storage, const Recipe& recipe) {
@@ -52,27 +57,28 @@ std::uint64_t natural_alignment(std::int32_t data_type) {
 }
 
 Status misaligned(std::string where, std::uint64_t offset, std::int32_t data_type) {
-  return fail(ErrorCode::kUnsupported,
-              fmt::format("{}: begins at byte {}, no multiple of the {} bytes of a {} element, and "
-                          "runtimes map such files{}",
-                          where, offset, natural_alignment(data_type), onnx_type_name(data_type),
-                          kCopyInstead));
+  return not_linked(
+      ErrorCode::kUnsupported,
+      fmt::format("{}: begins at byte {}, no multiple of the {} bytes of a {} element, and "
+                  "runtimes map such files{}",
+                  where, offset, natural_alignment(data_type), onnx_type_name(data_type),
+                  kCopyInstead));
 }
 
 // The error for a file that no location can refer to; it says what to do. Paths are shown as the
 // caller wrote them.
-Error outside(const fs::path& path, const fs::path& out_dir) {
+tl::unexpected<Error> outside(const fs::path& path, const fs::path& out_dir) {
   std::error_code no_link;
   const fs::path link = fs::read_symlink(path, no_link);
   const fs::path target = no_link ? path : (path.parent_path() / link).lexically_normal();
   const fs::path home = target.has_parent_path() ? target.parent_path() : fs::path(".");
-  return Error{
+  return not_linked(
       ErrorCode::kInvalidArgument,
       fmt::format("{}: {}stands neither in the output folder {} nor below it, where the "
                   "data of a model must be; save into {}, or use a layout that copies",
                   path.string(),
                   no_link ? "" : "is a symbolic link to " + quote(target.string()) + ", which ",
-                  quote(out_dir.string()), quote(home.string()))};
+                  quote(out_dir.string()), quote(home.string())));
 }
 
 // How a model in `out_dir` spells the file.
@@ -86,7 +92,7 @@ Result<std::string> location_of(const SourceFile& file, const fs::path& out_dir)
   }
   const fs::path relative = no_folder ? fs::path() : target.lexically_relative(folder);
   if (relative.empty() || *relative.begin() == "..") {
-    return fail(outside(file.path(), out_dir));
+    return outside(file.path(), out_dir);
   }
   std::string location = relative.generic_string();
   if (!is_utf8(location)) {
@@ -95,7 +101,7 @@ Result<std::string> location_of(const SourceFile& file, const fs::path& out_dir)
   }
   const auto opened = open_beneath(out_dir, location);
   if (!opened) {
-    return fail(opened.error().code, opened.error().message + std::string(kCopyInstead));
+    return not_linked(opened.error().code, opened.error().message + std::string(kCopyInstead));
   }
   if (!(*opened)->same_file(file) || (*opened)->size() != file.size()) {
     return fail(ErrorCode::kCorrupt,
@@ -136,7 +142,7 @@ Status LinkedRanges::locate_in_checkpoint(const PlannedTensor& tensor, DataRange
   if (!source || !in_file) {
     const std::string_view why =
         tensor.cast_to ? "its values are to be converted" : obstacle(view, storage, tensor.recipe);
-    return fail(
+    return not_linked(
         ErrorCode::kUnsupported,
         fmt::format("{}: {}, so no model can refer to them in place{}", where, why, kCopyInstead));
   }

@@ -104,7 +104,7 @@ Result<std::optional<Directory>> open_if_there(const std::filesystem::path& out_
 
 Error in_the_way_error(const Directory& out, const std::string& entry) {
   return error_with(ErrorCode::kAlreadyExists, out.child(entry) + ": exists",
-                    {{"overwrite", "", "saves beside it"}});
+                    {{RemedyOption::kOverwrite, "", "saves beside it"}});
 }
 
 // Existing entries with the names that a first save would give to its data and manifests.
@@ -191,7 +191,7 @@ Status check_model_entry(const Directory& out, const std::string& model_name, Ov
   }
   if (kind && overwrite == Overwrite::kRefuse) {
     return fail_with(ErrorCode::kAlreadyExists, out.child(model_name) + ": exists",
-                     {{"overwrite", "", "replaces it"}});
+                     {{RemedyOption::kOverwrite, "", "replaces it"}});
   }
   if (kind == EntryKind::kFolder) {
     return fail(ErrorCode::kAlreadyExists, out.child(model_name) + ": is a folder");
@@ -218,7 +218,7 @@ Status check_data_name(std::string_view model_name, std::string_view data_dir,
     return fail_with(ErrorCode::kInvalidArgument,
                      "a name of the data file, " + quote(data_name) +
                          ", is for data in files beside the model; leave it out",
-                     {{"layout", "single", "puts all data into one such file"}});
+                     {{RemedyOption::kLayout, "single", "puts all data into one such file"}});
   }
   TRY(check_output_name(data_name, "data file"));
   auto fault = data_name_fault(model_name, data_name);

@@ -88,7 +88,7 @@ Error error_of(const ShapeConflict& conflict, const NameMap<std::string_view>& k
                std::string_view way_out) {
   std::string text;
   ErrorDetails details;
-  details.lists.push_back({"inputs of " + text_of(*conflict.node), {}});
+  details.lists.push_back({ErrorKind::kContradiction, text_of(*conflict.node), {}});
   for (const ConflictingInput& input : conflict.inputs) {
     const bool is_itself = input.weight.empty() || input.weight == input.name;
     const auto key = keys.find(input.weight);
@@ -101,7 +101,7 @@ Error error_of(const ShapeConflict& conflict, const NameMap<std::string_view>& k
     details.lists.front().items.push_back({std::string(input.name), form_of(input), from, {}});
   }
   if (!keys.empty()) {
-    details.remedies.push_back({"map", "FILE", "to say which key fills which slot"});
+    details.remedies.push_back({RemedyOption::kMap, "FILE", "to say which key fills which slot"});
   }
   return {ErrorCode::kMismatch,
           "weights contradict each other: " + text_of(*conflict.node) +
@@ -145,24 +145,22 @@ Status check_complete(const Model& model, const Mapping& mapping, std::string_vi
     refusal.add_sentence(
         "the exporter made inputs of them (export_params=False): give the checkpoint that has "
         "them");
-    refusal.add_remedy({"inputs", std::move(names), "if whoever runs the model is to give them"});
+    refusal.add_remedy(
+        {RemedyOption::kInputs, std::move(names), "if whoever runs the model is to give them"});
   }
   if (!found.others.empty()) {
     refusal.add_sentence(
         "no checkpoint fills attributes, sparse initializers and names in functions: export the "
         "graph again, with their data");
   }
-  refusal.add_list("weight of the graph has no data", "weights of the graph have no data",
-                   "without data", std::move(found.slots));
-  refusal.add_list("input of the graph has the name of a weight",
-                   "inputs of the graph have the names of weights", "inputs that may be weights",
-                   std::move(found.inputs));
-  refusal.add_list("other value has no data", "other values have no data",
-                   "in nodes and functions, without data", std::move(found.others));
+  refusal.add_list(ErrorKind::kWithoutData, std::move(found.slots));
+  refusal.add_list(ErrorKind::kInputsLikeWeights, std::move(found.inputs));
+  refusal.add_list(ErrorKind::kInnerWithoutData, std::move(found.others));
   if (refusal.empty()) {
     return {};
   }
-  refusal.add_remedy({"partial", "", "to save it all the same, as an incomplete model"});
+  refusal.add_remedy(
+      {RemedyOption::kPartial, "", "to save it all the same, as an incomplete model"});
   return fail(std::move(refusal).error(ErrorCode::kNotFound));
 }
 

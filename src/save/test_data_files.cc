@@ -113,7 +113,7 @@ Status check_sets(const RecordedInputs& inputs, const Directory& out, Overwrite 
     TRY_ASSIGN(const auto kind, out.kind_of(name));
     if (kind && overwrite == Overwrite::kRefuse) {
       return fail_with(ErrorCode::kAlreadyExists, out.child(name) + ": exists",
-                       {{"overwrite", "", "replaces it"}});
+                       {{RemedyOption::kOverwrite, "", "replaces it"}});
     }
     if (kind && !holds_only_inputs(out, name)) {
       return fail(ErrorCode::kAlreadyExists,

@@ -141,8 +141,9 @@ Error Command::with_known_options(const Error& error) const {
     return error;
   }
   auto details = std::make_shared<ErrorDetails>(*error.details);
-  std::erase_if(details->remedies,
-                [&](const Remedy& remedy) { return !line_.has("--" + remedy.option); });
+  std::erase_if(details->remedies, [&](const Remedy& remedy) {
+    return !line_.has("--" + std::string(option_name(remedy.option)));
+  });
   return {error.code, error.message, std::move(details)};
 }
 

@@ -105,11 +105,17 @@ bool allow(int ruleset, const fs::path& path, std::uint64_t access, std::uint64_
   return ::syscall(kAddRule, ruleset, kRulePathBeneath, &rule, 0) == 0;
 }
 
-// Enters Landlock. Returns "Landlock ABI 7", or why it is not in force.
-std::string restrict_files(const SandboxPaths& paths) {
+// What a part of the sandbox says of itself.
+struct Restriction {
+  bool in_force = false;
+  std::string text;  // its name, or why it is not in force
+};
+
+// Enters Landlock: "Landlock ABI 7".
+Restriction restrict_files(const SandboxPaths& paths) {
   const auto abi = static_cast<int>(::syscall(kCreateRuleset, nullptr, 0, kVersionFlag));
   if (abi < kLeastAbi) {
-    return "no Landlock in this kernel";
+    return {false, "no Landlock in this kernel"};
   }
   const Ruleset rules = handled_by(abi);
   const UniqueFd ruleset(static_cast<int>(::syscall(kCreateRuleset, &rules, sizeof(rules), 0)));
@@ -124,9 +130,9 @@ std::string restrict_files(const SandboxPaths& paths) {
     done = done && allow(ruleset.get(), path, kRemoveFolder, rules.file_access);
   }
   if (!done || ::syscall(kRestrictSelf, ruleset.get(), 0) != 0) {
-    return fmt::format("Landlock failed ({})", std::generic_category().message(errno));
+    return {false, fmt::format("Landlock failed ({})", std::generic_category().message(errno))};
   }
-  return fmt::format("Landlock ABI {}", abi);
+  return {true, fmt::format("Landlock ABI {}", abi)};
 }
 
 #ifdef ONNX_EXTERNAL_SECCOMP
@@ -195,8 +201,8 @@ void make_room_for_filter() {
   ::operator delete(::operator new(kRoom));
 }
 
-// Enters seccomp. Returns "seccomp", or why it is not in force.
-std::string restrict_calls() {
+// Enters seccomp.
+Restriction restrict_calls() {
   make_room_for_filter();
   const scmp_filter_ctx filter = seccomp_init(SCMP_ACT_ALLOW);
   bool done = filter != nullptr && forbid_processes(filter);
@@ -205,12 +211,14 @@ std::string restrict_calls() {
   }
   const int error = done ? seccomp_load(filter) : -EINVAL;
   seccomp_release(filter);
-  return error == 0 ? "seccomp"
-                    : fmt::format("seccomp failed ({})", std::generic_category().message(-error));
+  if (error != 0) {
+    return {false, fmt::format("seccomp failed ({})", std::generic_category().message(-error))};
+  }
+  return {true, "seccomp"};
 }
 #else
-std::string restrict_calls() {
-  return "built without seccomp";
+Restriction restrict_calls() {
+  return {false, "built without seccomp"};
 }
 #endif
 
@@ -270,11 +278,10 @@ std::string restrict_process(const SandboxPaths& paths) {
   if (::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0) {
     return "off, the kernel refuses";
   }
-  const std::string files = restrict_files(paths);
-  const std::string calls = restrict_calls();
-  const std::string broken =
-      broken_promise(paths, files.starts_with("Landlock ABI"), calls == "seccomp");
-  return fmt::format("{}, {}{}", files, calls, broken.empty() ? "" : "; but " + broken);
+  const Restriction files = restrict_files(paths);
+  const Restriction calls = restrict_calls();
+  const std::string broken = broken_promise(paths, files.in_force, calls.in_force);
+  return fmt::format("{}, {}{}", files.text, calls.text, broken.empty() ? "" : "; but " + broken);
 }
 
 void SandboxPaths::read_checkpoints(const std::vector<fs::path>& arguments) {

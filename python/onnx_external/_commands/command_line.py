@@ -16,7 +16,7 @@ import shlex
 import signal
 import sys
 import textwrap
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NoReturn, TypeVar
 
 from .. import _core
@@ -89,26 +89,18 @@ class Parser(argparse.ArgumentParser):
         self.tell(f"{message}; {self.prog} --help lists the options", "usage")
         sys.exit(2)
 
-    def tell(
-        self,
-        message: str,
-        code: str,
-        lists: Mapping[str, Sequence[Any]] | None = None,
-        remedies: Iterable[Remedy] = (),
-    ) -> None:
+    def tell(self, message: str, code: str, error: Error | None = None) -> None:
         """Write an error to stderr and, with --json, as a document to stdout."""
+        remedies = () if error is None else error.remedies
         found = [each for each in map(self._option_of, remedies) if each is not None]
         if self.wants_json:
-            told = [
-                {"title": title, "items": [item._asdict() for item in items]}
-                for title, items in (lists or {}).items()
-            ]
             file = message.partition(": ")[0]
             document = {
                 "code": code,
+                "kind": "" if error is None else error.kind,
                 "file": file if file in self.arguments or os.path.lexists(file) else "",
                 "message": message,
-                "lists": told,
+                "lists": [] if error is None else list(_lists_of(error)),
                 "remedies": [each._asdict() for each in found],
             }
             with contextlib.suppress(OSError), standard_streams():
@@ -123,7 +115,7 @@ class Parser(argparse.ArgumentParser):
     def refuse(self, error: Error) -> None:
         """Tell an error of the package, with the options that may help."""
         message = self.in_options(str(error.args[0]))
-        self.tell(message, error.code, error.lists, error.remedies)
+        self.tell(message, error.code, error)
 
     def in_options(self, text: str) -> str:
         """Return a message with options in the places of Python's arguments."""
@@ -151,6 +143,17 @@ class Parser(argparse.ArgumentParser):
         """The remedy by the name of its option; None if the command has none."""
         option = self._option_named(remedy.option)
         return None if option is None else remedy._replace(option=option[2:])
+
+
+def _lists_of(error: Error) -> Iterator[dict[str, Any]]:
+    """Yield the lists of an error as the commands in C++ print them: one for each owner."""
+    for kind, every in error.lists.items():
+        for owner in dict.fromkeys(item.owner for item in every):
+            items = [item._asdict() for item in every if item.owner == owner]
+            for item in items:
+                del item["owner"]
+            title = _core.list_title(kind, owner)
+            yield {"kind": kind, "owner": owner, "title": title, "items": items}
 
 
 _CALL = re.compile(

@@ -85,15 +85,9 @@ def _print(report: Diagnosis, given: argparse.Namespace) -> None:
     wrong = len(report.in_wrong_branches)
     only_wrong = wrong > 0 and not given.all
     print()
-    tree = report.tree(columns, only_wrong).splitlines()
-    print("\n".join(highlighted(line, _is_wrong(line)) for line in tree))
+    print("\n".join(highlighted(*each) for each in report.lines(columns, only_wrong)))
     if only_wrong and len(report.modules) > wrong:
         print(f"(--all shows {len(report.modules) - wrong} more)")
-
-
-def _is_wrong(line: str) -> bool:
-    """Return whether a line of a tree is that of a wrong module."""
-    return any(f"  {verdict}" in line for verdict in ("differs", "fails"))
 
 
 def _compared(given: argparse.Namespace) -> Diagnosis:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 from .._folder_config import check_folder, refuse_at_once, require_folder
+from .._notes import kind_of
 from .._options import Layout, LayoutName
 from .._packages import FOLDERS, require
 from .._preconditions import model_folders, note_of_dtype, refuse_inline, refuse_targets
@@ -142,7 +143,9 @@ def _total(saved: Any) -> str:
 
 def _consequence(what: str, saved: Any) -> str:
     """What follows from a Transpose that stays: it is not seen by looking at the model."""
-    if what != "Transpose of a weight":
+    from ..torch._skeleton import TRANSPOSE
+
+    if what != TRANSPOSE:
         return ""
     way_out = "" if not saved.linked_bytes else ", or a --layout that copies"
     return (
@@ -152,10 +155,10 @@ def _consequence(what: str, saved: Any) -> str:
 
 
 def _print(report: Any, folder: str, told: Sequence[str]) -> None:
-    from ..transformers._tracing import FIXED
+    from ..transformers._tracing import FIXED, FIXED_SIZES
 
     for note in report.notes:
-        if note in told or note.startswith(FIXED):  # which stand with each graph
+        if note in told or kind_of(note) == FIXED_SIZES:  # which stand with each graph
             continue
         print(f"note: {parser().in_options(note)}")
     for name, graph in report.graphs.items():

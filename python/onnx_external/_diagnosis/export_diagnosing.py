@@ -11,6 +11,7 @@ from typing import Any, Literal, get_args
 import torch
 
 from .._errors import InvalidArgumentError, NotFoundError
+from .._notes import Note
 from .._options import FloatType
 from .._packages import CONVERSION, require
 from .._patching.classes import known_classes
@@ -28,7 +29,7 @@ from .attempts import EXPORTERS, Attempts
 from .capturing import Captured, capture
 from .custom_operators import ShapeFunction, why_not
 from .dynamic_dimensions import named_dimensions
-from .export_reports import MENDS, MENDS_ALL, ExportDiagnosis, ExportedModule
+from .export_reports import MENDED, MENDED_WHOLE, MENDS, ExportDiagnosis, ExportedModule
 from .naming import check_choice, check_names, is_named, one_or_several
 from .outcomes import Outcome
 from .recording import Call
@@ -146,7 +147,8 @@ class _Tree:
         if wrong and whole.status & WRONG and (whole.instead or model not in wrong):
             outcome = attempts.attempt(model)  # as oe.torch.export does it
             if outcome.status == Status.OK and outcome.notes:
-                whole.rewriting = f"{MENDS_ALL}: {outcome.notes[0]}"
+                told = f"{MENDS}, also in the modules inside of it: {outcome.notes[0]}"
+                whole.rewriting = Note(told, MENDED_WHOLE)
         for each in wrong:
             found = self.found[each.name]
             if found.rewriting:
@@ -154,7 +156,8 @@ class _Tree:
             instead = [one for one in self.captured if one.name in found.instead]
             outcome = attempts.attempt(each, instead)
             if outcome.status == Status.OK:
-                found.rewriting = f"{MENDS}: {outcome.notes[0]}" if outcome.notes else MENDS
+                told = f"{MENDS}: {outcome.notes[0]}" if outcome.notes else MENDS
+                found.rewriting = Note(told, MENDED)
             elif found.reason != outcome.reason:
                 found.rewriting = f"rewriting does not mend it: {outcome.step}: {outcome.reason}"
 

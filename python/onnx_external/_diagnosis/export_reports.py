@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from .._errors import InvalidArgumentError
+from .._notes import kind_of
 from .._tables import table
 from .reports import (
     WRONG,
@@ -86,7 +87,7 @@ class ExportDiagnosis(Diagnosis):
         exported = self._exported()
         if exported and _mended_as_it_is(exported[0]):
             return f"{_EXPORTS_ALL} Without that, the {whole}."
-        mended = isinstance(first, ExportedModule) and first.rewriting.startswith(MENDS)
+        mended = isinstance(first, ExportedModule) and _is_mended(first)
         return f"The {whole}{f'; {MENDS}' if mended else ''}."
 
     def _sound(self) -> str:
@@ -127,14 +128,10 @@ class ExportDiagnosis(Diagnosis):
                 shown.add(each.name)
         return shown.union(*map(ancestors, shown))
 
-    def tree(self, columns: int | None = None, only_wrong: bool = False) -> str:
+    def lines(self, columns: int | None, only_wrong: bool) -> list[tuple[str, bool]]:
         """Return a heading, and a line for each module that was tried, and for what is around it.
 
         What is wrong has the step, the reason and the sizes that vary below it.
-
-        Args:
-            columns: as for Diagnosis.tree().
-            only_wrong: as for Diagnosis.tree().
         """
         wrong = {each.name for each in self.in_wrong_branches}
         shown = wrong if only_wrong else self._shown()
@@ -143,13 +140,13 @@ class ExportDiagnosis(Diagnosis):
         for each in modules:
             holds = any(is_inside(name, each.name) for name in shown)
             rows.append([name_in_tree(each), *_row(each, holds)])
-        lines = []
-        for number, line in enumerate(table(rows, columns)):
-            lines.append(line)
-            if number:
-                indent = " " * (len(line) - len(line.lstrip()) + 4)
-                lines += [f"{indent}{each}" for each in _details(modules[number - 1])]
-        return "\n".join(lines)
+        heading, *rest = table(rows, columns)
+        lines = [(heading, False)]
+        for line, module in zip(rest, modules, strict=True):
+            lines.append((line, bool(module.status & WRONG)))
+            indent = " " * (len(line) - len(line.lstrip()) + 4)
+            lines += [(f"{indent}{each}", False) for each in _details(module)]
+        return lines
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain dicts and lists; numbers that are not finite are strings."""
@@ -164,14 +161,19 @@ class ExportDiagnosis(Diagnosis):
 
 
 MENDS = "rewriting mends it"
-"""How `ExportedModule.rewriting` begins if oe.torch.export exports the module all the same."""
-_EXPORTS_ALL = "oe.torch.export exports the model as it is: it rewrites its tests and loops."
-MENDS_ALL = f"{MENDS}, also in the modules inside of it"
+MENDED = "mended"
+"""The kind of `ExportedModule.rewriting` if oe.torch.export exports the module all the same."""
+MENDED_WHOLE = "mended-whole"
 """The same, of a model whose modules do not export by themselves."""
+_EXPORTS_ALL = "oe.torch.export exports the model as it is: it rewrites its tests and loops."
+
+
+def _is_mended(module: ExportedModule) -> bool:
+    return kind_of(module.rewriting) in (MENDED, MENDED_WHOLE)
 
 
 def _mended_as_it_is(model: ExportedModule) -> bool:
-    return model.rewriting.startswith(MENDS_ALL if model.instead else MENDS)
+    return kind_of(model.rewriting) in (MENDED_WHOLE, *([] if model.instead else [MENDED]))
 
 
 _AT = re.compile(r", at (\S+:\d+, in )")

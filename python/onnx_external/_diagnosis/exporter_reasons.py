@@ -133,6 +133,11 @@ _GRADIENTS = (
 )
 
 
+def kind_of_reason(reason: str) -> str:
+    """Return "by-values" if torch refused code that decides by values: rewriting is the way out."""
+    return "by-values" if any(name in reason for name in _MEANINGS) else ""
+
+
 def reason_of(error: BaseException, program: Any, inside_model: bool, in_full: bool = False) -> str:
     """Return the innermost error's first sentence, and the user's line that it is about.
 

@@ -229,6 +229,18 @@ class Diagnosis(Paged):
         """Return the tree, and the sentence below it; `repr()` has all of it."""
         return f"{self.tree()}\n{self.sentence}"
 
+    def lines(self, columns: int | None, only_wrong: bool) -> list[tuple[str, bool]]:
+        """Return the lines of tree(), and of each whether it is that of a wrong module."""
+        follows = any(each.followed for each in self.modules)
+        called = [each.name for each in self.modules if each.order >= 0]
+        shown = self.in_wrong_branches if only_wrong else self.modules
+        rows = [["module", "status", "difference", *(["followed"] if follows else []), "", ""]]
+        for each in shown:
+            holds = any(is_inside(name, each.name) for name in called)
+            rows.append(_row(each, holds, follows))
+        wrong = [False, *(bool(each.status & WRONG) for each in shown)]
+        return list(zip(table(rows, columns), wrong, strict=True))
+
     def tree(self, columns: int | None = None, only_wrong: bool = False) -> str:
         """Return a heading and a line for each module.
 
@@ -241,13 +253,7 @@ class Diagnosis(Paged):
                 before names. None: no cell is shortened.
             only_wrong: leave out modules that neither are wrong nor have a wrong one inside.
         """
-        follows = any(each.followed for each in self.modules)
-        called = [each.name for each in self.modules if each.order >= 0]
-        rows = [["module", "status", "difference", *(["followed"] if follows else []), "", ""]]
-        for each in self.in_wrong_branches if only_wrong else self.modules:
-            holds = any(is_inside(name, each.name) for name in called)
-            rows.append(_row(each, holds, follows))
-        return "\n".join(table(rows, columns))
+        return "\n".join(line for line, _ in self.lines(columns, only_wrong))
 
     @property
     def in_wrong_branches(self) -> list[ModuleDiagnosis]:

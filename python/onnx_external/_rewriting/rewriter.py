@@ -26,6 +26,7 @@ from onnx_external._rewriting.finding.blaming import (
     blamed,
     blamed_by_guard,
     caller_of,
+    is_key_of_tensor,
     line_of,
 )
 from onnx_external._rewriting.finding.functions import Function
@@ -217,7 +218,7 @@ class Rewriter:
 
     def _refuse_lookup(self, error: Exception) -> None:
         """Say of a lookup by the text of a tensor's value that it has no graph."""
-        if any(isinstance(each, KeyError) and "FakeTensor(" in str(each) for each in chain(error)):
+        if any(map(is_key_of_tensor, chain(error))):
             raise RewriteError(
                 "something is looked up by the text of a tensor's value, and a graph has no texts; "
                 'write the text where it is looked up, as in self.experts[f"expert_{index}"], loop '

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from .._errors import (
+    NO_KERNEL,
     Error,
     FormatError,
     InvalidArgumentError,
@@ -80,15 +81,20 @@ def _forms(given: Iterable[Any]) -> list[Form]:
     return [Form(each.name, each.type, tuple(each.shape or ())) for each in given]
 
 
-def _cause(model: str | bytes, message: str) -> str:
-    """What stands before ONNX Runtime's own message: the cause, where it is known."""
-    if "NOT_IMPLEMENTED" in message and isinstance(model, str) and _has_bfloat16(model):
-        return (
+def _unloadable(name: str, model: str | bytes, error: Exception) -> RunError:
+    """Return the error for a model that does not load, with the cause where it is known."""
+    cause, kind = "ONNX Runtime cannot load the model: ", ""
+    if type(error).__name__ == "NotImplemented":
+        kind = NO_KERNEL[isinstance(model, str) and _has_bfloat16(model)]
+    if kind == NO_KERNEL[1]:
+        cause = (
             "the model computes in bfloat16, as its weights are, for which ONNX Runtime lacks "
             'operators here: export it with dtype="float32" (onnx-external export MODEL -o FOLDER '
             "--dtype float32), which converts the weights. ONNX Runtime cannot load the model: "
         )
-    return "ONNX Runtime cannot load the model: "
+    made = RunError(f"{name}: {cause}{first_line(error)}")
+    made.kind = kind
+    return made
 
 
 def _has_bfloat16(path: str) -> bool:
@@ -142,8 +148,7 @@ class Session:
         try:
             self._session = runtime.InferenceSession(self.source, options, providers=providers)
         except Exception as error:  # it has a class for each of its codes, below RuntimeError
-            cause = _cause(self.source, first_line(error))
-            raise RunError(f"{name}: {cause}{first_line(error)}") from error
+            raise _unloadable(name, self.source, error) from error
         self.inputs = _forms(self._session.get_inputs())
         self.outputs = _forms(self._session.get_outputs())
         self.providers: list[str] = self._session.get_providers()

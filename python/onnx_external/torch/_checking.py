@@ -11,7 +11,8 @@ import torch
 from torch import nn
 from torch.utils import _pytree as pytree
 
-from .._errors import Error, ExportError, MismatchError, RunError
+from .._errors import NO_KERNEL, Error, ExportError, MismatchError, RunError
+from .._notes import UNCHECKED, Note
 from .._packages import missing_text
 from .._temporary import temporary_folder
 from .._validation.comparing import Comparison
@@ -115,7 +116,9 @@ class Checking:
         """
         found = Checked()
         if self.draws:
-            found.notes.append(f"not checked: random numbers are drawn by {', '.join(self.draws)}")
+            found.notes.append(
+                Note(f"not checked: random numbers are drawn by {', '.join(self.draws)}", UNCHECKED)
+            )
             return found
         changed = self.changed if self.state_named else ()
         self._reference = StateReference(self.module, changed, self.state_named)
@@ -125,16 +128,16 @@ class Checking:
             try:
                 session = Session(path, ["CPUExecutionProvider"], "the graph")
             except RunError as error:
-                if "NOT_IMPLEMENTED" not in str(error):
+                if error.kind not in NO_KERNEL:
                     raise UnloadableGraphError(f"{error}; {_DIAGNOSE}") from error
-                found.unloadable = f"{error}{self._of_halves(str(error))}"
+                found.unloadable = f"{error}{self._of_halves(error)}"
                 return found
             self._judge(session, found)
         return found
 
-    def _of_halves(self, told: str) -> str:
+    def _of_halves(self, error: RunError) -> str:
         """Return how a module computes in float32 if it does in 16 bits, for an error's end."""
-        if not self.types and "bfloat16" not in told:
+        if not self.types and error.kind != NO_KERNEL[1]:
             return ""
         kinds = " and ".join(sorted(self.types)) or "bfloat16"
         return (
@@ -151,7 +154,7 @@ class Checking:
             except MismatchError as error:
                 if number or self.sizes.broken(call):
                     raise self._refused(name, call, str(error)) from error
-                found.notes.append(f"not checked: {error}")
+                found.notes.append(Note(f"not checked: {error}", UNCHECKED))
                 return
             if problem:
                 raise self._refused(name, call, problem)

@@ -16,6 +16,7 @@ from torch import nn
 from .._checkpoint import open_checkpoint
 from .._errors import ExportError, InvalidArgumentError, NotFoundError
 from .._meter import Meter, Step, Stepwise, screen, versions
+from .._notes import UNCHECKED, Note, kind_of
 from .._options import FloatType, Layout, LayoutName, Mapping, StrPath, contents_of, of_class
 from .._packages import CONVERSION, require
 from .._patching.classes import known_classes
@@ -42,7 +43,7 @@ from ._complex_numbers import paired
 from ._dimension_names import name_sizes
 from ._dynamic_shapes import check_shapes
 from ._guards import Call
-from ._input_sets import FIXED, calls_of, fixed_sizes, refuse_no_inputs, shapes_of
+from ._input_sets import calls_of, fixed_sizes, refuse_no_inputs, shapes_of
 from ._opsets import with_opset
 from ._output_names import name_outputs
 from ._plain_saving import save_alone
@@ -50,7 +51,6 @@ from ._programs import Captured, captured
 from ._repeated import NotRepeatedError
 from ._rewritten import ModuleWays, Rewrite, may_repeat
 from ._skeleton import Skeleton, left_of, make_skeleton
-from ._state import CHANGES
 from ._targets import Program, Target, checked_target, made_of
 from ._tracing import Tracer
 from ._untouched import has_no_data
@@ -78,6 +78,8 @@ class Source:
 
 _GUARDS_SHOWN = 3
 """In the text of a report."""
+_SHOWN = (UNCHECKED, "fixed-sizes", "changed-state")
+"""The kinds of the notes in it."""
 
 
 @dataclass
@@ -127,9 +129,7 @@ class ExportReport(Stepwise):
         told = f"{self.save}; input sets on which it was compared: {self.checked}"
         if self.made_sets:
             told += f" ({self.made_sets} of them made with other sizes)"
-        told += "".join(
-            f"; {note}" for note in self.notes if note.startswith(("not checked", FIXED, CHANGES))
-        )
+        told += "".join(f"; {note}" for note in self.notes if kind_of(note) in _SHOWN)
         told += "".join(f"; {note}" for note in self.rewriting.notes)
         if self.rewriting.changes:
             told += f"; rewritten functions: {len(self.rewriting.changes)}"
@@ -397,7 +397,8 @@ class _Attempt:
             refuse_broken(found.sizes, calls)
             if check and reason:
                 raise ExportError(f"check=True: the graph cannot be checked: {reason}")
-            return Checked(0, [f"not checked: {reason}"] if reason and check is None else [])
+            note = Note(f"not checked: {reason}", UNCHECKED)
+            return Checked(0, [note] if reason and check is None else [])
         draws = [] if found.traced is None else drawing_of_program(found.traced)
         types = [] if found.traced is None else half_types(found.traced)
         with meter.step("check"):

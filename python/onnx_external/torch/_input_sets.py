@@ -11,12 +11,14 @@ from torch import nn
 from torch.utils import _pytree as pytree
 
 from .._errors import InvalidArgumentError
+from .._notes import Note
 from .._validation.giving import call_of, is_no_input, with_tensors
 from ._guards import Call
 
-FIXED = (
+_FIXED = Note(
     "all sizes are fixed as in the example; dynamic_shapes=..., or a set of other sizes in "
-    "input_sets=[...], lets them vary"
+    "input_sets=[...], lets them vary",
+    "fixed-sizes",
 )
 """What a report says of an export to which nobody told a size that varies."""
 
@@ -236,7 +238,7 @@ def fixed_sizes(target: Any, calls: Sequence[Call], dynamic_shapes: Any) -> list
     if dynamic_shapes is not None or len(calls) > 1 or isinstance(target, programs):
         return []
     leaves = pytree.tree_leaves(calls[0])
-    return [FIXED] if any(isinstance(each, torch.Tensor) and each.dim() for each in leaves) else []
+    return [_FIXED] if any(isinstance(each, torch.Tensor) and each.dim() for each in leaves) else []
 
 
 def shapes_of(target: Any, calls: Sequence[Call]) -> dict[str, Any] | None:

@@ -66,21 +66,28 @@ def first_line(error: BaseException) -> str:
 
 
 @contextlib.contextmanager
-def told(what: str, program: torch.export.ExportedProgram | None = None) -> Iterator[None]:
+def told(
+    what: str,
+    program: torch.export.ExportedProgram | None = None,
+    kind: type[ExportError] = ExportError,
+) -> Iterator[None]:
     """Make an ExportError of what torch raises, and keep its prints from the caller's terminal.
 
     Args:
         what: what does not work.
         program: what is converted; if there is none, the module's own code runs.
+        kind: the class of the error.
     """
     try:
         with quiet():
             yield
     except Exception as error:
-        from .._diagnosis.exporter_reasons import reason_of  # which is needed only here
+        from .._diagnosis.exporter_reasons import kind_of_reason, reason_of  # needed only here
 
         reason = reason_of(error, program, program is None, in_full=True)
-        raise ExportError(f"{what}: {reason}; {_way_out(reason)}") from error
+        made = kind(f"{what}: {reason}; {_way_out(reason)}")
+        made.kind = kind_of_reason(reason)
+        raise made from error
 
 
 _WAYS_OUT = (
@@ -128,8 +135,8 @@ def _names_of_tied(module: nn.Module) -> dict[str, list[str]]:
     return {name: tied for tied in names.values() if len(tied) > 1 for name in tied}
 
 
-CANNOT_TRACE = "torch.export cannot trace the module"
-"""How the error of a trace begins."""
+class TraceError(ExportError):
+    """torch.export cannot trace a module."""
 
 
 def _traced(
@@ -141,7 +148,11 @@ def _traced(
 ) -> Traced:
     lost = stranded(module)
     try:
-        with causes_told(module), told(CANNOT_TRACE), torch.no_grad():
+        with (
+            causes_told(module),
+            told("torch.export cannot trace the module", kind=TraceError),
+            torch.no_grad(),
+        ):
             return tracer(module, args, kwargs, dynamic_shapes)
     except ExportError as error:
         if lost:

@@ -20,7 +20,7 @@ from .._rewriting.rewriter import Rewriter, Rewriting
 from .._rewriting.runtime.outer import outside_kept
 from ._checking import WrongGraphError
 from ._guards import Call, Guard
-from ._programs import CANNOT_TRACE
+from ._programs import TraceError
 from ._tracing import Traced, Tracer, trace
 from ._untouched import has_no_data
 
@@ -229,17 +229,17 @@ def not_helped(plain: ExportError, refused: ExportError) -> ExportError:
 
     If rewriting mends what stopped the plain trace, the next obstacle is what is to be told.
     """
-    traced = not str(refused).startswith(CANNOT_TRACE)
-    if traced and any(word in str(plain) for word in _DECIDES):
+    if plain.kind == _BY_VALUES and not isinstance(refused, TraceError):
         refused.args = (f"{refused.args[0]}; its tests and loops on tensors were rewritten before",)
         return refused
     if str(refused) != str(plain):
         plain.args = (f"{plain.args[0]}; rewriting tests and loops does not help: {refused}",)
+        plain.kind = plain.kind or refused.kind
     return plain
 
 
-_DECIDES = ("GuardOnDataDependentSymNode", "DataDependentOutputException")
-"""What torch calls the errors of code that decides by values: rewriting is the way out."""
+_BY_VALUES = "by-values"
+"""The kind of the errors of code that decides by values: rewriting is the way out."""
 
 
 def _without_source(plain: ExportError, missing: Sequence[Missing]) -> ExportError:
@@ -250,7 +250,7 @@ def _without_source(plain: ExportError, missing: Sequence[Missing]) -> ExportErr
             f"put the class into a file, so that its tests and loops can be rewritten ({told})"
         )
         text = str(plain.args[0])
-        first = any(word in text for word in _DECIDES) or isinstance(plain, WrongGraphError)
+        first = plain.kind == _BY_VALUES or isinstance(plain, WrongGraphError)
         plain.args = (f"{way_out}; as it is: {text}" if first else f"{text}; {way_out}",)
     return plain
 

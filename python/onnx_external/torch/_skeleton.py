@@ -336,13 +336,17 @@ def _mark_constant(value: onnx_ir.Value) -> None:
     value.metadata_props[_PERSISTENT] = "False"
 
 
+TRANSPOSE = "Transpose of a weight"
+"""What `left` calls one that stays before a MatMul."""
+
+
 def left_of(model: onnx_ir.Model, slots: Collection[str]) -> dict[str, int]:
     """What an optimizer that has the weights would have folded into them."""
     left: Counter[str] = Counter()
     for name in slots:
         for node, _ in model.graph.initializers[name].uses():
             if node.op_type == "Transpose":
-                left["Transpose of a weight"] += 1
+                left[TRANSPOSE] += 1
             elif node.op_type == "BatchNormalization" and node.inputs[1] is not None:
                 left["BatchNormalization"] += node.inputs[1].name == name
     return {what: times for what, times in left.items() if times}

@@ -17,12 +17,10 @@ from torch import nn
 from torch.export.graph_signature import InputKind, OutputKind, OutputSpec, TensorArgument
 from torch.utils import _pytree as pytree
 
+from .._notes import Note
 from .._validation.inputs import Given
 from .._validation.references import ModuleReference
 from .._validation.values import Value, from_torch
-
-CHANGES = "forward changes"
-"""How the note begins."""
 
 
 @dataclass(frozen=True)
@@ -38,14 +36,15 @@ class Changed:
     """In the program."""
 
     @property
-    def note(self) -> str:
+    def note(self) -> Note:
         """What a report says of it."""
         what, start = "input", "what is given"
         if self.is_buffer:
             what, start = "buffer", "its value in the model"
-        return (
-            f"{CHANGES} the {what} {self.name!r}, and the graph does not: each run starts from "
-            f'{start}; state="outputs" makes the new value an output'
+        return Note(
+            f"forward changes the {what} {self.name!r}, and the graph does not: each run starts "
+            f'from {start}; state="outputs" makes the new value an output',
+            "changed-state",
         )
 
 

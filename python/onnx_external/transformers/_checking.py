@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from .._errors import Error, ExportError, MismatchError, RunError
+from .._errors import NO_KERNEL, Error, ExportError, MismatchError, RunError
 from .._meter import Meter
 from .._options import contents_of
 from .._packages import missing_text
@@ -100,7 +100,7 @@ class Judging:
             try:
                 session = Session(paths[name], ["CPUExecutionProvider"], f"{name}.onnx")
             except RunError as error:
-                if "NOT_IMPLEMENTED" not in str(error):
+                if error.kind not in NO_KERNEL:
                     raise UnloadablePartError(name, "", str(error)) from error
                 unloadable.append(str(error))
                 continue

@@ -40,12 +40,10 @@ def of_other_sizes(folder: Path, model: Any, found: Iterable[Mismatch]) -> Misma
         + (f"; perhaps {cause}" if cause else "")
         + "; config.json and the weights must be of the same model"
     )
-    error.code = "mismatch"
-    error.lists = {
-        "of other sizes": [
-            Item(name, str(have), f"{want} by the config", []) for name, have, want in all_found
-        ]
-    }
+    error.kind = "other-size"
+    error.lists["other-size"] = [
+        Item(name, str(have), f"{want} by the config", []) for name, have, want in all_found
+    ]
     return error
 
 

@@ -14,6 +14,7 @@ import torch
 import transformers
 
 from .._checkpoint import Checkpoint, open_checkpoint
+from .._diagnosis.exporter_reasons import kind_of_reason
 from .._errors import (
     Error,
     ExportError,
@@ -80,7 +81,10 @@ def told(
         raise
     except Exception as error:
         advice = f"; {way_out}" if way_out else ""
-        raise ExportError(f"{what}: {(not_run(error) or reason(error))[:_MOST]}{advice}") from error
+        text = (not_run(error) or reason(error))[:_MOST]
+        made = ExportError(f"{what}: {text}{advice}")
+        made.kind = kind_of_reason(text)
+        raise made from error
     finally:
         if bars:
             transformers.logging.enable_progress_bar()
@@ -299,8 +303,8 @@ def _missing(folder: Path, model: Any, names: list[str], told_by: str) -> Mappin
         f"transformers would fill with random values: {', '.join(names[:8])}; "
         + (told_by or "give the task that the model was trained for")
     )
-    error.code = "not-found"
-    error.lists = {"missing in the checkpoint": [Item(name, "", "", []) for name in names]}
+    error.code, error.kind = "not-found", "missing"
+    error.lists["missing"] = [Item(name, "", "", []) for name in names]
     return error
 
 

@@ -45,7 +45,7 @@ class Repeating:
     inputs: Inputs
     done: set[str] = field(default_factory=set)
     """The graphs that were made so."""
-    notes: list[str] = field(default_factory=list)
+    notes: list[tuple[str, str]] = field(default_factory=list)
     """Why others were not."""
     _refused: set[str] = field(default_factory=set)
     _stacks: list[Stack] | None = None
@@ -62,7 +62,7 @@ class Repeating:
         try:
             made = self._graph(name, part, stacks)
         except (Unprovable, ExportError) as reason:
-            self.notes.append(f"{name}: traced in full, not repeated: {reason}")
+            self.notes.append((name, f"traced in full, not repeated: {reason}"))
             return None
         self.done.add(name)
         return made
@@ -71,7 +71,7 @@ class Repeating:
         """Make a graph no more: it was wrong, and a trace shows whether the layers are to blame."""
         self.done.discard(name)
         self._refused.add(name)
-        self.notes.append(f"{name}: traced in full, since the repeated graph was wrong")
+        self.notes.append((name, "traced in full, since the repeated graph was wrong"))
 
     def _graph(self, name: str, part: Part, stacks: Sequence[Stack]) -> Graph:
         tracing = self.tracing
@@ -134,7 +134,7 @@ class Repeating:
             if old in names:
                 names.remove(old)
                 names.add(new)
-        self.notes = [each.replace(f"{old}: ", f"{new}: ", 1) for each in self.notes]
+        self.notes = [(new if name == old else name, text) for name, text in self.notes]
 
 
 @dataclass

@@ -70,7 +70,7 @@ class FolderWays:
     repeat: bool = True
     done: dict[str, Rewriting] = field(default_factory=dict)
     """By graph: what was rewritten."""
-    notes: list[str] = field(default_factory=list)
+    notes: list[tuple[str, str]] = field(default_factory=list)
     _observed: dict[str, _Observed] = field(default_factory=dict)
     _plain: dict[str, ExportError] = field(default_factory=dict)
     """Why the plain graphs were no good."""
@@ -148,8 +148,8 @@ class FolderWays:
         self.tracing.lengths.discard(name)
         for found in (self._observed, self.done, self._plain):
             found.pop(name, None)
-        self.notes = [each for each in self.notes if not each.startswith(f"{name}: ")]
-        self.notes.append(f"{name}: the length of the text does not vary, since {refused.args[0]}")
+        self.notes = [(graph, text) for graph, text in self.notes if graph != name]
+        self.notes.append((name, f"the length of the text does not vary, since {refused.args[0]}"))
         return self._first(name, part)
 
     def _rewritten(self, name: str, part: Part, error: ExportError | None) -> Graph:
@@ -157,7 +157,7 @@ class FolderWays:
         if observed is None:
             with self.tracing.meter.step(f"observe {name}"):
                 observed = self._observed[name] = self._observe(name)
-            self.notes.append(f"{name}: rewritten after a run of {observed.twin.text}")
+            self.notes.append((name, f"rewritten after a run of {observed.twin.text}"))
         observed.tries += 1
         if observed.tries > MOST_GRAPHS:
             raise RewriteError(f"{name}: no graph is right after {MOST_GRAPHS} of them")
@@ -229,12 +229,13 @@ class FolderWays:
             if old in found:
                 found[new] = found.pop(old)
         self.repeating.rename(old, new)
-        self.notes = [each.replace(f"{old}: ", f"{new}: ", 1) for each in self.notes]
+        self.notes = [(new if name == old else name, text) for name, text in self.notes]
 
     def all_notes(self) -> list[str]:
         """Return how graphs were rewritten, and what they leave out."""
         left = [f"{name}: {note}" for name, each in self.done.items() for note in each.notes]
-        return [*self.repeating.notes, *self.notes, *left]
+        made = [f"{name}: {text}" for name, text in (*self.repeating.notes, *self.notes)]
+        return [*made, *left]
 
     def prove(self, checked: CheckedGraphs) -> None:
         """Compare rewritten graphs with their code on the twins, where no weights were read.
@@ -248,12 +249,12 @@ class FolderWays:
             missing = missing_text("onnxruntime")
             if not observed.twin.has_weights or missing:
                 why = f": {missing}" if missing else ""
-                self.notes.append(f"{name}: nothing has compared the rewritten graph{why}")
+                self.notes.append((name, f"nothing has compared the rewritten graph{why}"))
                 continue
             with self.tracing.meter.step(f"prove {name}"):
                 found = self._proved(name, observed)
             told = f"the rewritten graph of {observed.twin.text}, was right for {found} input sets"
-            self.notes.append(f"{name}: {told}")
+            self.notes.append((name, told))
 
     def _proved(self, name: str, observed: _Observed) -> int:
         import onnx_ir

@@ -90,7 +90,7 @@ class Saving:
             with open_checkpoint(self._weights, variant=variant, overlay=overlay) as weights:
                 return self._saved(weights, given)
         except Error as error:
-            if "use a layout that copies" in str(error):
+            if error.kind == "not-linked":
                 error.remedies.append(Remedy("layout", "single", "the weights are copied"))
             raise
 

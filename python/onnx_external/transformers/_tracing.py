@@ -11,6 +11,7 @@ import torch
 
 from .._errors import ExportError
 from .._meter import Meter
+from .._notes import Note
 from ..torch._converting import one_subgraph_version
 from ..torch._exporting import optimized
 from ..torch._guards import Sizes
@@ -317,11 +318,13 @@ def _fixed(made: Skeleton) -> Iterator[tuple[str, int, int, Sequence[Any]]]:
                     yield value.name, place, dim, value.shape
 
 
+FIXED_SIZES = "fixed-sizes"
+"""The kind of the note on sizes that do not vary."""
 FIXED = "sizes that do not vary"
-"""What the note on them begins with."""
+"""What the lists of them are called."""
 
 
-def notes_of_fixed(graphs: Mapping[str, Skeleton]) -> list[str]:
+def notes_of_fixed(graphs: Mapping[str, Skeleton]) -> list[Note]:
     """Return the note on rows, lengths and sides of images that the traces have fixed.
 
     A decoder takes one word at a time by nature.
@@ -332,4 +335,4 @@ def notes_of_fixed(graphs: Mapping[str, Skeleton]) -> list[str]:
         for name, place, dim, shape in _fixed(made)
         if is_size(name, place, shape) and (dim > 1 or not place)
     ]
-    return [f"{FIXED}: {', '.join(told)}"] if told else []
+    return [Note(f"{FIXED}: {', '.join(told)}", FIXED_SIZES)] if told else []

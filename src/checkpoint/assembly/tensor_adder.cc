@@ -109,14 +109,14 @@ Result<TensorView> TensorAdder::view_of(const TensorDeclaration& declared) {
     return fail_with(ErrorCode::kUnsupported,
                      "it is a sparse tensor (" + std::string(layout_name(declared.sparse->layout)) +
                          "); make it dense, or save tensor.to_dense()",
-                     {{"convert", "sparse", "makes it dense, its zeros written out"}});
+                     {{RemedyOption::kConvert, "sparse", "makes it dense, its zeros written out"}});
   }
   auto view = declared.sparse ? dense_view(declared) : strided_view(declared);
   if (view && view->dtype == DType::kComplex32) {
     if (!options_.widen_complex32) {
       return fail_with(ErrorCode::kUnsupported,
                        "it is complex32, which ONNX does not have; it can become complex64",
-                       {{"convert", "complex32", "makes it complex64"}});
+                       {{RemedyOption::kConvert, "complex32", "makes it complex64"}});
     }
     view = widened(*view);
   }

@@ -276,9 +276,9 @@ struct Chosen {
 std::vector<Remedy> keys_to_choose(const std::vector<std::string>& programs) {
   std::vector<Remedy> remedies;
   for (std::size_t i = 0; i < programs.size() && i < kMaxAdvisedKeys; ++i) {
-    remedies.push_back({"key", programs[i], "takes this one"});
+    remedies.push_back({RemedyOption::kKey, programs[i], "takes this one"});
   }
-  remedies.push_back({"key", ".", "takes all, under their full names"});
+  remedies.push_back({RemedyOption::kKey, ".", "takes all, under their full names"});
   return remedies;
 }
 

@@ -177,9 +177,9 @@ std::vector<Remedy> keys_to_choose(const Pickle& pickle, const std::vector<Reach
   });
   std::vector<Remedy> remedies;
   for (std::size_t i = 0; i < found.size() && i < kMaxAdvisedKeys; ++i) {
-    remedies.push_back({"key", path_of(pickle, reached, found[i]), "takes this one"});
+    remedies.push_back({RemedyOption::kKey, path_of(pickle, reached, found[i]), "takes this one"});
   }
-  remedies.push_back({"key", ".", "takes all, under their full names"});
+  remedies.push_back({RemedyOption::kKey, ".", "takes all, under their full names"});
   return remedies;
 }
 
@@ -213,7 +213,7 @@ Error no_dict(const Pickle& pickle) {
   }
   return error_with(ErrorCode::kNotFound,
                     "holds no dict of names to tensors; save a state_dict() instead",
-                    {{"key", "NAME", "if one lies deeper, by its dotted path"}});
+                    {{RemedyOption::kKey, "NAME", "if one lies deeper, by its dotted path"}});
 }
 
 // The values at the end of a search along a dotted key.

@@ -18,7 +18,7 @@ Status MemoryBudget::take(std::uint64_t count, std::uint64_t each) {
   if (!kept || (*kept > kAlwaysExpandedBytes && *kept > most())) {
     return fail_with(ErrorCode::kUnsupported,
                      "what must be kept of it in memory, or added up, is more than its file allows",
-                     {{"max-expand", "N", "if the file is trusted to grow N times"}});
+                     {{RemedyOption::kMaxExpand, "N", "if the file is trusted to grow N times"}});
   }
   part_.kept_bytes = *kept;
   return {};

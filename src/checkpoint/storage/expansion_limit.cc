@@ -43,7 +43,7 @@ Status check_expanded(const std::string& what, std::uint64_t bytes, std::uint64_
                    what + " have " + size_text(bytes) + ", in files that store " +
                        size_text(stored) + "; at most " + std::to_string(max_expand) +
                        " times is allowed",
-                   {{"max-expand", "N", "if they are trusted to grow N times"}});
+                   {{RemedyOption::kMaxExpand, "N", "if they are trusted to grow N times"}});
 }
 
 Status check_tensor_expansion(const FileContents& all, std::uint64_t max_expand,
@@ -69,7 +69,7 @@ Status check_tensor_expansion(const FileContents& all, std::uint64_t max_expand,
                      where + ": the tensors have " + size_text(*total) + ", expanded from " +
                          size_text(files) + "; at most " + std::to_string(max_expand) +
                          " times is allowed",
-                     {{"max-expand", "N", "if the file is trusted to grow N times"}});
+                     {{RemedyOption::kMaxExpand, "N", "if the file is trusted to grow N times"}});
   }
   return {};
 }

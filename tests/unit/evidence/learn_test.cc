@@ -106,7 +106,7 @@ TEST_F(Learn, ABrokenTieIsRefused) {
   EXPECT_THAT(learn(b.model(), old,
                     {{.name = "wte", .shape = {3, 4}, .bytes = fresh},
                      {.name = "head.weight", .shape = {3, 4}, .bytes = noise(48, 2)}}),
-              FailsWith(ErrorCode::kAmbiguous, "they differ in the new one"));
+              FailsListing(ErrorCode::kAmbiguous, ErrorKind::kLearnEqualBytes));
 }
 
 TEST_F(Learn, NoWayOutKeepsOrIgnoresWhatChanges) {
@@ -131,7 +131,7 @@ TEST_F(Learn, DataThatMayBeAConstantMayBeKeptByWhoeverKnows) {
   const auto refused = learn(b.model(), {tensor("w", {3, 4}, kW)}, {tensor("w", {3, 4}, kV)});
   ASSERT_THAT(refused, FailsWith(ErrorCode::kAmbiguous, "export the graph without folding"));
   ASSERT_EQ(refused.error().details->remedies.size(), 1U);
-  EXPECT_EQ(refused.error().details->remedies.front().option, "keep");
+  EXPECT_EQ(refused.error().details->remedies.front().option, RemedyOption::kKeep);
   EXPECT_EQ(refused.error().details->remedies.front().value, "NAMES");
 }
 
@@ -150,7 +150,7 @@ TEST_F(Learn, ABrokenTieOfAReshapedViewIsRefused) {
   EXPECT_THAT(learn(b.model(), old,
                     {{.name = "wte", .shape = {3, 4}, .bytes = fresh},
                      {.name = "flat", .shape = {12}, .bytes = noise(48, 2)}}),
-              FailsWith(ErrorCode::kAmbiguous, "they differ in the new one"));
+              FailsListing(ErrorCode::kAmbiguous, ErrorKind::kLearnEqualBytes));
 }
 
 TEST_F(Learn, EqualBytesAreToldApartByNamesAndByModules) {
@@ -180,7 +180,7 @@ TEST_F(Learn, EqualBytesWithoutANameAreRefusedUnlessTheNewOnesAreEqualToo) {
   const auto graph = one({4, 3}, turned(kW, 3, 4));
   EXPECT_THAT(learn(graph, old,
                     {tensor("p.weight", {3, 4}, kV), tensor("q.weight", {3, 4}, numbers(12, 9))}),
-              FailsWith(ErrorCode::kAmbiguous, "several keys of the old checkpoint"));
+              FailsListing(ErrorCode::kAmbiguous, ErrorKind::kLearnEqualBytes));
   const auto tied =
       learn(graph, old, {tensor("p.weight", {3, 4}, kV), tensor("q.weight", {3, 4}, kV)});
   ASSERT_THAT(tied, IsOk());
@@ -194,7 +194,7 @@ TEST_F(Learn, AMatrixThatIsItsOwnTransposeNeedsItsNameOrANewOneLikeIt) {
   const std::vector<TestTensor> old = {tensor("w", {3, 3}, symmetric)};
   const std::vector<TestTensor> fresh = {tensor("w", {3, 3}, numbers(9, 1))};
   EXPECT_THAT(learn(one({3, 3}, f32(symmetric)), old, fresh),
-              FailsWith(ErrorCode::kAmbiguous, "its own transpose"));
+              FailsListing(ErrorCode::kAmbiguous, ErrorKind::kLearnSymmetric));
   const auto named = learn(one({3, 3}, f32(symmetric), "w"), old, fresh);
   ASSERT_THAT(named, IsOk());
   EXPECT_THAT(named->map, ElementsAre(MapEntry{"w", "w"}));
@@ -213,13 +213,13 @@ TEST_F(Learn, AReshapedKeyIsLeftAloneWhileItDoesNotChange) {
   EXPECT_THAT(same->constants, ElementsAre("onnx::MatMul_1"));
   EXPECT_THAT(same->settled, ElementsAre("p"));
   EXPECT_THAT(learn(graph, old, {tensor("p", {4}, {1, 2, 3, 4})}),
-              FailsWith(ErrorCode::kAmbiguous, "in another shape"));
+              FailsListing(ErrorCode::kAmbiguous, ErrorKind::kLearnReshaped));
 }
 
 TEST_F(Learn, ANumberAloneIsNoProof) {
   const auto graph = one({1}, f32({1}), "val_3");
   EXPECT_THAT(learn(graph, {tensor("beta", {1}, {1})}, {tensor("beta", {1}, {2})}),
-              FailsWith(ErrorCode::kAmbiguous, "by chance"));
+              FailsListing(ErrorCode::kAmbiguous, ErrorKind::kLearnCoincidence));
   const auto kept = learn(graph, {tensor("beta", {1}, {1})}, {tensor("beta", {1}, {1})});
   ASSERT_THAT(kept, IsOk());
   EXPECT_THAT(kept->constants, ElementsAre("val_3"));
@@ -235,9 +235,8 @@ TEST_F(Learn, DataThatMayBeComputedFromKeysIsRefusedUnlessAllOfThemStay) {
   const TestTensor conv = tensor("conv.weight", {3, 4}, numbers(12, 15));
   const TestTensor norm = tensor("bn.weight", {3}, {1, 2, 3});
   EXPECT_THAT(learn(b.model(), {fc, conv, norm}, {fc, conv, tensor("bn.weight", {3}, {2, 2, 3})}),
-              FailsWith(ErrorCode::kAmbiguous,
-                        "may be computed from keys that are nowhere in the "
-                        "graph and change: 'bn.weight'"));
+              ::testing::AllOf(FailsListing(ErrorCode::kAmbiguous, ErrorKind::kLearnComputed),
+                               FailsWith(ErrorCode::kAmbiguous, "'bn.weight'")));
   MappingOptions ignoring;
   ignoring.ignore = {"^bn\\."};
   ignoring.keep = {"onnx::Conv_9"};
@@ -245,7 +244,7 @@ TEST_F(Learn, DataThatMayBeComputedFromKeysIsRefusedUnlessAllOfThemStay) {
       learn(b.model(), {fc, conv, norm}, {fc, conv, tensor("bn.weight", {3}, {2, 2, 3})}, ignoring),
       IsOk());
   EXPECT_THAT(learn(b.model(), {fc, conv, norm}, {fc, conv, norm}),
-              FailsWith(ErrorCode::kAmbiguous, "may not be the one that the graph was exported"));
+              FailsListing(ErrorCode::kAmbiguous, ErrorKind::kLearnOtherModel));
   // Something that changes shows that the checkpoint is the right one.
   GraphBuilder other;
   other.input("x", kFloat, {1, 4});
@@ -288,7 +287,7 @@ TEST_F(Learn, ASmallSlotOfSeveralNodesMayBeMergedWithAConstant) {
   b.node("Mul", {"x", "ln.weight"}, {"s"}).node("Add", {"s", "ln.weight"}, {"y"});
   const std::vector<TestTensor> old = {tensor("ln.weight", {4}, {1, 2, 3, 4})};
   EXPECT_THAT(learn(b.model(), old, {tensor("ln.weight", {4}, {5, 6, 7, 8})}),
-              FailsWith(ErrorCode::kAmbiguous, "merged with a constant"));
+              FailsListing(ErrorCode::kAmbiguous, ErrorKind::kLearnMerged));
   EXPECT_THAT(learn(b.model(), old, old), IsOk());
   b.model().set_producer_name("pytorch");
   b.model().set_producer_version("1.13.1");
@@ -305,9 +304,8 @@ TEST_F(Learn, KeysThatShareASlotMustStayEqual) {
     return tensor(name, {40, 50}, numbers(2000, first));
   };
   const std::vector<TestTensor> old = {at("a.weight", 1), at("b.weight", 1)};
-  EXPECT_THAT(
-      learn(b.model(), old, {at("a.weight", 2), at("b.weight", 3)}),
-      FailsWith(ErrorCode::kAmbiguous, "'b.weight' the graph holds the bytes of this key only"));
+  EXPECT_THAT(learn(b.model(), old, {at("a.weight", 2), at("b.weight", 3)}),
+              FailsListing(ErrorCode::kAmbiguous, ErrorKind::kLearnShared, {"b.weight"}));
   const auto tied = learn(b.model(), old, {at("a.weight", 2), at("b.weight", 2)});
   ASSERT_THAT(tied, IsOk());
   EXPECT_THAT(tied->map, ElementsAre(MapEntry{"a.weight", "a.weight"}));
@@ -326,7 +324,7 @@ TEST_F(Learn, AWeightInANodeMustStay) {
   const TestTensor fc = tensor("fc.weight", {3, 4}, kW);
   EXPECT_THAT(
       learn(b.model(), {fc, tensor("p", {4}, {1, 2, 3, 5})}, {fc, tensor("p", {4}, {1, 2, 3, 6})}),
-      FailsWith(ErrorCode::kAmbiguous, "'c' FLOAT [4] stands in a node"));
+      FailsListing(ErrorCode::kAmbiguous, ErrorKind::kLearnAttribute, {"c"}));
   EXPECT_THAT(
       learn(b.model(), {fc, tensor("p", {4}, {1, 2, 3, 5})}, {fc, tensor("p", {4}, {1, 2, 3, 5})}),
       IsOk());
@@ -354,7 +352,7 @@ TEST_F(Learn, TwoBranchesWithOneNameAndDifferentDataAreRefused) {
   b.node("Neg", {"w"}, {"m"}).end_subgraph();
   EXPECT_THAT(learn(b.model(), {tensor("p", {3, 4}, kW), tensor("q", {3, 4}, kV)},
                     {tensor("p", {3, 4}, numbers(12, 8)), tensor("q", {3, 4}, numbers(12, 9))}),
-              FailsWith(ErrorCode::kAmbiguous, "shares its name or its data"));
+              FailsListing(ErrorCode::kAmbiguous, ErrorKind::kLearnSeveralSlots));
 }
 
 TEST_F(Learn, IntegersAreDataOnlyWhereTheyAreMany) {
@@ -415,7 +413,7 @@ TEST_F(Learn, WhatWasComputedFromKeysThatStayIsKept) {
   EXPECT_THAT(kept->constants, ElementsAre("not"));
   EXPECT_THAT(kept->settled, ElementsAre("mask"));
   EXPECT_THAT(learn(b.model(), old, {tensor("w", {3, 4}, kV), mask(std::string("\1\1\1\0", 4))}),
-              FailsWith(ErrorCode::kAmbiguous, "computed at export from keys that change"));
+              FailsListing(ErrorCode::kAmbiguous, ErrorKind::kLearnFolded));
 }
 
 // "w" by name and, as a value that was computed from `sources`, "val_7" of another size.
@@ -431,7 +429,7 @@ onnx::ModelProto with_computed(const std::string& sources) {
 TEST_F(Learn, WhatWasComputedFromAKeyThatChangesIsRefusedEvenIfTheKeyHasASlot) {
   const std::vector<TestTensor> old = {tensor("w", {3, 4}, kW)};
   EXPECT_THAT(learn(with_computed("['arange', 'w', 'val_3']"), old, {tensor("w", {3, 4}, kV)}),
-              FailsWith(ErrorCode::kAmbiguous, "computed at export from keys that change"));
+              FailsListing(ErrorCode::kAmbiguous, ErrorKind::kLearnFolded));
   EXPECT_THAT(learn(with_computed("['arange', 'w', 'val_3']"), old, old), IsOk());
 }
 
@@ -455,7 +453,8 @@ TEST_F(Learn, WhatWasComputedFromNoKeyIsAConstant) {
   ASSERT_THAT(learned, IsOk());
   EXPECT_THAT(learned->constants, ElementsAre("val_7"));
   EXPECT_THAT(learn(with_computed("['arange', 'rope.table']"), old, fresh),
-              FailsWith(ErrorCode::kAmbiguous, "nowhere in the graph and change: 'gone'"));
+              ::testing::AllOf(FailsListing(ErrorCode::kAmbiguous, ErrorKind::kLearnComputed),
+                               FailsWith(ErrorCode::kAmbiguous, "'gone'")));
 }
 
 TEST_F(Learn, AKeyThatTheExportedGraphDoesNotUseIsLeftOut) {

@@ -28,7 +28,8 @@ TEST(Casts, AreOfferedWhereTheyWouldHelp) {
   ASSERT_THAT(refused, FailsWith(ErrorCode::kMismatch, "fc.bias"));
   ASSERT_TRUE(refused.error().details != nullptr);
   const Remedy& remedy = refused.error().details->remedies.at(0);
-  EXPECT_EQ(remedy.option + "=" + remedy.value, "dtype=slot");
+  EXPECT_EQ(remedy.option, RemedyOption::kDtype);
+  EXPECT_EQ(remedy.value, "slot");
   it.keys.keys[1].dtype = DType::kInt64;
   const auto whole = it.map();
   ASSERT_FALSE(whole.has_value());

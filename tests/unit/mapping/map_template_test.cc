@@ -39,7 +39,8 @@ TEST(MapTemplate, HasTheSlotsThatARefusalLists) {
   c.key("w");
   c.key("other", {4});
   EXPECT_THAT(map_template(c.graph, c.keys, c.options).open, IsEmpty());
-  const ErrorDetails refusal{{{"kept", {{"kept", "", "", {}}, {"other", "", "", {}}}}}, {}};
+  ErrorDetails refusal;
+  refusal.lists.push_back({ErrorKind::kKeys, "", {{"kept", "", "", {}}, {"other", "", "", {}}}});
   const MapTemplate found = map_template(c.graph, c.keys, c.options, &refusal);
   ASSERT_THAT(found.open, SizeIs(1));
   EXPECT_THAT(found.open[0].candidates, ElementsAre(MapEntry{"kept", "other"}));

@@ -1,6 +1,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <string>
+#include <utility>
+#include <vector>
+
 #include "onnx/graph_facts.h"
 #include "support/result_matchers.h"
 #include "unit/mapping/mapping_builder.h"
@@ -9,6 +13,7 @@ namespace onnx_external {
 namespace {
 
 using ::testing::ElementsAre;
+using ::testing::Pair;
 
 TEST(MappingRefusals, IntegersBeforeTheWeightsAreTheCallers) {
   MappingCase c;
@@ -35,11 +40,11 @@ TEST(MappingRefusals, AFloatInputBesideOthersMustBeConfirmed) {
   const auto refused = c.map();
   ASSERT_THAT(refused, FailsWith(ErrorCode::kAmbiguous, "'x', 'cls_token'"));
   ASSERT_FALSE(refused.error().details->remedies.empty());
-  EXPECT_EQ(refused.error().details->remedies[0].option, "inputs");
+  EXPECT_EQ(refused.error().details->remedies[0].option, RemedyOption::kInputs);
   EXPECT_EQ(refused.error().details->remedies[0].value, "x");
   EXPECT_THAT(refused.error().details->remedies[0].when, ::testing::HasSubstr("'cls_token'"));
   c.options.inputs = {"x"};
-  EXPECT_THAT(c.map(), FailsWith(ErrorCode::kNotFound, "missing in the checkpoint: 'cls_token'"));
+  EXPECT_THAT(c.map(), FailsListing(ErrorCode::kNotFound, ErrorKind::kMissing, {"cls_token"}));
   c.options.inputs = {"x", "cls_token"};
   EXPECT_THAT(c.map(), IsOk());
 }
@@ -61,7 +66,7 @@ TEST(MappingRefusals, AGraphThatWasSavedWithoutItsConstantsIsToBeSavedWithThem) 
   EXPECT_TRUE(refused.error().details->remedies.empty());  // neither --map nor --partial helps
   c.open("fc.bias", {2}).origin = SlotOrigin::kParameter;
   const auto mixed = c.map();
-  ASSERT_THAT(mixed, FailsWith(ErrorCode::kNotFound, "missing in the checkpoint: 'fc.bias'"));
+  ASSERT_THAT(mixed, FailsListing(ErrorCode::kNotFound, ErrorKind::kMissing, {"fc.bias"}));
   EXPECT_FALSE(mixed.error().details->remedies.empty());
 }
 
@@ -70,7 +75,8 @@ TEST(MappingRefusals, AStatisticThatTheCheckpointLacksIsAWeight) {
   c.open("fc.weight");
   c.open("bn.running_mean", {2}).read_as_buffer = true;
   c.key("fc.weight");
-  EXPECT_THAT(c.map(), FailsWith(ErrorCode::kNotFound, "in the checkpoint: 'bn.running_mean'"));
+  EXPECT_THAT(c.map(),
+              FailsListing(ErrorCode::kNotFound, ErrorKind::kMissing, {"bn.running_mean"}));
 }
 
 TEST(MappingRefusals, AnInputThatALeftOverKeyWouldFitMustBeConfirmed) {
@@ -160,7 +166,7 @@ TEST(MappingRefusals, OldAndNewWeightsAreNotMixed) {
   c.key("fc.weight");
   c.key("conv.weight", {3, 3});
   c.key("bn.running_mean", {3});
-  EXPECT_THAT(c.map(), FailsWith(ErrorCode::kNotFound, "would stay old: 'onnx::Conv_1'"));
+  EXPECT_THAT(c.map(), FailsListing(ErrorCode::kNotFound, ErrorKind::kStale, {"onnx::Conv_1"}));
   EXPECT_THAT(c.map(), FailsWith(ErrorCode::kNotFound, "a BatchNorm without a place"));
   c.options.partial = Partial::kAllow;
   EXPECT_THAT(c.map()->initializers_kept, ElementsAre("onnx::Conv_1"));
@@ -172,7 +178,7 @@ TEST(MappingRefusals, NamedDataThatNoKeyReplacesIsAMissingWeight) {
   c.slot("mean", SlotKind::kInitializer, SymbolicShape{3});
   c.key("fc.weight");
   c.key("steps", {}).dtype = DType::kInt64;
-  EXPECT_THAT(c.map(), FailsWith(ErrorCode::kNotFound, "missing in the checkpoint: 'mean'"));
+  EXPECT_THAT(c.map(), FailsListing(ErrorCode::kNotFound, ErrorKind::kMissing, {"mean"}));
   c.options.keep = {"mean"};
   EXPECT_THAT(c.map()->initializers_kept, ElementsAre("mean"));
   c.options.keep = {"maen"};
@@ -187,7 +193,7 @@ TEST(MappingRefusals, OneNumberIsAConstantWhileNoKeyIsOne) {
   EXPECT_THAT(c.map()->initializers_kept, ElementsAre("onnx::Mul_4"));
   c.slot("scale", SlotKind::kInitializer, SymbolicShape{});
   c.key("scale", {});
-  EXPECT_THAT(c.map(), FailsWith(ErrorCode::kNotFound, "would stay old: 'onnx::Mul_4'"));
+  EXPECT_THAT(c.map(), FailsListing(ErrorCode::kNotFound, ErrorKind::kStale, {"onnx::Mul_4"}));
 }
 
 // "weight" for "fc.weight": the checkpoint is of a part of the graph's module, and the number may
@@ -197,7 +203,7 @@ TEST(MappingRefusals, OneNumberIsNoConstantWhereTheKeysAreOfAPart) {
   c.slot("fc.weight", SlotKind::kInitializer, SymbolicShape{2, 2});
   c.slot("onnx::Clip_9", SlotKind::kInitializer, SymbolicShape{});
   c.key("weight");
-  EXPECT_THAT(c.map(), FailsWith(ErrorCode::kNotFound, "would stay old: 'onnx::Clip_9'"));
+  EXPECT_THAT(c.map(), FailsListing(ErrorCode::kNotFound, ErrorKind::kStale, {"onnx::Clip_9"}));
   c.options.keep = {"onnx::Clip_9"};
   EXPECT_THAT(c.map()->initializers_kept, ElementsAre("onnx::Clip_9"));
 }
@@ -211,7 +217,7 @@ TEST(MappingRefusals, ABoundOfAFusedClipIsNoConstant) {
   c.key("fc.weight");
   EXPECT_THAT(c.map()->initializers_kept, ElementsAre("val_3"));
   c.slot("linear_max", SlotKind::kInitializer, SymbolicShape{}).consumer_op = "Clip";
-  EXPECT_THAT(c.map(), FailsWith(ErrorCode::kNotFound, "would stay old: 'linear_max'"));
+  EXPECT_THAT(c.map(), FailsListing(ErrorCode::kNotFound, ErrorKind::kStale, {"linear_max"}));
   c.options.keep = {"linear_max"};
   EXPECT_THAT(c.map()->initializers_kept, ElementsAre("val_3", "linear_max"));
 }
@@ -224,9 +230,10 @@ TEST(MappingRefusals, FoldedWeightsDoNotPassForTheCallersInputs) {
   c.key("fc.kernel");
   c.key("conv.weight", {4, 4});
   c.key("bn.running_mean", {4});
-  EXPECT_THAT(c.map(), FailsWith(ErrorCode::kNotFound,
-                                 "missing in the checkpoint: 'onnx::Conv_1'; 1 key is not used by "
-                                 "the graph: 'bn.running_mean'"));
+  EXPECT_THAT(c.map(),
+              ::testing::AllOf(
+                  FailsListing(ErrorCode::kNotFound, ErrorKind::kMissing, {"onnx::Conv_1"}),
+                  FailsListing(ErrorCode::kNotFound, ErrorKind::kUnused, {"bn.running_mean"})));
 }
 
 TEST(MappingRefusals, WeightsMergedWithoutATraceAreSeen) {
@@ -234,7 +241,7 @@ TEST(MappingRefusals, WeightsMergedWithoutATraceAreSeen) {
   c.open("a.weight").consumer_count = 2;
   c.key("a.weight");
   c.key("b.weight");
-  EXPECT_THAT(c.map(), FailsWith(ErrorCode::kAmbiguous, "were equal at export: 'a.weight'"));
+  EXPECT_THAT(c.map(), FailsListing(ErrorCode::kAmbiguous, ErrorKind::kMerged, {"a.weight"}));
   c.options.partial = Partial::kAllow;
   EXPECT_THAT(c.map(), IsOk());
 }
@@ -263,8 +270,8 @@ TEST(MappingRefusals, NothingInCommonListsBothSides) {
   MappingCase c;
   c.open("alpha");
   c.key("beta");
-  EXPECT_THAT(c.map(),
-              FailsWith(ErrorCode::kNotFound, "1 slot of the graph: 'alpha'; 1 key: 'beta'"));
+  EXPECT_THAT(c.map(), FailsListing(ErrorCode::kNotFound, ErrorKind::kSlots, {"alpha"}));
+  EXPECT_THAT(c.map(), FailsListing(ErrorCode::kNotFound, ErrorKind::kKeys, {"beta"}));
   c.keys.keys.clear();
   EXPECT_THAT(c.map(), FailsWith(ErrorCode::kNotFound, "the checkpoint has no tensors"));
   c.key("beta");
@@ -277,7 +284,7 @@ TEST(MappingRefusals, KeysWithoutASlotAreSkippedKeptOrRefused) {
   c.open("w");
   c.key("w");
   c.key("extra", {5});
-  EXPECT_THAT(c.map(), FailsWith(ErrorCode::kNotFound, "1 key is not used by the graph: 'extra'"));
+  EXPECT_THAT(c.map(), FailsListing(ErrorCode::kNotFound, ErrorKind::kUnused, {"extra"}));
   c.options.ignore = {"extr"};
   EXPECT_EQ(c.map()->unmatched_keys.size(), 1U);
   c.options.ignore = {};
@@ -372,15 +379,16 @@ TEST(MappingRefusals, OfSeveralGraphsNameEachGraphAndListKeysOnce) {
   const GraphToMap graphs[] = {{"one.onnx", &one.graph}, {"two.onnx", &two.graph}};
   const auto refused = map_graphs(graphs, one.keys, {});
   ASSERT_FALSE(refused);
-  std::vector<std::string> titles;
+  std::vector<std::pair<ErrorKind, std::string>> lists;
   for (const ErrorList& list : refused.error().details->lists) {
-    titles.push_back(list.title);
+    lists.emplace_back(list.kind, list.owner);
   }
-  EXPECT_THAT(titles, ElementsAre("weights of an adapter", "one.onnx: missing in the checkpoint",
-                                  "two.onnx: missing in the checkpoint", "unused keys"));
+  EXPECT_THAT(lists,
+              ElementsAre(Pair(ErrorKind::kAdapter, ""), Pair(ErrorKind::kMissing, "one.onnx"),
+                          Pair(ErrorKind::kMissing, "two.onnx"), Pair(ErrorKind::kUnused, "")));
   std::size_t maps = 0;
   for (const Remedy& remedy : refused.error().details->remedies) {
-    maps += remedy.option == "map" ? 1 : 0;
+    maps += remedy.option == RemedyOption::kMap ? 1 : 0;
   }
   EXPECT_EQ(maps, 1U);
 }

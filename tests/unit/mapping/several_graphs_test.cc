@@ -120,7 +120,7 @@ TEST_F(SeveralGraphs, AreRefusedAPrefixThatGivesAllTheSameKeysThoughOthersFit) {
                                  "'left.onnx' and 'right.onnx' would both get the keys under "
                                  "'left', but those under 'right.' fit as well"));
   ASSERT_EQ(refused.error().details->remedies.size(), 1U);
-  EXPECT_EQ(refused.error().details->remedies[0].option, "ignore");
+  EXPECT_EQ(refused.error().details->remedies[0].option, RemedyOption::kIgnore);
   c.options.ignore = {refused.error().details->remedies[0].value};
   EXPECT_THAT(prefixes({"left.onnx", "right.onnx"}), ElementsAre("-left.", "-left."));
 }

@@ -23,7 +23,7 @@ TEST(StrictMapping, AnUnusedModuleIsOneLineInTheReport) {
   c.key("decoder.norm.bias", {3});
   EXPECT_EQ(c.map()->unused_modules, (std::vector<UnusedModule>{{"decoder", 2}}));
   c.graph.constants = {{"Constant_3", kFloatType, {3}}};
-  EXPECT_THAT(c.map(), FailsWith(ErrorCode::kNotFound, "would stay old: 'Constant_3'"));
+  EXPECT_THAT(c.map(), FailsListing(ErrorCode::kNotFound, ErrorKind::kStale, {"Constant_3"}));
   c.options.keep = {"Constant_3"};
   EXPECT_THAT(c.map(), IsOk());
 }
@@ -75,11 +75,11 @@ TEST(StrictMapping, AnAdapterIsNamedAsWhatItIs) {
   c.key("q.weight");
   c.key("q.lora_A.weight", {2, 1});
   c.key("q.lora_B.default.weight", {1, 2});
-  EXPECT_THAT(c.map(), FailsWith(ErrorCode::kNotFound, "2 keys belong to an adapter"));
+  EXPECT_THAT(c.map(), FailsListing(ErrorCode::kNotFound, ErrorKind::kAdapter));
   EXPECT_THAT(c.map(), FailsWith(ErrorCode::kNotFound, "merge it first"));
   const auto refused = c.map();
   const Remedy& remedy = refused.error().details->remedies.front();
-  EXPECT_EQ(remedy.option, "ignore");
+  EXPECT_EQ(remedy.option, RemedyOption::kIgnore);
   EXPECT_EQ(remedy.value, "lora_A|lora_B");
   c.options.ignore = {remedy.value};
   ASSERT_THAT(c.map(), IsOk());
@@ -217,7 +217,7 @@ TEST(StrictMapping, ASmallSquareOrAnotherOperatorNeedsBytes) {
     c.slot("b", SlotKind::kInitializer, SymbolicShape{3}).origin = SlotOrigin::kParameter;
     c.key("fc.weight", {*shape[1], *shape[0]});
     c.key("b", {3});
-    EXPECT_THAT(c.map(), FailsWith(ErrorCode::kNotFound, "would stay old: 'val_4'"));
+    EXPECT_THAT(c.map(), FailsListing(ErrorCode::kNotFound, ErrorKind::kStale, {"val_4"}));
   }
 }
 
@@ -288,7 +288,8 @@ TEST(StrictMapping, AValueThatWasFoldedFromNoWeightStays) {
 TEST(StrictMapping, AValueThatMayBeFoldedFromAWeightIsRefused) {
   for (const std::string source : {"fc.weight", "fc.bias", "cls_token", "scale", "mean", "add_x"}) {
     MappingCase c = with_folded_value({"arange", source, "val_3"});
-    EXPECT_THAT(c.map(), FailsWith(ErrorCode::kNotFound, "would stay old: 'val_9'")) << source;
+    EXPECT_THAT(c.map(), FailsListing(ErrorCode::kNotFound, ErrorKind::kStale, {"val_9"}))
+        << source;
   }
 }
 
@@ -297,11 +298,11 @@ TEST(StrictMapping, AKeyIsAWeightEvenIfItsNameIsThatOfAnOperation) {
   EXPECT_THAT(c.map(), IsOk());
   c.graph.slots[0].name = "fc.weight";
   c.key("index", {28});
-  EXPECT_THAT(c.map(), FailsWith(ErrorCode::kNotFound, "would stay old: 'val_9'"));
+  EXPECT_THAT(c.map(), FailsListing(ErrorCode::kNotFound, ErrorKind::kStale, {"val_9"}));
   c.keys.keys.clear();  // the same below a prefix
   c.key("model.fc.weight");
   c.key("model.index", {28});
-  EXPECT_THAT(c.map(), FailsWith(ErrorCode::kNotFound, "would stay old: 'val_9'"));
+  EXPECT_THAT(c.map(), FailsListing(ErrorCode::kNotFound, ErrorKind::kStale, {"val_9"}));
 }
 
 TEST(StrictMapping, AParameterThatOnlyMaskedTrainingUsesIsLeftOut) {
@@ -312,7 +313,7 @@ TEST(StrictMapping, AParameterThatOnlyMaskedTrainingUsesIsLeftOut) {
   c.key("embeddings.masked_spec_embed", {4});
   EXPECT_THAT(c.pairs(), ElementsAre("embeddings.cls_token<-embeddings.cls_token (exact)"));
   c.key("embeddings.mask", {4});
-  EXPECT_THAT(c.map(), FailsWith(ErrorCode::kNotFound, "not used by the graph: 'embeddings.mask'"));
+  EXPECT_THAT(c.map(), FailsListing(ErrorCode::kNotFound, ErrorKind::kUnused, {"embeddings.mask"}));
 }
 
 TEST(StrictMapping, ATiedOutputLayerHasTheBiasOfTheModuleAroundIt) {
@@ -325,7 +326,7 @@ TEST(StrictMapping, ATiedOutputLayerHasTheBiasOfTheModuleAroundIt) {
   EXPECT_THAT(c.pairs(), ElementsAre("cls.decoder.weight<-bert.word_embeddings.weight (graph-tie)",
                                      "cls.decoder.bias<-cls.bias (graph-tie)"));
   c.keys.keys[0].name = "cls.decoder.weight";  // a weight of its own, so a bias of its own
-  EXPECT_THAT(c.map(), FailsWith(ErrorCode::kNotFound, "missing in the checkpoint"));
+  EXPECT_THAT(c.map(), FailsListing(ErrorCode::kNotFound, ErrorKind::kMissing));
 }
 
 TEST(StrictMapping, AFusedBatchNormIsRefusedWhateverIsAllowed) {
@@ -336,7 +337,7 @@ TEST(StrictMapping, AFusedBatchNormIsRefusedWhateverIsAllowed) {
   c.key("fc.weight");
   c.options.partial = Partial::kAllow;
   c.options.unmatched = Unmatched::kSkip;
-  EXPECT_THAT(c.map(), FailsWith(ErrorCode::kMismatch, "BatchNorm multiplied into it"));
+  EXPECT_THAT(c.map(), FailsListing(ErrorCode::kMismatch, ErrorKind::kFused));
 }
 
 // A weight of ones was merged with a variance of ones, which the checkpoint lacks.
@@ -346,9 +347,9 @@ TEST(StrictMapping, AWeightThatIsAlsoTheVarianceIsRefusedUnlessTheCheckpointTies
   slot.scale_and_statistic = true;
   slot.consumer_count = 2;
   c.key("weight");
-  EXPECT_THAT(c.map(), FailsWith(ErrorCode::kAmbiguous, "may stand for two weights"));
+  EXPECT_THAT(c.map(), FailsListing(ErrorCode::kAmbiguous, ErrorKind::kMerged));
   c.key("running_var");
-  EXPECT_THAT(c.map(), FailsWith(ErrorCode::kNotFound, "may stand for two weights"));
+  EXPECT_THAT(c.map(), FailsListing(ErrorCode::kNotFound, ErrorKind::kMerged));
   MappingEvidence evidence;
   evidence.same_bytes = [](std::uint32_t, std::uint32_t) { return Result<bool>(true); };
   EXPECT_THAT(map_tensors(c.graph, c.keys, c.options, evidence), IsOk());
@@ -439,7 +440,7 @@ TEST(StrictMapping, ComputedIntegersStayOnlyWhereTheyTellAShape) {
       onnx_data_type(DType::kInt64);
   c.key("fc.weight");
   c.key("perm", {8}).dtype = DType::kInt64;
-  EXPECT_THAT(c.map(), FailsWith(ErrorCode::kNotFound, "would stay old: 'onnx::Gather_4'"));
+  EXPECT_THAT(c.map(), FailsListing(ErrorCode::kNotFound, ErrorKind::kStale, {"onnx::Gather_4"}));
   c.graph.slots[1].consumer_op = "Reshape";
   EXPECT_THAT(c.map(), IsOk());
 }
@@ -452,7 +453,7 @@ TEST(StrictMapping, ANumberMayBeComputedFromAnInteger) {
   c.key("bn.num_batches_tracked", {}).dtype = DType::kInt64;
   EXPECT_THAT(c.map(), IsOk());
   c.key("shift", {}).dtype = DType::kInt64;
-  EXPECT_THAT(c.map(), FailsWith(ErrorCode::kNotFound, "would stay old: 'onnx::Mul_7'"));
+  EXPECT_THAT(c.map(), FailsListing(ErrorCode::kNotFound, ErrorKind::kStale, {"onnx::Mul_7"}));
 }
 
 TEST(StrictMapping, LayersThatAreEqualBeforeTrainingAreNotTied) {
@@ -487,7 +488,7 @@ TEST(StrictMapping, AFixedVectorBesideADynamicInputMayBeABuffer) {
   c.key("fc.weight");
   EXPECT_THAT(c.map(), FailsWith(ErrorCode::kAmbiguous, "'perm'"));
   c.options.inputs = {"x"};
-  EXPECT_THAT(c.map(), FailsWith(ErrorCode::kNotFound, "missing in the checkpoint: 'perm'"));
+  EXPECT_THAT(c.map(), FailsListing(ErrorCode::kNotFound, ErrorKind::kMissing, {"perm"}));
 }
 
 TEST(StrictMapping, AWeightThatWasMergedWithAConstantIsSeen) {
@@ -496,7 +497,7 @@ TEST(StrictMapping, AWeightThatWasMergedWithAConstantIsSeen) {
   merged.parameter_uses = 1;
   merged.other_uses = 1;  // x * 2.0
   c.key("t", {});
-  EXPECT_THAT(c.map(), FailsWith(ErrorCode::kAmbiguous, "merged with a constant"));
+  EXPECT_THAT(c.map(), FailsListing(ErrorCode::kAmbiguous, ErrorKind::kMergedConstant));
   c.graph.slots[0].never_merged = true;
   EXPECT_THAT(c.map(), IsOk());
   c.graph.slots[0].never_merged = false;

@@ -105,10 +105,15 @@ def _indexed_at(errors: Iterable[BaseException], paths: set[str]) -> set[str]:
     return set()
 
 
+def is_key_of_tensor(error: BaseException) -> bool:
+    """Return whether a dict was asked for an item by the text of a tensor."""
+    return isinstance(error, KeyError) and "FakeTensor(" in str(error)
+
+
 def _is_of_lookup(error: BaseException) -> bool:
     """Whether a dict was asked for an item by a tensor, its text, or a number out of it."""
-    if isinstance(error, KeyError):
-        return "FakeTensor(" in str(error)
+    if is_key_of_tensor(error):
+        return True
     return isinstance(error, TypeError) and "unhashable type: non-nested SymInt" in str(error)
 
 

@@ -1,0 +1,81 @@
+// The stable words of errors: what is wrong, and which option may help. Programs decide by these;
+// titles and sentences are for people, and may change.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+namespace onnx_external {
+
+// What is wrong with the names of a list, or with a save as a whole.
+enum class ErrorKind : std::uint8_t {
+  kNone,  // the code says all
+  // A graph and a checkpoint.
+  kMissing,         // weights of the graph that the checkpoint lacks
+  kLeftOut,         // constants and buffers without values, which no checkpoint has
+  kUnused,          // keys that the graph does not use
+  kAveraged,        // keys that are averages (EMA) of weights that are used
+  kAdapter,         // keys of an adapter (LoRA or its like)
+  kStale,           // values that were computed from weights at export, and would stay old
+  kMerged,          // slots that may stand for two weights that were equal at export
+  kMergedConstant,  // weights that may have been merged with constants
+  kFused,           // weights with a BatchNorm multiplied into them
+  kUnconfirmed,     // inputs that may be the caller's or weights
+  kOtherType,       // slots whose keys have another type or shape
+  kOtherSize,       // tensors of other sizes than a config states
+  kSlots,           // all slots of a graph that no key fits
+  kKeys,            // all keys of a checkpoint that fits no slot
+  kContradiction,   // inputs of a node that cannot have these shapes and types
+  kNotLinked,       // data that no model can refer to in place: only a layout that copies can
+  // A model alone.
+  kWithoutData,        // weights that would have no data
+  kInputsLikeWeights,  // inputs that have the names of weights
+  kInnerWithoutData,   // attributes, sparse initializers and names in functions
+  // Tensors about which an old checkpoint (--learn-map) does not tell what to do.
+  kLearnEqualBytes,    // equals several keys, which differ in the new checkpoint
+  kLearnCoincidence,   // the value is too simple to distinguish a weight from a constant
+  kLearnReshaped,      // the bytes of a key in another shape
+  kLearnMerged,        // a small tensor with several users, perhaps merged
+  kLearnSymmetric,     // a symmetric matrix that is not symmetric in the new checkpoint
+  kLearnAttribute,     // in an attribute of a node, where it cannot be replaced
+  kLearnComputed,      // may be computed from keys that the graph does not hold
+  kLearnLikeChanged,   // has the same size as a key that changes
+  kLearnLacking,       // the new checkpoint lacks the key
+  kLearnShared,        // a key that shares a slot with another one
+  kLearnOtherModel,    // nothing in the graph that could change is from the old checkpoint
+  kLearnSeveralSlots,  // its name or data serves several slots that need different values
+  kLearnFolded,        // computed from keys that change, as the exporter says
+};
+
+// "missing", "unused", ...: the stable name in JSON documents and Python exceptions, which
+// docs/python-errors.md lists; "" for kNone.
+[[nodiscard]] std::string_view error_kind_name(ErrorKind kind);
+
+// An option that an error may suggest.
+enum class RemedyOption : std::uint8_t {
+  kAttributes,
+  kConvert,
+  kDtype,
+  kIgnore,
+  kInputs,
+  kKeep,
+  kKey,
+  kLayout,
+  kLearnMap,
+  kMap,
+  kMaxExpand,
+  kNoFsync,
+  kOverlay,
+  kOverwrite,
+  kPartial,
+  kPrefix,
+  kRename,
+  kThreads,
+  kUnmatched,
+  kVariant,
+};
+
+// "max-expand", ...: as the commands call it, without dashes.
+[[nodiscard]] std::string_view option_name(RemedyOption option);
+
+}  // namespace onnx_external

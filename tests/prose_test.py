@@ -1,0 +1,165 @@
+"""No code decides by what a message or a note says. usage: prose_test.py ROOT
+
+Programs read `code`, `kind` and names (docs/python-errors.md); sentences are for people. In the Python package, the
+text of an exception or of a note must not be searched or compared, and no title of a list may be typed again. In C++,
+no message may be searched. What other projects say is read in the places below, and nowhere else.
+"""
+
+import ast
+import re
+import sys
+from pathlib import Path
+
+root = Path(sys.argv[1])
+PACKAGE = root / "python" / "onnx_external"
+
+ALLOWED = {
+    "_diagnosis/exporter_reasons.py": "torch's errors",
+    "_rewriting/finding/blaming.py": "torch's errors",
+    "_rewriting/runtime/branches.py": "torch's errors",
+    "torch/_causes.py": "torch's errors",
+    "transformers/_guarding.py": "transformers' errors",
+    "_temporary.py": "the path that a message begins with",
+    "tools/common/command.cc": "the path that a message begins with",
+    "tools/common/verify_text.cc": "the path that a finding has beside its message",
+}
+SEARCHES = {"startswith", "endswith", "find", "index", "count", "search", "match", "fullmatch", "findall", "finditer"}
+IN_CPP = re.compile(r"\b(message|title|when)\b\)?\.?(?:\.?(?:find|rfind|starts_with|ends_with)\(| == )")
+
+
+def targets(node):
+    """The names that a loop or a comprehension binds; of a tuple the last, which is the text."""
+    node = node.elts[-1] if isinstance(node, ast.Tuple) else node
+    return {each.id for each in ast.walk(node) if isinstance(each, ast.Name)}
+
+
+def calls(node, *names):
+    return isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in names
+
+
+class Function(ast.NodeVisitor):
+    """Finds the places in a function where a text that is for people decides something."""
+
+    def __init__(self):
+        self.errors, self.texts, self.lines = set(), set(), []
+
+    def is_text(self, node):
+        """Whether an expression has the text of an error or a note in it."""
+        if calls(node, "kind_of"):
+            return False
+        if isinstance(node, ast.Name):
+            return node.id in self.texts
+        if calls(node, "str", "first_line", "map"):
+            if any(isinstance(each, ast.Name) and each.id in self.errors for each in node.args):
+                return True
+        if isinstance(node, ast.Attribute) and node.attr == "args" and isinstance(node.value, ast.Name):
+            return node.value.id in self.errors
+        return any(map(self.is_text, ast.iter_child_nodes(node)))
+
+    def bind(self, target, source):
+        if isinstance(source, ast.Attribute) and source.attr in ("notes", "remarks"):
+            self.texts |= targets(target)
+        elif calls(source, "chain") or (calls(source, "list", "reversed") and calls(source.args[0], "chain")):
+            self.errors |= targets(target)
+
+    def visit_arg(self, node):
+        said = ast.unparse(node.annotation) if node.annotation else ""
+        if re.search(r"(Error|Exception)\b", said) and "[" not in said:
+            self.errors.add(node.arg)
+
+    def visit_ExceptHandler(self, node):
+        self.errors |= {node.name} if node.name else set()
+        self.generic_visit(node)
+
+    def visit_Assign(self, node):
+        self.generic_visit(node)
+        for target in node.targets:
+            self.bind(target, node.value)
+            if isinstance(target, ast.Name) and not isinstance(node.value, ast.JoinedStr) and self.is_text(node.value):
+                self.texts.add(target.id)
+
+    def visit_For(self, node):
+        self.bind(node.target, node.iter)
+        self.generic_visit(node)
+
+    def visit_comprehension(self, node):
+        self.bind(node.target, node.iter)
+        self.generic_visit(node)
+
+    def comprehended(self, node):
+        for each in node.generators:
+            self.visit(each)
+        self.generic_visit(node)
+
+    visit_GeneratorExp = visit_ListComp = visit_SetComp = comprehended
+
+    def visit_Compare(self, node):
+        operands = [node.left, *node.comparators]
+        for operator, left, right in zip(node.ops, operands, operands[1:]):
+            wanted = [right] if isinstance(operator, (ast.In, ast.NotIn)) else [left, right]
+            plain = isinstance(operator, (ast.In, ast.NotIn, ast.Eq, ast.NotEq))
+            both = all(self.is_text(each) for each in (left, right))  # two texts: whether they are one
+            if plain and not both and any(self.is_text(each) for each in wanted):
+                self.lines.append(node.lineno)
+        self.generic_visit(node)
+
+    def visit_Call(self, node):
+        if isinstance(node.func, ast.Attribute) and node.func.attr in SEARCHES:
+            if self.is_text(node.func.value) or any(map(self.is_text, node.args)):
+                self.lines.append(node.lineno)
+        self.generic_visit(node)
+
+
+def lines_of(code, titles):
+    """The lines of a module that read prose."""
+    tree, found = ast.parse(code), set()
+    for node in ast.walk(tree):
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            function = Function()
+            function.visit(node)
+            found.update(function.lines)
+        elif isinstance(node, ast.Constant) and node.value in titles:
+            found.add(node.lineno)
+    return sorted(found)
+
+
+SAMPLE = '''
+def one(error: Error, kind):
+    text = f"{error}"
+    told = str(error.args[0])
+    if "a layout" in told or kind == "missing" or str(kind) == "x":
+        raise error
+    return any("x" in str(each) for each in chain(error)), [n for n in r.notes if n.startswith("not")]
+
+def two():
+    try:
+        pass
+    except ValueError as problem:
+        return re.search("x", str(problem)) or "weights of an adapter", str(problem).partition("; ")
+'''
+ROW = re.compile(r'Row\{K::k\w+,\s*"([\w-]*)",\s*((?:"[^"]*"\s*)*)')
+rows = ROW.findall((root / "src/base/error_kinds.cc").read_text())
+titles = {"".join(re.findall(r'"([^"]*)"', title)) for _, title in rows} - {""}
+if lines_of(SAMPLE, titles) != [5, 7, 13] or len(titles) < 25 or not IN_CPP.search('error.message.find("x")'):
+    sys.exit(f"the check does not find what it looks for: {lines_of(SAMPLE, titles)}, {len(titles)} titles")
+
+places, used = [], set()
+for path in sorted(PACKAGE.rglob("*.py")):
+    name = path.relative_to(PACKAGE).as_posix()
+    found = lines_of(path.read_text(), titles)
+    used |= {name} if found else set()
+    places += [f"python/onnx_external/{name}:{line}" for line in found if name not in ALLOWED]
+for folder in ("src", "tools", "python/native"):
+    for path in sorted([*(root / folder).rglob("*.cc"), *(root / folder).rglob("*.h")]):
+        name = path.relative_to(root).as_posix()
+        for number, line in enumerate(path.read_text().splitlines(), 1):
+            if IN_CPP.search(line):
+                used.add(name)
+                places += [f"{name}:{number}"] if name not in ALLOWED else []
+print("\n".join(f"{place}: decides by a text; give what it reads a kind" for place in places))
+print("\n".join(f"{name}: reads no text any more; take it off the list" for name in sorted(ALLOWED.keys() - used)))
+
+docs = (root / "docs/python-errors.md").read_text()
+untold = [name for name, _ in rows if name and f"`{name}`" not in docs]
+print("\n".join(f"docs/python-errors.md: no kind `{name}`" for name in untold))
+sys.exit(1 if places or untold or ALLOWED.keys() - used else 0)

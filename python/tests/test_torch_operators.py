@@ -226,6 +226,12 @@ def test_elements_are_taken_and_written_by_their_places(tmp_path: Path) -> None:
     sets = [(torch.randn(n, 3), torch.randint(0, 3, (n, 2))) for n in (3, 5)]
     right_on(moved, sets, tmp_path, ({0: AUTO}, {0: AUTO}))
 
+    def repeated(x: Any, counts: Any) -> Any:
+        return torch.repeat_interleave(x, counts, dim=0, output_size=6)
+
+    counts = [torch.tensor([1, 2, 3]), torch.tensor([0, 4, 2])]
+    right_on(repeated, [(torch.randn(3, 2), each) for each in counts], tmp_path)
+
 
 def test_only_dimensions_of_size_one_are_squeezed(tmp_path: Path) -> None:
     def squeezed(x: Any) -> Any:

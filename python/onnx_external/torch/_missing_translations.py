@@ -21,6 +21,7 @@ def missing_translations() -> dict[Any, Callable[..., Any]]:
         aten.amin.default: _least,
         aten.masked_select.default: _masked_select,
         aten.hypot.default: _length,
+        aten.repeat_interleave.Tensor: _repeated_places,
         aten.scatter.reduce: _scattered,
         aten.scatter.value_reduce: _scattered,
         aten.sort.default: lambda values, dim=-1, descending=False: _sorted(
@@ -110,6 +111,13 @@ def _squeezed(values: Any, dim: Any) -> Any:
     dims = [dim] if isinstance(dim, int) else dim
     axes = [each % rank for each in dims if rank and values.shape[each] == 1]
     return op.Squeeze(values, op.Constant(value_ints=axes)) if axes else op.Identity(values)
+
+
+def _repeated_places(repeats: Any, output_size: Any = None) -> Any:
+    """Return each place as often as it is repeated, which also gives the size of the output."""
+    from onnxscript.function_libs.torch_lib.ops.core import aten_repeat_interleave_Tensor
+
+    return aten_repeat_interleave_Tensor(repeats)
 
 
 def _taken(values: Any, places: Any) -> Any:

@@ -43,6 +43,7 @@ __attribute__((constructor)) void open_file() {
 
 extern "C" {
 
+// NOLINTBEGIN(bugprone-reserved-identifier,readability-identifier-naming): the compiler calls them
 void __cyg_profile_func_enter(void* function, void* /*call_site*/) {
   for (std::size_t at = reinterpret_cast<std::uintptr_t>(function) / 16 % kRoom;;
        at = (at + 1) % kRoom) {
@@ -58,6 +59,7 @@ void __cyg_profile_func_enter(void* function, void* /*call_site*/) {
 }
 
 void __cyg_profile_func_exit(void* /*function*/, void* /*call_site*/) {}
+// NOLINTEND(bugprone-reserved-identifier,readability-identifier-naming)
 
 // What copies tensors.
 ssize_t splice(int /*in*/, off64_t* /*in_offset*/, int /*out*/, off64_t* /*out_offset*/,

@@ -99,6 +99,9 @@ class StagedSave {
   // refers to them, each with the name of one such model. In a team, empty for all but the leader.
   [[nodiscard]] std::vector<std::pair<std::string, std::string>> data_left_for() const;
 
+  // After publish(): data files of replaced models that another tool wrote, and that stay.
+  [[nodiscard]] std::vector<std::string> data_of_other_tools() const;
+
  private:
   friend struct StagedSaveAccess;
   struct State;

@@ -76,14 +76,12 @@ Error rename_error(int error_number, const std::string& name) {
                                    "another one"};
 }
 
-// Moves the entries of a folder into a new one, `first` before the others. After an error all are
-// where they were, if they can be moved back.
+// Moves the entries of a folder into a new one. After an error all are where they were, if they can
+// be moved back.
 Status move_entries(const Directory& from_folder, const std::string& from,
-                    const Directory& to_folder, const std::string& to, std::string_view first) {
+                    const Directory& to_folder, const std::string& to) {
   TRY_ASSIGN(const auto source, from_folder.open_folder(from));
-  TRY_ASSIGN(auto names, source.entries());
-  std::stable_partition(names.begin(), names.end(),
-                        [&](const std::string& name) { return name == first; });
+  TRY_ASSIGN(const auto names, source.entries());
   struct stat info {};
   const bool known = ::fstat(source.fd(), &info) == 0;
   TRY(to_folder.make_folder(to, known ? info.st_mode & kPermissions : 0777));
@@ -275,13 +273,13 @@ Status rename_entry(const Directory& from_folder, const std::string& from,
 }
 
 Status move_entry(const Directory& from_folder, const std::string& from, const Directory& to_folder,
-                  const std::string& to, std::string_view first) {
+                  const std::string& to) {
   Status renamed = rename_entry(from_folder, from, to_folder, to, Replace::kNo);
   if (renamed || renamed.error().code != ErrorCode::kIo) {
     return renamed;
   }
   const auto kind = from_folder.kind_of(from);
-  return kind && *kind == EntryKind::kFolder ? move_entries(from_folder, from, to_folder, to, first)
+  return kind && *kind == EntryKind::kFolder ? move_entries(from_folder, from, to_folder, to)
                                              : renamed;
 }
 

@@ -116,11 +116,9 @@ enum class Replace { kNo, kYes };
 
 // Renames an entry to a name that nothing has, as rename_entry(). A folder that the file system
 // does not rename (gcsfuse none that has files, overlayfs none of a lower layer) is made anew
-// instead, and its entries are moved one by one, `first` before the others. A process that is
-// killed meanwhile leaves some in each folder, and so does an error after which none can be moved
-// back.
+// instead, and its entries are moved one by one. A process that is killed meanwhile leaves some in
+// each folder, and so does an error after which none can be moved back.
 [[nodiscard]] Status move_entry(const Directory& from_folder, const std::string& from,
-                                const Directory& to_folder, const std::string& to,
-                                std::string_view first = {});
+                                const Directory& to_folder, const std::string& to);
 
 }  // namespace onnx_external

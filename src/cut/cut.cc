@@ -15,7 +15,7 @@
 #include "cut/piece_model.h"
 #include "onnx/load.h"
 #include "onnx/model_access.h"
-#include "save/generations.h"
+#include "save/identity.h"
 #include "save/model_writer.h"
 #include "save/output_names.h"
 #include "save/staging.h"

@@ -12,7 +12,7 @@
 #include <string>
 
 #include "onnx_external/result.h"
-#include "save/generations.h"
+#include "save/identity.h"
 
 namespace onnx_external {
 

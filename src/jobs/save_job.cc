@@ -264,7 +264,6 @@ Result<SaveReport> carry_out(SaveJob job) {
     report_tensors({}, job);
     return std::move(report);
   }
-  ReplacedData old_data(job.target.folder, job.names);
   TRY(check_test_data_files(job.inputs, job.target.folder, write.overwrite));
   TRY(note_sources(job.models, *job.checkpoint, write, job.plan));
   // From here on every file, offset and length is final.
@@ -276,11 +275,10 @@ Result<SaveReport> carry_out(SaveJob job) {
     report.verified = true;
   }
   report_tensors(staged.overflows(), job);
-  old_data.prepare(report);
   TRY(job.options.before_publish ? job.options.before_publish() : Status());
   TRY(staged.publish());
   report.data_left_for = staged.data_left_for();
-  old_data.note(report);
+  note_data_of_other_tools(staged.data_of_other_tools(), report);
   TRY_IN("the new model is in place, but not its test data",
          leads(write) ? publish_test_data(job, std::move(staged)) : Status());
   report.seconds =

@@ -163,10 +163,15 @@ std::optional<std::uint64_t> generation_of(std::string_view name, std::string_vi
   return number;
 }
 
+namespace {
+
+// "initializers" of "initializers" and of "initializers.12".
 std::string_view generation_base(std::string_view data_dir) {
   const std::string_view base = data_dir.substr(0, data_dir.rfind('.'));
   return generation_of(data_dir, base) ? base : data_dir;
 }
+
+}  // namespace
 
 std::string_view data_stem(std::string_view model_name) {
   const bool has_suffix =

@@ -29,9 +29,6 @@ inline constexpr std::size_t kMaxDataFileNameBytes = 200;
 [[nodiscard]] std::optional<std::uint64_t> generation_of(std::string_view name,
                                                          std::string_view base);
 
-// "initializers" of "initializers" and of "initializers.12".
-[[nodiscard]] std::string_view generation_base(std::string_view data_dir);
-
 // Files beside the model: "model.data", "model-00001-of-00003.data" and "model.manifest.json"; with
 // a generation "model.N.data" and so on. Data files may have another name (PlanOptions::data_name),
 // but not the manifest, because a save finds a model's old data by it.

@@ -16,7 +16,7 @@
 #include "onnx_external/plan.h"
 #include "onnx_external/result.h"
 #include "onnx_external/writer.h"
-#include "save/generations.h"
+#include "save/identity.h"
 #include "save/manifest.h"
 
 namespace onnx_external {

@@ -11,7 +11,7 @@
 #include "onnx/model_text.h"
 #include "onnx_external/result.h"
 #include "onnx_external/writer.h"
-#include "save/generations.h"
+#include "save/identity.h"
 
 namespace onnx_external {
 

@@ -1,20 +1,21 @@
 #include "save/other_models.h"
 
+#include <algorithm>
 #include <filesystem>
 #include <string_view>
+#include <utility>
 
 #include "base/text.h"
 #include "onnx/load.h"
 #include "onnx/tensor_list.h"
 
 namespace onnx_external {
-namespace {
 
-// False when the model cannot be read.
-bool add_files_of(const Directory& folder, const std::string& model, FilesInUse& files) {
-  const auto loaded = load_model_file(folder.path() / model);
+std::optional<FileSet> files_of_model(const Directory& folder, const std::string& model_name) {
+  FileSet files;
+  const auto loaded = load_model_file(folder.path() / model_name);
   if (!loaded) {
-    return loaded.error().code != ErrorCode::kIo;
+    return loaded.error().code == ErrorCode::kIo ? std::nullopt : std::optional(std::move(files));
   }
   const auto tensors = list_tensors(*loaded->proto);
   for (std::size_t i = 0; tensors && i < tensors->size(); ++i) {
@@ -23,30 +24,33 @@ bool add_files_of(const Directory& folder, const std::string& model, FilesInUse&
       const auto& pair = tensor.external_data(entry);
       if (pair.key() == "location") {
         const std::filesystem::path location = pair.value();
-        files.emplace(location.lexically_normal().generic_string(), model);
+        files.insert(location.lexically_normal().generic_string());
       }
     }
   }
-  return tensors.has_value();
+  return tensors ? std::optional(std::move(files)) : std::nullopt;
 }
 
-}  // namespace
-
 std::optional<FilesInUse> files_of_other_models(const Directory& folder,
-                                                const std::string& model_name) {
+                                                std::span<const std::string> models) {
   constexpr std::string_view kSuffix = ".onnx";
   const auto entries = folder.entries();
   if (!entries) {
     return std::nullopt;
   }
   FilesInUse files;
-  std::size_t models = 0;
+  std::size_t others = 0;
   for (const std::string& entry : *entries) {
-    if (entry == model_name || !ascii_lower(entry).ends_with(kSuffix)) {
+    if (!ascii_lower(entry).ends_with(kSuffix) ||
+        std::find(models.begin(), models.end(), entry) != models.end()) {
       continue;
     }
-    if (++models > kMaxOtherModels || !add_files_of(folder, entry, files)) {
+    const auto of_entry = ++others > kMaxOtherModels ? std::nullopt : files_of_model(folder, entry);
+    if (!of_entry) {
       return std::nullopt;
+    }
+    for (const std::string& file : *of_entry) {
+      files.emplace(file, entry);
     }
   }
   return files;

@@ -1,26 +1,33 @@
-// Finds the files that other models in an output folder refer to, because these must not be
-// removed.
+// Finds the files that models in an output folder refer to.
 #pragma once
 
 #include <cstddef>
 #include <map>
 #include <optional>
+#include <span>
 #include <string>
 
 #include "base/directory.h"
+#include "base/name_map.h"
 
 namespace onnx_external {
 
 // At most so many models of a folder are read; if there are more, the answer is unknown.
 inline constexpr std::size_t kMaxOtherModels = 1000;
 
-// Location of a file (its shortest spelling) -> the first model by name that refers to it.
+// Locations of files, relative to the models' folder, in their shortest spelling.
+using FileSet = OwnedNameSet;
+// Location of a file -> the first model by name that refers to it.
 using FilesInUse = std::map<std::string, std::string, std::less<>>;
 
-// Returns the files that the ONNX models of the folder refer to, except `model_name`. Reads the
-// graphs of all files called *.onnx, but no tensor data. Files that are not models refer to
-// nothing. Returns nothing when a model cannot be read.
+// Reads the graph of a model, but no tensor data. A file that is not a model refers to nothing.
+// Returns nothing when it cannot be read.
+[[nodiscard]] std::optional<FileSet> files_of_model(const Directory& folder,
+                                                    const std::string& model_name);
+
+// Returns the files that the ONNX models of the folder refer to: all files called *.onnx, except
+// `models`. Returns nothing when one of them cannot be read.
 [[nodiscard]] std::optional<FilesInUse> files_of_other_models(const Directory& folder,
-                                                              const std::string& model_name);
+                                                              std::span<const std::string> models);
 
 }  // namespace onnx_external

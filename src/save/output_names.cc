@@ -21,7 +21,6 @@
 #include "base/try.h"
 #include "onnx_external/writer.h"
 #include "save/file_names.h"
-#include "save/generations.h"
 #include "save/other_models.h"
 #include "save/recovery.h"
 
@@ -55,6 +54,26 @@ Status check_output_name(std::string_view name, const char* what) {
   return {};
 }
 
+// The names that generations of a model's data have: folders called `folder` or "<folder>.N", and
+// files beside the model that are named after it or after `data`. They serve to choose the next N.
+struct GenerationNames {
+  std::string model;   // "model.onnx"
+  std::string folder;  // "initializers"
+  std::string data;    // PlanOptions::data_name
+};
+
+// The N of an entry of the output folder; nothing when it is not data.
+std::optional<std::uint64_t> generation_of_entry(const GenerationNames& names,
+                                                 const std::string& entry) {
+  auto found = generation_of(entry, names.folder);
+  for (const std::string& data :
+       {names.data, std::string(), names.model + ".data", set_data_name(names.folder, "")}) {
+    found = found ? found : generation_of_data_file(entry, data_name_of(names.model, data));
+  }
+  const auto stem = stem_of_manifest_file(entry);
+  return found || !stem ? found : generation_of(*stem, data_stem(names.model));
+}
+
 bool is_link(const Directory& folder, const std::string& name) {
   struct stat info {};
   return ::fstatat(folder.fd(), name.c_str(), &info, AT_SYMLINK_NOFOLLOW) == 0 &&
@@ -76,7 +95,9 @@ std::string next_name(std::span<const GenerationNames> models,
                       const std::vector<std::string>& entries) {
   std::optional<std::uint64_t> newest;
   for (const GenerationNames& names : models) {
-    newest = std::max(newest, newest_generation(names, entries));
+    for (const std::string& entry : entries) {
+      newest = std::max(newest, generation_of_entry(names, entry));
+    }
   }
   return newest ? fmt::format("{}.{}", models.front().folder, *newest + 1) : models.front().folder;
 }
@@ -124,7 +145,8 @@ class FirstSave {
     for (const std::string& entry : entries) {
       const bool is_data = would_be_data(entry);
       if (is_data && !in_use) {
-        in_use = files_of_other_models(out_, is_alone() ? models_.front().model : "");
+        const std::string& model = models_.front().model;
+        in_use = files_of_other_models(out_, std::span(&model, is_alone() ? 1 : 0));
       }
       const bool is_used = is_data && is_in_use(in_use, entry);
       found.is_used = found.is_used || is_used;

@@ -5,14 +5,18 @@
 #include <algorithm>
 #include <cerrno>
 #include <new>
+#include <system_error>
 #include <utility>
 
 #include "base/file.h"
 #include "base/remedy.h"
+#include "base/safe_path.h"
 #include "base/text.h"
 #include "base/try.h"
 #include "save/file_names.h"
+#include "save/identity.h"
 #include "save/manifest.h"
+#include "save/old_data.h"
 #include "save/other_models.h"
 #include "save/output_names.h"
 #include "save/recovery.h"
@@ -51,6 +55,7 @@ Transaction::Transaction(Transaction&& other) noexcept
       models_(std::move(other.models_)),
       renamed_data_(std::move(other.renamed_data_)),
       data_left_for_(std::move(other.data_left_for_)),
+      data_of_other_tools_(std::move(other.data_of_other_tools_)),
       done_(std::exchange(other.done_, true)) {}
 
 Transaction::~Transaction() {
@@ -101,7 +106,7 @@ Status Transaction::check_models() const {
 
 Status Transaction::check_no_data_of_others(const std::string& model) const {
   const auto kind = out_->kind_of(model);
-  const auto files = kind && *kind ? files_of_other_models(*out_, model) : std::nullopt;
+  const auto files = kind && *kind ? files_of_other_models(*out_, {&model, 1}) : std::nullopt;
   const auto user = files ? files->find(model) : FilesInUse::const_iterator();
   if (!files || user == files->end()) {
     return {};
@@ -207,18 +212,61 @@ Status Transaction::sync_staging() const {
   return sync_folder(staging_.folder(), options_.sync);
 }
 
-Result<Publication> Transaction::publication() const {
-  const GenerationNames names = generation_names(options_).front();
-  Publication publication{names.folder, names.data, options_.overwrite, data_entries(options_), {}};
-  const std::vector<std::string>& models = options_.models;
-  for (std::size_t i = 0; i < models.size(); ++i) {
+// The locations that the new models refer to.
+Result<FileSet> Transaction::new_locations() const {
+  FileSet files;
+  for (const std::string& model : options_.models) {
+    TRY_ASSIGN(const auto manifest, read_manifest(staging(), manifest_location(options_, model)));
+    for (const ManifestTensor& tensor : manifest.manifest.tensors) {
+      files.insert(tensor.file);
+    }
+  }
+  return files;
+}
+
+void Transaction::note_data_of_other_tools(const std::string& model, const FileSet& in_use) {
+  const auto used = files_of_model(*out_, model);
+  for (const std::string& file : used.value_or(FileSet())) {
+    std::error_code ignored;
+    if (!in_use.contains(file) && check_relative_location(file) &&
+        std::filesystem::exists(out_->path() / file, ignored)) {
+      data_of_other_tools_.push_back(file);
+    }
+  }
+  std::sort(data_of_other_tools_.begin(), data_of_other_tools_.end());
+}
+
+Result<Publication> Transaction::publication() {
+  Publication publication{options_.overwrite, data_entries(options_), {}, {}};
+  const std::string folder = options_.layout == Layout::kPerTensor ? options_.data_dir + "/" : "";
+  for (const PlannedFile& file : options_.files) {
+    if (file.name != options_.models.front()) {
+      TRY_ASSIGN(publication.files.emplace_back(),
+                 list_file(data(), file.name, folder + file.name));
+    }
+  }
+  std::optional<FileSet> in_use;
+  for (std::size_t i = 0; i < options_.models.size(); ++i) {
     PublishedModel& model = publication.models.emplace_back();
-    model.name = models[i];
-    model.manifest = manifest_entry(options_, models[i]);
+    model.name = options_.models[i];
     model.model = models_[i];
+    TRY_ASSIGN(model.manifest, list_file(has_manifest_in_folder(options_) ? data() : staging(),
+                                         manifest_name(options_, model.name),
+                                         manifest_location(options_, model.name)));
     // If it cannot be read, its data would stay for ever.
     TRY_ASSIGN_IN("the model to be replaced cannot be read; move it away", model.replaced,
-                  identity_in_place(*out_, models[i]));
+                  identity_in_place(*out_, model.name));
+    if (!model.replaced) {
+      continue;
+    }
+    if (!in_use) {
+      TRY_ASSIGN(in_use, new_locations());
+    }
+    TRY_ASSIGN_IN("the data of the model to be replaced cannot be read; move it away",
+                  model.old_data, list_data_of(*out_, model.name, *model.replaced, *in_use));
+    if (model.old_data.empty()) {
+      note_data_of_other_tools(model.name, *in_use);
+    }
   }
   return publication;
 }
@@ -256,16 +304,12 @@ Status Transaction::publish_models_after_first(const Publication& publication) c
 
 // What fails here is done by the next save, which the record tells what to do.
 void Transaction::clear_up(const Publication& publication) {
-  const bool replaces =
-      std::any_of(publication.models.begin(), publication.models.end(),
-                  [](const PublishedModel& model) { return model.replaced.has_value(); });
   for (int attempt = 0; attempt < kClearUpAttempts; ++attempt) {
     try {
-      RemovedData removed =
-          replaces ? remove_stale_data(*out_, publication) : RemovedData{true, {}};
+      RemovedData removed = remove_old_data(*out_, publication);
       data_left_for_ = std::move(removed.left_for);
       if (removed.all_gone) {
-        (void)out_->remove_tree(staging_.name());
+        remove_staging(*out_, staging_.name());
         return;
       }
     } catch (const std::bad_alloc&) {
@@ -275,11 +319,10 @@ void Transaction::clear_up(const Publication& publication) {
 }
 
 Status Transaction::publish_data(const Publication& publication) {
-  std::vector<std::string> entries = publication.data;
+  std::vector<std::string> entries = publication.entries;
   renamed_data_.reserve(entries.size());  // so that nothing fails between a rename and its record
   for (std::string& entry : entries) {
-    // The next save finds by the manifest what a killed one has moved.
-    const Status moved = move_entry(staging_.folder(), entry, *out_, entry, kManifestName);
+    const Status moved = move_entry(staging_.folder(), entry, *out_, entry);
     if (!moved && moved.error().code != ErrorCode::kAlreadyExists) {
       (void)out_->remove_tree(entry);  // a part of it
     }
@@ -295,7 +338,7 @@ void Transaction::roll_back() {
     (void)out_->remove_tree(*entry);
   }
   if (!staging_.name().empty()) {
-    (void)out_->remove_tree(staging_.name());
+    remove_staging(*out_, staging_.name());
   }
   made_folders_ = NewFolders();  // while they are locked
 }

@@ -13,10 +13,8 @@
 // If the save is killed at any instant, the old model or the new one is complete: data always gets
 // new names, so nothing that the old model refers to is touched before the new one is in place. A
 // killed save leaves its staging folder. The record in it (save/record.h) says which ranges were
-// written, so that the same save can resume, and, before the first rename, which model is replaced.
-// Replaced data is removed file by file, as its manifest lists it, and only if the manifest knows
-// the replaced model by its CRC; what the new model or another model of the folder refers to stays.
-// With
+// written, so that the same save can resume, and, before the first rename, all that is renamed and
+// removed. Replaced data is removed file by file, as that list says (save/old_data.h). With
 // Sync::kFiles all this holds through power loss too, provided that the disk obeys a flush.
 #pragma once
 
@@ -88,6 +86,11 @@ class Transaction {
   [[nodiscard]] const std::vector<std::pair<std::string, std::string>>& data_left_for() const {
     return data_left_for_;
   }
+  // After publish(): data files that models without a manifest had, and the new ones do not.
+  // Another tool wrote them, so they stay.
+  [[nodiscard]] const std::vector<std::string>& data_of_other_tools() const {
+    return data_of_other_tools_;
+  }
 
  private:
   explicit Transaction(TransactionOptions options) : options_(std::move(options)) {}
@@ -100,7 +103,9 @@ class Transaction {
   [[nodiscard]] Status open_staging(const std::string& dead);
   [[nodiscard]] Status write_manifest_of(const std::string& model, std::string_view text) const;
   [[nodiscard]] Status sync_staging() const;
-  [[nodiscard]] Result<Publication> publication() const;
+  [[nodiscard]] Result<FileSet> new_locations() const;
+  [[nodiscard]] Result<Publication> publication();
+  void note_data_of_other_tools(const std::string& model, const FileSet& in_use);
   [[nodiscard]] Status publish_data(const Publication& publication);
   [[nodiscard]] Status publish_models_after_first(const Publication& publication) const;
   void clear_up(const Publication& publication);
@@ -115,6 +120,7 @@ class Transaction {
   std::vector<ModelIdentity> models_;      // that are staged
   std::vector<std::string> renamed_data_;  // entries of the output folder
   std::vector<std::pair<std::string, std::string>> data_left_for_;
+  std::vector<std::string> data_of_other_tools_;
   bool done_ = false;  // published, or moved from
 };
 

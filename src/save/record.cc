@@ -9,6 +9,7 @@
 
 #include "base/digest.h"
 #include "base/json.h"
+#include "base/safe_path.h"
 #include "base/text.h"
 #include "base/try.h"
 #include "save/output_names.h"
@@ -43,9 +44,29 @@ std::string identity_text(const ModelIdentity& model) {
   return fmt::format("\"bytes\": {}, \"crc32\": \"{}\"", model.bytes, hex_text(model.crc32));
 }
 
-std::string model_text(const PublishedModel& model) {
-  std::string text = fmt::format("{{\"file\": {}, \"manifest\": {}, {}", json_quote(model.name),
-                                 json_quote(model.manifest), identity_text(model.model));
+std::string file_text(const ListedFile& file) {
+  return fmt::format("[{}, {}, {}]", json_quote(file.location), file.bytes, file.changed);
+}
+
+// The texts of all these, as a JSON list.
+template <typename T, typename Text>
+std::string list_text(const std::vector<T>& values, const Text& text) {
+  std::string list = "[";
+  for (const T& value : values) {
+    list.append(list.size() > 1 ? ", " : "").append(text(value));
+  }
+  return list + "]";
+}
+
+std::string data_text(const ListedData& data) {
+  return fmt::format("{{\"manifest\": {}, \"files\": {}}}", file_text(data.manifest),
+                     list_text(data.files, file_text));
+}
+
+std::string published_text(const PublishedModel& model) {
+  std::string text = fmt::format("{{\"file\": {}, {}, \"manifest\": {}, \"old_data\": {}",
+                                 json_quote(model.name), identity_text(model.model),
+                                 file_text(model.manifest), list_text(model.old_data, data_text));
   if (model.replaced) {
     text += ", \"replaces\": {" + identity_text(*model.replaced) + "}";
   }
@@ -53,19 +74,11 @@ std::string model_text(const PublishedModel& model) {
 }
 
 std::string publish_line(const Publication& publication) {
-  std::string data;
-  for (const std::string& entry : publication.data) {
-    data.append(data.empty() ? "" : ", ").append(json_quote(entry));
-  }
-  std::string models;
-  for (const PublishedModel& model : publication.models) {
-    models.append(models.empty() ? "" : ", ").append(model_text(model));
-  }
   return line_of(fmt::format(
-      "{{\"publish\": {{\"folder\": {}, \"data_name\": {}, \"replace\": {}, \"data\": [{}], "
-      "\"models\": [{}]}}",
-      json_quote(publication.folder), json_quote(publication.data_name),
-      publication.overwrite == Overwrite::kAllow, data, models));
+      "{{\"publish\": {{\"replace\": {}, \"entries\": {}, \"files\": {}, \"models\": {}}}",
+      publication.overwrite == Overwrite::kAllow,
+      list_text(publication.entries, [](const std::string& name) { return json_quote(name); }),
+      list_text(publication.files, file_text), list_text(publication.models, published_text)));
 }
 
 // --- reading -----------------------------------------------------------------------------------
@@ -100,44 +113,83 @@ std::optional<ModelIdentity> identity_in(const Json& json) {
   return bytes && crc32 ? std::optional(ModelIdentity{*bytes, *crc32}) : std::nullopt;
 }
 
-std::optional<PublishedModel> model_in(const Json& json) {
-  const auto identity = identity_in(json);
-  if (!identity) {
+// Whether a file may have this location: NAME or FOLDER/NAME.
+bool is_good_location(std::string_view text) {
+  const std::size_t slash = text.find('/');
+  return check_plain_name(text.substr(0, slash)) &&
+         (slash == std::string_view::npos || check_plain_name(text.substr(slash + 1)));
+}
+
+std::optional<ListedFile> file_in(const Json* json) {
+  const JsonArray* const list = json != nullptr ? json->array() : nullptr;
+  if (list == nullptr || list->size() != 3) {
     return std::nullopt;
   }
-  PublishedModel model{text_in(json, "file"), text_in(json, "manifest"), *identity, std::nullopt};
-  if (const Json* const replaced = json.find("replaces")) {
-    model.replaced = identity_in(*replaced);
-    return model.replaced ? std::optional(std::move(model)) : std::nullopt;
+  const std::string* const location = (*list)[0].string();
+  const std::uint64_t* const bytes = (*list)[1].uint();
+  const std::uint64_t* const changed = (*list)[2].uint();
+  const bool is_good = location && bytes && changed && is_good_location(*location);
+  return is_good ? std::optional(ListedFile{*location, *bytes, *changed}) : std::nullopt;
+}
+
+// The values of a list; nothing if it is missing or one of them is not `read`.
+template <typename T, typename Read>
+std::optional<std::vector<T>> list_in(const Json& json, std::string_view name, const Read& read) {
+  const auto* const list = json.get<JsonArray>(name);
+  std::vector<T> values;
+  for (std::size_t i = 0; list != nullptr && i < list->size(); ++i) {
+    std::optional<T> value = read(&(*list)[i]);
+    if (!value) {
+      return std::nullopt;
+    }
+    values.push_back(*std::move(value));
   }
-  return model;
+  return list != nullptr ? std::optional(std::move(values)) : std::nullopt;
+}
+
+std::optional<ListedData> data_in(const Json* json) {
+  auto manifest = file_in(json->find("manifest"));
+  auto files = list_in<ListedFile>(*json, "files", file_in);
+  return manifest && files ? std::optional(ListedData{*std::move(manifest), *std::move(files)})
+                           : std::nullopt;
+}
+
+std::optional<PublishedModel> model_in(const Json* json) {
+  const auto identity = identity_in(*json);
+  auto manifest = file_in(json->find("manifest"));
+  auto old_data = list_in<ListedData>(*json, "old_data", data_in);
+  const Json* const replaces = json->find("replaces");
+  const auto replaced = replaces != nullptr ? identity_in(*replaces) : std::nullopt;
+  if (!identity || !manifest || !old_data || (replaces != nullptr && !replaced)) {
+    return std::nullopt;
+  }
+  return PublishedModel{text_in(*json, "file"), *identity, *std::move(manifest), replaced,
+                        *std::move(old_data)};
+}
+
+std::optional<std::string> entry_in(const Json* json) {
+  const std::string* const name = json->string();
+  return name && check_plain_name(*name) ? std::optional(*name) : std::nullopt;
 }
 
 // Whether a save may have these names: what follows uses them as names of entries.
-bool has_good_names(const Publication& publication) {
+bool has_good_names(const std::vector<PublishedModel>& models) {
   std::vector<std::string> names;
-  for (const PublishedModel& model : publication.models) {
+  for (const PublishedModel& model : models) {
     names.push_back(model.name);
   }
-  return !names.empty() && check_set_names(names, publication.folder);
+  return !names.empty() && check_set_names(names, "data");
 }
 
 std::optional<Publication> publication_in(const Json& json) {
-  Publication publication;
-  publication.folder = text_in(json, "folder");
-  publication.data_name = text_in(json, "data_name");
-  publication.overwrite = value_in<bool>(json, "replace") ? Overwrite::kAllow : Overwrite::kRefuse;
-  for (const Json& entry : value_in<JsonArray>(json, "data")) {
-    publication.data.push_back(entry.string() != nullptr ? *entry.string() : std::string());
+  auto entries = list_in<std::string>(json, "entries", entry_in);
+  auto files = list_in<ListedFile>(json, "files", file_in);
+  auto models = list_in<PublishedModel>(json, "models", model_in);
+  if (!entries || !files || !models || !has_good_names(*models)) {
+    return std::nullopt;
   }
-  for (const Json& entry : value_in<JsonArray>(json, "models")) {
-    auto model = model_in(entry);
-    if (!model) {
-      return std::nullopt;
-    }
-    publication.models.push_back(*std::move(model));
-  }
-  return has_good_names(publication) ? std::optional(std::move(publication)) : std::nullopt;
+  return Publication{value_in<bool>(json, "replace") ? Overwrite::kAllow : Overwrite::kRefuse,
+                     *std::move(entries), *std::move(files), *std::move(models)};
 }
 
 void read_range(const Json& line, SaveRecord& record) {

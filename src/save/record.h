@@ -4,15 +4,16 @@
 // It stands in the staging folder and grows line by line. Each line is a JSON object, and its last
 // member is the CRC-32 of the text before it:
 //
-//   {"record": 1, "job": "<64 hex digits>", "check": "..."}
+//   {"record": 2, "job": "<64 hex digits>", "check": "..."}
 //   {"part": 7, "crc32": "1a2b3c4d", "check": "..."}
 //   {"publish": {...}, "check": "..."}
 //
 // The first line has the version of the form and the name of the job (save/job_name.h; empty: a job
 // that is never resumed). Each range of the plan gets a line once it is written. These lines are
 // not synced: they are claims, and the bytes are read again before they are believed
-// (save/written_ranges.h). The last line is a Publication. It is synced before anything is renamed
-// into the output folder, so if it is missing or damaged, nothing was.
+// (save/written_ranges.h). The last line is a Publication: all that the save renames and removes.
+// It is synced before anything is renamed into the output folder, so if it is missing or damaged,
+// nothing was.
 #pragma once
 
 #include <cstdint>
@@ -28,14 +29,15 @@
 #include "base/output_file.h"
 #include "onnx_external/result.h"
 #include "onnx_external/writer.h"
-#include "save/generations.h"
+#include "save/identity.h"
+#include "save/old_data.h"
 #include "save/written_ranges.h"
 
 namespace onnx_external {
 
 // No model and no data file can have this name: check_output_names() refuses the prefix.
 inline constexpr std::string_view kRecordName = ".save-external.record";
-inline constexpr std::uint64_t kRecordVersion = 1;
+inline constexpr std::uint64_t kRecordVersion = 2;
 
 // Lines wait until they stand for so many bytes of data. Measured with 20,000 tensors of 10 KB: a
 // call for each line would take 3 % more time.
@@ -43,20 +45,21 @@ inline constexpr std::uint64_t kRecordedBytes = std::uint64_t{256} << 10;
 
 struct PublishedModel {
   std::string name;
-  std::string manifest;                   // TransactionOptions: manifest_entry()
   ModelIdentity model;                    // the new one
+  ListedFile manifest;                    // its manifest
   std::optional<ModelIdentity> replaced;  // the old one, if there is one
+  std::vector<ListedData> old_data;       // the old one's
 
   friend bool operator==(const PublishedModel&, const PublishedModel&) = default;
 };
 
-// The entries that a save renames into the output folder: first `data`, then the models, in this
-// order. The rename of the first model commits the save.
+// What a save does in the output folder: it renames first `entries`, then the models, in this
+// order. The rename of the first model commits the save. Then it removes the old data, or, if it
+// was killed before, its own.
 struct Publication {
-  std::string folder;     // GenerationNames::folder
-  std::string data_name;  // GenerationNames::data
   Overwrite overwrite = Overwrite::kRefuse;
-  std::vector<std::string> data;  // entries of the output folder, manifests included
+  std::vector<std::string> entries;  // data files and manifests, or the folders that have them
+  std::vector<ListedFile> files;     // the data files of all models, as locations
   std::vector<PublishedModel> models;
 
   friend bool operator==(const Publication&, const Publication&) = default;

@@ -4,9 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <iterator>
 #include <optional>
-#include <span>
 #include <utility>
 
 #include "base/try.h"
@@ -34,29 +32,51 @@ std::vector<std::string> staging_folders(const Directory& out) {
   return *std::move(entries);
 }
 
-bool is_staged(const Directory& staging, const PublishedModel& model) {
-  return identify(staging, model.name) == model.model;
+// The owner of what a staging folder says.
+uid_t owner_of(const Directory& staging) {
+  struct stat info {};
+  return ::fstat(staging.fd(), &info) == 0 ? info.st_uid : static_cast<uid_t>(-1);
 }
 
-// Whether a model is in place; an error when one cannot be read.
-Result<bool> is_committed(const Directory& out, const Publication& publication) {
-  bool any = false;
-  for (const PublishedModel& model : publication.models) {
-    TRY_ASSIGN(const auto current, identity_in_place(out, model.name));
-    any = any || current == model.model;
+// How far a save came with one of its models.
+enum class ModelState : std::uint8_t {
+  kStaged,  // its rename did not happen
+  kInPlace,
+  kReplaced,  // it was in place, and another one is there now, or none
+};
+
+Result<ModelState> model_state(const Directory& out, const Directory& staging,
+                               const PublishedModel& model) {
+  TRY_ASSIGN(const auto current, identity_in_place(out, model.name));
+  TRY_ASSIGN(const auto staged, staging.kind_of(model.name));
+  if (current == model.model && !(staged && model.replaced == model.model)) {
+    return ModelState::kInPlace;
   }
-  return any;
+  const bool is_old = model.replaced && current == model.replaced;
+  return staged || is_old ? ModelState::kStaged : ModelState::kReplaced;
 }
 
-// Publishes the rest of a killed save. Skips models that are in place already, models that are no
-// longer in the staging folder, and, if the save was not allowed to replace a model, those whose
-// name another model has taken since.
+Result<std::vector<ModelState>> model_states(const Directory& out, const Directory& staging,
+                                             const Publication& publication) {
+  std::vector<ModelState> states;
+  for (const PublishedModel& model : publication.models) {
+    TRY_ASSIGN(states.emplace_back(), model_state(out, staging, model));
+  }
+  return states;
+}
+
+bool any_is(const std::vector<ModelState>& states, ModelState state) {
+  return std::find(states.begin(), states.end(), state) != states.end();
+}
+
+// Publishes the rest of a killed save. Skips models that are no longer in the staging folder, and,
+// if the save was not allowed to replace a model, those whose name another model has taken since.
 Status publish_rest(const Directory& staging, const Directory& out, const Publication& publication,
                     Sync sync) {
   for (std::size_t i = 0; i < publication.models.size(); ++i) {
     const PublishedModel& model = publication.models[i];
     const auto kind = out.kind_of(model.name);
-    if (identify(out, model.name) == model.model || (kind && *kind == EntryKind::kFolder)) {
+    if (kind && *kind == EntryKind::kFolder) {
       continue;
     }
     const auto staged = read_identity(staging, model.name);
@@ -74,41 +94,73 @@ Status publish_rest(const Directory& staging, const Directory& out, const Public
   return sync_folder(out, sync);
 }
 
-std::vector<GenerationNames> names_of(const Publication& publication) {
-  std::vector<GenerationNames> names;
+std::vector<std::string> published_names(const Publication& publication) {
+  std::vector<std::string> names;
   for (const PublishedModel& model : publication.models) {
-    names.push_back({model.name, publication.folder, publication.data_name});
+    names.push_back(model.name);
   }
   return names;
 }
 
-// The files of all these models; nothing when those of one are not known.
-std::optional<FileSet> files_in_use(const Directory& out, std::span<const GenerationNames> models) {
-  FileSet files;
-  for (const GenerationNames& names : models) {
-    auto some = current_files(out, names, identify(out, names.model));
-    if (!some) {
+// The files that any model of the folder refers to, the publication's included.
+std::optional<FilesInUse> files_in_use(const Directory& out, const Publication& publication) {
+  const std::vector<std::string> models = published_names(publication);
+  auto files = files_of_other_models(out, models);
+  for (std::size_t i = 0; files && i < models.size(); ++i) {
+    const auto kind = out.kind_of(models[i]);
+    const auto used = !kind || *kind == EntryKind::kFile ? files_of_model(out, models[i])
+                                                         : std::optional(FileSet());
+    if (!used) {
       return std::nullopt;
     }
-    files.insert(some->begin(), some->end());
+    for (const std::string& file : *used) {
+      files->emplace(file, models[i]);
+    }
   }
   return files;
 }
 
-// Finishes a committed save: does the steps that the killed save did not reach.
+// Removes what is listed: the old data of models that are replaced, and the new data of models that
+// are not in place. False when something could not be read or removed.
+bool remove_listed_data(const Directory& out, const Directory& staging,
+                        const Publication& publication) {
+  const auto states = model_states(out, staging, publication);
+  std::vector<ListedData> data;
+  for (std::size_t i = 0; states && i < states->size(); ++i) {
+    const PublishedModel& model = publication.models[i];
+    if ((*states)[i] != ModelState::kStaged) {
+      data.insert(data.end(), model.old_data.begin(), model.old_data.end());
+    }
+    if ((*states)[i] != ModelState::kInPlace) {
+      data.push_back({model.manifest, publication.files});
+    }
+  }
+  const bool all_gone =
+      states && remove_data(out, data, owner_of(staging), files_in_use(out, publication)).all_gone;
+  for (const std::string& entry : publication.entries) {
+    (void)out.remove_empty_folder(entry);  // all of it that was moved is gone
+  }
+  return all_gone;
+}
+
+// Does the steps that the killed save did not reach.
 void finish(const Directory& out, const std::string& entry, const Directory& staging,
             const Publication& publication, Sync sync) {
-  const auto committed = is_committed(out, publication);
-  if (!committed ||
-      (*committed && !(is_private(staging) && publish_rest(staging, out, publication, sync)))) {
+  const auto states = model_states(out, staging, publication);
+  if (!states) {
     return;
   }
-  for (std::size_t i = 0; !*committed && i < publication.data.size(); ++i) {
-    (void)out.remove_empty_folder(publication.data[i]);  // move_entry() has made it, and no more
+  const bool is_committed = any_is(*states, ModelState::kInPlace);
+  if (is_committed && any_is(*states, ModelState::kStaged) &&
+      !(is_private(staging) && publish_rest(staging, out, publication, sync))) {
+    return;
   }
-  if (remove_stale_data(out, publication).all_gone) {
-    (void)out.remove_tree(entry);
-  } else {
+  if (is_committed && !sync_folder(out, sync)) {
+    return;
+  }
+  if (remove_listed_data(out, staging, publication)) {
+    remove_staging(out, entry);
+  } else if (!any_is(*states, ModelState::kStaged)) {
     (void)remove_all_but(staging, {std::string(kRecordName)});
   }
 }
@@ -170,13 +222,10 @@ std::vector<std::string> stale_entries(const Directory& out) {
       continue;
     }
     const Publication& publication = *(*record)->publication;
-    const auto& models = publication.models;
-    // Without its models, it is a save whose data could not be removed.
-    const auto committed = is_committed(out, publication);
-    if (committed && !*committed &&
-        std::all_of(models.begin(), models.end(),
-                    [&](const PublishedModel& model) { return is_staged(*staging, model); })) {
-      stale.insert(stale.end(), publication.data.begin(), publication.data.end());
+    const auto states = model_states(out, *staging, publication);
+    if (states && std::all_of(states->begin(), states->end(),
+                              [](ModelState state) { return state == ModelState::kStaged; })) {
+      stale.insert(stale.end(), publication.entries.begin(), publication.entries.end());
     }
   }
   return stale;
@@ -189,36 +238,21 @@ Status put_in_place(const Directory& staging, const Directory& out, const Public
                       publication.overwrite == Overwrite::kAllow ? Replace::kYes : Replace::kNo);
 }
 
-RemovedData remove_stale_data(const Directory& out, const Publication& publication) {
-  const std::vector<GenerationNames> models = names_of(publication);
-  // A model that replaces an equal one has only duplicates to remove, for which no file list is
-  // read.
-  const bool any_differs =
-      std::any_of(publication.models.begin(), publication.models.end(),
-                  [](const PublishedModel& model) { return model.replaced != model.model; });
-  const auto in_use = any_differs ? files_in_use(out, models) : std::nullopt;
-  RemovedData removed{true, {}};
-  for (std::size_t i = 0; i < models.size(); ++i) {
-    const PublishedModel& model = publication.models[i];
-    if (model.replaced == model.model) {
-      removed.all_gone = remove_duplicate_manifests(out, models[i], model.model, model.manifest) &&
-                         removed.all_gone;
-      continue;
-    }
-    const auto current = identity_in_place(out, model.name);
-    const auto others = files_of_other_models(out, model.name);
-    for (const auto& state : {std::optional(model.model), model.replaced}) {
-      if (!state || (current && state == *current)) {
-        continue;
-      }
-      RemovedData data = current && in_use && others
-                             ? remove_data_of(out, models[i], *state, *in_use, *others)
-                             : RemovedData();
-      removed.all_gone = removed.all_gone && data.all_gone;
-      std::move(data.left_for.begin(), data.left_for.end(), std::back_inserter(removed.left_for));
-    }
+RemovedData remove_old_data(const Directory& out, const Publication& publication) {
+  std::vector<ListedData> data;
+  for (const PublishedModel& model : publication.models) {
+    data.insert(data.end(), model.old_data.begin(), model.old_data.end());
   }
-  return removed;
+  return data.empty() ? RemovedData()
+                      : remove_data(out, data, ::geteuid(),
+                                    files_of_other_models(out, published_names(publication)));
+}
+
+void remove_staging(const Directory& out, const std::string& name) {
+  if (const auto staging = out.open_folder(name)) {
+    (void)staging->remove_file(std::string(kRecordName));
+  }
+  (void)out.remove_tree(name);
 }
 
 }  // namespace onnx_external

@@ -1,10 +1,12 @@
-// Clears up after killed saves in an output folder. recover() finishes the saves that were killed
-// after their commit, and removes the files of the others. The staging folder of a save that had
-// renamed nothing yet stays, so that the same save can resume it.
+// Clears up after killed saves in an output folder. The records in their staging folders say what
+// is to do (save/record.h):
 //
-// The records in the staging folders tell what to do (save/record.h). After recover(), the only
-// data of a model in the folder is that of the model in place. If a step fails, the record stays,
-// and the next save tries again.
+//   Nothing was about to be renamed    the staging folder stays, so that the same save can resume
+//   One of the models is in place      the others follow; the old data is removed
+//   None of them is                    the new data is removed
+//
+// If a step fails, the record stays, and the next save tries again. Files that a model of the
+// folder refers to are never removed (save/old_data.h).
 #pragma once
 
 #include <cstddef>
@@ -15,7 +17,7 @@
 
 #include "base/directory.h"
 #include "onnx_external/result.h"
-#include "save/generations.h"
+#include "save/old_data.h"
 #include "save/record.h"
 
 namespace onnx_external {
@@ -43,8 +45,11 @@ void remove_unfinished(const Directory& out, std::string_view own);
 [[nodiscard]] Status put_in_place(const Directory& staging, const Directory& out,
                                   const Publication& publication, std::size_t model);
 
-// Removes the data of each model of the publication, new or replaced, that is not in place. Files
-// that another model refers to stay.
-[[nodiscard]] RemovedData remove_stale_data(const Directory& out, const Publication& publication);
+// Removes the data of the models that this save has replaced.
+// Requires: all models of the publication are in place.
+[[nodiscard]] RemovedData remove_old_data(const Directory& out, const Publication& publication);
+
+// Removes a staging folder, its record first, because what it says is done.
+void remove_staging(const Directory& out, const std::string& name);
 
 }  // namespace onnx_external

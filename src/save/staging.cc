@@ -57,14 +57,6 @@ std::vector<std::string> data_entries(const TransactionOptions& options) {
   return entries;
 }
 
-std::vector<GenerationNames> generation_names(const TransactionOptions& options) {
-  std::vector<GenerationNames> names;
-  for (const std::string& model : options.models) {
-    names.push_back({model, std::string(generation_base(options.data_dir)), options.data_name});
-  }
-  return names;
-}
-
 Status remove_all_but(const Directory& folder, const EntryNames& spared) {
   TRY_ASSIGN(const auto entries, folder.entries());
   for (const std::string& entry : entries) {

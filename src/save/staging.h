@@ -16,7 +16,6 @@
 #include "onnx_external/plan.h"
 #include "onnx_external/result.h"
 #include "onnx_external/writer.h"
-#include "save/generations.h"
 
 namespace onnx_external {
 
@@ -51,12 +50,8 @@ struct TransactionOptions {
 [[nodiscard]] std::string manifest_entry(const TransactionOptions& options,
                                          const std::string& model);
 
-// The entries that will stand beside the model. The manifests are the first, because the next save
-// finds by them what a killed one left.
+// The entries that will stand beside the model.
 [[nodiscard]] std::vector<std::string> data_entries(const TransactionOptions& options);
-
-// Of each model.
-[[nodiscard]] std::vector<GenerationNames> generation_names(const TransactionOptions& options);
 
 // Published folders get their mode from the umask.
 inline constexpr mode_t kPublishedFolderMode = 0777;

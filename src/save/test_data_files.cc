@@ -17,7 +17,7 @@
 #include "base/text.h"
 #include "base/try.h"
 #include "save/file_names.h"
-#include "save/generations.h"
+#include "save/identity.h"
 #include "save/output_names.h"
 #include "save/staging.h"
 

@@ -80,6 +80,11 @@ std::vector<std::pair<std::string, std::string>> StagedSave::data_left_for() con
                              : std::vector<std::pair<std::string, std::string>>();
 }
 
+std::vector<std::string> StagedSave::data_of_other_tools() const {
+  return state_->transaction ? state_->transaction->data_of_other_tools()
+                             : std::vector<std::string>();
+}
+
 const std::vector<std::uint32_t>& StagedSave::range_crcs() const {
   return state_->crcs;
 }

@@ -11,7 +11,7 @@
 #include "onnx/external_data.h"
 #include "onnx/inline_data.h"
 #include "onnx/side_files.h"
-#include "save/generations.h"
+#include "save/identity.h"
 #include "save/planned_bytes.h"
 #include "verify/set_check.h"
 

@@ -7,8 +7,7 @@
 
 #include "base/directory.h"
 #include "base/try.h"
-#include "save/file_names.h"
-#include "save/generations.h"
+#include "save/identity.h"
 #include "save/output_names.h"
 #include "save/record.h"
 #include "verify/findings.h"
@@ -54,18 +53,12 @@ std::vector<std::string> cut_off_models(const Directory& folder, const std::stri
 }  // namespace
 
 std::vector<SetMember> set_of(const Directory& folder, const std::string& name) {
-  const auto entries = folder.entries();
-  for (std::size_t i = 0; entries && i < entries->size(); ++i) {
-    const auto stem = stem_of_manifest_file((*entries)[i]);
-    if (!stem || !generation_of(*stem, data_stem(name))) {
-      continue;
-    }
-    const auto file = open_plain(folder, (*entries)[i]);
-    const auto text = file ? read_file(**file, kMaxManifestBytes) : fail(file.error());
-    auto manifest = text ? parse_manifest(*text) : fail(text.error());
-    if (manifest && manifest->model_file == name && !manifest->set.empty() &&
-        ModelIdentity{manifest->model_bytes, manifest->model_crc32} == identify(folder, name)) {
-      return std::move(manifest->set);
+  const auto model = identify(folder, name);
+  auto manifests = model ? find_manifests(folder, name, *model)
+                         : Result<std::vector<PlacedManifest>>(std::vector<PlacedManifest>());
+  for (std::size_t i = 0; manifests && i < manifests->size(); ++i) {
+    if (auto& set = (*manifests)[i].manifest.set; !set.empty()) {
+      return std::move(set);
     }
   }
   return {};

@@ -223,12 +223,14 @@ void add_texts(Seeds& seeds) {
   seeds.add("entries", "16\n\nlocation=a/b\nchecksum=" + std::string(40, 'a') + "\n");
   seeds.add("entries", "22\n8\nlocation=../x\nlength=4\nprepacked_0=1|2\n\n");
   seeds.add("entries", "10\n-1\nlocation=*/_ORT_MEM_ADDR_/*\noffset=99999999999999999999\n");
-  const std::string record = R"({"record": 1, "job": "0123456789abcdef")";
+  const std::string record = R"({"record": 2, "job": "0123456789abcdef")";
   seeds.add("record", record + "\n" + R"({"part": 3, "crc32": "12345678")");
   seeds.add("record", record + "\n" +
-                          R"({"publish": {"folder": "f", "data_name": "", "replace": true, )"
-                          R"("data": ["f.1", "a.1.manifest.json"], "models": [{"file": "a.onnx", )"
-                          R"("manifest": "a.1.manifest.json", "bytes": 12, "crc32": "00000abc", )"
+                          R"({"publish": {"replace": true, "entries": ["a.1.manifest.json", )"
+                          R"("f.1"], "files": [["f.1/x", 24, 1700000000123456789]], "models": )"
+                          R"([{"file": "a.onnx", "bytes": 12, "crc32": "00000abc", "manifest": )"
+                          R"(["a.1.manifest.json", 9, 8], "old_data": [{"manifest": )"
+                          R"(["f/manifest.json", 7, 6], "files": [["f/x", 5, 4]]}], )"
                           R"("replaces": {"bytes": 11, "crc32": "00000abd"}}]})");
 }
 

@@ -75,15 +75,19 @@ std::string forged_manifest(const std::string& model, const std::vector<std::str
   return text + "]}";
 }
 
-// A record that says that the planted model is about to be replaced, with a file of others.
+// A record that says that the planted model is about to be replaced, with a file of others. Who
+// forges it may know the file's size, but not when it is written.
 void plant_record(const fs::path& staging, const std::string& planted, const std::string& target) {
   const std::string job(64, 'a');
   auto record = RecordWriter::start(Directory::open(staging).value(), job, WrittenRanges{0U});
   ASSERT_THAT(record, IsOk());
   const ModelIdentity old{planted.size(), crc32_of(planted)};
   const ModelIdentity staged{planted.size() + 1, crc32_of(planted + "!")};
-  const Publication publication{
-      "initializers", "", Overwrite::kAllow, {target}, {{"model.onnx", target, staged, old}}};
+  const ListedFile file{target, target == "mine" || target == "folder/mine" ? 4U : 1U, 1};
+  const Publication publication{Overwrite::kAllow,
+                                {target.substr(0, target.find('/'))},
+                                {file},
+                                {{"model.onnx", staged, file, old, {{file, {file}}}}}};
   ASSERT_THAT(record->publish(publication, Sync::kNone), IsOk());
 }
 

@@ -107,13 +107,14 @@ void record_publication(const fs::path& staging) {
   const Directory out = Directory::open(staging.parent_path()).value();
   auto record = RecordWriter::start(folder, "", {});
   ASSERT_THAT(record, IsOk());
+  const ModelIdentity old = read_identity(out, "model.onnx").value();
+  const auto listed = [&](const char* name) { return list_file(out, name, name).value(); };
   const Publication publication{
-      "initializers",
-      "weights.bin",
       Overwrite::kAllow,
       {"model.1.manifest.json", "weights.1.bin"},
-      {{"model.onnx", "model.1.manifest.json", read_identity(folder, "model.onnx").value(),
-        read_identity(out, "model.onnx").value()}}};
+      {listed("weights.1.bin")},
+      {{"model.onnx", read_identity(folder, "model.onnx").value(), listed("model.1.manifest.json"),
+        old, list_data_of(out, "model.onnx", old, {}).value()}}};
   ASSERT_THAT(record->publish(publication, Sync::kNone), IsOk());
 }
 
@@ -160,18 +161,31 @@ TEST_F(DataNames, MayBeUsedByACopyOfTheModel) {
 }
 
 TEST_F(DataNames, DoNotLetAManifestRemoveWhatItDoesNotKnow) {
-  save(1, {.name = "weights.bin"});
-  dir_.write("out/weights.bin", "another file of the same name");
-  save(2, {});
-  EXPECT_EQ(read_text(out_ / "weights.bin"), "another file of the same name");
+  for (const std::string name : {"weights.bin", ""}) {
+    const std::string file = name.empty() ? "model.data" : name;
+    fs::remove_all(out_);
+    save(1, {.name = name});
+    dir_.write("out/" + file, "another file of the same name");
+    save(2, {});
+    EXPECT_EQ(read_text(out_ / file), "another file of the same name");
 
-  fs::remove_all(out_);
+    fs::remove_all(out_);
+    save(1, {.name = name});
+    std::string changed = read_text(out_ / file);
+    changed[100] = static_cast<char>(changed[100] ^ 1);  // of the same size
+    dir_.write("out/" + file, changed);
+    fs::last_write_time(out_ / file, fs::file_time_type::clock::now());
+    save(2, {});
+    EXPECT_EQ(read_text(out_ / file), changed);
+  }
+}
+
+// As where a folder was copied without its times.
+TEST_F(DataNames, OfFilesThatAreNewerThanTheirManifestAreKnownByTheBytes) {
   save(1, {.name = "weights.bin"});
-  std::string changed = read_text(out_ / "weights.bin");
-  changed[100] = static_cast<char>(changed[100] ^ 1);  // of the same size
-  dir_.write("out/weights.bin", changed);
-  save(2, {});
-  EXPECT_EQ(read_text(out_ / "weights.bin"), changed);
+  fs::last_write_time(out_ / "weights.bin", fs::file_time_type::clock::now());
+  EXPECT_THAT(save(2, {.name = "weights.bin"}),
+              ElementsAre("model.1.manifest.json", "model.onnx", "weights.1.bin"));
 }
 
 TEST_F(DataNames, ThatAreTakenAreRefusedOrNumbered) {

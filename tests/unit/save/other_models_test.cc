@@ -101,7 +101,8 @@ TEST_F(OtherModels, OfAFolderAreListedWithTheFilesOfEach) {
   write_model("a.onnx", "shared");
   write_model("c.onnx", "c/own");
   write_model("model.onnx", "mine");
-  const auto files = files_of_other_models(*Directory::open(out_), "model.onnx");
+  const auto files =
+      files_of_other_models(*Directory::open(out_), std::vector<std::string>{"model.onnx"});
   ASSERT_TRUE(files);
   EXPECT_THAT(*files, ElementsAre(Pair("c/own", "c.onnx"), Pair("shared", "a.onnx")));
 }

@@ -12,6 +12,8 @@
 #include "save/manifest.h"
 #include "save/output_names.h"
 #include "save/record.h"
+#include "save/recovery.h"
+#include "support/graph_builder.h"
 #include "support/result_matchers.h"
 #include "support/temp_dir.h"
 
@@ -30,7 +32,19 @@ Names entries_of(const fs::path& folder) {
   return names;
 }
 
-std::string manifest_for(const std::string& model, const Names& files) {
+// A model with a tensor in each of these files of the data folder. `text` is in it and in them.
+std::string model_of(const std::string& text, const std::string& data_dir, const Names& files) {
+  GraphBuilder b;
+  b.input(text, kFloat, {1});
+  for (const std::string& file : files) {
+    b.external(file, onnx::TensorProto::UINT8, {static_cast<std::int64_t>(text.size())},
+               {{"location", data_dir + "/" + file}});
+  }
+  b.node("Use", files, {"y"}).output("y", kFloat, {1});
+  return b.bytes();
+}
+
+std::string manifest_for(const std::string& model, const std::string& text, const Names& files) {
   Manifest manifest;
   manifest.model_file = "model.onnx";
   manifest.model_bytes = model.size();
@@ -38,7 +52,7 @@ std::string manifest_for(const std::string& model, const Names& files) {
   crc.update(std::as_bytes(std::span(model)));
   manifest.model_crc32 = crc.value();
   for (const std::string& file : files) {
-    manifest.tensors.push_back({file, 0, file, "exact", file, 0, 1, 0, 1, {1}});
+    manifest.tensors.push_back({file, 0, file, "exact", file, 0, text.size(), 0, 1, {1}});
   }
   return manifest_text(manifest);
 }
@@ -52,26 +66,36 @@ Result<Transaction> begin(const fs::path& out, Overwrite overwrite = Overwrite::
   return Transaction::begin(out, {{"model.onnx"}, *data_dir, sync, overwrite});
 }
 
-void fill(Transaction& transaction, const std::string& model, const Names& files) {
+void fill(Transaction& transaction, const std::string& text, const Names& files) {
   for (const std::string& file : files) {
     auto output = OutputFile::create(transaction.data(), file);
     ASSERT_THAT(output, IsOk());
-    ASSERT_THAT(output->write(0, std::as_bytes(std::span(model))), IsOk());
+    ASSERT_THAT(output->write(0, std::as_bytes(std::span(text))), IsOk());
     ASSERT_THAT(output->close(), IsOk());
   }
   const TransactionOptions& options = transaction.options();
+  const std::string model = model_of(text, options.data_dir, files);
   ASSERT_THAT(write_file(transaction.staging(), options.models.front(), model, options.sync),
               IsOk());
-  const std::string manifest = manifest_for(model, files);
+  const std::string manifest = manifest_for(model, text, files);
+  std::vector<PlannedFile> planned;
+  for (const std::string& file : files) {
+    planned.push_back({file, text.size()});
+  }
+  ASSERT_THAT(transaction.set_files(planned), IsOk());
   ASSERT_THAT(transaction.write_manifests({&manifest, 1}), IsOk());
 }
 
-void save(const fs::path& out, const std::string& model, const Names& files,
+void save(const fs::path& out, const std::string& text, const Names& files,
           Overwrite overwrite = Overwrite::kAllow) {
   auto transaction = begin(out, overwrite);
   ASSERT_THAT(transaction, IsOk());
-  fill(*transaction, model, files);
+  fill(*transaction, text, files);
   ASSERT_THAT(transaction->publish(), IsOk());
+}
+
+bool has_text(const fs::path& model, const std::string& text) {
+  return read_text(model).find(text) != std::string::npos;
 }
 
 TEST(Transaction, PublishesTheModelAndItsData) {
@@ -80,7 +104,7 @@ TEST(Transaction, PublishesTheModelAndItsData) {
   save(out, "one", {"x", "y"}, Overwrite::kRefuse);
   EXPECT_EQ(entries_of(out), (Names{"data", "model.onnx"}));
   EXPECT_EQ(entries_of(out / "data"), (Names{"manifest.json", "x", "y"}));
-  EXPECT_EQ(read_text(out / "model.onnx"), "one");
+  EXPECT_TRUE(has_text(out / "model.onnx", "one"));
 }
 
 TEST(Transaction, LeavesNothingWithoutPublish) {
@@ -166,7 +190,7 @@ TEST(Transaction, ReplacesOneGenerationByTheNext) {
   EXPECT_EQ(entries_of(dir.path()), (Names{"data.1", "model.onnx"}));
   save(dir.path(), "three", {"x"});
   EXPECT_EQ(entries_of(dir.path()), (Names{"data.2", "model.onnx"}));
-  EXPECT_EQ(read_text(dir.path() / "model.onnx"), "three");
+  EXPECT_TRUE(has_text(dir.path() / "model.onnx", "three"));
   EXPECT_EQ(read_text(dir.path() / "data.2/x"), "three");
 }
 
@@ -178,7 +202,7 @@ TEST(Transaction, NeverRemovesFilesThatTheOldManifestDoesNotList) {
   fs::create_symlink("../mine", dir.path() / "data/y");
   dir.write("mine", "kept too");
   save(dir.path(), "two", {"x"});
-  EXPECT_EQ(entries_of(dir.path() / "data"), (Names{"manifest.json", "mine", "y"}));
+  EXPECT_EQ(entries_of(dir.path() / "data"), (Names{"mine", "y"}));
   EXPECT_EQ(read_text(dir.path() / "mine"), "kept too");
 }
 
@@ -223,43 +247,78 @@ ModelIdentity identity_of(const std::string& model) {
   return {model.size(), crc.value()};
 }
 
-// The staging folder of a save that was killed while it replaced one model by another.
-void killed_save(const TempDir& dir, const std::string& model, const std::string& replaced) {
-  const fs::path staging = dir.path() / ".save-external.0123456789abcdef.tmp";
-  fs::create_directory(staging);
-  auto record = RecordWriter::start(Directory::open(staging).value(), "", {});
-  ASSERT_THAT(record, IsOk());
-  const Publication publication{
-      "data",
-      "",
-      Overwrite::kAllow,
-      {"data.1"},
-      {{"model.onnx", "data.1", identity_of(model), identity_of(replaced)}}};
-  ASSERT_THAT(record->publish(publication, Sync::kNone), IsOk());
+constexpr const char* kStaging = ".save-external.0123456789abcdef.tmp";
+
+// A save of "two", with x and y, over the model in place is killed once its data is in place.
+// Returns the new model.
+std::string killed_save(const TempDir& dir) {
+  const std::string model = model_of("two", "data.1", {"x", "y"});
+  dir.write("data.1/x", "two");
+  dir.write("data.1/y", "two");
+  dir.write("data.1/manifest.json", manifest_for(model, "two", {"x", "y"}));
+  dir.write(std::string(kStaging) + "/model.onnx", model);
+  fs::permissions(dir.path() / kStaging, fs::perms::owner_all);
+  const Directory out = Directory::open(dir.path()).value();
+  const Directory data = out.open_folder("data.1").value();
+  const auto listed = [&](const std::string& name) {
+    return list_file(data, name, "data.1/" + name).value();
+  };
+  const ModelIdentity old = read_identity(out, "model.onnx").value();
+  auto record = RecordWriter::start(out.open_folder(kStaging).value(), "", {});
+  EXPECT_THAT(record, IsOk());
+  const Publication publication{Overwrite::kAllow,
+                                {"data.1"},
+                                {listed("x"), listed("y")},
+                                {{"model.onnx", identity_of(model), listed("manifest.json"), old,
+                                  list_data_of(out, "model.onnx", old, {}).value()}}};
+  EXPECT_THAT(record->publish(publication, Sync::kNone), IsOk());
+  return model;
 }
 
 TEST(Transaction, RemovesTheDataOfASaverThatDiedBeforeTheCommit) {
   TempDir dir;
   save(dir.path(), "one", {"x"});
-  // The data folder was renamed, the model was not.
-  dir.write("data.1/x", "two");
-  dir.write("data.1/manifest.json", manifest_for("two", {"x"}));
-  killed_save(dir, "two", "one");
-  dir.write(".save-external.0123456789abcdef.tmp/model.onnx", "two");
+  (void)killed_save(dir);
+  ASSERT_THAT(begin(dir.path(), Overwrite::kAllow), IsOk());
+  EXPECT_EQ(entries_of(dir.path()), (Names{"data", "model.onnx"}));
+  EXPECT_EQ(entries_of(dir.path() / "data"), (Names{"manifest.json", "x"}));
+  (void)killed_save(dir);
   save(dir.path(), "three", {"x"});
   EXPECT_EQ(entries_of(dir.path()), (Names{"data.1", "model.onnx"}));
+  EXPECT_EQ(read_text(dir.path() / "data.1/x"), "three");
 }
 
 TEST(Transaction, FinishesTheRemovalOfASaverThatDiedAfterTheCommit) {
   TempDir dir;
-  save(dir.path(), "two", {"x"});
-  dir.write("data.1/y", "one");  // x is removed already
-  dir.write("data.1/manifest.json", manifest_for("one", {"x", "y"}));
-  killed_save(dir, "two", "one");
+  save(dir.path(), "one", {"x", "y"});
+  (void)killed_save(dir);
+  fs::rename(dir.path() / kStaging / "model.onnx", dir.path() / "model.onnx");
+  fs::remove(dir.path() / "data/x");  // so far did it come
   const auto next = begin(dir.path(), Overwrite::kAllow);
   ASSERT_THAT(next, IsOk());
-  EXPECT_FALSE(fs::exists(dir.path() / "data.1"));
-  EXPECT_TRUE(fs::exists(dir.path() / "data/x"));
+  EXPECT_FALSE(fs::exists(dir.path() / "data"));
+  EXPECT_EQ(entries_of(dir.path() / "data.1"), (Names{"manifest.json", "x", "y"}));
+}
+
+TEST(Transaction, SparesWhatStrangersPutIntoTheDataOfASaverThatDied) {
+  TempDir dir;
+  save(dir.path(), "one", {"x"});
+  (void)killed_save(dir);
+  dir.write("data.1/mine", "kept");
+  dir.write("data.1/y", "own");  // of the same size
+  fs::last_write_time(dir.path() / "data.1/y", fs::file_time_type::clock::now());
+  ASSERT_THAT(recover(dir.path(), Sync::kNone), IsOk());
+  EXPECT_EQ(entries_of(dir.path() / "data.1"), (Names{"mine", "y"}));
+}
+
+// A model that another tool has written since refers to the data, so it is in use.
+TEST(Transaction, LeavesTheDataOfASaverThatDiedToAModelThatRefersToIt) {
+  TempDir dir;
+  save(dir.path(), "one", {"x"});
+  (void)killed_save(dir);
+  dir.write("other.onnx", model_of("other", "data.1", {"y"}));
+  ASSERT_THAT(recover(dir.path(), Sync::kNone), IsOk());
+  EXPECT_EQ(entries_of(dir.path() / "data.1"), (Names{"manifest.json", "y"}));
 }
 
 TEST(Transaction, FollowsTheUmask) {

@@ -48,18 +48,22 @@ class RecordFile : public testing::Test {
 };
 
 Publication example() {
-  return {"my \"data\"",
-          "weights.bin",
-          Overwrite::kAllow,
-          {"a b.manifest.json", "c.manifest.json", "weights.1.bin"},
-          {{"a b.onnx", "a b.manifest.json", {12, 0xdeadbeef}, ModelIdentity{7, 1}},
-           {"c.onnx", "c.manifest.json", {0, 0}, std::nullopt}}};
+  return {Overwrite::kAllow,
+          {"a b.1.manifest.json", "c.1.manifest.json", "weights.1.bin"},
+          {{"weights.1.bin", 24, 1'700'000'000'123'456'789U}},
+          {{"a b.onnx",
+            {12, 0xdeadbeef},
+            {"a b.1.manifest.json", 5, 6},
+            ModelIdentity{7, 1},
+            {{{"my \"data\"/manifest.json", 3, 4}, {{"my \"data\"/x", 1, 2}, {"y", 0, 0}}},
+             {{"a b.manifest.json", 3, 4}, {}}}},
+           {"c.onnx", {0, 0}, {"c.1.manifest.json", 7, 8}, std::nullopt, {}}}};
 }
 
 TEST_F(RecordFile, HasTheDocumentedText) {
   (void)start();
-  EXPECT_EQ(read_text(file()), "{\"record\": 1, \"job\": \"" + kJob +
-                                   "\", \"check\": \"5c2ed61e\"}\n"
+  EXPECT_EQ(read_text(file()), "{\"record\": 2, \"job\": \"" + kJob +
+                                   "\", \"check\": \"1598031d\"}\n"
                                    "{\"part\": 1, \"crc32\": \"00001234\", "
                                    "\"check\": \"7d4095b7\"}\n");
 }
@@ -150,26 +154,38 @@ TEST_F(RecordFile, SaysWhatIsPublished) {
 }
 
 TEST_F(RecordFile, PublishesNothingUnderNamesThatNoSaveGives) {
-  const PublishedModel model{"a.onnx", "a.manifest.json", {1, 2}, std::nullopt};
+  const PublishedModel model{"a.onnx", {1, 2}, {"a.manifest.json", 1, 2}, std::nullopt, {}};
   PublishedModel climbs = model;
   climbs.name = "../a.onnx";
   PublishedModel upper = model;
   upper.name = "A.onnx";
   PublishedModel bare = model;
   bare.name = "a";
-  for (const Publication& forged : std::vector<Publication>{{"data", "", {}, {}, {}},
-                                                            {"data", "", {}, {}, {climbs}},
-                                                            {"data", "", {}, {}, {model, upper}},
-                                                            {"data", "", {}, {}, {model, bare}},
-                                                            {"../x", "", {}, {}, {model}}}) {
+  std::vector<Publication> forgeries{{Overwrite::kAllow, {}, {}, {}},
+                                     {Overwrite::kAllow, {}, {}, {climbs}},
+                                     {Overwrite::kAllow, {}, {}, {model, upper}},
+                                     {Overwrite::kAllow, {}, {}, {model, bare}}};
+  for (const char* bad : {"../x", "x/../y", "/x", "x/", "", ".", "..", "a/b/c", "x/.."}) {
+    PublishedModel elsewhere = model;
+    elsewhere.manifest.location = bad;
+    PublishedModel removes = model;
+    removes.old_data = {{{"x", 1, 2}, {{bad, 1, 2}}}};
+    forgeries.push_back({Overwrite::kAllow, {bad}, {}, {model}});
+    forgeries.push_back({Overwrite::kAllow, {}, {{bad, 1, 2}}, {model}});
+    forgeries.push_back({Overwrite::kAllow, {}, {}, {elsewhere}});
+    forgeries.push_back({Overwrite::kAllow, {}, {}, {removes}});
+  }
+  (void)publish({Overwrite::kAllow, {"x"}, {{"x/y", 1, 2}}, {model}});
+  EXPECT_TRUE(publication());
+  for (const Publication& forged : forgeries) {
     (void)publish(forged);
     EXPECT_EQ(publication(), std::nullopt);
   }
 }
 
 TEST_F(RecordFile, OfAnotherVersionIsRefused) {
-  write("{\"record\": 2, \"check\": \"63e3d00f\"}\n");
-  EXPECT_THAT(read_record(folder()), FailsWith(ErrorCode::kUnsupported, "version (record 2)"));
+  write("{\"record\": 1, \"check\": \"faea81b5\"}\n");
+  EXPECT_THAT(read_record(folder()), FailsWith(ErrorCode::kUnsupported, "version (record 1)"));
 }
 
 }  // namespace

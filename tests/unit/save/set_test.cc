@@ -386,12 +386,20 @@ class CutOffSet : public Set {
     fs::permissions(out_, fs::perms::owner_all);
     fs::create_directory(staging());
     fs::permissions(staging(), fs::perms::owner_all);
-    Publication publication{"initializers", "", Overwrite::kAllow, {}, {}};
+    const Directory out = Directory::open(out_).value();
+    Publication publication{Overwrite::kAllow, {"initializers.1"}, {}, {}};
+    const Directory data = out.open_folder("initializers.1").value();
+    for (const std::string& name : names_in(out_ / "initializers.1")) {
+      publication.files.push_back(list_file(data, name, "initializers.1/" + name).value());
+    }
     for (const std::string& name : Names{"first.onnx", "second.onnx"}) {
-      const std::string stem = name.substr(0, name.find('.'));
+      const std::string manifest = name.substr(0, name.find('.')) + ".1.manifest.json";
       dir_.write(fs::relative(staging() / name, dir_.path()).string(), new_.at(name));
-      publication.models.push_back({name, stem + ".1.manifest.json", identity_of(new_.at(name)),
-                                    identity_of(old_.at(name))});
+      const ModelIdentity old = identity_of(old_.at(name));
+      publication.entries.push_back(manifest);
+      publication.models.push_back({name, identity_of(new_.at(name)),
+                                    list_file(out, manifest, manifest).value(), old,
+                                    list_data_of(out, name, old, {}).value()});
     }
     auto record = RecordWriter::start(Directory::open(staging()).value(), "", {});
     ASSERT_THAT(record, IsOk());
@@ -433,6 +441,28 @@ TEST_F(CutOffSet, IsCompletedEvenByASaveThatIsRefused) {
   commit("second.onnx");
   EXPECT_THAT(save(graphs(), options()), FailsWith(ErrorCode::kAlreadyExists, "exists"));
   EXPECT_EQ(tree_of(out_), new_);
+}
+
+// An entry is removed as it was listed, so a file that a stranger put in its place stays.
+TEST_F(CutOffSet, LeavesFilesThatWereChangedMeanwhile) {
+  commit("first.onnx");
+  fs::last_write_time(out_ / "initializers" / "a", fs::file_time_type::clock::now());
+  dir_.write("out/initializers/b", "another size");
+  EXPECT_THAT(save(graphs(), options()), FailsWith(ErrorCode::kAlreadyExists, "exists"));
+  EXPECT_FALSE(fs::exists(staging()));
+  EXPECT_TRUE(fs::exists(out_ / "initializers" / "a"));
+  EXPECT_FALSE(fs::exists(out_ / "initializers" / "shared"));
+  EXPECT_EQ(read_text(out_ / "initializers" / "b"), "another size");
+}
+
+// Somebody may have put the old model back.
+TEST_F(CutOffSet, LeavesTheDataOfAModelThatIsInPlace) {
+  commit("first.onnx");
+  commit("second.onnx");
+  dir_.write("out/first.onnx", old_.at("first.onnx"));
+  dir_.write("out/second.onnx", old_.at("second.onnx"));
+  EXPECT_THAT(save(graphs(), options()), FailsWith(ErrorCode::kAlreadyExists, "exists"));
+  EXPECT_EQ(tree_of(out_), old_);
 }
 
 TEST_F(CutOffSet, IsUndoneWhereNothingOfItIsInPlace) {

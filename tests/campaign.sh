@@ -151,8 +151,8 @@ operators() {
   sh packaging/wheel.sh $wheels
   $modern -m pip install --quiet --disable-pip-version-check expecttest==0.3.0
   # shellcheck disable=SC2086  # words without spaces
-  sh tests/zoo/run.sh $wheels $work $modern tests/operators/sweep.py --samples 4 --values 5 \
-    --json build/check/tests/operators.json
+  sh tests/zoo/run.sh $wheels $work $modern tests/operators/sweep.py \
+    --json build/check/tests/operators.json --page docs/operators.md
 }
 
 sums() {

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <initializer_list>
 #include <optional>
 #include <span>
 #include <string>
@@ -121,10 +122,42 @@ struct MappedPair {
   friend bool operator==(const MappedPair&, const MappedPair&) = default;
 };
 
-// A leftover key with the same bytes as a matched one.
-struct TiedKey {
-  std::uint32_t key = 0;
-  std::uint32_t matched_key = 0;
+// What a mapping says of a key. Graphs that share a checkpoint have one verdict of each key: the
+// first in this order that any of them gives it.
+enum class KeyVerdict : std::uint8_t {
+  kUsed,           // it is in Mapping::pairs, or part of a derived key that is
+  kTied,           // it has the same bytes as a used key
+  kBaked,          // a buffer that exporters bake in (position ids, masks), or values that the
+                   // graph's data has: it needs no slot
+  kAdapter,        // a weight of LoRA or the like
+  kUnused,         // a weight that should have a slot
+  kUnusedModule,   // a weight of a module that the graph does not use
+  kNonWeight,      // a counter, an empty tensor, a parameter of training, or a key outside the
+                   // prefix that the mapping found
+  kIgnored,        // MappingOptions::ignore excludes it
+  kOutsidePrefix,  // it is not under MappingOptions::prefix
+};
+
+struct MappedKey {
+  KeyVerdict verdict = KeyVerdict::kUsed;
+  bool in_unused_module = false;  // its name is under one of Mapping::unused_modules
+  std::uint32_t tied_to = 0;      // of a tied key: the used key
+
+  friend bool operator==(const MappedKey&, const MappedKey&) = default;
+};
+
+// What a mapping says of a slot.
+enum class SlotVerdict : std::uint8_t {
+  kFilled,         // by a key
+  kDoubtful,       // by a key of its name, but it may be an input of the caller
+  kKept,           // it keeps the graph's data, which is right: a constant, or the values of a key
+  kOld,            // a weight that keeps the graph's data, because the checkpoint lacks it
+  kStale,          // it keeps data that was computed from weights at export, or may have been
+  kMissing,        // it has neither a key nor data
+  kUserInput,      // an input of the caller
+  kUnconfirmed,    // an input of the caller or a weight: the graph does not say which
+  kNotNeeded,      // it needs no key: the output of an Identity
+  kStaleConstant,  // of no slot, but one of Mapping::stale_constants (LeftName)
 };
 
 // A module of the checkpoint that the graph does not use at all.
@@ -136,30 +169,42 @@ struct UnusedModule {
 };
 
 struct Mapping {
-  std::vector<MappedPair> pairs;              // ordered by slot index, those without a slot last
-  std::vector<std::uint32_t> unmatched_keys;  // without tied ones
-  std::vector<UnusedModule> unused_modules;   // their keys are among unmatched_keys
-  // Those of unmatched_keys that a graph needs no slot for: buffers that exporters bake into it
-  // (position ids, masks), and keys whose values its data has.
-  std::vector<std::uint32_t> baked_keys;
-  // Of unmatched_keys: those that MappingOptions::ignore excludes, and those that would be refused
-  // without Unmatched::kSkip or Partial::kAllow.
-  std::vector<std::uint32_t> ignored_keys;
-  std::vector<std::uint32_t> skipped_keys;
-  std::vector<TiedKey> tied_keys;
-  std::vector<std::string> inputs_left;        // the caller's inputs
-  std::vector<std::string> initializers_kept;  // initializers that keep the graph's data
-  // Only with Partial::kAllow: slots without data, and weights of the graph that keep its data
-  // because the checkpoint lacks them (these are also in initializers_kept).
-  std::vector<std::string> slots_left;
-  std::vector<std::string> left_old;
+  std::vector<MappedPair> pairs;             // ordered by slot index, those without a slot last
+  std::vector<MappedKey> keys;               // same index as MappingKeys::keys
+  std::vector<UnusedModule> unused_modules;  // without those whose keys are kept (Unmatched::kKeep)
+  std::vector<SlotVerdict> slots;            // same index as GraphFacts::slots
+  // Inputs of the caller that are not slots, because they are not tensors: indices into
+  // GraphFacts::graph_inputs.
+  std::vector<std::uint32_t> other_inputs;
+  // Constant nodes with as many elements as a weight without a slot: they may have its old values.
+  std::vector<std::string> stale_constants;
   // "", "+prefix" (added to the keys) or "-prefix" (removed); "-a. +b." if --prefix removed one and
   // the mapping found another to add.
   std::string key_prefix;
   // The options of the mapping, as a save records them in the manifest. `map` and `learned` are
   // empty and `casts` has its default, because each pair records its own rule and recipe.
   MappingOptions options;
+
+  // The keys and slots with the first verdict in their order, then those with the next ...
+  [[nodiscard]] std::vector<std::uint32_t> keys_with(
+      std::initializer_list<KeyVerdict> verdicts) const;
+  [[nodiscard]] std::vector<std::uint32_t> slots_with(
+      std::initializer_list<SlotVerdict> verdicts) const;
 };
+
+// A name of a graph that no key fills.
+struct LeftName {
+  std::string name;
+  SlotVerdict verdict = SlotVerdict::kMissing;
+  bool by_option =
+      false;  // of a kept slot, in a report: the caller's MappingOptions::keep names it
+
+  friend bool operator==(const LeftName&, const LeftName&) = default;
+};
+
+// The graph's slots that no key fills and that need a value, and Mapping::other_inputs among the
+// inputs, in the order of the graph; then Mapping::stale_constants.
+[[nodiscard]] std::vector<LeftName> left_names(const GraphFacts& graph, const Mapping& mapping);
 
 // Questions that only bytes can answer. The mapping asks them when names, types and shapes leave
 // two answers open; each one may read two tensors. A missing function answers no. Indices refer to
@@ -188,7 +233,7 @@ struct GraphToMap {
 
 // Applies the rules to one graph or several, in their order. Each graph's weights must be in the
 // checkpoint, and each key is judged by all graphs: one that any of them uses is used, and one that
-// none uses is refused. So all mappings have the same lists of keys. `options` apply to each graph;
+// none uses is refused. So all mappings have the same `keys`. `options` apply to each graph;
 // of several graphs, only one needs to have the slots, inputs and initializers that they name.
 //
 // Errors: kAmbiguous (two answers fit; both are listed), kMismatch (shape or element type differ

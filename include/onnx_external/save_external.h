@@ -107,13 +107,12 @@ struct SavedModel {
   std::filesystem::path model;
   std::string manifest;  // relative to the model's folder
   std::vector<SavedTensor> tensors;
-  std::vector<std::string> inputs_left;  // as in Mapping, like the next one
-  std::vector<std::string> initializers_kept;
-  std::vector<std::string> kept_by_option;  // data of the graph that MappingOptions::keep names
-  // What stays without data. No runtime opens such a model; it needs Partial::kAllow.
-  std::vector<std::string> slots_left;
-  std::vector<std::string> left_old;  // Mapping::left_old; only with Partial::kAllow
-  bool complete = true;    // every weight has its value: slots_left and left_old are empty
+  // The names that no key fills: left_names(), and in nodes and functions the values that have no
+  // data (kMissing). The functions below list some of them.
+  std::vector<LeftName> left;
+  // What MappingOptions::keep names, slots and Constant nodes, in the order of the option.
+  std::vector<std::string> kept_by_option;
+  bool complete = true;    // every weight has its value: slots_left() and left_old() are empty
   std::string key_prefix;  // Mapping::key_prefix
   // Of the ranges of data files that the model refers to, whoever else does; with Layout::kInline,
   // of data in the model.
@@ -121,22 +120,39 @@ struct SavedModel {
   // What is unusual about the given model's external data. Prepacked weights of ONNX Runtime and
   // basepath are left out of the written model; the rest is written as usual.
   std::vector<CountedRemark> remarks;
+
+  // The names with the first verdict in their order, then those with the next ...
+  [[nodiscard]] std::vector<std::string> names_with(
+      std::initializer_list<SlotVerdict> verdicts) const;
+  // The inputs of the caller, those that may be weights last.
+  [[nodiscard]] std::vector<std::string> inputs_left() const;
+  [[nodiscard]] std::vector<std::string> initializers_kept() const;  // that keep the graph's data
+  // What stays without data. No runtime opens such a model.
+  [[nodiscard]] std::vector<std::string> slots_left() const;
+  // What keeps old values, because the checkpoint lacks the weights.
+  [[nodiscard]] std::vector<std::string> left_old() const;
+};
+
+// A key that no slot takes.
+struct LeftKey {
+  std::string name;
+  KeyVerdict verdict = KeyVerdict::kUnused;
+  bool in_unused_module = false;  // MappedKey::in_unused_module
+  std::string tied_to = {};       // of a tied key: the used key
 };
 
 // What became of a save: of its models, and of what they share, keys and data files.
 struct SaveReport {
   std::filesystem::path folder;
-  std::vector<SavedModel> models;            // one for each graph, in order
-  std::vector<std::string> unmatched_keys;   // including those of unused modules
-  std::vector<std::string> baked_keys;       // of these, Mapping::baked_keys and learned ones
+  std::vector<SavedModel> models;  // one for each graph, in order
+  // The keys that no slot takes, in checkpoint order. Keys whose values the graph has, as a learned
+  // map says, are kBaked. The functions below list some of them.
+  std::vector<LeftKey> keys;
   std::vector<UnusedModule> unused_modules;  // modules of the checkpoint that no graph has
   std::vector<std::string> notes;            // Checkpoint::notes()
-  std::vector<std::string> ignored_keys;     // of unmatched_keys: excluded by the options
-  std::vector<std::string> skipped_keys;     // of unmatched_keys: Mapping::skipped_keys
   std::vector<OverlaidTensor> overlaid;      // tensors that a later checkpoint replaced
-  std::vector<std::pair<std::string, std::string>> tied_keys;  // (leftover key, matched key)
-  bool complete = true;                                        // all models are
-  std::vector<DerivedTensor> derived;                          // MappingOptions::derived
+  bool complete = true;                      // all models are
+  std::vector<DerivedTensor> derived;        // MappingOptions::derived
   std::vector<std::string> oversized;  // tensors larger than a shard may be; each has its own shard
   std::uint64_t bytes = 0;             // of data files; with Layout::kInline, of data in the model
   std::uint64_t bytes_resumed = 0;     // of these, written by the killed save that was resumed
@@ -149,6 +165,14 @@ struct SaveReport {
   // missing (`complete`). With Layout::kLink, every range is known to be the checkpoint's own.
   bool verified = false;
   TestData test_data;  // in a dry run, its dimensions include those that a save would refuse
+
+  // The keys with the first verdict in their order, then those with the next ...
+  [[nodiscard]] std::vector<std::string> keys_with(
+      std::initializer_list<KeyVerdict> verdicts) const;
+  [[nodiscard]] std::vector<std::string> unmatched_keys() const;  // all of `keys` but tied ones
+  // Of these, those that would be refused without Unmatched::kSkip or Partial::kAllow: weights,
+  // then adapters.
+  [[nodiscard]] std::vector<std::string> skipped_keys() const;
 };
 
 // What to save, and where. The simplest call:

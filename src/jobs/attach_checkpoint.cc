@@ -41,14 +41,12 @@ Result<Checkpoint> open_old(const SaveJob& job) {
 // Keys whose values the graph already holds, as --learn-map found, need no slot.
 void add_settled(const MappingKeys& keys, std::span<const std::string> settled, Mapping& mapping) {
   const NameSet names(settled.begin(), settled.end());
-  for (const std::uint32_t key : mapping.unmatched_keys) {
-    if (names.contains(keys.keys[key].name)) {
-      mapping.baked_keys.push_back(key);
-    }
+  for (std::size_t key = 0; key < mapping.keys.size(); ++key) {
+    KeyVerdict& verdict = mapping.keys[key].verdict;
+    verdict = verdict > KeyVerdict::kTied && names.contains(keys.keys[key].name)
+                  ? KeyVerdict::kBaked
+                  : verdict;
   }
-  std::vector<std::uint32_t>& baked = mapping.baked_keys;
-  std::sort(baked.begin(), baked.end());
-  baked.erase(std::unique(baked.begin(), baked.end()), baked.end());
 }
 
 // If all floats are converted to one type, the types of keys do not matter for the mapping. The

@@ -34,12 +34,11 @@ Mapping unmapped(const GraphFacts& graph, const MappingOptions& options) {
   mapping.options.partial = options.partial;
   for (const Slot& slot : graph.slots) {
     const bool is_input = slot.kind == SlotKind::kGraphInput;
-    if (is_open(slot) ||
-        (is_input && !user_inputs.contains(slot.name) && is_left_out_weight(slot))) {
-      mapping.slots_left.push_back(slot.name);
-    } else if (is_input) {
-      mapping.inputs_left.push_back(slot.name);
-    }
+    const bool is_missing =
+        is_open(slot) || (is_input && !user_inputs.contains(slot.name) && is_left_out_weight(slot));
+    mapping.slots.push_back(is_missing ? SlotVerdict::kMissing
+                            : is_input ? SlotVerdict::kUserInput
+                                       : SlotVerdict::kNotNeeded);
   }
   return mapping;
 }

@@ -13,6 +13,7 @@
 #include "base/name_map.h"
 #include "base/try.h"
 #include "jobs/beside_model.h"
+#include "jobs/save_report.h"
 #include "onnx/data_remarks.h"
 #include "onnx/graph_facts.h"
 #include "onnx_external/verify.h"
@@ -28,13 +29,14 @@ namespace fs = std::filesystem;
 
 // Of a model alone: the recorded inputs, fitted to the inputs that are left to the caller. A dry
 // run reports the dimensions that do not fit; a save refuses them.
-Result<RecordedInputs> read_test_data(const SaveJob& job, const Mapping& mapping) {
+Result<RecordedInputs> read_test_data(const SaveJob& job) {
   RecordedInputs inputs;
   for (const fs::path& path : job.options.test_data) {
     TRY_ASSIGN(auto recording, open_recording(path, open_options(job.options, job.target.folder)));
     inputs.recordings.push_back(std::move(recording));
   }
-  const auto graph = graph_inputs(job.models.front().proto().graph(), mapping.inputs_left);
+  const auto graph =
+      graph_inputs(job.models.front().proto().graph(), job.report.models.front().inputs_left());
   const auto plan = [&]() -> Status {
     TRY_ASSIGN(inputs.data, plan_test_data(graph, inputs.recordings));
     return job.options.mode == RunMode::kWrite ? check_test_data(graph, inputs.data) : Status();
@@ -159,34 +161,6 @@ void report_tensors(const std::map<std::size_t, Overflow>& overflows, SaveJob& j
   }
 }
 
-// Fills in the report's lists of keys: those of the mapping, and the overlaid ones.
-void report_keys(const MappingKeys& keys, const Mapping& mapping, const Checkpoint& checkpoint,
-                 SaveReport& report) {
-  for (const std::uint32_t key : mapping.unmatched_keys) {
-    report.unmatched_keys.push_back(keys.keys[key].name);
-  }
-  for (const std::uint32_t key : mapping.baked_keys) {
-    report.baked_keys.push_back(keys.keys[key].name);
-  }
-  report.notes = checkpoint.notes();
-  // A learned map excludes keys whose values the graph has: these are among baked_keys.
-  const std::vector<std::uint32_t>& baked = mapping.baked_keys;
-  for (const std::uint32_t key : mapping.ignored_keys) {
-    if (!std::binary_search(baked.begin(), baked.end(), key)) {
-      report.ignored_keys.push_back(keys.keys[key].name);
-    }
-  }
-  for (const std::uint32_t key : mapping.skipped_keys) {
-    report.skipped_keys.push_back(keys.keys[key].name);
-  }
-  report.overlaid = checkpoint.overlaid();
-  for (const TiedKey& tied : mapping.tied_keys) {
-    report.tied_keys.emplace_back(keys.keys[tied.key].name, keys.keys[tied.matched_key].name);
-  }
-  report.unused_modules = mapping.unused_modules;
-  report.derived = mapping.options.derived;
-}
-
 // The size of the ranges that one model refers to.
 std::uint64_t bytes_of_model(const SavePlan& plan, std::uint32_t model_index) {
   std::vector<bool> counted(plan.ranges.size());
@@ -207,12 +181,9 @@ SavedModel report_model(const SaveJob& job, std::uint32_t model_index, const Map
   report.manifest = manifest_location(
       {.models = job.names, .data_dir = job.plan.data_dir, .layout = job.plan.layout},
       job.names[model_index]);
-  report.inputs_left = mapping.inputs_left;
-  report.initializers_kept = mapping.initializers_kept;
   report.kept_by_option = kept_by_option(model.facts(), job.options.mapping);
-  report.slots_left = names_left_open(model, mapping);
-  report.left_old = mapping.left_old;
-  report.complete = report.slots_left.empty() && report.left_old.empty();
+  report.left = reported_names(model, mapping, report.kept_by_option);
+  report.complete = report.slots_left().empty() && report.left_old().empty();
   report.key_prefix = mapping.key_prefix;
   report.bytes = bytes_of_model(job.plan, model_index);
   report.remarks = remarks_of(model);
@@ -241,14 +212,18 @@ Status plan_job(SaveJob& job, const MappingKeys& keys, std::span<const Mapping> 
                                    job.options.plan, write));
   SaveReport& report = job.report;
   report.folder = job.target.folder;
-  report_keys(keys, mappings.front(), *job.checkpoint, report);
+  report.keys = reported_keys(keys, mappings.front());
+  report.unused_modules = mappings.front().unused_modules;
+  report.notes = job.checkpoint->notes();
+  report.overlaid = job.checkpoint->overlaid();
+  report.derived = mappings.front().options.derived;
   report_data(job.plan, report);
   for (std::uint32_t i = 0; i < mappings.size(); ++i) {
     report.models.push_back(report_model(job, i, mappings[i]));
     report.complete = report.complete && report.models.back().complete;
   }
   if (!job.options.test_data.empty()) {
-    TRY_ASSIGN(job.inputs, read_test_data(job, mappings.front()));
+    TRY_ASSIGN(job.inputs, read_test_data(job));
     report.test_data = job.inputs.data;
   }
   return {};

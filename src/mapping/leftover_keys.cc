@@ -1,5 +1,4 @@
-#include "mapping/leftover_keys.h"
-
+// Judges the keys that no slot takes.
 #include <re2/set.h>
 
 #include <algorithm>
@@ -15,6 +14,7 @@
 #include "base/text.h"
 #include "base/try.h"
 #include "mapping/buffer_names.h"
+#include "mapping/leftovers.h"
 #include "mapping/name_refinement.h"
 #include "mapping/node_modules.h"
 #include "mapping/scale_keys.h"
@@ -36,14 +36,15 @@ bool is_empty(const Shape& shape) {
   return std::find(shape.begin(), shape.end(), 0) != shape.end();
 }
 
-class KeySorter {
+class KeyJudge {
  public:
-  KeySorter(const MappingTask& task, const KeyPrefix& key_prefix, const MappingEvidence& evidence,
-            Leftovers& leftovers)
-      : task_(task), key_prefix_(key_prefix), evidence_(evidence), leftovers_(leftovers) {}
+  KeyJudge(const MappingTask& task, const KeyPrefix& key_prefix, const MappingEvidence& evidence,
+           Mapping& mapping)
+      : task_(task), key_prefix_(key_prefix), evidence_(evidence), mapping_(mapping) {}
 
-  Status sort() {
+  Status judge() {
     const std::vector<bool>& used = task_.key_used;
+    mapping_.keys.assign(used.size(), {});
     if (std::find(used.begin(), used.end(), false) == used.end()) {
       return {};
     }
@@ -52,11 +53,11 @@ class KeySorter {
     std::vector<std::uint32_t> weights;
     for (std::uint32_t key = 0; key < used.size(); ++key) {
       if (!used[key]) {
-        TRY(sort_one(key, weights));
+        TRY(judge_one(key, weights));
       }
     }
     tie_modules(weights);
-    sort_weights(weights);
+    judge_weights(weights);
     return {};
   }
 
@@ -99,44 +100,55 @@ class KeySorter {
     }
   }
 
-  Status sort_one(std::uint32_t key, std::vector<std::uint32_t>& weights) {
+  Status judge_one(std::uint32_t key, std::vector<std::uint32_t>& weights) {
     const MappingKey& left = task_.keys.keys[key];
     if (const auto tied = left.bytes_id ? by_bytes_.find(*left.bytes_id) : by_bytes_.end();
         tied != by_bytes_.end()) {
-      leftovers_.tied.push_back({key, tied->second});
+      tie(key, tied->second);
       return {};
     }
-    const bool ignored = !task_.options.ignore.empty() && ignored_->Match(left.name, nullptr);
-    if (ignored || !task_.key_names[key].usable) {
-      leftovers_.ignored.push_back(key);
+    KeyVerdict& verdict = mapping_.keys[key].verdict;
+    if (!task_.key_names[key].usable) {
+      verdict = KeyVerdict::kOutsidePrefix;
+      return {};
+    }
+    if (!task_.options.ignore.empty() && ignored_->Match(left.name, nullptr)) {
+      verdict = KeyVerdict::kIgnored;
       return {};
     }
     if (scale_keys().weight_of(key)) {
-      leftovers_.unused.push_back(key);  // wherever it is: without it, the weight is another one
+      verdict = KeyVerdict::kUnused;  // wherever it is: without it, the weight is another one
       return {};
     }
     // Weights of adapters are floats. A counter inside an adapter is sorted like any counter.
     if (!adapter_component(left.name).empty() && !is_counter(left)) {
-      leftovers_.adapters.push_back(key);
+      verdict = KeyVerdict::kAdapter;
       return {};
     }
-    const bool is_baked = is_baked_buffer(left.name, left.shape) && !is_counter(left);
-    if (is_baked && !outside_prefix(key)) {
-      leftovers_.baked.push_back(key);
+    if (is_counter(left) || outside_prefix(key)) {
+      verdict = KeyVerdict::kNonWeight;
+      return {};
     }
-    if (is_baked || is_counter(left) || is_empty(left.shape) || outside_prefix(key) ||
-        is_training_parameter(left.name)) {
-      leftovers_.non_weights.push_back(key);
+    if (is_baked_buffer(left.name, left.shape)) {
+      verdict = KeyVerdict::kBaked;
+      return {};
+    }
+    if (is_empty(left.shape) || is_training_parameter(left.name)) {
+      verdict = KeyVerdict::kNonWeight;
       return {};
     }
     TRY_ASSIGN(auto copy, find_copy(key));
     if (copy) {
-      leftovers_.tied.push_back({key, *copy});
+      tie(key, *copy);
       tied_modules_.insert(without_shared_end(key, *copy));
     } else {
       weights.push_back(key);
     }
     return {};
+  }
+
+  void tie(std::uint32_t key, std::uint32_t used) {
+    mapping_.keys[key] = {.verdict = KeyVerdict::kTied, .tied_to = used};
   }
 
   ScaleKeys& scale_keys() {
@@ -155,12 +167,10 @@ class KeySorter {
         return tied_modules_.contains(without_shared_end(key, alike.second));
       });
       if (tied != last) {
-        leftovers_.tied.push_back({key, tied->second});
+        tie(key, tied->second);
       }
       return tied != last;
     });
-    std::sort(leftovers_.tied.begin(), leftovers_.tied.end(),
-              [](const TiedKey& a, const TiedKey& b) { return a.key < b.key; });
   }
 
   // The two names without their common last components: the names of two modules.
@@ -246,9 +256,9 @@ class KeySorter {
     return dot == std::string_view::npos ? std::nullopt : std::optional(name.substr(0, dot));
   }
 
-  void sort_weights(const std::vector<std::uint32_t>& weights) {
-    for (const TiedKey& tied : leftovers_.tied) {
-      used_names_.push_back(task_.keys.keys[tied.key].name);  // its module is used as well
+  void judge_weights(const std::vector<std::uint32_t>& weights) {
+    for (const std::uint32_t tied : mapping_.keys_with({KeyVerdict::kTied})) {
+      used_names_.push_back(task_.keys.keys[tied].name);  // its module is used as well
     }
     std::sort(used_names_.begin(), used_names_.end());
     std::map<std::string_view, std::vector<std::uint32_t>> modules;
@@ -261,21 +271,21 @@ class KeySorter {
       if (module && !defined.contains(task_.key_names[key].name)) {
         modules[*module].push_back(key);
       } else {
-        leftovers_.unused.push_back(key);
+        mapping_.keys[key].verdict = KeyVerdict::kUnused;
       }
     }
     for (const auto& [module, keys] : modules) {
       // A module inside a layer that has a weight of its own changes this weight: an adapter.
-      if (is_batch_norm(keys) || has_nodes(module, keys) || layers_.contains(module_of(module))) {
-        leftovers_.unused.insert(leftovers_.unused.end(), keys.begin(), keys.end());
-        continue;
+      const bool is_used =
+          is_batch_norm(keys) || has_nodes(module, keys) || layers_.contains(module_of(module));
+      for (const std::uint32_t key : keys) {
+        mapping_.keys[key].verdict = is_used ? KeyVerdict::kUnused : KeyVerdict::kUnusedModule;
       }
-      leftovers_.modules.push_back({std::string(module), static_cast<std::uint32_t>(keys.size())});
-      leftovers_.unused_module_keys.insert(leftovers_.unused_module_keys.end(), keys.begin(),
-                                           keys.end());
+      if (!is_used) {
+        mapping_.unused_modules.push_back(
+            {std::string(module), static_cast<std::uint32_t>(keys.size())});
+      }
     }
-    std::sort(leftovers_.unused.begin(), leftovers_.unused.end());
-    std::sort(leftovers_.unused_module_keys.begin(), leftovers_.unused_module_keys.end());
   }
 
   // True if the keys are only BatchNorms. They vanish from the graph when the exporter folds them
@@ -316,8 +326,8 @@ class KeySorter {
           used.push_back(own_module(key));
         }
       }
-      for (const TiedKey& tied : leftovers_.tied) {
-        used.push_back(own_module(tied.key));
+      for (const std::uint32_t tied : mapping_.keys_with({KeyVerdict::kTied})) {
+        used.push_back(own_module(tied));
       }
       node_modules_.emplace(task_.graph.modules, std::move(used));
     }
@@ -341,7 +351,7 @@ class KeySorter {
   const MappingTask& task_;
   const KeyPrefix& key_prefix_;
   const MappingEvidence& evidence_;
-  Leftovers& leftovers_;
+  Mapping& mapping_;
   std::unique_ptr<RE2::Set> ignored_;
   std::unordered_map<std::uint64_t, std::uint32_t> by_bytes_;
   std::set<std::pair<std::string_view, std::string_view>> tied_modules_;  // modules that are tied
@@ -357,9 +367,13 @@ class KeySorter {
 
 }  // namespace
 
-Status sort_keys(const MappingTask& task, const KeyPrefix& key_prefix,
-                 const MappingEvidence& evidence, Leftovers& leftovers) {
-  return KeySorter(task, key_prefix, evidence, leftovers).sort();
+Status judge_keys(const MappingTask& task, const KeyPrefix& key_prefix,
+                  const MappingEvidence& evidence, Mapping& mapping) {
+  return KeyJudge(task, key_prefix, evidence, mapping).judge();
+}
+
+bool is_left_over(KeyVerdict verdict) {
+  return verdict > KeyVerdict::kTied && verdict < KeyVerdict::kIgnored;
 }
 
 }  // namespace onnx_external

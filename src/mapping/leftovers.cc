@@ -1,4 +1,4 @@
-// Decides which of the slots that no key fills need one.
+// Judges the slots that no key fills.
 #include "mapping/leftovers.h"
 
 #include <algorithm>
@@ -12,9 +12,9 @@
 #include "base/try.h"
 #include "mapping/buffer_names.h"
 #include "mapping/folded_sources.h"
-#include "mapping/leftover_keys.h"
 #include "mapping/name_refinement.h"
 #include "mapping/user_inputs.h"
+#include "mapping/verdict_lists.h"
 #include "onnx/graph_facts.h"
 
 namespace onnx_external {
@@ -31,14 +31,14 @@ std::uint64_t elements_of(const Slot& slot) {
   return slot.shape ? elements_of(shape_or(*slot.shape, 0)) : 0;
 }
 
-class SlotSorter {
+class SlotJudge {
  public:
-  SlotSorter(const MappingTask& task, const KeyPrefix& key_prefix, const MappingEvidence& evidence,
-             Leftovers& leftovers)
+  SlotJudge(const MappingTask& task, const KeyPrefix& key_prefix, const MappingEvidence& evidence,
+            Mapping& mapping)
       : task_(task),
         key_prefix_(key_prefix),
         evidence_(evidence),
-        leftovers_(leftovers),
+        mapping_(mapping),
         sources_(task.graph) {
     states_origins_ = states_origins(task.graph);
     may_be_submodule_ = std::any_of(task.fills.begin(), task.fills.end(), suggests_submodule);
@@ -53,15 +53,18 @@ class SlotSorter {
       has_number_ |= elements == 1 && !(is_integer && is_counter_name(described.name));
       has_indices_ |=
           elements > 1 && is_integer && !is_baked_buffer(described.name, described.shape);
+      unused_weights_ += mapping.keys[key].verdict == KeyVerdict::kUnused ? 1 : 0;
     }
   }
 
-  Status sort() {
+  Status judge() {
+    mapping_.slots.assign(task_.graph.slots.size(), SlotVerdict::kFilled);
+    mapping_.stale_constants.clear();
     for (std::uint32_t i = 0; i < task_.graph.slots.size(); ++i) {
       if (task_.fills[i]) {
         filled_names_.insert(task_.graph.slots[i].name);
       } else {
-        TRY(sort_one(i));
+        TRY_ASSIGN(mapping_.slots[i], verdict_on(i));
       }
     }
     list_constants();
@@ -75,26 +78,25 @@ class SlotSorter {
     return fill && (fill->rule == Rule::kPrefixAdded || fill->rule == Rule::kSuffix);
   }
 
-  Status sort_one(std::uint32_t i) {
+  Result<SlotVerdict> verdict_on(std::uint32_t i) {
     const Slot& slot = task_.graph.slots[i];
     const SlotRole role = task_.slot_names[task_.name_of_slot[i]].role;
     switch (slot.kind) {
       case SlotKind::kGraphInput:
-        break;  // left to sort_inputs()
+        break;  // judge_inputs() replaces it
       case SlotKind::kUndefinedName:
-        leftovers_.missing.push_back(i);
-        break;
+        return SlotVerdict::kMissing;
       case SlotKind::kIdentityOutput:
         // It has the value that it reads. If its name is that of a weight, this is another weight's
         // value.
         if (role != SlotRole::kNone && role != SlotRole::kKept && is_lost_weight(slot)) {
-          leftovers_.missing.push_back(i);
+          return SlotVerdict::kMissing;
         }
         break;
       case SlotKind::kInitializer:
-        return sort_initializer(i, role);
+        return verdict_on_initializer(i, role);
     }
-    return {};
+    return SlotVerdict::kNotNeeded;
   }
 
   [[nodiscard]] bool is_lost_weight(const Slot& slot) const {
@@ -102,33 +104,28 @@ class SlotSorter {
            slot.name.find_first_of("/:") == std::string::npos;
   }
 
-  Status sort_initializer(std::uint32_t i, SlotRole role) {
+  Result<SlotVerdict> verdict_on_initializer(std::uint32_t i, SlotRole role) {
     const Slot& slot = task_.graph.slots[i];
     if (!slot.has_data) {
-      leftovers_.missing.push_back(i);
-      return {};
+      return SlotVerdict::kMissing;
     }
     if (role == SlotRole::kKept || elements_of(slot) == 0 || is_exempt(slot)) {
-      leftovers_.kept.push_back(i);
-      return {};
+      return SlotVerdict::kKept;
     }
     // Integers under a weight's name are weights, too (a permutation, a table of indices), unless
     // the name is a path, as the exporter makes them up.
     const bool is_integer = !onnx_is_floating(slot.elem_type);
     const bool is_path = slot.name.find_first_of("/:") != std::string::npos;
     if (names_a_weight(slot) && !(is_integer && is_path)) {
-      leftovers_.missing.push_back(i);
-      return {};
+      return SlotVerdict::kOld;
     }
     const bool folded = !slot.folded_from.empty();
     if (folded ? !depends_on_weights(slot) : is_integer && !may_be_computed(slot)) {
-      leftovers_.kept.push_back(i);
-      return {};
+      return SlotVerdict::kKept;
     }
     TRY_ASSIGN(const auto proved, equals_a_key(i));
     const bool right = proved || (!is_integer && elements_of(slot) == 1 && is_constant(slot));
-    (right ? leftovers_.kept : leftovers_.stale).push_back(i);
-    return {};
+    return right ? SlotVerdict::kKept : SlotVerdict::kStale;
   }
 
   // True for data that no checkpoint has, according to the exporter, its name or its use.
@@ -200,7 +197,7 @@ class SlotSorter {
   // True if a single number depends on no key. Requires: it has one element.
   [[nodiscard]] bool is_constant(const Slot& slot) const {
     return slot.folded_from.empty() && !slot.batch_norm_fused && !is_fused_bound(slot) &&
-           (states_origins_ || (!has_number_ && !may_be_submodule_ && leftovers_.unused.empty()));
+           (states_origins_ || (!has_number_ && !may_be_submodule_ && unused_weights_ == 0));
   }
 
   // True if the data equals that of a key, so that it is already right. If all elements are equal,
@@ -229,13 +226,10 @@ class SlotSorter {
 
   // Notes that the graph already holds the key's values.
   void account_for(std::uint32_t key) {
-    for (auto* keys : {&leftovers_.unused, &leftovers_.unused_module_keys}) {
-      const auto found = std::find(keys->begin(), keys->end(), key);
-      if (found != keys->end()) {
-        keys->erase(found);
-        leftovers_.non_weights.push_back(key);
-        leftovers_.baked.push_back(key);
-      }
+    KeyVerdict& verdict = mapping_.keys[key].verdict;
+    if (verdict == KeyVerdict::kUnused || verdict == KeyVerdict::kUnusedModule) {
+      unused_weights_ -= verdict == KeyVerdict::kUnused ? 1 : 0;
+      verdict = KeyVerdict::kBaked;
     }
   }
 
@@ -255,15 +249,14 @@ class SlotSorter {
   // Constant nodes are not slots, but one as large as a key without a slot may be that key.
   void list_constants() {
     std::set<std::uint64_t> sizes;
-    for (const auto* keys : {&leftovers_.unused, &leftovers_.unused_module_keys}) {
-      for (const std::uint32_t key : *keys) {
-        sizes.insert(elements_of(task_.keys.keys[key].shape));
-      }
+    for (const std::uint32_t key :
+         mapping_.keys_with({KeyVerdict::kUnused, KeyVerdict::kUnusedModule})) {
+      sizes.insert(elements_of(task_.keys.keys[key].shape));
     }
     const NameSet keep(task_.options.keep.begin(), task_.options.keep.end());
     for (const ConstantTensor& constant : task_.graph.constants) {
       if (sizes.contains(elements_of(constant.shape)) && !keep.contains(constant.name)) {
-        leftovers_.constants.push_back(constant.name);
+        mapping_.stale_constants.push_back(constant.name);
       }
     }
   }
@@ -271,10 +264,11 @@ class SlotSorter {
   const MappingTask& task_;
   const KeyPrefix& key_prefix_;
   const MappingEvidence& evidence_;
-  Leftovers& leftovers_;
+  Mapping& mapping_;
   FoldedSources sources_;
   NameSet keys_;                                                      // as the rules see them
   std::map<std::uint64_t, std::vector<std::uint32_t>> keys_of_size_;  // by number of elements
+  std::size_t unused_weights_ = 0;
   bool has_number_ = false;        // the checkpoint has a key of one element that is not a counter
   bool has_indices_ = false;       // the checkpoint has integers of more than one element
   bool may_be_submodule_ = false;  // the checkpoint may be that of a submodule
@@ -284,20 +278,56 @@ class SlotSorter {
 
 }  // namespace
 
-std::vector<std::uint32_t> Leftovers::without_slot() const {
-  std::vector<std::uint32_t> keys;
-  for (const auto* list : {&unused, &adapters, &unused_module_keys, &non_weights}) {
-    keys.insert(keys.end(), list->begin(), list->end());
-  }
-  std::sort(keys.begin(), keys.end());
-  return keys;
+Status judge_slots(const MappingTask& task, const KeyPrefix& key_prefix,
+                   const MappingEvidence& evidence, Mapping& mapping) {
+  TRY(SlotJudge(task, key_prefix, evidence, mapping).judge());
+  judge_inputs(task, mapping);
+  return {};
 }
 
-Status find_leftover_slots(const MappingTask& task, const KeyPrefix& key_prefix,
-                           const MappingEvidence& evidence, Leftovers& leftovers) {
-  TRY(SlotSorter(task, key_prefix, evidence, leftovers).sort());
-  sort_inputs(task, leftovers);
-  return {};
+std::vector<std::uint32_t> slots_without_key(const MappingTask& task, const Mapping& mapping) {
+  std::vector<std::uint32_t> found = mapping.slots_with({SlotVerdict::kMissing, SlotVerdict::kOld});
+  std::sort(found.begin(), found.end(), [&](std::uint32_t a, std::uint32_t b) {
+    const auto order = [&](std::uint32_t slot) {
+      return std::pair(task.graph.slots[slot].kind == SlotKind::kGraphInput, slot);
+    };
+    return order(a) < order(b);
+  });
+  return found;
+}
+
+std::vector<std::uint32_t> Mapping::keys_with(std::initializer_list<KeyVerdict> verdicts) const {
+  return places_with(verdicts, keys.size(), [&](std::uint32_t key) { return keys[key].verdict; });
+}
+
+std::vector<std::uint32_t> Mapping::slots_with(std::initializer_list<SlotVerdict> verdicts) const {
+  return places_with(verdicts, slots.size(), [&](std::uint32_t slot) { return slots[slot]; });
+}
+
+std::vector<LeftName> left_names(const GraphFacts& graph, const Mapping& mapping) {
+  std::vector<LeftName> names;
+  auto other = mapping.other_inputs.begin();
+  const auto add_others_before = [&](std::uint32_t input) {
+    for (; other != mapping.other_inputs.end() && *other < input; ++other) {
+      names.push_back({graph.graph_inputs[*other], SlotVerdict::kUserInput});
+    }
+  };
+  for (std::uint32_t i = 0; i < mapping.slots.size(); ++i) {
+    const Slot& slot = graph.slots[i];
+    if (slot.kind == SlotKind::kGraphInput) {
+      add_others_before(slot.input_index);
+    }
+    const SlotVerdict verdict = mapping.slots[i];
+    if (verdict != SlotVerdict::kFilled && verdict != SlotVerdict::kDoubtful &&
+        verdict != SlotVerdict::kNotNeeded) {
+      names.push_back({slot.name, verdict});
+    }
+  }
+  add_others_before(static_cast<std::uint32_t>(graph.graph_inputs.size()));
+  for (const std::string& constant : mapping.stale_constants) {
+    names.push_back({constant, SlotVerdict::kStaleConstant});
+  }
+  return names;
 }
 
 }  // namespace onnx_external

@@ -3,14 +3,12 @@
 #include <deque>
 #include <functional>
 #include <optional>
-#include <set>
 #include <span>
 #include <utility>
 
 #include "base/name_map.h"
 #include "base/text.h"
 #include "base/try.h"
-#include "mapping/leftover_keys.h"
 #include "mapping/leftovers.h"
 #include "mapping/map_steps.h"
 #include "mapping/own_prefix.h"
@@ -21,8 +19,6 @@
 
 namespace onnx_external {
 namespace {
-
-using Keys = std::set<std::uint32_t>;
 
 // The names that options may give.
 struct GraphTerms {
@@ -50,7 +46,7 @@ struct GraphState {
   MappingOptions options;
   std::optional<MappingTask> task = {};
   KeyPrefix key_prefix = {};
-  Leftovers leftovers = {};
+  Mapping mapping = {};
 };
 
 bool is_for(const MapEntry& entry, std::string_view model) {
@@ -145,68 +141,20 @@ void share_used_keys(std::deque<GraphState>& graphs,
   }
 }
 
-void add_all(const std::vector<std::uint32_t>& list, Keys& keys) {
-  keys.insert(list.begin(), list.end());
-}
-
-// The lists of keys over all graphs. A key is in the first of these lists in which any graph has
-// it.
-struct SharedLeftovers {
-  std::vector<TiedKey> tied;
-  Keys tied_keys;
-  Keys baked;
-  Keys adapters;
-  Keys unused;
-  Keys unused_module_keys;
-  Keys non_weights;
-  Keys ignored;
-
-  explicit SharedLeftovers(const std::deque<GraphState>& graphs) {
-    for (const GraphState& graph : graphs) {
-      const Leftovers& leftovers = graph.leftovers;
-      for (const TiedKey& key : leftovers.tied) {
-        if (tied_keys.insert(key.key).second) {
-          tied.push_back(key);
-        }
-      }
-      add_all(leftovers.baked, baked);
-      add_all(leftovers.adapters, adapters);
-      add_all(leftovers.unused, unused);
-      add_all(leftovers.unused_module_keys, unused_module_keys);
-      add_all(leftovers.non_weights, non_weights);
-      add_all(leftovers.ignored, ignored);
-    }
-    std::sort(tied.begin(), tied.end(),
-              [](const TiedKey& a, const TiedKey& b) { return a.key < b.key; });
-    std::vector<const Keys*> decided{&tied_keys};
-    for (Keys* list : {&baked, &adapters, &unused, &unused_module_keys, &non_weights, &ignored}) {
-      std::erase_if(*list, [&](std::uint32_t key) {
-        return std::any_of(decided.begin(), decided.end(),
-                           [&](const Keys* other) { return other->contains(key); });
-      });
-      decided.push_back(list);
-    }
-  }
-};
-
-std::vector<std::uint32_t> list_of(const Keys& keys) {
-  return {keys.begin(), keys.end()};
-}
-
-// The modules that have keys in `unused_module_keys`, whichever graph says so.
-std::vector<UnusedModule> shared_modules(const std::deque<GraphState>& graphs,
-                                         const MappingKeys& keys, const Keys& unused_module_keys) {
+// The unused modules of all graphs that have one of the keys.
+std::vector<UnusedModule> modules_of_keys(const std::deque<GraphState>& graphs,
+                                          const MappingKeys& keys,
+                                          const std::vector<std::uint32_t>& of_modules) {
   std::vector<UnusedModule> modules;
   for (const GraphState& graph : graphs) {
-    for (const UnusedModule& module : graph.leftovers.modules) {
-      const bool is_in_unused_module =
-          std::any_of(unused_module_keys.begin(), unused_module_keys.end(), [&](std::uint32_t key) {
+    for (const UnusedModule& module : graph.mapping.unused_modules) {
+      const bool has_key =
+          std::any_of(of_modules.begin(), of_modules.end(), [&](std::uint32_t key) {
             const std::string& name = keys.keys[key].name;
             return name.starts_with(module.name) &&
                    (module.name.empty() || name[module.name.size()] == '.');
           });
-      if (is_in_unused_module &&
-          std::find(modules.begin(), modules.end(), module) == modules.end()) {
+      if (has_key && std::find(modules.begin(), modules.end(), module) == modules.end()) {
         modules.push_back(module);
       }
     }
@@ -214,40 +162,26 @@ std::vector<UnusedModule> shared_modules(const std::deque<GraphState>& graphs,
   return modules;
 }
 
-// Gives all graphs the same lists of keys.
-void share_leftover_keys(std::deque<GraphState>& graphs, const MappingKeys& keys) {
+// Gives all graphs the same verdicts on keys: the first in the order of KeyVerdict.
+void share_key_verdicts(std::deque<GraphState>& graphs, const MappingKeys& keys) {
   if (graphs.size() == 1) {
     return;
   }
-  const SharedLeftovers shared(graphs);
-  const std::vector<UnusedModule> modules = shared_modules(graphs, keys, shared.unused_module_keys);
-  Keys non_weights = shared.non_weights;
-  non_weights.insert(shared.baked.begin(), shared.baked.end());
-  for (GraphState& graph : graphs) {
-    Leftovers& leftovers = graph.leftovers;
-    leftovers.tied = shared.tied;
-    leftovers.baked = list_of(shared.baked);
-    leftovers.adapters = list_of(shared.adapters);
-    leftovers.unused = list_of(shared.unused);
-    leftovers.unused_module_keys = list_of(shared.unused_module_keys);
-    leftovers.non_weights = list_of(non_weights);
-    leftovers.ignored = list_of(shared.ignored);
-    leftovers.modules = modules;
+  Mapping shared;
+  shared.keys = graphs.front().mapping.keys;
+  for (const GraphState& graph : graphs) {
+    for (std::size_t key = 0; key < shared.keys.size(); ++key) {
+      shared.keys[key] =
+          std::min(shared.keys[key], graph.mapping.keys[key],
+                   [](const MappedKey& a, const MappedKey& b) { return a.verdict < b.verdict; });
+    }
   }
-}
-
-// The same leftovers without the lists of slots and inputs.
-Leftovers keys_alone(const Leftovers& all) {
-  Leftovers keys;
-  keys.unused = all.unused;
-  keys.adapters = all.adapters;
-  keys.unused_module_keys = all.unused_module_keys;
-  keys.non_weights = all.non_weights;
-  keys.baked = all.baked;
-  keys.ignored = all.ignored;
-  keys.tied = all.tied;
-  keys.modules = all.modules;
-  return keys;
+  shared.unused_modules =
+      modules_of_keys(graphs, keys, shared.keys_with({KeyVerdict::kUnusedModule}));
+  for (GraphState& graph : graphs) {
+    graph.mapping.keys = shared.keys;
+    graph.mapping.unused_modules = shared.unused_modules;
+  }
 }
 
 // Takes a step for each graph; errors of one of several graphs begin with its name.
@@ -262,21 +196,19 @@ Status for_each(std::deque<GraphState>& graphs, const Step& step) {
 }
 
 // Looking at the slots of one graph may show that its data has the values of a key, which then
-// counts for all graphs. So the slots of several graphs are looked at twice.
-Status find_leftovers(std::deque<GraphState>& graphs, const MappingKeys& keys) {
+// counts for all graphs. So the slots of several graphs are judged twice.
+Status judge(std::deque<GraphState>& graphs, const MappingKeys& keys) {
   TRY(for_each(graphs, [](GraphState& graph) {
-    return sort_keys(*graph.task, graph.key_prefix, graph.graph.evidence, graph.leftovers);
+    return judge_keys(*graph.task, graph.key_prefix, graph.graph.evidence, graph.mapping);
   }));
   const int passes = graphs.size() == 1 ? 1 : 2;
   for (int pass = 0; pass < passes; ++pass) {
-    share_leftover_keys(graphs, keys);
+    share_key_verdicts(graphs, keys);
     TRY(for_each(graphs, [](GraphState& graph) {
-      graph.leftovers = keys_alone(graph.leftovers);
-      return find_leftover_slots(*graph.task, graph.key_prefix, graph.graph.evidence,
-                                 graph.leftovers);
+      return judge_slots(*graph.task, graph.key_prefix, graph.graph.evidence, graph.mapping);
     }));
   }
-  share_leftover_keys(graphs, keys);
+  share_key_verdicts(graphs, keys);
   return {};
 }
 
@@ -293,7 +225,7 @@ Status check_all_refusals(const std::deque<GraphState>& graphs) {
   for (const GraphState& graph : graphs) {
     const std::string_view name = graph.graph.name;
     judged.push_back(
-        {graphs.size() == 1 ? std::string_view() : name, &*graph.task, &graph.leftovers});
+        {graphs.size() == 1 ? std::string_view() : name, &*graph.task, &graph.mapping});
   }
   return check_refusals(judged);
 }
@@ -330,11 +262,12 @@ Result<std::vector<Mapping>> map_graphs_beside(std::span<const GraphToMap> graph
   }));
   TRY(check_given_prefix(states));
   share_used_keys(states, others.used_keys);
-  TRY(find_leftovers(states, keys));
+  TRY(judge(states, keys));
   TRY(check_all_refusals(states));
   std::vector<Mapping> mappings;
   for (GraphState& state : states) {
-    mappings.push_back(make_mapping(*state.task, std::move(state.leftovers), state.key_prefix));
+    complete_mapping(*state.task, state.key_prefix, state.mapping);
+    mappings.push_back(std::move(state.mapping));
   }
   return mappings;
 }

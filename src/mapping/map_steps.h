@@ -6,7 +6,6 @@
 #include <vector>
 
 #include "mapping/key_prefix.h"
-#include "mapping/leftovers.h"
 #include "mapping/task.h"
 #include "onnx_external/mapping.h"
 
@@ -15,9 +14,8 @@ namespace onnx_external {
 // Fills slots by all rules, in their order.
 [[nodiscard]] Result<KeyPrefix> apply_rules(const MappingEvidence& evidence, MappingTask& task);
 
-// Requires: check_refusals() succeeded.
-[[nodiscard]] Mapping make_mapping(const MappingTask& task, Leftovers leftovers,
-                                   const KeyPrefix& key_prefix);
+// Fills in the rest of a mapping whose verdicts are there. Requires: check_refusals() succeeded.
+void complete_mapping(const MappingTask& task, const KeyPrefix& key_prefix, Mapping& mapping);
 
 // The other graphs of a set, which are not mapped now.
 struct OthersOfSet {

@@ -80,10 +80,9 @@ Mapping as_far_as_possible(const GraphFacts& graph, const MappingKeys& keys,
   }
   Mapping nothing;  // everything is open, except slots with data and the caller's inputs
   for (const Slot& slot : graph.slots) {
-    if (slot.kind == SlotKind::kUndefinedName ||
-        (slot.kind == SlotKind::kInitializer && !slot.has_data)) {
-      nothing.slots_left.push_back(slot.name);
-    }
+    const bool is_open = slot.kind == SlotKind::kUndefinedName ||
+                         (slot.kind == SlotKind::kInitializer && !slot.has_data);
+    nothing.slots.push_back(is_open ? SlotVerdict::kMissing : SlotVerdict::kNotNeeded);
   }
   return nothing;
 }
@@ -93,7 +92,10 @@ Mapping as_far_as_possible(const GraphFacts& graph, const MappingKeys& keys,
 MapTemplate map_template(const GraphFacts& graph, const MappingKeys& keys,
                          const MappingOptions& options, const ErrorDetails* refusal) {
   const Mapping mapping = as_far_as_possible(graph, keys, options);
-  OwnedNameSet open(mapping.slots_left.begin(), mapping.slots_left.end());
+  OwnedNameSet open;
+  for (const std::uint32_t slot : mapping.slots_with({SlotVerdict::kMissing})) {
+    open.insert(graph.slots[slot].name);
+  }
   if (refusal != nullptr) {
     for (const ErrorList& list : refusal->lists) {
       for (const ErrorItem& item : list.items) {

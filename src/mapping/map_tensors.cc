@@ -1,10 +1,9 @@
 // Applies the rules in their order; docs/mapping.md explains each.
 #include <algorithm>
 #include <array>
-#include <iterator>
-#include <unordered_set>
 #include <utility>
 
+#include "base/name_map.h"
 #include "base/try.h"
 #include "mapping/key_prefix.h"
 #include "mapping/leftovers.h"
@@ -24,67 +23,49 @@ MappingOptions without_pairs(MappingOptions options) {
   return options;
 }
 
+// Turns the keys that are left over into new initializers.
+void keep_keys(Mapping& mapping) {
+  for (std::uint32_t key = 0; key < mapping.keys.size(); ++key) {
+    if (is_left_over(mapping.keys[key].verdict)) {
+      mapping.keys[key].verdict = KeyVerdict::kUsed;
+      mapping.pairs.push_back({kNoSlot, key, Rule::kKept, {}});
+    }
+  }
+  mapping.unused_modules.clear();
+}
+
+// Sets MappedKey::in_unused_module.
+void mark_unused_modules(const MappingKeys& keys, Mapping& mapping) {
+  NameSet modules;
+  for (const UnusedModule& module : mapping.unused_modules) {
+    modules.insert(module.name);
+  }
+  for (std::size_t key = 0; key < mapping.keys.size() && !modules.empty(); ++key) {
+    const std::string_view name = keys.keys[key].name;
+    for (std::size_t dot = name.find('.'); dot != std::string_view::npos;
+         dot = name.find('.', dot + 1)) {
+      MappedKey& state = mapping.keys[key];
+      state.in_unused_module = state.in_unused_module || modules.contains(name.substr(0, dot));
+    }
+  }
+}
+
 }  // namespace
 
-Mapping make_mapping(const MappingTask& task, Leftovers leftovers, const KeyPrefix& key_prefix) {
-  Mapping mapping;
+void complete_mapping(const MappingTask& task, const KeyPrefix& key_prefix, Mapping& mapping) {
   mapping.options = without_pairs(task.options);
   for (std::uint32_t slot = 0; slot < task.fills.size(); ++slot) {
     if (const std::optional<Fill>& fill = task.fills[slot]) {
       mapping.pairs.push_back({slot, fill->key, fill->rule, fill->recipe});
     }
   }
-  mapping.unmatched_keys = leftovers.without_slot();
-  mapping.unmatched_keys.insert(mapping.unmatched_keys.end(), leftovers.ignored.begin(),
-                                leftovers.ignored.end());
-  std::sort(mapping.unmatched_keys.begin(), mapping.unmatched_keys.end());
-  std::sort(leftovers.baked.begin(), leftovers.baked.end());
-  std::copy_if(leftovers.ignored.begin(), leftovers.ignored.end(),
-               std::back_inserter(mapping.ignored_keys),
-               [&](std::uint32_t key) { return task.key_names[key].usable; });
   if (task.options.unmatched == Unmatched::kKeep) {
-    const std::unordered_set<std::uint32_t> ignored(leftovers.ignored.begin(),
-                                                    leftovers.ignored.end());
-    for (const std::uint32_t key : mapping.unmatched_keys) {
-      if (!ignored.contains(key)) {
-        mapping.pairs.push_back({kNoSlot, key, Rule::kKept, {}});
-      }
-    }
-    mapping.unmatched_keys = std::move(leftovers.ignored);
-  } else {
-    mapping.skipped_keys = leftovers.unused;
-    mapping.skipped_keys.insert(mapping.skipped_keys.end(), leftovers.adapters.begin(),
-                                leftovers.adapters.end());
-    mapping.unused_modules = std::move(leftovers.modules);
-    mapping.baked_keys = std::move(leftovers.baked);
+    keep_keys(mapping);
   }
-  mapping.tied_keys = std::move(leftovers.tied);
-  mapping.inputs_left = std::move(leftovers.user_inputs);
-  for (const std::uint32_t slot : leftovers.unconfirmed) {
-    mapping.inputs_left.push_back(task.graph.slots[slot].name);
-  }
-  for (const auto* slots : {&leftovers.kept, &leftovers.stale}) {
-    for (const std::uint32_t slot : *slots) {
-      mapping.initializers_kept.push_back(task.graph.slots[slot].name);
-    }
-  }
-  for (const std::uint32_t slot : leftovers.missing) {
-    const bool has_data = task.graph.slots[slot].has_data;
-    (has_data ? mapping.initializers_kept : mapping.slots_left)
-        .push_back(task.graph.slots[slot].name);
-    if (has_data) {
-      mapping.left_old.push_back(task.graph.slots[slot].name);
-    }
-  }
-  for (const std::uint32_t slot : leftovers.stale) {
-    mapping.left_old.push_back(task.graph.slots[slot].name);
-  }
-  mapping.left_old.insert(mapping.left_old.end(), leftovers.constants.begin(),
-                          leftovers.constants.end());
+  mark_unused_modules(task.keys, mapping);
   const std::string found = key_prefix_text(key_prefix);
   const bool both = !task.option_alignment.empty() && !found.empty();
   mapping.key_prefix = task.option_alignment + (both ? " " : "") + found;
-  return mapping;
 }
 
 Result<KeyPrefix> apply_rules(const MappingEvidence& evidence, MappingTask& task) {

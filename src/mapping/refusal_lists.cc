@@ -15,8 +15,10 @@
 #include "base/text.h"
 #include "mapping/averaged_copies.h"
 #include "mapping/buffer_names.h"
+#include "mapping/leftovers.h"
 #include "mapping/name_refinement.h"
 #include "mapping/user_inputs.h"
+#include "mapping/verdict_lists.h"
 #include "onnx/graph_facts.h"
 
 namespace onnx_external {
@@ -72,28 +74,29 @@ std::vector<std::uint64_t> consumers_after(const MappingTask& task) {
 
 namespace {
 
-// Whether the slot stands for two weights of a BatchNorm, and the checkpoint has one of them only.
-bool lacks_other_weight(const MappingTask& task, const Leftovers& leftovers, std::uint32_t slot) {
-  return task.graph.slots[slot].scale_and_statistic &&
-         std::none_of(leftovers.tied.begin(), leftovers.tied.end(), [&](const TiedKey& tied) {
-           return tied.matched_key == task.fills[slot]->key;
-         });
+// By key: whether another key is tied to it.
+std::vector<bool> keys_with_ties(const Mapping& mapping) {
+  std::vector<bool> found(mapping.keys.size());
+  for (const std::uint32_t key : mapping.keys_with({KeyVerdict::kTied})) {
+    found[mapping.keys[key].tied_to] = true;
+  }
+  return found;
 }
 
 }  // namespace
 
-std::vector<ErrorItem> merged_slots(const MappingTask& task, const Leftovers& leftovers) {
+std::vector<ErrorItem> merged_slots(const MappingTask& task, const Mapping& mapping) {
   std::map<std::pair<DType, Shape>, std::uint32_t> left;
-  for (const auto* keys : {&leftovers.unused_module_keys, &leftovers.unused}) {
-    for (const std::uint32_t key : *keys) {
-      left.emplace(std::pair(task.keys.keys[key].dtype, task.keys.keys[key].shape), key);
-    }
+  for (const std::uint32_t key :
+       mapping.keys_with({KeyVerdict::kUnusedModule, KeyVerdict::kUnused})) {
+    left.emplace(std::pair(task.keys.keys[key].dtype, task.keys.keys[key].shape), key);
   }
   std::vector<ErrorItem> items;
   const bool any_merged = std::any_of(task.graph.slots.begin(), task.graph.slots.end(),
                                       [](const Slot& slot) { return slot.scale_and_statistic; });
   const auto consumers =
       left.empty() && !any_merged ? std::vector<std::uint64_t>() : consumers_after(task);
+  const std::vector<bool> have_ties = keys_with_ties(mapping);
   for (std::uint32_t i = 0; i < consumers.size(); ++i) {
     const Slot& slot = task.graph.slots[i];
     if (!task.fills[i] || consumers[i] < 2) {
@@ -101,7 +104,9 @@ std::vector<ErrorItem> merged_slots(const MappingTask& task, const Leftovers& le
     }
     const MappingKey& used = task.keys.keys[task.fills[i]->key];
     const auto same = left.find(std::pair(used.dtype, used.shape));
-    if (same != left.end() || lacks_other_weight(task, leftovers, i)) {
+    // Of two weights of a BatchNorm, the checkpoint may have one only.
+    const bool lacks_other_weight = slot.scale_and_statistic && !have_ties[task.fills[i]->key];
+    if (same != left.end() || lacks_other_weight) {
       ErrorItem item = item_of(slot, std::to_string(consumers[i]) + " nodes use it");
       if (same != left.end()) {
         item.candidates.push_back(task.keys.keys[same->second].name);
@@ -132,9 +137,9 @@ std::optional<std::uint32_t> only_fitting(const MappingTask& task, const Slot& s
 }
 
 // The open slots that only the graph can fill.
-void list_left_out(const MappingTask& task, const Leftovers& leftovers, Refusal& refusal) {
+void list_left_out(const MappingTask& task, const Mapping& mapping, Refusal& refusal) {
   std::vector<ErrorItem> items;
-  for (const std::uint32_t i : leftovers.missing) {
+  for (const std::uint32_t i : slots_without_key(task, mapping)) {
     if (is_left_out(task.graph.slots[i])) {
       items.push_back(item_of(task.graph.slots[i], use_text(task.graph.slots[i])));
     }
@@ -156,10 +161,10 @@ bool is_left_out(const Slot& slot) {
                   is_baked_buffer(slot.name, {}) || (slot.read_as_buffer && !is_statistic));
 }
 
-void list_missing(const MappingTask& task, const Leftovers& leftovers, Refusal& refusal) {
-  list_left_out(task, leftovers, refusal);
-  std::vector<std::uint32_t> left = leftovers.unused;
-  left.insert(left.end(), leftovers.unused_module_keys.begin(), leftovers.unused_module_keys.end());
+void list_missing(const MappingTask& task, const Mapping& mapping, Refusal& refusal) {
+  list_left_out(task, mapping, refusal);
+  const std::vector<std::uint32_t> left =
+      mapping.keys_with({KeyVerdict::kUnused, KeyVerdict::kUnusedModule});
   NearestNames search;
   std::vector<std::string_view> names;
   names.reserve(left.size());
@@ -168,7 +173,7 @@ void list_missing(const MappingTask& task, const Leftovers& leftovers, Refusal& 
   }
   std::vector<ErrorItem> items;
   bool invented = false;
-  for (const std::uint32_t i : leftovers.missing) {
+  for (const std::uint32_t i : slots_without_key(task, mapping)) {
     const Slot& slot = task.graph.slots[i];
     if (is_left_out(slot)) {
       continue;
@@ -219,12 +224,13 @@ std::string computed_text(const Slot& slot) {
 }
 
 // Whether the exporter says that it computed one of the values from a key, which may differ now.
-bool folds_a_key(const MappingTask& task, const Leftovers& leftovers) {
+bool folds_a_key(const MappingTask& task, const Mapping& mapping) {
   NameSet keys;
   for (const KeyName& key : task.key_names) {
     keys.insert(key.name);
   }
-  return std::any_of(leftovers.stale.begin(), leftovers.stale.end(), [&](std::uint32_t slot) {
+  const std::vector<std::uint32_t> stale = mapping.slots_with({SlotVerdict::kStale});
+  return std::any_of(stale.begin(), stale.end(), [&](std::uint32_t slot) {
     const std::vector<std::string>& names = task.graph.slots[slot].folded_from;
     return std::any_of(names.begin(), names.end(),
                        [&](const std::string& name) { return keys.contains(name); });
@@ -233,14 +239,14 @@ bool folds_a_key(const MappingTask& task, const Leftovers& leftovers) {
 
 }  // namespace
 
-void list_held(const MappingTask& task, const Leftovers& leftovers, Refusal& refusal) {
+void list_held(const MappingTask& task, const Mapping& mapping, Refusal& refusal) {
   std::vector<ErrorItem> items;
   std::vector<std::string> names;
-  for (const std::uint32_t slot : leftovers.stale) {
+  for (const std::uint32_t slot : mapping.slots_with({SlotVerdict::kStale})) {
     items.push_back(item_of(task.graph.slots[slot], computed_text(task.graph.slots[slot])));
     names.push_back(task.graph.slots[slot].name);
   }
-  for (const std::string& constant : leftovers.constants) {
+  for (const std::string& constant : mapping.stale_constants) {
     items.push_back(
         {constant, "", "a Constant node with as many elements as a key without a slot", {}});
     names.push_back(constant);
@@ -254,17 +260,18 @@ void list_held(const MappingTask& task, const Leftovers& leftovers, Refusal& ref
                       "with the checkpoint that the graph was exported from, to find by bytes what "
                       "each value was made of"});
   // The values may have been computed from keys without a slot.
-  if (leftovers.unused.empty() && leftovers.unused_module_keys.empty() &&
-      !folds_a_key(task, leftovers)) {
+  if (mapping.keys_with({KeyVerdict::kUnused, KeyVerdict::kUnusedModule}).empty() &&
+      !folds_a_key(task, mapping)) {
     refusal.add_remedy({RemedyOption::kKeep, fmt::format("{}", fmt::join(names, ",")),
                         "only if they certainly depend on no weight; else the model is wrong"});
   }
 }
 
-void add_troubles(const MappingTask& task, const Leftovers& leftovers, bool any_merged,
+void add_troubles(const MappingTask& task, const Mapping& mapping, bool any_merged,
                   SlotTroubles& troubles) {
-  troubles.computed = troubles.computed || any_merged || !leftovers.stale.empty();
-  for (const std::uint32_t slot : leftovers.missing) {
+  troubles.computed =
+      troubles.computed || any_merged || !mapping.slots_with({SlotVerdict::kStale}).empty();
+  for (const std::uint32_t slot : slots_without_key(task, mapping)) {
     const std::string& name = task.graph.slots[slot].name;
     troubles.missing.push_back(name);
     troubles.computed = troubles.computed || is_invented_name(name);
@@ -297,13 +304,14 @@ std::vector<std::uint32_t> list_averaged_copies(const MappingTask& task,
 
 }  // namespace
 
-void list_unused(const MappingTask& task, const Leftovers& leftovers, const SlotTroubles& troubles,
+void list_unused(const MappingTask& task, const Mapping& mapping, const SlotTroubles& troubles,
                  Refusal& refusal) {
   NearestNames search;
   const std::vector<std::string_view>& names = troubles.missing;
   std::vector<ErrorItem> items;
   bool batch_norm = false;
-  const std::vector<std::uint32_t> unused = list_averaged_copies(task, leftovers.unused, refusal);
+  const std::vector<std::uint32_t> unused =
+      list_averaged_copies(task, mapping.keys_with({KeyVerdict::kUnused}), refusal);
   for (const std::uint32_t i : unused) {
     const MappingKey& key = task.keys.keys[i];
     ErrorItem item = item_of(task, i);
@@ -336,10 +344,10 @@ void list_unused(const MappingTask& task, const Leftovers& leftovers, const Slot
       {RemedyOption::kUnmatched, "skip", "to leave out all of them, if none is a weight"});
 }
 
-void list_adapters(const MappingTask& task, const Leftovers& leftovers, Refusal& refusal) {
+void list_adapters(const MappingTask& task, const Mapping& mapping, Refusal& refusal) {
   std::vector<ErrorItem> items;
   std::set<std::string_view> components;
-  for (const std::uint32_t key : leftovers.adapters) {
+  for (const std::uint32_t key : mapping.keys_with({KeyVerdict::kAdapter})) {
     items.push_back(item_of(task, key));
     components.insert(adapter_component(task.keys.keys[key].name));
   }
@@ -357,13 +365,19 @@ void list_adapters(const MappingTask& task, const Leftovers& leftovers, Refusal&
 
 namespace {
 
+std::vector<std::string> user_inputs(const MappingTask& task, const Mapping& mapping) {
+  return names_with({SlotVerdict::kUserInput}, left_names(task.graph, mapping));
+}
+
 // The inputs that are certainly user inputs, ready to paste. If the exporter invented names for
 // arguments, an integer input with a name of its own may be a buffer. If nothing is certain, the
 // first input is taken.
-std::vector<std::string> callers_to_paste(const MappingTask& task, const Leftovers& leftovers) {
-  NameSet wanted(leftovers.user_inputs.begin(), leftovers.user_inputs.end());
+std::vector<std::string> callers_to_paste(const MappingTask& task, const Mapping& mapping) {
+  const std::vector<std::string> certain = user_inputs(task, mapping);
+  const std::vector<std::uint32_t> unconfirmed = mapping.slots_with({SlotVerdict::kUnconfirmed});
+  NameSet wanted(certain.begin(), certain.end());
   bool only_made_up = false;
-  for (const std::uint32_t slot : leftovers.unconfirmed) {
+  for (const std::uint32_t slot : unconfirmed) {
     const std::string& name = task.graph.slots[slot].name;
     if (is_made_up(name)) {
       only_made_up = true;
@@ -376,16 +390,16 @@ std::vector<std::string> callers_to_paste(const MappingTask& task, const Leftove
       sorted.push_back(input);
     }
   }
-  if (sorted.empty() && !leftovers.unconfirmed.empty()) {
-    sorted.push_back(task.graph.slots[leftovers.unconfirmed.front()].name);
+  if (sorted.empty() && !unconfirmed.empty()) {
+    sorted.push_back(task.graph.slots[unconfirmed.front()].name);
   }
   return sorted;
 }
 
 }  // namespace
 
-void list_inputs(const MappingTask& task, const Leftovers& leftovers, Refusal& refusal) {
-  const std::vector<std::string> paste = callers_to_paste(task, leftovers);
+void list_inputs(const MappingTask& task, const Mapping& mapping, Refusal& refusal) {
+  const std::vector<std::string> paste = callers_to_paste(task, mapping);
   const NameSet pasted(paste.begin(), paste.end());
   std::vector<ErrorItem> items;
   std::vector<std::string> others;
@@ -396,27 +410,27 @@ void list_inputs(const MappingTask& task, const Leftovers& leftovers, Refusal& r
       others.push_back(slot.name);
     }
   };
-  for (const std::string& caller : leftovers.user_inputs) {
+  for (const std::string& caller : user_inputs(task, mapping)) {
     if (!pasted.contains(caller)) {
       others.push_back(caller);
     }
   }
-  for (const std::uint32_t slot : leftovers.unconfirmed) {
+  for (const std::uint32_t slot : mapping.slots_with({SlotVerdict::kUnconfirmed})) {
     add(slot, use_text(task.graph.slots[slot]));
   }
-  for (const std::uint32_t slot : leftovers.doubtful) {
+  for (const std::uint32_t slot : mapping.slots_with({SlotVerdict::kDoubtful})) {
     add(slot, "a key has this name, type and shape");
   }
+  const bool any_open = !items.empty();
   refusal.add_list(ErrorKind::kUnconfirmed, std::move(items));
-  const bool input_missing =
-      std::any_of(leftovers.missing.begin(), leftovers.missing.end(), [&](std::uint32_t i) {
-        const Slot& slot = task.graph.slots[i];
-        const bool may_be_user_input =
-            is_made_up(slot.name) || slot.name.find('.') == std::string::npos;
-        return slot.kind == SlotKind::kGraphInput && may_be_user_input;
-      });
-  if (task.options.inputs.empty() &&
-      (!leftovers.doubtful.empty() || !leftovers.unconfirmed.empty() || input_missing)) {
+  const std::vector<std::uint32_t> missing = mapping.slots_with({SlotVerdict::kMissing});
+  const bool input_missing = std::any_of(missing.begin(), missing.end(), [&](std::uint32_t i) {
+    const Slot& slot = task.graph.slots[i];
+    const bool may_be_user_input =
+        is_made_up(slot.name) || slot.name.find('.') == std::string::npos;
+    return slot.kind == SlotKind::kGraphInput && may_be_user_input;
+  });
+  if (task.options.inputs.empty() && (any_open || input_missing)) {
     refusal.add_remedy(
         {RemedyOption::kInputs, paste.empty() ? "NAMES" : fmt::format("{}", fmt::join(paste, ",")),
          others.empty() ? "to name all inputs that are the caller's"

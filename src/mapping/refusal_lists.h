@@ -7,7 +7,6 @@
 #include <vector>
 
 #include "mapping/advice.h"
-#include "mapping/leftovers.h"
 #include "mapping/task.h"
 #include "onnx/graph_facts.h"
 #include "onnx_external/mapping.h"
@@ -22,25 +21,24 @@ struct SlotTroubles {
   std::vector<std::string_view> missing;  // names
   bool computed = false;  // values were computed from weights, or two weights were merged
 };
-void add_troubles(const MappingTask& task, const Leftovers& leftovers, bool any_merged,
+void add_troubles(const MappingTask& task, const Mapping& mapping, bool any_merged,
                   SlotTroubles& troubles);
 
 // Filled slots that several nodes use and that have the type and shape of a left-over key. There
 // the exporter may have merged weights that were equal before training and no longer are.
-[[nodiscard]] std::vector<ErrorItem> merged_slots(const MappingTask& task,
-                                                  const Leftovers& leftovers);
+[[nodiscard]] std::vector<ErrorItem> merged_slots(const MappingTask& task, const Mapping& mapping);
 
 // True for an open slot that is not a weight, but a constant or a buffer that no state dict has.
 // Its value was left out when the graph was saved.
 [[nodiscard]] bool is_left_out(const Slot& slot);
 
 // Each adds one list to the refusal, or nothing if there is nothing to list.
-void list_missing(const MappingTask& task, const Leftovers& leftovers, Refusal& refusal);
-void list_held(const MappingTask& task, const Leftovers& leftovers, Refusal& refusal);
-void list_unused(const MappingTask& task, const Leftovers& leftovers, const SlotTroubles& troubles,
+void list_missing(const MappingTask& task, const Mapping& mapping, Refusal& refusal);
+void list_held(const MappingTask& task, const Mapping& mapping, Refusal& refusal);
+void list_unused(const MappingTask& task, const Mapping& mapping, const SlotTroubles& troubles,
                  Refusal& refusal);
-void list_adapters(const MappingTask& task, const Leftovers& leftovers, Refusal& refusal);
-void list_inputs(const MappingTask& task, const Leftovers& leftovers, Refusal& refusal);
+void list_adapters(const MappingTask& task, const Mapping& mapping, Refusal& refusal);
+void list_inputs(const MappingTask& task, const Mapping& mapping, Refusal& refusal);
 void list_merged_constants(const MappingTask& task, Refusal& refusal);
 void list_merged(std::vector<ErrorItem> items, Refusal& refusal);  // of merged_slots()
 

@@ -11,6 +11,7 @@
 #include "mapping/advice.h"
 #include "mapping/buffer_names.h"
 #include "mapping/causes.h"
+#include "mapping/leftovers.h"
 #include "mapping/refusal_lists.h"
 #include "onnx/graph_facts.h"
 
@@ -37,7 +38,7 @@ bool fills_any(const MappingTask& task) {
                      [](const std::optional<Fill>& fill) { return fill.has_value(); });
 }
 
-Status refuse_no_match(const MappingTask& task, const Leftovers& leftovers) {
+Status refuse_no_match(const MappingTask& task, const Mapping& mapping) {
   if (fills_any(task)) {
     return {};
   }
@@ -48,9 +49,12 @@ Status refuse_no_match(const MappingTask& task, const Leftovers& leftovers) {
     return is_invented_name(task.graph.slots[slot].name) ||
            !task.graph.slots[slot].folded_from.empty();
   };
-  const bool folded = std::any_of(leftovers.missing.begin(), leftovers.missing.end(), is_computed);
-  if (task.options.partial == Partial::kRefuse &&
-      (folded || !leftovers.stale.empty() || leftovers.adapters.size() == task.keys.keys.size())) {
+  const std::vector<std::uint32_t> missing = slots_without_key(task, mapping);
+  const bool folded = std::any_of(missing.begin(), missing.end(), is_computed);
+  const bool any_stale = !mapping.slots_with({SlotVerdict::kStale}).empty();
+  const bool all_adapters =
+      mapping.keys_with({KeyVerdict::kAdapter}).size() == task.keys.keys.size();
+  if (task.options.partial == Partial::kRefuse && (folded || any_stale || all_adapters)) {
     return {};  // refuse_all() says why
   }
   Refusal refusal;
@@ -61,7 +65,7 @@ Status refuse_no_match(const MappingTask& task, const Leftovers& leftovers) {
       slots.push_back(item_of(slot, use_text(slot)));
     }
   }
-  if (slots.empty() && leftovers.stale.empty()) {
+  if (slots.empty() && !any_stale) {
     const std::string cause = cause_of(task);
     return fail(ErrorCode::kNotFound,
                 "the graph has no slot to fill: no input that could be a weight, no undefined "
@@ -105,12 +109,11 @@ Status refuse_fused(const MappingTask& task) {
   return fail(std::move(refusal).error(ErrorCode::kMismatch));
 }
 
-void add_last_remedies(const MappingTask& task, const Leftovers& leftovers, Refusal& refusal) {
-  const bool named =
-      std::any_of(leftovers.missing.begin(), leftovers.missing.end(), [&](std::uint32_t slot) {
-        return !is_invented_name(task.graph.slots[slot].name) &&
-               !is_left_out(task.graph.slots[slot]);
-      });
+void add_last_remedies(const MappingTask& task, const Mapping& mapping, Refusal& refusal) {
+  const std::vector<std::uint32_t> missing = slots_without_key(task, mapping);
+  const bool named = std::any_of(missing.begin(), missing.end(), [&](std::uint32_t slot) {
+    return !is_invented_name(task.graph.slots[slot].name) && !is_left_out(task.graph.slots[slot]);
+  });
   if (task.options.partial == Partial::kRefuse && named) {
     refusal.add_remedy({RemedyOption::kMap, "FILE", "to say which key fills which slot"});
     refusal.add_remedy({RemedyOption::kPartial, "",
@@ -120,9 +123,11 @@ void add_last_remedies(const MappingTask& task, const Leftovers& leftovers, Refu
 }
 
 // True if the only problem is that the user must say which inputs are user inputs.
-bool is_open_question(const Leftovers& leftovers) {
-  return leftovers.missing.empty() && leftovers.stale.empty() && leftovers.constants.empty() &&
-         leftovers.unused.empty() && leftovers.adapters.empty();
+bool is_open_question(const Mapping& mapping) {
+  return mapping.stale_constants.empty() &&
+         mapping.slots_with({SlotVerdict::kMissing, SlotVerdict::kOld, SlotVerdict::kStale})
+             .empty() &&
+         mapping.keys_with({KeyVerdict::kUnused, KeyVerdict::kAdapter}).empty();
 }
 
 using Graphs = std::span<const JudgedGraph>;
@@ -131,8 +136,8 @@ using Graphs = std::span<const JudgedGraph>;
 void list_slots(Graphs graphs, Refusal& refusal) {
   for (const JudgedGraph& graph : graphs) {
     refusal.set_graph(graph.name);
-    list_missing(*graph.task, *graph.leftovers, refusal);
-    list_held(*graph.task, *graph.leftovers, refusal);
+    list_missing(*graph.task, *graph.mapping, refusal);
+    list_held(*graph.task, *graph.mapping, refusal);
   }
   refusal.set_graph("");
 }
@@ -142,10 +147,10 @@ void list_unused_and_merged(Graphs graphs, Refusal& refusal) {
   SlotTroubles troubles;
   std::vector<std::vector<ErrorItem>> merged;
   for (const JudgedGraph& graph : graphs) {
-    merged.push_back(merged_slots(*graph.task, *graph.leftovers));
-    add_troubles(*graph.task, *graph.leftovers, !merged.back().empty(), troubles);
+    merged.push_back(merged_slots(*graph.task, *graph.mapping));
+    add_troubles(*graph.task, *graph.mapping, !merged.back().empty(), troubles);
   }
-  list_unused(*graphs.front().task, *graphs.front().leftovers, troubles, refusal);
+  list_unused(*graphs.front().task, *graphs.front().mapping, troubles, refusal);
   for (std::size_t i = 0; i < graphs.size(); ++i) {
     refusal.set_graph(graphs[i].name);
     list_merged(std::move(merged[i]), refusal);
@@ -159,7 +164,7 @@ void list_doubtful(Graphs graphs, Refusal& refusal) {
     refusal.set_graph(graph.name);
     list_merged_constants(*graph.task, refusal);
     if (fills_any(*graph.task)) {  // otherwise it is not known which inputs precede the weights
-      list_inputs(*graph.task, *graph.leftovers, refusal);
+      list_inputs(*graph.task, *graph.mapping, refusal);
     }
   }
   refusal.set_graph("");
@@ -171,7 +176,7 @@ Status refuse_all(Graphs graphs) {
   const bool checks_keys = options.unmatched == Unmatched::kStrict;
   Refusal refusal;
   if (checks_keys) {
-    list_adapters(*graphs.front().task, *graphs.front().leftovers, refusal);
+    list_adapters(*graphs.front().task, *graphs.front().mapping, refusal);
   }
   if (is_strict) {
     list_slots(graphs, refusal);
@@ -186,25 +191,26 @@ Status refuse_all(Graphs graphs) {
     return {};
   }
   for (const JudgedGraph& graph : graphs) {
-    add_last_remedies(*graph.task, *graph.leftovers, refusal);
+    add_last_remedies(*graph.task, *graph.mapping, refusal);
   }
   for (const JudgedGraph& graph : graphs) {
     add_cause(*graph.task, refusal);
   }
   const bool is_open = std::all_of(graphs.begin(), graphs.end(), [](const JudgedGraph& graph) {
-    return is_open_question(*graph.leftovers);
+    return is_open_question(*graph.mapping);
   });
   return fail(std::move(refusal).error(is_open ? ErrorCode::kAmbiguous : ErrorCode::kNotFound));
 }
 
-Status refuse_unmatched(const MappingTask& task, const Leftovers& leftovers) {
+Status refuse_unmatched(const MappingTask& task, const Mapping& mapping) {
   if (task.options.unmatched != Unmatched::kKeep) {
     return {};
   }
   const NameSet defined(task.graph.defined_names.begin(), task.graph.defined_names.end());
-  for (const std::uint32_t key : leftovers.without_slot()) {
+  for (std::uint32_t key = 0; key < mapping.keys.size(); ++key) {
     const std::string& name = task.keys.keys[key].name;
-    if (task.slot_by_name.contains(name) || defined.contains(name)) {
+    if (is_left_over(mapping.keys[key].verdict) &&
+        (task.slot_by_name.contains(name) || defined.contains(name))) {
       return fail_with(
           ErrorCode::kInvalidArgument,
           "a key cannot become an initializer of its own: the graph already defines " + quote(name),
@@ -220,13 +226,13 @@ Status refuse_unmatched(const MappingTask& task, const Leftovers& leftovers) {
 Status check_refusals(Graphs graphs) {
   for (const JudgedGraph& graph : graphs) {
     Status fits = refuse_fused(*graph.task);
-    fits = fits ? refuse_no_match(*graph.task, *graph.leftovers) : fits;
+    fits = fits ? refuse_no_match(*graph.task, *graph.mapping) : fits;
     if (!fits) {
       return graph.name.empty() ? fits : fail_in(graph.name, std::move(fits).error());
     }
   }
   TRY(refuse_all(graphs));
-  return refuse_unmatched(*graphs.front().task, *graphs.front().leftovers);
+  return refuse_unmatched(*graphs.front().task, *graphs.front().mapping);
 }
 
 }  // namespace onnx_external

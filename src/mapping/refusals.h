@@ -4,17 +4,16 @@
 #include <span>
 #include <string_view>
 
-#include "mapping/leftovers.h"
 #include "mapping/task.h"
 #include "onnx_external/mapping.h"
 
 namespace onnx_external {
 
-// A graph with its leftovers.
+// A graph and the verdicts on its slots and keys.
 struct JudgedGraph {
   std::string_view name;  // of one of several graphs
   const MappingTask* task = nullptr;
-  const Leftovers* leftovers = nullptr;  // all graphs have the same lists of keys
+  const Mapping* mapping = nullptr;  // all graphs have the same verdicts on keys
 };
 
 // Returns success, or one error that lists everything that is wrong: the slots graph by graph, and

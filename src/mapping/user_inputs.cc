@@ -22,9 +22,9 @@ bool is_weight_name(std::string_view name) {
   return !is_made_up(name) && (name.find('.') != std::string_view::npos || is_parameter_name(name));
 }
 
-class InputSorter {
+class InputJudge {
  public:
-  InputSorter(const MappingTask& task, Leftovers& leftovers) : task_(task), leftovers_(leftovers) {
+  InputJudge(const MappingTask& task, Mapping& mapping) : task_(task), mapping_(mapping) {
     inputs_.insert(task.graph.graph_inputs.begin(), task.graph.graph_inputs.end());
     slots_.resize(task.graph.graph_inputs.size());
     NameSet initializers;
@@ -49,22 +49,30 @@ class InputSorter {
     list_left_forms();
   }
 
-  void sort() {
+  void judge() {
+    mapping_.other_inputs.clear();
     const auto left = static_cast<std::size_t>(
         std::count_if(states_.begin(), states_.end(),
                       [](InputState state) { return state != InputState::kFilled; }));
     for (std::size_t i = 0; i < states_.size(); ++i) {
-      if (states_[i] == InputState::kCallers) {
-        leftovers_.user_inputs.push_back(task_.graph.graph_inputs[i]);
+      if (!slots_[i]) {
+        if (states_[i] == InputState::kCallers) {
+          mapping_.other_inputs.push_back(static_cast<std::uint32_t>(i));
+        }
+      } else if (states_[i] == InputState::kCallers) {
+        verdict_on(i) = SlotVerdict::kUserInput;
       } else if (states_[i] == InputState::kOpen) {
-        sort_open(i, left == 1);
+        verdict_on(i) = verdict_on_open(i, left == 1);
       } else if (is_suspect(i)) {
-        leftovers_.doubtful.push_back(*slots_[i]);
+        verdict_on(i) = SlotVerdict::kDoubtful;
       }
     }
   }
 
  private:
+  // Requires: the input is a slot.
+  SlotVerdict& verdict_on(std::size_t input) { return mapping_.slots[*slots_[input]]; }
+
   // True for a weight that is not an input. Exporters make either all weights inputs, or none.
   [[nodiscard]] static bool is_weight_elsewhere(const Slot& slot) {
     return slot.kind == SlotKind::kUndefinedName ||
@@ -126,10 +134,9 @@ class InputSorter {
   }
 
   void list_left_forms() {
-    for (const auto* keys : {&leftovers_.unused, &leftovers_.unused_module_keys}) {
-      for (const std::uint32_t key : *keys) {
-        left_shapes_.insert(task_.keys.keys[key].shape);
-      }
+    for (const std::uint32_t key :
+         mapping_.keys_with({KeyVerdict::kUnused, KeyVerdict::kUnusedModule})) {
+      left_shapes_.insert(task_.keys.keys[key].shape);
     }
   }
 
@@ -142,19 +149,17 @@ class InputSorter {
     return left_shapes_.contains(shape_or(*shape, -1));
   }
 
-  void sort_open(std::size_t input, bool is_only_one) {
+  SlotVerdict verdict_on_open(std::size_t input, bool is_only_one) {
     const std::string& name = task_.graph.graph_inputs[input];
     const std::uint32_t slot = *slots_[input];
     const bool is_weight = marks_callers_ || is_weight_name(name) ||
                            merged_weights_.contains(name) || was_renamed(name) ||
                            (is_made_up(name) && !holds_weights_ && input > first_filled_);
     if (!task_.options.inputs.empty() || is_weight) {
-      leftovers_.missing.push_back(slot);
-    } else if ((holds_weights_ || is_only_one) && !fits_left_key(slot)) {
-      leftovers_.user_inputs.push_back(name);
-    } else {
-      leftovers_.unconfirmed.push_back(slot);
+      return SlotVerdict::kMissing;
     }
+    return (holds_weights_ || is_only_one) && !fits_left_key(slot) ? SlotVerdict::kUserInput
+                                                                   : SlotVerdict::kUnconfirmed;
   }
 
   // True for "mask.1" beside an input "mask", because torch renames attributes, not arguments.
@@ -191,7 +196,7 @@ class InputSorter {
   }
 
   const MappingTask& task_;
-  Leftovers& leftovers_;
+  Mapping& mapping_;
   std::vector<std::optional<std::uint32_t>> slots_;  // the slot of each input of the graph
   NameSet inputs_;                                   // names of the graph's inputs
   NameSet merged_weights_;                           // names that filled Identity slots read
@@ -211,8 +216,8 @@ bool is_made_up(std::string_view name) {
   return is_invented_name(name) || name_before_number(name);
 }
 
-void sort_inputs(const MappingTask& task, Leftovers& leftovers) {
-  InputSorter(task, leftovers).sort();
+void judge_inputs(const MappingTask& task, Mapping& mapping) {
+  InputJudge(task, mapping).judge();
 }
 
 }  // namespace onnx_external

@@ -3,7 +3,8 @@
 
 #include <string_view>
 
-#include "mapping/leftovers.h"
+#include "mapping/task.h"
+#include "onnx_external/mapping.h"
 
 namespace onnx_external {
 
@@ -11,8 +12,8 @@ namespace onnx_external {
 // for values that they computed.
 [[nodiscard]] bool is_made_up(std::string_view name);
 
-// Fills the lists of inputs in `leftovers`, and adds inputs that are weights to `missing`.
-// Requires: the lists of keys in `leftovers` are complete.
-void sort_inputs(const MappingTask& task, Leftovers& leftovers);
+// Fills Mapping::other_inputs and the verdicts on the slots that are inputs. Requires: all other
+// verdicts are there.
+void judge_inputs(const MappingTask& task, Mapping& mapping);
 
 }  // namespace onnx_external

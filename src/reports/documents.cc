@@ -189,21 +189,26 @@ Document remark(const CountedRemark& counted) {
 }
 
 void add_keys(const SaveReport& report, Document& document) {
-  document["unmatched_keys"] = report.unmatched_keys;
-  document["baked_keys"] = report.baked_keys;
+  document["unmatched_keys"] = report.unmatched_keys();
+  document["baked_keys"] = report.keys_with({KeyVerdict::kBaked});
   document["unused_modules"] = list_of(report.unused_modules, unused_module);
-  document["ignored_keys"] = report.ignored_keys;
-  document["skipped_keys"] = report.skipped_keys;
+  document["ignored_keys"] = report.keys_with({KeyVerdict::kIgnored});
+  document["skipped_keys"] = report.skipped_keys();
   document["overlaid"] = list_of(report.overlaid, overlaid);
-  document["tied_keys"] = pairs(report.tied_keys, "key", "matched_key");
+  document["tied_keys"] = Document::array();
+  for (const LeftKey& key : report.keys) {
+    if (key.verdict == KeyVerdict::kTied) {
+      document["tied_keys"].push_back({{"key", key.name}, {"matched_key", key.tied_to}});
+    }
+  }
 }
 
 void add_slots(const SavedModel& report, Document& document) {
-  document["inputs_left"] = report.inputs_left;
-  document["initializers_kept"] = report.initializers_kept;
+  document["inputs_left"] = report.inputs_left();
+  document["initializers_kept"] = report.initializers_kept();
   document["kept_by_option"] = report.kept_by_option;
-  document["slots_left"] = report.slots_left;
-  document["left_old"] = report.left_old;
+  document["slots_left"] = report.slots_left();
+  document["left_old"] = report.left_old();
 }
 
 void add_remarks(const SavedModel& report, Document& document) {

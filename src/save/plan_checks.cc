@@ -43,11 +43,11 @@ LeftOpen left_open(const Model& model, const Mapping& mapping) {
       filled[pair.slot] = true;
     }
   }
-  const NameSet left(mapping.slots_left.begin(), mapping.slots_left.end());
   LeftOpen found;
   for (std::size_t i = 0; i < slots.size(); ++i) {
     const Slot& slot = slots[i];
-    if (filled[i] || !(is_open(slot) || (!left.empty() && left.contains(slot.name)))) {
+    const bool is_missing = i < mapping.slots.size() && mapping.slots[i] == SlotVerdict::kMissing;
+    if (filled[i] || !(is_open(slot) || is_missing)) {
       continue;
     }
     const bool is_input = slot.kind == SlotKind::kGraphInput;

@@ -4,7 +4,6 @@
 #include <sys/resource.h>
 
 #include <algorithm>
-#include <iterator>
 #include <map>
 #include <set>
 #include <span>
@@ -45,11 +44,12 @@ std::string names_line(std::string_view label, const std::vector<std::string>& n
              : line + "\n";
 }
 
-std::vector<std::string> tied_names(const std::vector<std::pair<std::string, std::string>>& pairs) {
+std::vector<std::string> tied_names(const std::vector<LeftKey>& keys) {
   std::vector<std::string> names;
-  names.reserve(pairs.size());
-  for (const auto& [key, matched] : pairs) {
-    names.push_back(fmt::format("{} shares {}", key, matched));
+  for (const LeftKey& key : keys) {
+    if (key.verdict == KeyVerdict::kTied) {
+      names.push_back(fmt::format("{} shares {}", key.name, key.tied_to));
+    }
   }
   return names;
 }
@@ -86,34 +86,13 @@ std::string unused_modules_text(const SaveReport& report, Lists lists) {
 
 // The unmatched keys that no other line mentions.
 std::vector<std::string> single_keys(const SaveReport& report) {
-  const NameSet baked(report.baked_keys.begin(), report.baked_keys.end());
-  NameSet modules;
-  for (const UnusedModule& module : report.unused_modules) {
-    modules.insert(module.name);
-  }
-  std::vector<std::string> keys;
-  for (const std::string& key : report.unmatched_keys) {
-    bool elsewhere = baked.contains(key);
-    for (std::size_t dot = key.find('.'); dot != std::string::npos && !elsewhere;
-         dot = key.find('.', dot + 1)) {
-      elsewhere = modules.contains(std::string_view(key).substr(0, dot));
-    }
-    if (!elsewhere) {
-      keys.push_back(key);
-    }
-  }
-  return keys;
-}
-
-// The initializers that keep the graph's data, and that neither another line nor the caller's
-// --keep mentions: the exporter made them, and no key stands for them.
-std::vector<std::string> constants(const SavedModel& report) {
-  NameSet others(report.left_old.begin(), report.left_old.end());
-  others.insert(report.kept_by_option.begin(), report.kept_by_option.end());
   std::vector<std::string> names;
-  std::copy_if(report.initializers_kept.begin(), report.initializers_kept.end(),
-               std::back_inserter(names),
-               [&](const std::string& name) { return !others.contains(name); });
+  for (const LeftKey& key : report.keys) {
+    if (key.verdict != KeyVerdict::kTied && key.verdict != KeyVerdict::kBaked &&
+        !key.in_unused_module) {
+      names.push_back(key.name);
+    }
+  }
   return names;
 }
 
@@ -122,18 +101,30 @@ std::string keys_text(const SaveReport& report, Lists lists) {
   return notes_text(report.notes) + overlaid_text(report.overlaid, lists) +
          unused_modules_text(report, lists) +
          names_line("unused keys", single_keys(report), lists) +
-         names_line("baked into the graph", report.baked_keys, lists) +
-         names_line("tied", tied_names(report.tied_keys), lists);
+         names_line("baked into the graph", report.keys_with({KeyVerdict::kBaked}), lists) +
+         names_line("tied", tied_names(report.keys), lists);
+}
+
+// The data of the graph that is kept although no option asks for it: the exporter made it, and no
+// key stands for it.
+std::vector<std::string> constants(const SavedModel& report) {
+  std::vector<std::string> names;
+  for (const LeftName& left : report.left) {
+    if (left.verdict == SlotVerdict::kKept && !left.by_option) {
+      names.push_back(left.name);
+    }
+  }
+  return names;
 }
 
 // The lines about names of a graph without a partner, and about its external data.
 std::string graph_text(const SavedModel& report, Lists lists) {
-  return names_line("model inputs", report.inputs_left, lists) +
+  return names_line("model inputs", report.inputs_left(), lists) +
          names_line("constants of the graph, for which a checkpoint has no keys", constants(report),
                     lists) +
          names_line("taken from the graph, not from the checkpoint", report.kept_by_option, lists) +
-         names_line("without data", report.slots_left, lists) +
-         names_line("keep old data, because the checkpoint lacks them", report.left_old, lists) +
+         names_line("without data", report.slots_left(), lists) +
+         names_line("keep old data, because the checkpoint lacks them", report.left_old(), lists) +
          left_out_text(report.remarks);
 }
 
@@ -237,8 +228,8 @@ std::string incomplete_text(std::span<const SavedModel> models) {
   std::size_t open = 0;
   std::size_t old = 0;
   for (const SavedModel& model : models) {
-    open += model.slots_left.size();
-    old += model.left_old.size();
+    open += model.slots_left().size();
+    old += model.left_old().size();
   }
   if (open + old == 0) {
     return {};
@@ -278,12 +269,11 @@ std::string choices_text(const SaveReport& report) {
   if (kept > 0) {
     text += fmt::format("; {} kept from the graph (--keep)", count_text(kept, "weight"));
   }
-  if (!report.ignored_keys.empty()) {
-    text += fmt::format("; {} ignored (--ignore)", count_text(report.ignored_keys.size(), "key"));
+  if (const std::size_t ignored = report.keys_with({KeyVerdict::kIgnored}).size(); ignored > 0) {
+    text += fmt::format("; {} ignored (--ignore)", count_text(ignored, "key"));
   }
-  if (!report.skipped_keys.empty()) {
-    text +=
-        fmt::format("; {} without a place left out", count_text(report.skipped_keys.size(), "key"));
+  if (const std::size_t skipped = report.skipped_keys().size(); skipped > 0) {
+    text += fmt::format("; {} without a place left out", count_text(skipped, "key"));
   }
   return text;
 }

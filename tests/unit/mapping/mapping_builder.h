@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "mapping/verdict_lists.h"
 #include "onnx/graph_facts.h"
 #include "onnx_external/mapping.h"
 
@@ -44,6 +45,17 @@ struct MappingCase {
     return keys.keys.back();
   }
   [[nodiscard]] Result<Mapping> map() const { return map_tensors(graph, keys, options); }
+
+  // The names with this verdict; the message, if the mapping is refused.
+  [[nodiscard]] std::vector<std::string> names_with(SlotVerdict verdict) const {
+    const auto mapping = map();
+    return mapping ? names_with(*mapping, verdict)
+                   : std::vector<std::string>{mapping.error().message};
+  }
+  [[nodiscard]] std::vector<std::string> names_with(const Mapping& mapping,
+                                                    SlotVerdict verdict) const {
+    return onnx_external::names_with({verdict}, left_names(graph, mapping));
+  }
 
   // "slot<-key (rule)" for each pair.
   [[nodiscard]] std::vector<std::string> pairs() const {

@@ -21,9 +21,19 @@ TEST(MappingRefusals, IntegersBeforeTheWeightsAreTheCallers) {
   c.input("mask").elem_type = onnx_data_type(DType::kBool);
   c.input("w");
   c.key("w");
-  EXPECT_THAT(c.map()->inputs_left, ElementsAre("ids", "mask"));
+  EXPECT_THAT(c.names_with(SlotVerdict::kUserInput), ElementsAre("ids", "mask"));
   c.input("permutation").elem_type = onnx_data_type(DType::kInt64);  // a buffer
   EXPECT_THAT(c.map(), FailsWith(ErrorCode::kAmbiguous, "'permutation'"));
+}
+
+TEST(MappingRefusals, InputsThatAreNotTensorsStandAmongTheCallersInTheirOrder) {
+  MappingCase c;
+  c.input("ids").elem_type = onnx_data_type(DType::kInt64);
+  c.graph.graph_inputs.emplace_back("past");  // a sequence, which is not a slot
+  c.input("mask").elem_type = onnx_data_type(DType::kBool);
+  c.input("w");
+  c.key("w");
+  EXPECT_THAT(c.names_with(SlotVerdict::kUserInput), ElementsAre("ids", "past", "mask"));
 }
 
 TEST(MappingRefusals, AFloatInputBesideOthersMustBeConfirmed) {
@@ -31,7 +41,7 @@ TEST(MappingRefusals, AFloatInputBesideOthersMustBeConfirmed) {
   c.input("x");
   c.input("w");
   c.key("w");
-  EXPECT_THAT(c.map()->inputs_left, ElementsAre("x"));  // a single one
+  EXPECT_THAT(c.names_with(SlotVerdict::kUserInput), ElementsAre("x"));  // a single one
   c.graph.slots.clear();
   c.graph.graph_inputs.clear();
   c.input("x");
@@ -114,7 +124,7 @@ TEST(MappingRefusals, ALeftOverInputElsewhereIsAMissingWeight) {
   ASSERT_THAT(refused, FailsWith(ErrorCode::kNotFound, "'v.kernel'"));
   EXPECT_THAT(refused.error().details->lists[0].items[0].candidates, ElementsAre("v.kernal"));
   c.options.inputs = {"ids", "v.kernel"};
-  EXPECT_THAT(c.map()->inputs_left, ElementsAre("ids", "v.kernel"));
+  EXPECT_THAT(c.names_with(SlotVerdict::kUserInput), ElementsAre("ids", "v.kernel"));
   c.options.inputs = {"ids"};
   EXPECT_THAT(c.map(), FailsWith(ErrorCode::kNotFound, "'v.kernel'"));
 }
@@ -145,7 +155,7 @@ TEST(MappingRefusals, AMissingWeightBesideTheCallersInputsIsSeenByItsName) {
   c.key("w");
   EXPECT_THAT(c.map(), FailsWith(ErrorCode::kNotFound, "'conv1.weight'"));
   c.options.partial = Partial::kAllow;
-  EXPECT_THAT(c.map()->slots_left, ElementsAre("conv1.weight"));
+  EXPECT_THAT(c.names_with(SlotVerdict::kMissing), ElementsAre("conv1.weight"));
 }
 
 TEST(MappingRefusals, AnUndefinedNameThatStaysOpenNamesItsConsumer) {
@@ -169,7 +179,7 @@ TEST(MappingRefusals, OldAndNewWeightsAreNotMixed) {
   EXPECT_THAT(c.map(), FailsListing(ErrorCode::kNotFound, ErrorKind::kStale, {"onnx::Conv_1"}));
   EXPECT_THAT(c.map(), FailsWith(ErrorCode::kNotFound, "a BatchNorm without a place"));
   c.options.partial = Partial::kAllow;
-  EXPECT_THAT(c.map()->initializers_kept, ElementsAre("onnx::Conv_1"));
+  EXPECT_THAT(c.names_with(SlotVerdict::kStale), ElementsAre("onnx::Conv_1"));
 }
 
 TEST(MappingRefusals, NamedDataThatNoKeyReplacesIsAMissingWeight) {
@@ -180,7 +190,7 @@ TEST(MappingRefusals, NamedDataThatNoKeyReplacesIsAMissingWeight) {
   c.key("steps", {}).dtype = DType::kInt64;
   EXPECT_THAT(c.map(), FailsListing(ErrorCode::kNotFound, ErrorKind::kMissing, {"mean"}));
   c.options.keep = {"mean"};
-  EXPECT_THAT(c.map()->initializers_kept, ElementsAre("mean"));
+  EXPECT_THAT(c.names_with(SlotVerdict::kKept), ElementsAre("mean"));
   c.options.keep = {"maen"};
   EXPECT_THAT(c.map(), FailsWith(ErrorCode::kNotFound, "no data called 'maen'"));
 }
@@ -190,7 +200,7 @@ TEST(MappingRefusals, OneNumberIsAConstantWhileNoKeyIsOne) {
   c.slot("fc.weight", SlotKind::kInitializer, SymbolicShape{2, 2});
   c.slot("onnx::Mul_4", SlotKind::kInitializer, SymbolicShape{1});
   c.key("fc.weight");
-  EXPECT_THAT(c.map()->initializers_kept, ElementsAre("onnx::Mul_4"));
+  EXPECT_THAT(c.names_with(SlotVerdict::kKept), ElementsAre("onnx::Mul_4"));
   c.slot("scale", SlotKind::kInitializer, SymbolicShape{});
   c.key("scale", {});
   EXPECT_THAT(c.map(), FailsListing(ErrorCode::kNotFound, ErrorKind::kStale, {"onnx::Mul_4"}));
@@ -205,7 +215,7 @@ TEST(MappingRefusals, OneNumberIsNoConstantWhereTheKeysAreOfAPart) {
   c.key("weight");
   EXPECT_THAT(c.map(), FailsListing(ErrorCode::kNotFound, ErrorKind::kStale, {"onnx::Clip_9"}));
   c.options.keep = {"onnx::Clip_9"};
-  EXPECT_THAT(c.map()->initializers_kept, ElementsAre("onnx::Clip_9"));
+  EXPECT_THAT(c.names_with(SlotVerdict::kKept), ElementsAre("onnx::Clip_9"));
 }
 
 // onnxscript's optimizer fuses Min and Max into a Clip. Its bounds have no mark of where they come
@@ -215,11 +225,11 @@ TEST(MappingRefusals, ABoundOfAFusedClipIsNoConstant) {
   c.slot("fc.weight", SlotKind::kInitializer, SymbolicShape{2, 2}).origin = SlotOrigin::kParameter;
   c.slot("val_3", SlotKind::kInitializer, SymbolicShape{}).consumer_op = "Clip";
   c.key("fc.weight");
-  EXPECT_THAT(c.map()->initializers_kept, ElementsAre("val_3"));
+  EXPECT_THAT(c.names_with(SlotVerdict::kKept), ElementsAre("val_3"));
   c.slot("linear_max", SlotKind::kInitializer, SymbolicShape{}).consumer_op = "Clip";
   EXPECT_THAT(c.map(), FailsListing(ErrorCode::kNotFound, ErrorKind::kStale, {"linear_max"}));
   c.options.keep = {"linear_max"};
-  EXPECT_THAT(c.map()->initializers_kept, ElementsAre("val_3", "linear_max"));
+  EXPECT_THAT(c.names_with(SlotVerdict::kKept), ElementsAre("val_3", "linear_max"));
 }
 
 TEST(MappingRefusals, FoldedWeightsDoNotPassForTheCallersInputs) {
@@ -286,10 +296,10 @@ TEST(MappingRefusals, KeysWithoutASlotAreSkippedKeptOrRefused) {
   c.key("extra", {5});
   EXPECT_THAT(c.map(), FailsListing(ErrorCode::kNotFound, ErrorKind::kUnused, {"extra"}));
   c.options.ignore = {"extr"};
-  EXPECT_EQ(c.map()->unmatched_keys.size(), 1U);
+  EXPECT_THAT(c.map()->keys_with({KeyVerdict::kIgnored}), ElementsAre(1));
   c.options.ignore = {};
   c.options.unmatched = Unmatched::kSkip;
-  EXPECT_EQ(c.map()->unmatched_keys.size(), 1U);
+  EXPECT_THAT(c.map()->keys_with({KeyVerdict::kUnused}), ElementsAre(1));
   c.options.unmatched = Unmatched::kKeep;
   EXPECT_THAT(c.pairs(), ElementsAre("w<-w (exact)", "<-extra (kept)"));
   c.graph.defined_names = {"extra"};

@@ -201,9 +201,8 @@ TEST(MappingRules, ALeftoverKeyOfTheSameBytesIsTied) {
   c.key("lm_head.weight").bytes_id = 7;
   const auto mapping = c.map();
   ASSERT_THAT(mapping, IsOk());
-  ASSERT_EQ(mapping->tied_keys.size(), 1U);
-  EXPECT_EQ(mapping->tied_keys[0].key, 1U);
-  EXPECT_TRUE(mapping->unmatched_keys.empty());
+  EXPECT_THAT(mapping->keys_with({KeyVerdict::kTied}), ElementsAre(1));
+  EXPECT_EQ(mapping->keys[1].tied_to, 0U);
 }
 
 TEST(MappingRules, InputsWithASymbolicDimensionOrNamedAreNeverSlots) {
@@ -214,7 +213,7 @@ TEST(MappingRules, InputsWithASymbolicDimensionOrNamedAreNeverSlots) {
   c.key("w");
   c.options.ignore = {"^x$"};
   EXPECT_THAT(c.pairs(), ElementsAre("w<-w (exact)"));
-  EXPECT_THAT(c.map()->inputs_left, ElementsAre("x"));
+  EXPECT_THAT(c.names_with(SlotVerdict::kUserInput), ElementsAre("x"));
   c.graph.slots[0].shape = SymbolicShape{2, 2};
   EXPECT_EQ(c.map()->pairs.size(), 2U);
   c.options.inputs = {"x"};

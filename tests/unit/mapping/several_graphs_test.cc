@@ -143,5 +143,55 @@ TEST_F(SeveralGraphs, OfWhichOneIsMappedNowTakeTheirOwnNamesToo) {
               FailsWith(ErrorCode::kAmbiguous, "more than one way"));
 }
 
+// 'one.onnx' and 'two.onnx' with a slot each, and a key that neither takes.
+class VerdictsOfSeveralGraphs : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    one.slot("one.weight", SlotKind::kInitializer, SymbolicShape{2, 2});
+    two.slot("two.weight", SlotKind::kInitializer, SymbolicShape{2, 2});
+    one.key("one.weight");
+    one.key("two.weight");
+  }
+
+  // The verdicts on keys, which are the same for both.
+  [[nodiscard]] std::vector<KeyVerdict> verdicts(MappingEvidence evidence_of_two = {}) const {
+    const std::vector<GraphToMap> graphs = {{"one.onnx", &one.graph, {}},
+                                            {"two.onnx", &two.graph, std::move(evidence_of_two)}};
+    const auto mappings = map_graphs(graphs, one.keys, one.options);
+    if (!mappings || (*mappings)[0].keys != (*mappings)[1].keys) {
+      return {};
+    }
+    std::vector<KeyVerdict> found;
+    for (const MappedKey& key : mappings->front().keys) {
+      found.push_back(key.verdict);
+    }
+    return found;
+  }
+
+  MappingCase one;
+  MappingCase two;
+};
+
+TEST_F(VerdictsOfSeveralGraphs, ArePassedToTheOthers) {
+  one.key("head.weight", {3, 3});
+  EXPECT_THAT(verdicts(),
+              ElementsAre(KeyVerdict::kUsed, KeyVerdict::kUsed, KeyVerdict::kUnusedModule));
+  // The data of one graph has the key's values.
+  two.slot("onnx::MatMul_8", SlotKind::kInitializer, SymbolicShape{3, 3});
+  MappingEvidence evidence;
+  evidence.slot_holds = [](std::uint32_t slot, std::uint32_t key, const Recipe&) {
+    return Result<bool>(slot == 1 && key == 2);
+  };
+  EXPECT_THAT(verdicts(evidence),
+              ElementsAre(KeyVerdict::kUsed, KeyVerdict::kUsed, KeyVerdict::kBaked));
+}
+
+TEST_F(VerdictsOfSeveralGraphs, CallAKeyUnusedThatOneGraphHasAPlaceFor) {
+  one.key("head.weight", {3, 3});
+  two.graph.modules = {"head"};
+  one.options.unmatched = Unmatched::kSkip;
+  EXPECT_THAT(verdicts(), ElementsAre(KeyVerdict::kUsed, KeyVerdict::kUsed, KeyVerdict::kUnused));
+}
+
 }  // namespace
 }  // namespace onnx_external

@@ -83,7 +83,7 @@ TEST(StrictMapping, AnAdapterIsNamedAsWhatItIs) {
   EXPECT_EQ(remedy.value, "lora_A|lora_B");
   c.options.ignore = {remedy.value};
   ASSERT_THAT(c.map(), IsOk());
-  EXPECT_THAT(c.map()->ignored_keys, ElementsAre(1, 2));
+  EXPECT_THAT(c.map()->keys_with({KeyVerdict::kIgnored}), ElementsAre(1, 2));
   EXPECT_THAT(c.map(), IsOk());
 }
 
@@ -104,8 +104,8 @@ TEST(StrictMapping, BakedBuffersAndCountersAreNoWeights) {
   c.key("num_updates", {}).dtype = DType::kInt64;
   c.key("embeddings.position_ids", {1, 8}).dtype = DType::kInt64;
   ASSERT_THAT(c.map(), IsOk());
-  EXPECT_THAT(c.map()->unmatched_keys, ElementsAre(1, 2, 3, 4));
-  EXPECT_THAT(c.map()->baked_keys, ElementsAre(1, 2, 4));  // a counter is just not used
+  EXPECT_THAT(c.map()->keys_with({KeyVerdict::kBaked}), ElementsAre(1, 2, 4));
+  EXPECT_THAT(c.map()->keys_with({KeyVerdict::kNonWeight}), ElementsAre(3));
   c.key("permutation", {8}).dtype = DType::kInt64;
   EXPECT_THAT(c.map(), FailsWith(ErrorCode::kNotFound, "'permutation'"));
 }
@@ -116,6 +116,33 @@ TEST(StrictMapping, KeysBesideARemovedPrefixAreSomethingElse) {
   c.key("model.fc.weight");
   c.key("ema_decay", {2});
   EXPECT_THAT(c.map(), IsOk());
+}
+
+TEST(StrictMapping, AKeyUnderTheNameOfAnUnusedModuleIsMarked) {
+  MappingCase c;
+  c.open("body.weight");
+  c.key("body.weight");
+  c.key("head.weight", {3, 3});
+  c.key("head.steps", {}).dtype = DType::kInt64;
+  c.key("header", {}).dtype = DType::kInt64;
+  const auto mapping = c.map();
+  ASSERT_THAT(mapping, IsOk());
+  EXPECT_THAT(
+      mapping->keys,
+      ElementsAre(MappedKey{KeyVerdict::kUsed}, MappedKey{KeyVerdict::kUnusedModule, true},
+                  MappedKey{KeyVerdict::kNonWeight, true}, MappedKey{KeyVerdict::kNonWeight}));
+}
+
+TEST(StrictMapping, KeysOutsideThePrefixAreNeitherIgnoredNorUnused) {
+  MappingCase c;
+  c.open("weight");
+  c.key("body.weight");
+  c.key("head.weight", {3, 3});
+  c.options.prefix = "body";
+  c.options.ignore = {"head"};
+  const auto mapping = c.map();
+  ASSERT_THAT(mapping, IsOk());
+  EXPECT_EQ(mapping->keys[1].verdict, KeyVerdict::kOutsidePrefix);
 }
 
 TEST(StrictMapping, ACloneOfAUsedKeyIsATie) {
@@ -129,7 +156,7 @@ TEST(StrictMapping, ACloneOfAUsedKeyIsATie) {
   evidence.key_is_uniform = [](std::uint32_t) { return Result<bool>(false); };
   const auto mapping = map_tensors(c.graph, c.keys, {}, evidence);
   ASSERT_THAT(mapping, IsOk());
-  EXPECT_EQ(mapping->tied_keys.size(), 1U);
+  EXPECT_THAT(mapping->keys_with({KeyVerdict::kTied}), ElementsAre(1));
 }
 
 TEST(StrictMapping, EqualNumbersOfAModuleThatIsTiedAreTied) {
@@ -147,9 +174,8 @@ TEST(StrictMapping, EqualNumbersOfAModuleThatIsTiedAreTied) {
   };
   const auto mapping = map_tensors(c.graph, c.keys, {}, evidence);
   ASSERT_THAT(mapping, IsOk());
-  ASSERT_EQ(mapping->tied_keys.size(), 2U);
-  EXPECT_EQ(mapping->tied_keys[1].key, 3U);
-  EXPECT_EQ(mapping->tied_keys[1].matched_key, 1U);
+  EXPECT_THAT(mapping->keys_with({KeyVerdict::kTied}), ElementsAre(2, 3));
+  EXPECT_EQ(mapping->keys[3].tied_to, 1U);
   c.keys.keys[2].name = "norm.fc.other";  // not the same weight of two modules
   EXPECT_THAT(map_tensors(c.graph, c.keys, {}, evidence),
               FailsWith(ErrorCode::kNotFound, "'norm.gate'"));
@@ -183,8 +209,8 @@ TEST(StrictMapping, DataThatEqualsAKeyIsRightAsItStands) {
   };
   const auto mapping = map_tensors(c.graph, c.keys, {}, evidence);
   ASSERT_THAT(mapping, IsOk());
-  EXPECT_THAT(mapping->initializers_kept, ElementsAre("onnx::MatMul_8"));
-  EXPECT_THAT(mapping->baked_keys, ElementsAre(1));
+  EXPECT_THAT(c.names_with(*mapping, SlotVerdict::kKept), ElementsAre("onnx::MatMul_8"));
+  EXPECT_THAT(mapping->keys_with({KeyVerdict::kBaked}), ElementsAre(1));
 }
 
 TEST(StrictMapping, AFoldedTransposeGetsItsKeyTransposed) {
@@ -279,9 +305,7 @@ TEST(StrictMapping, AValueThatWasFoldedFromNoWeightStays) {
       {"layers.0.attn.lifted_tensor_0", "bitwise_and", "val_3"},
       {"embedding", "val_3"}};
   for (const std::vector<std::string>& sources : lists) {
-    const auto mapping = with_folded_value(sources).map();
-    ASSERT_THAT(mapping, IsOk());
-    EXPECT_THAT(mapping->initializers_kept, ElementsAre("val_9"));
+    EXPECT_THAT(with_folded_value(sources).names_with(SlotVerdict::kKept), ElementsAre("val_9"));
   }
 }
 
@@ -361,7 +385,7 @@ TEST(StrictMapping, LocalBuffersAndConstantsAreNeverFilledByName) {
   c.slot("mask", SlotKind::kInitializer, SymbolicShape{2, 2}).origin = SlotOrigin::kLocalBuffer;
   c.slot("tab", SlotKind::kInitializer, SymbolicShape{2, 2}).origin = SlotOrigin::kConstant;
   c.key("w");
-  EXPECT_THAT(c.map()->initializers_kept, ElementsAre("mask", "tab"));
+  EXPECT_THAT(c.names_with(SlotVerdict::kKept), ElementsAre("mask", "tab"));
   c.graph.slots[2].has_data = false;
   EXPECT_THAT(c.map(), FailsWith(ErrorCode::kNotFound, "'tab'"));
   c.options.map = {{"tab", "w"}};

@@ -171,15 +171,15 @@ TEST_F(Completeness, APartialSaveSaysWhatIsMissingAndVerificationFindsThat) {
     const auto report = relayout(model, options);
     ASSERT_THAT(report, IsOk());
     EXPECT_FALSE(report->complete);
-    ASSERT_EQ(report->models[0].slots_left.size(), 1U);
-    EXPECT_THAT(report->models[0].slots_left.front(), HasSubstr("lost.weight"));
+    ASSERT_EQ(report->models[0].slots_left().size(), 1U);
+    EXPECT_THAT(report->models[0].slots_left().front(), HasSubstr("lost.weight"));
     const auto found = verify_model(report->models[0].model);
     ASSERT_THAT(found, IsOk());
     EXPECT_FALSE(found->ok());
     EXPECT_FALSE(found->complete());
     ASSERT_EQ(found->findings.size(), 1U);
     EXPECT_EQ(found->findings.front().code, FindingCode::kOpenSlot);
-    EXPECT_EQ(found->findings.front().tensor, report->models[0].slots_left.front());
+    EXPECT_EQ(found->findings.front().tensor, report->models[0].slots_left().front());
   }
 }
 
@@ -239,7 +239,7 @@ TEST_F(Completeness, InputsWithTheNamesOfWeightsAreWeightsUnlessTheCallerSaysOth
   const auto report = relayout(graph.model(), options);
   ASSERT_THAT(report, IsOk());
   EXPECT_TRUE(report->complete);
-  EXPECT_THAT(report->models[0].inputs_left, ElementsAre("x", "fc.weight"));
+  EXPECT_THAT(report->models[0].inputs_left(), ElementsAre("x", "fc.weight"));
 }
 
 TEST_F(Completeness, InputsThatHaveAnInitializerAreFilled) {
@@ -264,7 +264,7 @@ TEST_F(Completeness, ASetIsCompleteIfAllItsModelsAre) {
   const auto report = relayout_models({.folder = dir_.path()}, graphs, options);
   ASSERT_THAT(report, IsOk());
   EXPECT_FALSE(report->complete);
-  EXPECT_THAT(report->models[1].slots_left, ElementsAre("lost.weight"));
+  EXPECT_THAT(report->models[1].slots_left(), ElementsAre("lost.weight"));
 }
 
 TEST_F(Completeness, ACheckpointDoesNotHideWhatItCannotFill) {
@@ -303,16 +303,16 @@ TEST_F(Completeness, WhatTheCallerDecidedIsReported) {
   ASSERT_THAT(kept, IsOk());
   EXPECT_TRUE(kept->complete);
   EXPECT_THAT(kept->models[0].kept_by_option, ElementsAre("own"));
-  EXPECT_THAT(kept->ignored_keys, ElementsAre("more.weight"));
-  EXPECT_THAT(kept->skipped_keys, IsEmpty());
+  EXPECT_THAT(kept->keys_with({KeyVerdict::kIgnored}), ElementsAre("more.weight"));
+  EXPECT_THAT(kept->skipped_keys(), IsEmpty());
   choices = {};
   choices.unmatched = Unmatched::kSkip;
   choices.partial = Partial::kAllow;
   const auto partial = save(choices);
   ASSERT_THAT(partial, IsOk());
   EXPECT_FALSE(partial->complete);
-  EXPECT_THAT(partial->models[0].left_old, ElementsAre("own"));
-  EXPECT_THAT(partial->models[0].slots_left, IsEmpty());
+  EXPECT_THAT(partial->models[0].left_old(), ElementsAre("own"));
+  EXPECT_THAT(partial->models[0].slots_left(), IsEmpty());
 }
 
 TEST_F(Completeness, AWriterRefusesAGraphThatLacksWhatWasNotAdded) {

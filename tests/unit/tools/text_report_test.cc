@@ -33,8 +33,8 @@ TEST(SaveText, AnIncompleteModelIsCalledSoInTheFirstLine) {
   const auto text = [&] { return save_text(report, RunMode::kWrite, Lists::kShort); };
   EXPECT_THAT(text(), testing::StartsWith("out/m.onnx: 2 tensors, 32 bytes in the model; "
                                           "verified, every byte\n"));
-  report.models[0].slots_left = {"a", "b"};
-  report.models[0].left_old = {"c"};
+  report.models[0].left = {
+      {"a", SlotVerdict::kMissing}, {"b", SlotVerdict::kMissing}, {"c", SlotVerdict::kOld}};
   report.complete = false;
   EXPECT_THAT(text(), testing::StartsWith(
                           "out/m.onnx: incomplete (--partial): 2 weights without data, 1 weight "
@@ -50,8 +50,8 @@ TEST(SaveText, AnIncompleteModelIsCalledSoInTheFirstLine) {
 TEST(SaveText, WhatTheCallerDecidedIsInTheFirstLine) {
   SaveReport report = saved();
   report.models[0].kept_by_option = {"a", "b", "c"};
-  report.ignored_keys = {"k"};
-  report.skipped_keys = {"l", "m"};
+  report.keys = {
+      {"k", KeyVerdict::kIgnored}, {"l", KeyVerdict::kUnused}, {"m", KeyVerdict::kAdapter}};
   EXPECT_THAT(save_text(report, RunMode::kWrite, Lists::kShort),
               testing::HasSubstr("verified, every byte; 3 weights kept from the graph (--keep); "
                                  "1 key ignored (--ignore); 2 keys without a place left out\n"));
@@ -59,8 +59,9 @@ TEST(SaveText, WhatTheCallerDecidedIsInTheFirstLine) {
 
 TEST(SaveText, ConstantsOfTheGraphAreNotCalledValuesThatTheCheckpointLacks) {
   SaveReport report = saved();
-  report.models[0].initializers_kept = {"val_4", "fc.bias", "old"};
-  report.models[0].left_old = {"old"};
+  report.models[0].left = {{"val_4", SlotVerdict::kKept},
+                           {"fc.bias", SlotVerdict::kKept, true},
+                           {"old", SlotVerdict::kOld}};
   report.models[0].kept_by_option = {"fc.bias"};
   const std::string text = save_text(report, RunMode::kWrite, Lists::kShort);
   EXPECT_THAT(text, testing::HasSubstr(
@@ -69,11 +70,26 @@ TEST(SaveText, ConstantsOfTheGraphAreNotCalledValuesThatTheCheckpointLacks) {
               testing::HasSubstr("\ntaken from the graph, not from the checkpoint: fc.bias\n"));
 }
 
+TEST(SaveText, EachKeyWithoutASlotIsInOneLine) {
+  SaveReport report = saved();
+  report.unused_modules = {{"head", 1}};
+  report.keys = {{"body.steps", KeyVerdict::kNonWeight},
+                 {"body.mask", KeyVerdict::kBaked},
+                 {"body.copy", KeyVerdict::kTied, false, "body.weight"},
+                 {"head.weight", KeyVerdict::kUnusedModule, true},
+                 {"head.steps", KeyVerdict::kNonWeight, true}};
+  EXPECT_THAT(save_text(report, RunMode::kWrite, Lists::kShort),
+              testing::HasSubstr("\nunused module: head (1 key)\n"
+                                 "unused keys: body.steps\n"
+                                 "baked into the graph: body.mask\n"
+                                 "tied: body.copy shares body.weight\n"));
+}
+
 TEST(SaveText, OfSeveralModelsBeginsWithWhatTheyLack) {
   SaveReport report = saved();
   report.complete = false;
   report.models.push_back(report.models[0]);
-  report.models[1].slots_left = {"a"};
+  report.models[1].left = {{"a", SlotVerdict::kMissing}};
   report.models[1].complete = false;
   const std::string text = save_text(report, RunMode::kWrite, Lists::kShort);
   EXPECT_THAT(text, testing::StartsWith("incomplete (--partial): 1 weight without data\n"));

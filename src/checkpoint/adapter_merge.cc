@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cmath>
 #include <cstdint>
 #include <map>
 #include <string>
@@ -19,6 +18,7 @@
 #include "base/name_map.h"
 #include "base/text.h"
 #include "base/try.h"
+#include "checkpoint/adapter_settings.h"
 #include "checkpoint/formats/checkpoint_file.h"
 #include "checkpoint/lora_product.h"
 #include "checkpoint/storage/computed_storages.h"
@@ -37,14 +37,6 @@ constexpr std::array<std::string_view, 2> kAdapterFiles = {"adapter_model.safete
 constexpr std::array<std::string_view, 4> kModelFiles = {
     "model.safetensors", "model.safetensors.index.json", "pytorch_model.bin",
     "pytorch_model.bin.index.json"};
-// With these an adapter is more than a product of two matrices.
-constexpr std::array<std::string_view, 11> kUnmerged = {
-    "use_dora",          "lora_bias",          "layer_replication", "trainable_token_indices",
-    "target_parameters", "use_bdlora",         "arrow_config",      "alora_invocation_tokens",
-    "velora_config",     "kappa_tuner_config", "corda_config"};
-constexpr std::string_view kByPeft =
-    "merge it by peft: PeftModel.from_pretrained(base, ADAPTER).merge_and_unload(), and save the "
-    "result";
 // The `model_type` of those whose layers are Conv1D, a Linear whose weight is transposed, and the
 // names of these layers.
 constexpr std::array<std::string_view, 4> kWithConv1d = {"gpt2", "openai-gpt", "imagegpt",
@@ -67,78 +59,6 @@ Result<Json> read_config(const fs::path& path) {
   TRY_ASSIGN_IN(path.string(), auto json, parse_json(text, 2 * kMaxJsonDepth));
   return json;
 }
-
-// --- settings ------------------------------------------------------------------------------------
-
-bool is_set(const Json* value) {
-  if (value == nullptr || std::holds_alternative<std::nullptr_t>(value->value)) {
-    return false;
-  }
-  if (const bool* const flag = std::get_if<bool>(&value->value)) {
-    return *flag;
-  }
-  return !(value->array() != nullptr && value->array()->empty()) &&
-         !(value->object() != nullptr && value->object()->empty());
-}
-
-std::optional<double> number(const Json* value) {
-  if (value == nullptr) {
-    return std::nullopt;
-  }
-  if (const auto* const whole = value->uint()) {
-    return static_cast<double>(*whole);
-  }
-  if (const auto* const negative = std::get_if<std::int64_t>(&value->value)) {
-    return static_cast<double>(*negative);
-  }
-  const auto* const real = std::get_if<double>(&value->value);
-  return real == nullptr ? std::nullopt : std::optional(*real);
-}
-
-Status check_settings(const Json& config) {
-  const std::string* const kind = config.get<std::string>("peft_type");
-  if (kind == nullptr || *kind != "LORA") {
-    return fail(ErrorCode::kUnsupported, "an adapter of the type " +
-                                             (kind == nullptr ? "?" : quote(*kind)) +
-                                             ", which is not merged; " + std::string(kByPeft));
-  }
-  for (const std::string_view name : kUnmerged) {
-    if (is_set(config.find(name))) {
-      return fail(ErrorCode::kUnsupported,
-                  std::string(name) + " is set, which is not merged; " + std::string(kByPeft));
-    }
-  }
-  const std::string* const bias = config.get<std::string>("bias");
-  if (bias != nullptr && *bias != "none") {
-    return fail(ErrorCode::kUnsupported,
-                "bias is " + quote(*bias) + ", which is not merged; " + std::string(kByPeft));
-  }
-  return {};
-}
-
-// alpha / rank, or alpha / sqrt(rank).
-Result<float> scale_of(const std::string& module, std::uint64_t rank, const Json& config) {
-  constexpr double kUsualAlpha = 8;
-  const Json* alpha = config.find("lora_alpha");
-  if (const auto* const patterns = config.get<JsonObject>("alpha_pattern")) {
-    for (const auto& [pattern, value] : *patterns) {
-      const RE2 expression("(?:.*\\.)?(?:" + pattern + ")", RE2::Quiet);
-      if (expression.ok() && RE2::FullMatch(module, expression)) {
-        alpha = &value;
-        break;
-      }
-    }
-  }
-  const auto given = alpha == nullptr ? std::optional(kUsualAlpha) : number(alpha);
-  if (!given || rank == 0) {
-    return fail(ErrorCode::kCorrupt, "lora_alpha of " + quote(module) + " is not a number");
-  }
-  const auto divisor = static_cast<double>(rank);
-  return static_cast<float>(*given /
-                            (is_set(config.find("use_rslora")) ? std::sqrt(divisor) : divisor));
-}
-
-// --- merging -------------------------------------------------------------------------------------
 
 // The two matrices of one module.
 struct LoraSides {
@@ -203,8 +123,8 @@ class AdapterMerger {
       return {};
     }
     if (name.find(".lora_") != std::string::npos) {
-      return fail(ErrorCode::kUnsupported,
-                  quote(tensor.name) + " is no matrix of a plain LoRA; " + std::string(kByPeft));
+      return fail(ErrorCode::kUnsupported, quote(tensor.name) + " is no matrix of a plain LoRA; " +
+                                               std::string(kMergeByPeft));
     }
     RE2::GlobalReplace(&name, "\\.modules_to_save\\.", ".");
     RE2::GlobalReplace(&name, "\\.base_layer\\.", ".");
@@ -240,7 +160,8 @@ class AdapterMerger {
     if (tensor.shape != weight.shape) {
       return fail(ErrorCode::kMismatch, quote(tensor.name) + " is " + shape_text(tensor.shape) +
                                             ", and " + quote(name) + " of its base is " +
-                                            shape_text(weight.shape) + "; " + std::string(kByPeft));
+                                            shape_text(weight.shape) + "; " +
+                                            std::string(kMergeByPeft));
     }
     TensorView made = tensor;
     if (tensor.dtype != weight.dtype) {
@@ -271,7 +192,7 @@ class AdapterMerger {
                                             ": it is an adapter of another model");
     }
     const auto rank = static_cast<std::uint64_t>(left.shape[1]);
-    TRY_ASSIGN(const float scale, scale_of(sides.module, rank, config_));
+    TRY_ASSIGN(const float scale, adapter_scale(sides.module, rank, config_));
     TRY_ASSIGN(auto made, computed(weight,
                                    lora_sum({.weight = source_of(weight),
                                              .left = source_of(left),
@@ -307,7 +228,7 @@ class AdapterMerger {
       return fail(ErrorCode::kUnsupported,
                   quote(sides.a->name) + " " + shape_text(sides.a->shape) + " and " +
                       quote(sides.b->name) + " " + shape_text(sides.b->shape) +
-                      " are no two matrices of a Linear; " + std::string(kByPeft));
+                      " are no two matrices of a Linear; " + std::string(kMergeByPeft));
     }
     return {};
   }
@@ -317,7 +238,7 @@ class AdapterMerger {
     if (contains(kWithConv1d, model_type_)) {
       return contains(kConv1d, module.substr(module.find_last_of('.') + 1));
     }
-    return is_set(config_.find("fan_in_fan_out"));
+    return is_set_in_adapter(config_.find("fan_in_fan_out"));
   }
 
   [[nodiscard]] ReadSource source_of(const TensorView& view) const {
@@ -386,7 +307,7 @@ Status merge_adapter(const fs::path& folder, const fs::path& base, const OpenOpt
   const std::string where = (folder / kAdapterConfig).string();
   TRY_ASSIGN(const auto config, read_config(folder / kAdapterConfig));
   TRY_IN(where, config.object() == nullptr ? Status(fail(ErrorCode::kCorrupt, "is not an object"))
-                                           : check_settings(config));
+                                           : check_adapter_settings(config));
   TRY_ASSIGN(const auto weights, weights_of(folder));
   TRY_ASSIGN(auto file, SourceFile::open(weights));
   TRY_ASSIGN(auto part, read_checkpoint_file(std::move(file), options));

@@ -2,19 +2,16 @@
 
 #include <algorithm>
 #include <iterator>
-#include <map>
 #include <optional>
 #include <span>
 #include <string_view>
 #include <unordered_set>
 #include <utility>
 
-#include "base/name_map.h"
 #include "base/text.h"
 #include "base/try.h"
 #include "mapping/advice.h"
-#include "mapping/name_index.h"
-#include "mapping/name_refinement.h"
+#include "mapping/aligner.h"
 #include "mapping/own_prefix.h"
 #include "mapping/prefix_candidates.h"
 
@@ -23,262 +20,6 @@ namespace {
 
 using Kind = KeyPrefix::Kind;
 using Candidate = PrefixCandidate;
-
-// How many pairs of a bucket are looked at to find out whether any of them fits.
-constexpr std::size_t kMaxLookedAt = 8;
-
-// How much to find out about a key prefix. Every prefix under which two names match is tried, so
-// kFits takes time proportional to the names that match.
-enum class Detail : std::uint8_t {
-  kFits,        // Aligned::fits and its score
-  kEverything,  // also clashes and conflicts
-};
-
-class Aligner {
- public:
-  explicit Aligner(const MappingTask& task)
-      : task_(task), keys_(usable_keys(task)), slots_(open_slots(task)) {}
-
-  // The prefixes under which at least one name matches another, the one with most matches first.
-  // They are found by looking up each suffix at a component boundary in the other side's index.
-  [[nodiscard]] PrefixCandidates candidates() {
-    PrefixCandidates list;
-    Candidate none;
-    for (const NameIndex::Entry& key : keys_.all()) {
-      count(slots_.refined_as(key.refined), {&key.id, 1}, none);
-    }
-    if (none.names > 0) {
-      list.add(none);
-    }
-    if (!task_.keys_have_own_names()) {
-      add_candidates(keys_.sorted(), slots_, Kind::kRemove, list);
-      add_candidates(slots_.sorted(), keys_, Kind::kAdd, list);
-    }
-    list.sort();
-    return list;
-  }
-
-  [[nodiscard]] Aligned apply(const KeyPrefix& key_prefix, Detail detail) {
-    Aligned aligned;
-    aligned.key_prefix = key_prefix;
-    const bool add = key_prefix.kind == Kind::kAdd;
-    NameIndex& walked = add ? slots_ : keys_;
-    NameIndex& met = add ? keys_ : slots_;
-    // Grouped by the bucket that they match: names with the same refined form are paired together.
-    std::vector<std::pair<std::span<const std::uint32_t>, std::uint32_t>> hits;
-    const std::span<const NameIndex::Entry> under = walked.under(key_prefix.prefix);
-    hits.reserve(under.size());
-    for (const NameIndex::Entry& entry : under) {
-      if (entry.name.size() == key_prefix.prefix.size()) {
-        continue;
-      }
-      const auto bucket = met.refined_as(entry.refined.substr(key_prefix.prefix.size()));
-      if (!bucket.empty()) {
-        hits.emplace_back(bucket, entry.id);
-      }
-    }
-    const auto stands_before = [](const auto& a, const auto& b) {
-      return a.first.data() < b.first.data();
-    };
-    if (!std::is_sorted(hits.begin(), hits.end(), stands_before)) {
-      std::stable_sort(hits.begin(), hits.end(), stands_before);
-    }
-    std::vector<std::uint32_t> members;
-    for (std::size_t i = 0; i < hits.size();) {
-      members.clear();
-      const auto bucket = hits[i].first;
-      for (; i < hits.size() && hits[i].first.data() == bucket.data(); ++i) {
-        members.push_back(hits[i].second);
-      }
-      settle_bucket(members, bucket, detail, aligned);
-    }
-    // Messages list pairs in the order of the graph.
-    for (std::vector<AlignedPair>* pairs : {&aligned.fits, &aligned.clashes}) {
-      std::sort(pairs->begin(), pairs->end(), [](const AlignedPair& a, const AlignedPair& b) {
-        return a.slot_name < b.slot_name;
-      });
-    }
-    return aligned;
-  }
-  [[nodiscard]] Aligned apply(const Candidate& candidate, Detail detail) {
-    return apply(KeyPrefix{candidate.kind, std::string(candidate.prefix)}, detail);
-  }
-
-  // True if every open slot gets the key of its own name, so that no prefix can be meant.
-  [[nodiscard]] bool fills_all(const Aligned& aligned) const {
-    const auto is_exact = [](const AlignedPair& pair) { return pair.exact; };
-    const bool all = aligned.score > 0 && aligned.clashes.empty() && aligned.conflicts.empty() &&
-                     aligned.fits.size() == slots_.all().size();
-    return all && (aligned.fits.size() == keys_.all().size() ||
-                   std::all_of(aligned.fits.begin(), aligned.fits.end(), is_exact));
-  }
-
- private:
-  void count(std::span<const std::uint32_t> slot_names, std::span<const std::uint32_t> keys,
-             Candidate& candidate) const {
-    std::uint64_t most = 0;
-    std::uint64_t agreeing = 0;
-    for (const std::uint32_t slot : slot_names.first(std::min(slot_names.size(), kMaxLookedAt))) {
-      most = std::max<std::uint64_t>(most, task_.slot_names[slot].slots.size());
-      for (const std::uint32_t key : keys.first(std::min(keys.size(), kMaxLookedAt))) {
-        if (agrees(task_, slot, key)) {
-          agreeing = std::max<std::uint64_t>(agreeing, task_.slot_names[slot].slots.size());
-        }
-      }
-    }
-    candidate.names += most;
-    candidate.agreeing += agreeing;
-  }
-
-  // Adds the prefixes of sorted names. The names under a prefix follow one another, so each prefix
-  // is complete once a name does not begin with it, and only those of one name are open.
-  void add_candidates(std::span<const NameIndex::Entry> sorted, NameIndex& others, Kind kind,
-                      PrefixCandidates& list) {
-    std::vector<Candidate> open;  // by ascending length
-    for (const NameIndex::Entry& entry : sorted) {
-      while (!open.empty() && !entry.name.starts_with(open.back().prefix)) {
-        list.add(open.back());
-        open.pop_back();
-      }
-      for (const std::size_t at : boundaries(entry.name)) {
-        const auto met = others.refined_as(entry.refined.substr(at));
-        if (met.empty()) {
-          continue;
-        }
-        auto place = std::find_if(open.begin(), open.end(),
-                                  [at](const Candidate& c) { return c.prefix.size() >= at; });
-        if (place == open.end() || place->prefix.size() > at) {
-          place = open.insert(place, Candidate{.prefix = entry.name.substr(0, at), .kind = kind});
-        }
-        const std::span<const std::uint32_t> own(&entry.id, 1);
-        kind == Kind::kRemove ? count(met, own, *place) : count(own, met, *place);
-      }
-    }
-    for (const Candidate& candidate : open) {
-      list.add(candidate);
-    }
-  }
-
-  void settle_bucket(const std::vector<std::uint32_t>& members,
-                     std::span<const std::uint32_t> bucket, Detail detail, Aligned& aligned) {
-    const bool add = aligned.key_prefix.kind == Kind::kAdd;
-    if (bucket.size() == 1 && members.size() == 1) {
-      const std::uint32_t slot_name = add ? members[0] : bucket[0];
-      const std::uint32_t key = add ? bucket[0] : members[0];
-      pair(slot_name, key,
-           tail(true, slot_name, aligned.key_prefix) == tail(false, key, aligned.key_prefix),
-           aligned);
-    } else if (detail == Detail::kFits && bucket.size() > members.size()) {
-      settle_few(members, bucket, aligned);
-    } else {
-      std::vector<std::uint32_t> met(bucket.begin(), bucket.end());
-      settle(add ? members : met, add ? met : members, aligned);
-    }
-  }
-
-  // The name after the prefix was removed or added.
-  [[nodiscard]] std::string_view tail(bool is_slot, std::uint32_t id,
-                                      const KeyPrefix& key_prefix) const {
-    const std::string_view name = is_slot ? task_.slot_names[id].name : task_.key_names[id].name;
-    const bool shortened =
-        is_slot ? key_prefix.kind == Kind::kAdd : key_prefix.kind == Kind::kRemove;
-    return shortened ? name.substr(key_prefix.prefix.size()) : name;
-  }
-
-  // Pairs names with the same refined form: first those that are spelled as in the graph, then
-  // equal names, then the last slot and the last key if only these two are left.
-  void settle(std::vector<std::uint32_t> slots, std::vector<std::uint32_t> keys,
-              Aligned& aligned) const {
-    const KeyPrefix& key_prefix = aligned.key_prefix;
-    pair_equal(
-        slots, keys, aligned,
-        [&](std::uint32_t s) { return std::string_view(task_.first_slot(s).name); },
-        [&](std::uint32_t k) { return std::string_view(task_.keys.keys[k].name); });
-    pair_equal(
-        slots, keys, aligned, [&](std::uint32_t s) { return tail(true, s, key_prefix); },
-        [&](std::uint32_t k) { return tail(false, k, key_prefix); });
-    if (slots.size() == 1 && keys.size() == 1) {
-      pair(slots[0], keys[0], false, aligned);
-    } else if (!slots.empty() && !keys.empty()) {
-      aligned.conflicts.push_back({std::move(slots), std::move(keys)});
-    }
-  }
-
-  // Finds the same pairs as settle() in time proportional to the members. The bucket has more
-  // entries, so the last step of settle() never applies.
-  void settle_few(const std::vector<std::uint32_t>& members, std::span<const std::uint32_t> bucket,
-                  Aligned& aligned) {
-    const bool add = aligned.key_prefix.kind == Kind::kAdd;
-    NameMap<std::vector<std::uint32_t>> taken;  // paired ids of the bucket, by name
-    NameMap<std::vector<std::uint32_t>> left;   // unpaired members, by name without the prefix
-    const auto pair_met = [&](std::uint32_t member, std::uint32_t met) {
-      pair(add ? member : met, add ? met : member, true, aligned);
-    };
-    for (const std::uint32_t member : members) {
-      const auto same = add ? task_.key_by_name.find(task_.first_slot(member).name)
-                            : task_.slot_name_called(task_.keys.keys[member].name);
-      if (same && std::binary_search(bucket.begin(), bucket.end(), *same)) {
-        taken[tail(!add, *same, aligned.key_prefix)].push_back(*same);
-        pair_met(member, *same);
-      } else {
-        left[tail(add, member, aligned.key_prefix)].push_back(member);
-      }
-    }
-    for (const auto& [name, own] : left) {
-      const std::span<const NameIndex::Entry> same = (add ? keys_ : slots_).called(name);
-      const auto found = taken.find(name);
-      std::vector<std::uint32_t> gone =
-          found == taken.end() ? std::vector<std::uint32_t>() : found->second;
-      if (own.size() == 1 && same.size() == gone.size() + 1) {
-        std::sort(gone.begin(), gone.end());
-        const auto is_gone = [](std::uint32_t id, const NameIndex::Entry& entry) {
-          return id == entry.id;
-        };
-        pair_met(own[0], std::mismatch(gone.begin(), gone.end(), same.begin(), is_gone).second->id);
-      }
-    }
-  }
-
-  // Pairs slots and keys whose texts are equal and occur once on each side, and removes them.
-  template <typename SlotText, typename KeyText>
-  void pair_equal(std::vector<std::uint32_t>& slots, std::vector<std::uint32_t>& keys,
-                  Aligned& aligned, const SlotText& slot_text, const KeyText& key_text) const {
-    struct Same {
-      std::vector<std::uint32_t> slots;
-      std::vector<std::uint32_t> keys;
-    };
-    std::map<std::string_view, Same> by_text;
-    for (const std::uint32_t slot : slots) {
-      by_text[slot_text(slot)].slots.push_back(slot);
-    }
-    for (const std::uint32_t key : keys) {
-      by_text[key_text(key)].keys.push_back(key);
-    }
-    slots.clear();
-    keys.clear();
-    for (const auto& [text, same] : by_text) {
-      if (same.slots.size() == 1 && same.keys.size() == 1) {
-        pair(same.slots[0], same.keys[0], true, aligned);
-        continue;
-      }
-      slots.insert(slots.end(), same.slots.begin(), same.slots.end());
-      keys.insert(keys.end(), same.keys.begin(), same.keys.end());
-    }
-  }
-
-  void pair(std::uint32_t slot_name, std::uint32_t key, bool exact, Aligned& aligned) const {
-    if (agrees(task_, slot_name, key)) {
-      aligned.fits.push_back({slot_name, key, exact});
-      aligned.score += task_.slot_names[slot_name].slots.size();
-    } else {
-      aligned.clashes.push_back({slot_name, key, exact});
-    }
-  }
-
-  const MappingTask& task_;
-  NameIndex keys_;
-  NameIndex slots_;
-};
 
 std::string spoken(const KeyPrefix& key_prefix) {
   switch (key_prefix.kind) {
@@ -378,7 +119,7 @@ Comparison compare(Aligner& aligner, const std::vector<Candidate>& candidates) {
     if (i > 0 && candidates[i].agreeing <= score) {
       break;
     }
-    const Aligned aligned = aligner.apply(candidates[i], Detail::kFits);
+    const Aligned aligned = aligner.apply(candidates[i], AlignDetail::kFits);
     if (aligned.score > score) {
       found.best = i;
       score = aligned.score;
@@ -431,7 +172,7 @@ std::vector<Rival> find_rivals(const MappingTask& task, Aligner& aligner,
     if (rivals.size() == kMaxListed) {
       break;
     }
-    Aligned other = aligner.apply(candidate, Detail::kFits);
+    Aligned other = aligner.apply(candidate, AlignDetail::kFits);
     std::optional<std::uint32_t> slot = rivalry.contested(other);
     if (!slot && best.key_prefix.kind == Kind::kRemove &&
         is_own(task, candidate.kind, candidate.prefix)) {
@@ -501,7 +242,7 @@ Result<Aligned> choose_among(const MappingTask& task, Aligner& aligner, Aligned 
     return refuse_rivals(task, best, rivals);
   }
   return own.front() == &best.key_prefix ? std::move(best)
-                                         : aligner.apply(*own.front(), Detail::kEverything);
+                                         : aligner.apply(*own.front(), AlignDetail::kEverything);
 }
 
 }  // namespace
@@ -514,7 +255,7 @@ std::string key_prefix_text(const KeyPrefix& key_prefix) {
 
 Result<Aligned> choose_key_prefix(const MappingTask& task) {
   Aligner aligner(task);
-  if (auto plain = aligner.apply(KeyPrefix{}, Detail::kEverything); aligner.fills_all(plain)) {
+  if (auto plain = aligner.apply(KeyPrefix{}, AlignDetail::kEverything); aligner.fills_all(plain)) {
     return plain;
   }
   const PrefixCandidates list = aligner.candidates();
@@ -523,7 +264,7 @@ Result<Aligned> choose_key_prefix(const MappingTask& task) {
     return Aligned{};
   }
   const Comparison found = compare(aligner, candidates);
-  Aligned best = aligner.apply(candidates[found.best], Detail::kEverything);
+  Aligned best = aligner.apply(candidates[found.best], AlignDetail::kEverything);
   if (best.score > 0) {
     const auto rivals =
         find_rivals(task, aligner, possible_rivals(task, candidates, found.compared, best), best);
@@ -543,9 +284,9 @@ Aligned best_key_prefix(const MappingTask& task) {
   Aligner aligner(task);
   const PrefixCandidates list = aligner.candidates();
   const std::vector<Candidate>& candidates = list.kept();
-  return candidates.empty()
-             ? Aligned{}
-             : aligner.apply(candidates[compare(aligner, candidates).best], Detail::kEverything);
+  return candidates.empty() ? Aligned{}
+                            : aligner.apply(candidates[compare(aligner, candidates).best],
+                                            AlignDetail::kEverything);
 }
 
 }  // namespace onnx_external

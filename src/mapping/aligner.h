@@ -1,0 +1,66 @@
+// Tries prefixes on the names of a task: which slots get which keys under each.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "mapping/key_prefix.h"
+#include "mapping/name_index.h"
+#include "mapping/prefix_candidates.h"
+#include "mapping/task.h"
+
+namespace onnx_external {
+
+// How much to find out about a key prefix. Every prefix under which two names match is tried, so
+// kFits takes time proportional to the names that match.
+enum class AlignDetail : std::uint8_t {
+  kFits,        // Aligned::fits and its score
+  kEverything,  // also clashes and conflicts
+};
+
+// One thread at a time. The task must outlive it.
+class Aligner {
+ public:
+  explicit Aligner(const MappingTask& task);
+  // The prefixes under which at least one name matches another, the one with most matches first.
+  // They are found by looking up each suffix at a component boundary in the other side's index.
+  [[nodiscard]] PrefixCandidates candidates();
+  [[nodiscard]] Aligned apply(const KeyPrefix& key_prefix, AlignDetail detail);
+  [[nodiscard]] Aligned apply(const PrefixCandidate& candidate, AlignDetail detail);
+  // True if every open slot gets the key of its own name, so that no prefix can be meant.
+  [[nodiscard]] bool fills_all(const Aligned& aligned) const;
+
+ private:
+  void count(std::span<const std::uint32_t> slot_names, std::span<const std::uint32_t> keys,
+             PrefixCandidate& candidate) const;
+  // Adds the prefixes of sorted names. The names under a prefix follow one another, so each prefix
+  // is complete once a name does not begin with it, and only those of one name are open.
+  void add_candidates(std::span<const NameIndex::Entry> sorted, NameIndex& others,
+                      KeyPrefix::Kind kind, PrefixCandidates& list);
+  void settle_bucket(const std::vector<std::uint32_t>& members,
+                     std::span<const std::uint32_t> bucket, AlignDetail detail, Aligned& aligned);
+  // The name after the prefix was removed or added.
+  [[nodiscard]] std::string_view tail(bool is_slot, std::uint32_t id,
+                                      const KeyPrefix& key_prefix) const;
+  // Pairs names with the same refined form: first those that are spelled as in the graph, then
+  // equal names, then the last slot and the last key if only these two are left.
+  void settle(std::vector<std::uint32_t> slots, std::vector<std::uint32_t> keys,
+              Aligned& aligned) const;
+  // Finds the same pairs as settle() in time proportional to the members. The bucket has more
+  // entries, so the last step of settle() never applies.
+  void settle_few(const std::vector<std::uint32_t>& members, std::span<const std::uint32_t> bucket,
+                  Aligned& aligned);
+  // Pairs slots and keys whose texts are equal and occur once on each side, and removes them.
+  template <typename SlotText, typename KeyText>
+  void pair_equal(std::vector<std::uint32_t>& slots, std::vector<std::uint32_t>& keys,
+                  Aligned& aligned, const SlotText& slot_text, const KeyText& key_text) const;
+  void pair(std::uint32_t slot_name, std::uint32_t key, bool exact, Aligned& aligned) const;
+
+  const MappingTask& task_;
+  NameIndex keys_;
+  NameIndex slots_;
+};
+
+}  // namespace onnx_external

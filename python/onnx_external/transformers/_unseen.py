@@ -73,8 +73,7 @@ def left_keys(report: SaveReport, unused: Iterable[str]) -> list[str]:
         report: on the save.
         unused: keys that the model does not load.
     """
-    tied = {pair["key"] for pair in report.tied_keys}
-    return sorted({*report.unmatched_keys} - {*report.baked_keys, *tied, *unused})
+    return sorted({*report.unmatched_keys} - {*report.baked_keys, *unused})
 
 
 def note_on_keys(report: SaveReport, left: Iterable[str], class_name: str) -> list[str]:

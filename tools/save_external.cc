@@ -303,8 +303,8 @@ Result<SaveReport> carry_out(const Command& command, Arguments& arguments) {
 
 // Whether the map of a graph alone is to be completed by the user.
 bool lacks_keys(const Arguments& arguments, const Result<SaveReport>& report) {
-  return arguments.graphs.size() == 1 &&
-         (report ? !report->models.front().slots_left().empty() : may_lack_keys(report.error().code));
+  return arguments.graphs.size() == 1 && (report ? !report->models.front().slots_left().empty()
+                                                 : may_lack_keys(report.error().code));
 }
 
 Result<SaveReport> save(const Command& command, Arguments& arguments) {

@@ -10,6 +10,7 @@
 #include "base/try.h"
 #include "checkpoint/naming/known_classes.h"
 #include "native/bindings.h"
+#include "native/errors.h"
 
 namespace nb = nanobind;
 
@@ -27,7 +28,8 @@ class PickledHandle {
 
   [[nodiscard]] const PickledValue& value() const {
     if (!*is_valid_) {
-      throw nb::value_error("a PickledValue is valid only during the call of its function");
+      raise(Error{ErrorCode::kInvalidArgument,
+                  "a PickledValue is valid only during the call of its function"});
     }
     return value_;
   }

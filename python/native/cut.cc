@@ -31,7 +31,7 @@ CutOptions options_of(std::string module, Names inputs, Names outputs, Names wit
 
 std::string cut(nb::handle model, nb::handle piece, std::string module, Names inputs, Names outputs,
                 Names without, bool overwrite, bool sync) {
-  const std::filesystem::path parent = path_of(model);
+  const std::filesystem::path parent = path_of(model, "model");
   const std::filesystem::path target = path_of(piece);
   const CutOptions options =
       options_of(std::move(module), std::move(inputs), std::move(outputs), std::move(without));
@@ -52,7 +52,7 @@ Result<Piece> cut_file(const std::filesystem::path& path, const CutOptions& opti
 
 std::tuple<nb::bytes, std::string> cut_bytes(nb::handle model, std::string module, Names inputs,
                                              Names outputs, Names without) {
-  const std::filesystem::path path = path_of(model);
+  const std::filesystem::path path = path_of(model, "model");
   const CutOptions options =
       options_of(std::move(module), std::move(inputs), std::move(outputs), std::move(without));
   auto piece = [&] {

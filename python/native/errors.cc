@@ -59,6 +59,12 @@ std::string title_of_list(const std::string& kind, const std::string& owner) {
 
 }  // namespace
 
+void raise_wrong_type(const std::string& message) {
+  const nb::object type = nb::module_::import_("onnx_external._errors").attr("WrongTypeError");
+  PyErr_SetString(type.ptr(), message.c_str());
+  throw nb::python_error();
+}
+
 void bind_errors(nb::module_& module) {
   module.def("list_title", &title_of_list, nb::arg("kind"), nb::arg("owner"));
 }

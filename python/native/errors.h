@@ -3,6 +3,7 @@
 
 #include <nanobind/nanobind.h>
 
+#include <string>
 #include <utility>
 
 #include "onnx_external/result.h"
@@ -12,6 +13,9 @@ namespace onnx_external::python {
 // Throws the exception of onnx_external._errors that belongs to the error, with its message, its
 // lists and its remedies; `cause` becomes its __cause__. Needs the GIL.
 [[noreturn]] void raise(const Error& error, nanobind::handle cause = {});
+
+// Throws WrongTypeError with a message that names the argument or the tensor.
+[[noreturn]] void raise_wrong_type(const std::string& message);
 
 // The value, or the exception.
 template <typename T>

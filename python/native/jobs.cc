@@ -97,11 +97,11 @@ std::vector<GraphArgument> graph_arguments(nb::handle list) {
   for (const nb::handle item : list) {
     const auto [name, model, base_dir] =
         nb::cast<std::tuple<std::string, nb::object, nb::object>>(item);
-    GraphArgument graph{name, {}, base_dir.is_none() ? fs::path() : path_of(base_dir)};
+    GraphArgument graph{name, {}, base_dir.is_none() ? fs::path() : path_of(base_dir, "base_dir")};
     if (nb::isinstance<nb::bytes>(model)) {
       graph.model = nb::cast<nb::bytes>(model);
     } else {
-      graph.model = path_of(model);
+      graph.model = path_of(model, "model");
     }
     graphs.push_back(std::move(graph));
   }

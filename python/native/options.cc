@@ -15,14 +15,14 @@ namespace onnx_external::python {
 namespace {
 
 [[noreturn]] void refuse(const char* name, const std::string& wanted) {
-  throw nb::value_error((std::string(name) + ": " + wanted).c_str());
+  raise(Error{ErrorCode::kInvalidArgument, std::string(name) + ": " + wanted});
 }
 
 template <typename T>
 T as(const char* name, nb::handle value, const char* wanted) {
   T out{};
   if (!nb::try_cast<T>(value, out)) {
-    throw nb::type_error((std::string(name) + ": expected " + wanted).c_str());
+    raise_wrong_type(std::string(name) + ": expected " + wanted);
   }
   return out;
 }
@@ -55,15 +55,16 @@ std::vector<std::string> texts_of(const char* name, nb::handle value) {
     return {nb::cast<std::string>(value)};
   }
   std::vector<std::string> texts;
-  for (const nb::handle item : value) {
-    texts.push_back(as<std::string>(name, item, "a str or a sequence of str"));
+  const char* const wanted = "a str or a sequence of str";
+  for (const nb::handle item : as<nb::iterable>(name, value, wanted)) {
+    texts.push_back(as<std::string>(name, item, wanted));
   }
   return texts;
 }
 
-std::vector<std::string> path_texts(nb::handle value) {
+std::vector<std::string> path_texts(const char* name, nb::handle value) {
   std::vector<std::string> texts;
-  for (const std::filesystem::path& path : paths_of(value)) {
+  for (const std::filesystem::path& path : paths_of(value, name)) {
     texts.push_back(path.string());
   }
   return texts;
@@ -85,7 +86,7 @@ std::vector<std::string> values_of(const OptionRow& row, const char* name, nb::h
       return texts_of(name, value);
     case OptionKind::kPaths:
     case OptionKind::kWords:
-      return path_texts(value);
+      return path_texts(name, value);
     case OptionKind::kPath:
     case OptionKind::kPositional:
       return {path_text(name, value)};
@@ -120,13 +121,13 @@ CommandOptions take_options(Keywords& keywords, unsigned command,
 // The map: a file, or its document as a dict.
 MapFile map_of(nb::handle value) {
   if (!nb::isinstance<nb::dict>(value)) {
-    return value_or_raise(read_map_file(path_of(value)));
+    return value_or_raise(read_map_file(path_of(value, "map")));
   }
   nb::object text;
   try {
     text = nb::module_::import_("json").attr("dumps")(value);
   } catch (const nb::python_error& error) {
-    throw nb::type_error((std::string("map: ") + error.what()).c_str());
+    raise_wrong_type(std::string("map: ") + error.what());
   }
   return value_or_raise(parse_map_file(nb::cast<std::string>(text)));
 }
@@ -141,19 +142,19 @@ void take_map(Keywords& keywords, MappingOptions& mapping) {
 
 }  // namespace
 
-std::filesystem::path path_of(nb::handle value) {
-  return as<std::filesystem::path>("path", value, "a str or an os.PathLike");
+std::filesystem::path path_of(nb::handle value, const char* name) {
+  return as<std::filesystem::path>(name, value, "a str or an os.PathLike");
 }
 
-std::vector<std::filesystem::path> paths_of(nb::handle value) {
+std::vector<std::filesystem::path> paths_of(nb::handle value, const char* name) {
   if (nb::isinstance<nb::list>(value) || nb::isinstance<nb::tuple>(value)) {
     std::vector<std::filesystem::path> paths;
     for (const nb::handle item : value) {
-      paths.push_back(path_of(item));
+      paths.push_back(path_of(item, name));
     }
     return paths;
   }
-  return {path_of(value)};
+  return {path_of(value, name)};
 }
 
 nb::object Keywords::take(const char* name) {
@@ -182,7 +183,7 @@ const ClassFlattening& Keywords::classes() {
 OpenOptions open_options(Keywords& keywords) {
   OpenOptions open = take_options(keywords, kSaveExternal, {OptionGroup::kInput}).save.open;
   if (const nb::object value = keywords.take("scratch_dir"); value.is_valid()) {
-    open.scratch_dir = path_of(value);
+    open.scratch_dir = path_of(value, "scratch_dir");
   }
   return open;
 }
@@ -201,7 +202,7 @@ SaveOptions save_options(Keywords& keywords) {
                             .save;
   take_map(keywords, options.mapping);
   if (const nb::object value = keywords.take("base_dir"); value.is_valid()) {
-    options.source_dir = path_of(value);
+    options.source_dir = path_of(value, "base_dir");
   }
   if (const nb::object value = keywords.take("before_publish"); value.is_valid()) {
     // Borrowed: the caller's dict has it, and a reference must not be counted without the GIL.

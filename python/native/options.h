@@ -15,10 +15,11 @@
 
 namespace onnx_external::python {
 
-// A path-like object. TypeError for others.
-[[nodiscard]] std::filesystem::path path_of(nanobind::handle value);
+// A path-like object. WrongTypeError with the argument's name for others.
+[[nodiscard]] std::filesystem::path path_of(nanobind::handle value, const char* name = "path");
 // One path-like object, or a sequence of them.
-[[nodiscard]] std::vector<std::filesystem::path> paths_of(nanobind::handle value);
+[[nodiscard]] std::vector<std::filesystem::path> paths_of(nanobind::handle value,
+                                                         const char* name = "path");
 
 // Takes keyword arguments by name. What nobody has taken in the end is a TypeError.
 class Keywords {

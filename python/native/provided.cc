@@ -43,11 +43,6 @@ std::string text_of(nb::handle object) {
   return {PyBytes_AsString(bytes.ptr()), static_cast<std::size_t>(PyBytes_Size(bytes.ptr()))};
 }
 
-[[noreturn]] void refuse(PyObject* type, const std::string& name, const std::string& what) {
-  PyErr_SetString(type, ("tensor " + quote(name) + ": " + what).c_str());
-  throw nb::python_error();
-}
-
 // A function of the caller that is making bytes, and the one inside of which its save was begun.
 struct Making {
   std::uint64_t identity = 0;
@@ -183,9 +178,8 @@ class ProvidedReader {
     for (const nb::handle number : value) {
       std::int64_t one = 0;
       if (!nb::try_cast<std::int64_t>(number, one)) {
-        refuse(PyExc_TypeError, name,
-               std::string("its ") + what + " " + nb::cast<std::string>(nb::repr(value)) +
-                   " is not made of whole numbers");
+        raise_wrong_type("tensor " + quote(name) + ": its " + what + " " +
+                         nb::cast<std::string>(nb::repr(value)) + " is not made of whole numbers");
       }
       out.push_back(one);
     }

@@ -46,7 +46,7 @@ struct ProvidedList {
   std::shared_ptr<const void> list;
 };
 
-// Reads a list of `Loose`. TypeError and ValueError name the tensor.
+// Reads a list of `Loose`. Errors name the tensor.
 [[nodiscard]] ProvidedList provided_tensors(nanobind::handle list,
                                             const std::shared_ptr<MakeFailure>& failure);
 

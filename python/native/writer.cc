@@ -167,15 +167,16 @@ class Writer {
  private:
   void check_free() const {
     if (is_making_for(this)) {
-      throw nb::value_error(
+      raise(Error{
+          ErrorCode::kInvalidArgument,
           "the writer waits for the data of a tensor, and the function that makes it uses the "
-          "writer; add its tensors one after the other");
+          "writer; add its tensors one after the other"});
     }
   }
 
   void check_open() const {
     if (!writer_ || ::getpid() != process_) {
-      throw nb::value_error("the writer is closed");
+      raise(Error{ErrorCode::kInvalidArgument, "the writer is closed"});
     }
   }
 

@@ -29,6 +29,7 @@ from ._errors import (
     NotFoundError,
     ReadWriteError,
     RunError,
+    WrongTypeError,
 )
 from ._options import Layout, Mapping
 from ._reports import (
@@ -108,6 +109,7 @@ __all__ = [
     "Validation",
     "VerifyReport",
     "Writer",
+    "WrongTypeError",
     "__version__",
     "cut",
     "cut_bytes",

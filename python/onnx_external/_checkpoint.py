@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from . import _core
-from ._options import StrPath, checked, paths_of
+from ._argument_types import checks_types, paths_of
+from ._errors import WrongTypeError
+from ._options import StrPath
 
 if TYPE_CHECKING:
     import torch
@@ -45,11 +47,11 @@ def numpy_dtype(name: str, tensor: str = "") -> np.dtype[Any]:
         f"tensor {tensor!r}: numpy has no type {name}" if tensor else f"numpy has no type {name}"
     )
     if name not in _ML_DTYPES:
-        raise TypeError(f"{lacks}; use .torch() or .tobytes()")
+        raise WrongTypeError(f"{lacks}; use .torch() or .tobytes()")
     try:
         import ml_dtypes
     except ImportError:
-        raise TypeError(f"{lacks}; install ml_dtypes, or use .torch() or .tobytes()") from None
+        raise WrongTypeError(f"{lacks}; install ml_dtypes, or use .torch() or .tobytes()") from None
     dtype: np.dtype[Any] = np.dtype(getattr(ml_dtypes, name))
     return dtype
 
@@ -59,7 +61,7 @@ def _torch_dtype(tensor: Tensor) -> torch.dtype:
 
     dtype = getattr(torch, tensor.dtype, None)
     if not isinstance(dtype, torch.dtype):
-        raise TypeError(
+        raise WrongTypeError(
             f"tensor {tensor.name!r}: torch {torch.__version__} has no type {tensor.dtype}; "
             "use .tobytes()"
         )
@@ -333,6 +335,7 @@ class Checkpoint(Mapping[str, Tensor]):
         self.close()
 
 
+@checks_types
 def open_checkpoint(
     paths: StrPath | Sequence[StrPath],
     key: str | None = None,
@@ -377,4 +380,4 @@ def open_checkpoint(
     }
     if scratch_dir is not None:
         options["scratch_dir"] = scratch_dir
-    return Checkpoint(_core.Checkpoint.open(paths_of(paths), checked(options)))
+    return Checkpoint(_core.Checkpoint.open(paths_of("paths", paths), options))

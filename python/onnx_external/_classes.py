@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
+from ._argument_types import are_names, wrong_type
 from ._core import PickledValue
 from ._errors import InvalidArgumentError
 
@@ -19,7 +20,7 @@ _registered: dict[str, Flatten] = {}
 def _name_of(cls: type | str) -> str:
     name = f"{cls.__module__}.{cls.__qualname__}" if isinstance(cls, type) else cls
     if not isinstance(name, str):
-        raise TypeError(f"cls: expected a class or its name, not {type(cls).__name__}")
+        raise wrong_type("cls", "a class or its name", cls)
     if not all(name.partition(".")):
         raise InvalidArgumentError(f"cls: expected 'module.Class' or 'module.*', not {name!r}")
     return name
@@ -66,8 +67,8 @@ def register_class(cls: type | str, flatten: Flatten | Sequence[str]) -> None:
     if callable(flatten):
         _registered[name] = flatten
         return
-    if isinstance(flatten, str) or not all(isinstance(each, str) for each in flatten):
-        raise TypeError("flatten: expected a function, or a sequence of attributes' names")
+    if not are_names(flatten):
+        raise wrong_type("flatten", "a function, or a sequence of attributes' names", flatten)
     _registered[name] = _Attributes(tuple(flatten))
 
 

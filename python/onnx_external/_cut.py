@@ -3,19 +3,27 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from . import _core
-from ._options import StrPath, path_of
+from ._argument_types import are_names, checks_types, path_of, wrong_type
+from ._options import StrPath
 from ._reports import CutReport, cut_report
 
 
 def _names(argument: str, names: Sequence[str] | None) -> list[str]:
-    if isinstance(names, str) or not isinstance(names, (Iterable, type(None))):
-        raise TypeError(f"{argument}: a list of names is expected, not {names!r}")
+    if names is not None and not are_names(names):
+        raise wrong_type(argument, "a list of names", names)
     return list(names or [])
 
 
+def _module(name: str | None) -> str:
+    if name is not None and not isinstance(name, str):
+        raise wrong_type("module", "the name of a module", name)
+    return name or ""
+
+
+@checks_types
 def cut(
     model: StrPath,
     path: StrPath,
@@ -54,9 +62,9 @@ def cut(
         target = os.path.join(os.path.dirname(os.fspath(path_of("model", model))), target)
     return cut_report(
         _core.cut(
-            model,
+            path_of("model", model),
             target,
-            module or "",
+            _module(module),
             _names("inputs", inputs),
             _names("outputs", outputs),
             _names("without", without),
@@ -91,7 +99,7 @@ def cut_bytes(
     """
     data, text = _core.cut_bytes(
         path_of("model", model),
-        module or "",
+        _module(module),
         _names("inputs", inputs),
         _names("outputs", outputs),
         _names("without", without),

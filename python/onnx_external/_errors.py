@@ -86,6 +86,10 @@ class InvalidArgumentError(Error, ValueError):
     code = "invalid-argument"
 
 
+class WrongTypeError(InvalidArgumentError, TypeError):
+    """An argument, or a tensor among the weights, has a type that it cannot have."""
+
+
 class NotFoundError(Error, FileNotFoundError):
     """A file or a name does not exist."""
 
@@ -182,7 +186,7 @@ _CLASSES: dict[str, type[Error]] = {
 }
 
 # What a traceback and a caller's `except` name.
-for _each in (*_CLASSES.values(), ExportError, RunError):
+for _each in (*_CLASSES.values(), ExportError, RunError, WrongTypeError):
     _each.__module__ = "onnx_external"
 
 

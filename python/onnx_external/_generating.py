@@ -11,7 +11,15 @@ from typing import Any, overload
 
 import numpy as np
 
-from ._errors import FormatError, InvalidArgumentError, MismatchError, NotFoundError, RunError
+from ._argument_types import checks_types
+from ._errors import (
+    FormatError,
+    InvalidArgumentError,
+    MismatchError,
+    NotFoundError,
+    RunError,
+    WrongTypeError,
+)
 from ._folder_config import document_of
 from ._next_tokens import NextTokens, Prompts
 from ._options import StrPath
@@ -58,6 +66,7 @@ def generate(
 ) -> list[list[int]]: ...
 
 
+@checks_types
 def generate(
     folder: StrPath,
     prompt: Any,
@@ -177,7 +186,7 @@ def _ids(row: Any, may_be_empty: bool = False) -> list[int]:
     try:
         found = [operator.index(each) for each in row]
     except TypeError as error:
-        raise TypeError(
+        raise WrongTypeError(
             "generate: expected a text, the ids of its tokens ([1, 2, 3]), or a list of such, not "
             f"{row!r}"
         ) from error

@@ -16,7 +16,8 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from . import _core
-from ._errors import FormatError
+from ._argument_types import path_of
+from ._errors import FormatError, NotFoundError, ReadWriteError, WrongTypeError
 from ._options import StrPath
 from ._progress import only_errors
 from ._tensors import (
@@ -75,10 +76,19 @@ _LEAST_BYTES = 256
 def graph_without(model: Graph, names: Collection[str]) -> bytes:
     """Return a ModelProto in which some initializers have no data, and others keep it inside."""
     if isinstance(model, (str, os.PathLike)):
-        return Path(model).read_bytes()
+        return _bytes_of(Path(path_of("model", model)))
     given = _take(model, None, _Loose(True, set(names)))
     assert isinstance(given.model, bytes)
     return given.model
+
+
+def _bytes_of(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except FileNotFoundError:
+        raise NotFoundError(f"{path}: not found") from None
+    except OSError as error:
+        raise ReadWriteError(f"{path}: {error.strerror}") from error
 
 
 def given_models(
@@ -98,12 +108,14 @@ def given_models(
     graphs = []
     for name, model in models.items():
         if not isinstance(name, str):
-            raise TypeError(f"model: the name {name!r} is not a str")
+            raise WrongTypeError(f"model: the name {name!r} is not a str")
         graphs.append((name, *_take(model, base_dir, tensors)))
     return Given(graphs, tensors.all)
 
 
 def _take(model: Graph, base_dir: StrPath | None, tensors: _Loose) -> _Taken:
+    if isinstance(model, (str, os.PathLike)):
+        model = path_of("model", model)
     if isinstance(model, (bytes, str, os.PathLike)):
         return _Taken(model, base_dir)
     ir = sys.modules.get("onnx_ir")
@@ -118,7 +130,7 @@ def _take(model: Graph, base_dir: StrPath | None, tensors: _Loose) -> _Taken:
     if hasattr(model, "SerializeToString"):
         return _Taken(bytes(model.SerializeToString()), base_dir)
     export = "; a module is exported by oe.torch.export(module, args, path), with its own weights"
-    raise TypeError(
+    raise WrongTypeError(
         "model: expected a path, bytes, an onnx.ModelProto, an onnx_ir.Model or an ONNXProgram, "
         f"not {type(model).__name__}{export if _is_module(model) else ''}"
     )

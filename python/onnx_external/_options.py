@@ -5,12 +5,11 @@ Each option stands here once; the fields have the names of the options of `save-
 
 from __future__ import annotations
 
-import operator
 import os
 from collections import abc
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any, Literal, TypedDict, TypeVar, get_args
+from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 from ._progress import Progress
 
@@ -155,89 +154,6 @@ class SaveKeywords(TypedDict, total=False):
     files: Layout | None
 
 
-_Options = TypeVar("_Options", Mapping, Layout)
-
-
-_TEXT_NAMES = {"key", "variant", "filter"}
-_COUNT_NAMES = {"threads", "max_expand"}
-_FLAG_NAMES = {"cold", "overlay", "densify", "widen_complex32", "sha256"}
-
-
-def checked(options: dict[str, Any]) -> dict[str, Any]:
-    """Return options for the extension, whose kinds it does not name.
-
-    Raises:
-        TypeError: one is of another kind; the message names it.
-        InvalidArgumentError: `layout` or `dtype` is none that there is.
-    """
-    layout = options.get("layout", "single")
-    if not isinstance(layout, str):
-        raise _of_wrong_kind("layout", "a str", layout)
-    _refuse_unknown("layout", layout, get_args(LayoutName))
-    if options.get("dtype") is not None:
-        _refuse_unknown("dtype", options["dtype"], ("slot", *get_args(FloatType)))
-    for name, value in options.items():
-        if name in _COUNT_NAMES and not _is_count(value):
-            raise _of_wrong_kind(name, "an int", value)
-        if name in _TEXT_NAMES and not isinstance(value, (str, type(None))):
-            raise _of_wrong_kind(name, "a str or None", value)
-        is_flag = type(value).__name__ in ("bool", "bool_")  # of Python and of numpy
-        if name in _FLAG_NAMES and not is_flag:
-            raise _of_wrong_kind(name, "True or False", value)
-    return options
-
-
-def _is_count(value: Any) -> bool:
-    try:
-        operator.index(value)
-    except TypeError:
-        return False
-    return not isinstance(value, bool)
-
-
-def _refuse_unknown(name: str, value: Any, known: Sequence[str]) -> None:
-    from ._errors import InvalidArgumentError  # which spells options
-
-    if str(value).rpartition(".")[2] not in known:  # torch.float32 is one of them
-        raise InvalidArgumentError(f"{name}: {str(value)!r} is not one of {', '.join(known)}")
-
-
-def path_of(name: str, value: Any) -> StrPath:
-    """Return a path.
-
-    Raises:
-        TypeError: it is of another kind; the message names the argument.
-    """
-    if not isinstance(value, (str, os.PathLike)):
-        raise _of_wrong_kind(name, "a path", value)
-    return value
-
-
-def _of_wrong_kind(name: str, expected: str, value: Any) -> TypeError:
-    return TypeError(f"{name}: expected {expected}, not {type(value).__name__}")
-
-
-def of_class(name: str, kind: type[_Options], given: _Options | None) -> _Options:
-    """Return what was given, or the defaults.
-
-    Raises:
-        TypeError: it is something else, such as the dict that `map` takes.
-    """
-    if given is None:
-        return kind()
-    if not isinstance(given, kind):
-        hint = "; its map is oe.Mapping(map=...)" if isinstance(given, abc.Mapping) else ""
-        raise TypeError(
-            f"{name}: expected oe.{kind.__name__}(...), not {type(given).__name__}{hint}"
-        )
-    return given
-
-
-def paths_of(given: StrPath | Sequence[StrPath]) -> list[StrPath]:
-    """Return paths that are given; a single one needs no list."""
-    return [given] if isinstance(given, (str, os.PathLike)) else list(given)
-
-
 def flat(options: Mapping | Layout) -> dict[str, Any]:
     """The fields by name, as the extension takes them."""
     return {field.name: getattr(options, field.name) for field in fields(options)}
@@ -247,20 +163,6 @@ def contents_of(files: Layout) -> Layout:
     """The options that say what the bytes are, without those that say where they go."""
     names = ("attributes", "transpose_weights", "max_expand", "base_dir", "dedup")
     return Layout(**{name: getattr(files, name) for name in names})
-
-
-def refuse_others(name: str, given: Mapping | Layout, allowed: Sequence[str], where: str) -> None:
-    """Refuse options that would say nothing.
-
-    Raises:
-        InvalidArgumentError: a field that is not among the allowed ones differs from its default.
-    """
-    from ._errors import InvalidArgumentError  # which spells options, too
-
-    usual = flat(type(given)())
-    for field, value in flat(given).items():
-        if field not in allowed and value != usual[field]:
-            raise InvalidArgumentError(f"{name}: {field} is not for {where}")
 
 
 READING = ("key", "variant", "densify", "widen_complex32")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import abc
 from typing import TYPE_CHECKING, Any
 
+from ._argument_types import checks_types
 from ._graphs import Graph
 from ._options import FloatType, Layout, LayoutName, Mapping, StrPath
 from ._progress import Progress
@@ -42,6 +43,7 @@ class Plan(SaveReport):
         return save(model, planned if path is None else path, weights, **options)
 
 
+@checks_types
 def plan(
     model: Graph | abc.Mapping[str, Graph],
     *,

@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from . import _core
+from ._argument_types import checks_types, of_class, path_of, paths_of
 from ._collector import collector_paused
-from ._errors import checkpoint_is
+from ._errors import WrongTypeError, checkpoint_is
 from ._graphs import Graph, given_models
 from ._options import (
     FloatType,
@@ -17,11 +18,7 @@ from ._options import (
     LayoutName,
     Mapping,
     StrPath,
-    checked,
     flat,
-    of_class,
-    path_of,
-    paths_of,
 )
 from ._progress import Progress, shown
 from ._reports import SaveReport, save_report
@@ -54,6 +51,7 @@ def target_of(path: StrPath | None) -> tuple[Path | None, str]:
     return target, "model.onnx"
 
 
+@checks_types
 def save(
     model: Graph | abc.Mapping[str, Graph],
     path: StrPath | None,
@@ -145,16 +143,15 @@ def save(
         "fsync": fsync,
         "map": dict(which.map) if isinstance(which.map, abc.Mapping) else which.map,
         "learn_map": given_sources("learn_map", which.learn_map),
-        "test_data": None if how.test_data is None else paths_of(how.test_data),
+        "test_data": None if how.test_data is None else paths_of("test_data", how.test_data),
         "threads": threads,
         "dry_run": dry_run,
         "before_publish": getattr(progress, "before_publish", None),
     }
     del options["data_dir"], options["transpose_weights"]
     del options["base_dir"]  # each graph has its own
-    checked(options)
     if path is None and not dry_run:
-        raise TypeError("path: None is for a dry run")
+        raise WrongTypeError("path: None is for a dry run")
     may_lack_data = weights is not None or extra is not None or which.partial
     folder, models = _named(model, path)
     notes = notes_on_training(models.values())

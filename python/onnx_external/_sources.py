@@ -8,8 +8,9 @@ from collections.abc import Iterable, Mapping
 from typing import Any, BinaryIO
 
 from . import _core
+from ._argument_types import path_of
 from ._checkpoint import Checkpoint, Tensor, open_checkpoint
-from ._errors import Error
+from ._errors import Error, NotFoundError, WrongTypeError
 from ._options import StrPath
 from ._tensors import Loose, checked_name, describe
 
@@ -27,7 +28,7 @@ def given_sources(what: str, given: Weights | None) -> list[Source] | None:
     if given is None:
         return None
     if isinstance(given, (str, os.PathLike)):
-        return [given]
+        return [path_of(what, given)]
     if isinstance(given, Checkpoint):
         return [given.core]
     if hasattr(given, "read"):
@@ -38,7 +39,7 @@ def given_sources(what: str, given: Weights | None) -> list[Source] | None:
     if torch is not None and isinstance(given, torch.nn.Module):
         return _of_tensors(what, _state_of(given, torch))
     if isinstance(given, bytes) or not isinstance(given, Iterable):
-        raise TypeError(
+        raise WrongTypeError(
             f"{what}: expected a path, a dict of names to tensors, an open Checkpoint, or several "
             f"of these, not {type(given).__name__}"
         )
@@ -59,7 +60,7 @@ def _of_stream(what: str, stream: Any) -> _core.Checkpoint:
 
             shutil.copyfileobj(stream, memory)
         except TypeError as error:
-            raise TypeError(f"{what}: expected a stream of bytes, not of text") from error
+            raise WrongTypeError(f"{what}: expected a stream of bytes, not of text") from error
         memory.flush()
         path = f"/proc/self/fd/{memory.fileno()}"
         try:
@@ -100,6 +101,6 @@ def _tensor_of_file(name: str, path: StrPath) -> Tensor:
         return checkpoint[name]
     if len(checkpoint) == 1:
         return next(iter(checkpoint.values()))
-    raise KeyError(
+    raise NotFoundError(
         f"extra: {os.fspath(path)!r} has {len(checkpoint)} tensors, but none is {name!r}"
     )

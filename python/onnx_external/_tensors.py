@@ -18,7 +18,7 @@ import numpy as np
 
 from . import _core
 from ._checkpoint import Tensor
-from ._errors import Error, FormatError, InvalidArgumentError
+from ._errors import Error, FormatError, InvalidArgumentError, WrongTypeError
 
 
 class Memory(NamedTuple):
@@ -100,7 +100,7 @@ def _text_of(error: Exception) -> str:
 def checked_name(what: str, name: object) -> str:
     """The name, if it can be one of a tensor; `what` is the argument that it is in."""
     if not isinstance(name, str):
-        raise TypeError(f"{what}: the name {name!r} is not a str")
+        raise WrongTypeError(f"{what}: the name {name!r} is not a str")
     if not name.isascii():
         try:
             name.encode()
@@ -152,7 +152,7 @@ def _of_nothing(name: str, value: object) -> NoReturn:
     hint = "leave it out"
     if isinstance(value, dict):
         hint = f'if it is the state dict, give checkpoint["{name}"]; else leave it out'
-    raise TypeError(
+    raise WrongTypeError(
         f"tensor {name!r}: expected a tensor of torch, numpy or onnx_ir, not "
         f"{type(value).__name__}; {hint}"
     )

@@ -6,13 +6,15 @@ import os
 from collections.abc import Sequence
 
 from . import _core
+from ._argument_types import checks_types, of_class, path_of, paths_of
 from ._errors import InvalidArgumentError, checkpoint_is
-from ._options import Mapping, StrPath, checked, flat, of_class, path_of, paths_of
+from ._options import Mapping, StrPath, flat
 from ._progress import Progress, shown
 from ._reports import Inspection, VerifyReport, inspection, verify_report
 from ._sources import Weights, given_sources
 
 
+@checks_types
 def verify(
     model: StrPath,
     against: Weights | None = None,
@@ -52,11 +54,12 @@ def verify(
     options |= {"max_expand": max_expand, "cold": cold, "threads": threads}
     path, sources = path_of("model", model), given_sources("against", against)
     with shown(progress) as callback, checkpoint_is("against"):
-        report = verify_report(_core.verify(path, sources, callback, checked(options)))
+        report = verify_report(_core.verify(path, sources, callback, options))
     report._verified = os.fspath(path)
     return report
 
 
+@checks_types
 def inspect(
     paths: StrPath | Sequence[StrPath],
     *,
@@ -103,4 +106,4 @@ def inspect(
         "threads": threads,
     }
     with shown(progress) as callback:
-        return inspection(_core.inspect(paths_of(paths), callback, checked(options)))
+        return inspection(_core.inspect(paths_of("paths", paths), callback, options))

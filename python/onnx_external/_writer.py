@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import Any, Literal
 
 from . import _core
+from ._argument_types import checks_types, of_class, refuse_others
 from ._errors import InvalidArgumentError
 from ._graphs import Graph, graph_without
-from ._options import Layout, Mapping, StrPath, checked, flat, of_class, refuse_others
+from ._options import Layout, Mapping, StrPath, flat
 from ._progress import Progress, shown
 from ._save import target_of
 from ._tensors import checked_name, describe
@@ -34,6 +35,7 @@ class Writer:
     removes everything that was written.
     """
 
+    @checks_types
     def __init__(
         self,
         path: StrPath,
@@ -77,7 +79,6 @@ class Writer:
             "partial": which.partial,
             "threads": threads,
         }
-        checked(options)
         self._path = folder / name
         self._names: set[str] = set()
         self._finished = False
@@ -98,6 +99,7 @@ class Writer:
         self._core.add([describe(checked_name("add", name), tensor)])
         self._names.add(name)
 
+    @checks_types
     def finish(self, model: Graph, *, progress: Progress = None) -> Path:
         """Read everything back, write the model and make it visible. Return its path.
 

@@ -358,6 +358,8 @@ def test_a_module_that_is_not_initialized_is_told_what_to_do(tmp_path: Path) -> 
     for target in (lazy, lazy()):
         with pytest.raises(oe.ExportError, match=r"'0\.weight'.*LazyLinear.*run the module once"):
             oe.torch.skeleton(target, (torch.ones(2, 4),))
+    with pytest.raises(oe.ExportError, match=r"'0\.weight'.*run the module once"):
+        oe.torch.export(lazy().eval(), (torch.ones(2, 4),), tmp_path / "model.onnx")
     with pytest.raises(oe.Error, match=r"'0\.weight'.*run the module once"):
         oe.diagnose_export(lazy().eval(), [(torch.ones(2, 4),)])
     with pytest.raises(oe.Error, match=r"'0\.weight'.*run the module once"):

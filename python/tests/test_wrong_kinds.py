@@ -1,32 +1,18 @@
 """Arguments of the wrong kind: each public function names the argument, whatever it is given."""
 
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import graphs
 import numpy as np
 import pytest
+from wrong_kinds import faults, reach
 
 import onnx_external as oe
 
 onnx = pytest.importorskip("onnx")
-
-WRONG: dict[str, Any] = {
-    "a number": 7,
-    "a float": 2.5,
-    "a set": {1, 2},
-    "bytes": b"\xff",
-    "an object": object(),
-    "a class": dict,
-    "a function": len,
-    "a list of numbers": [1, 2],
-    "a dict of numbers": {1: 2},
-    "a dict of None": {"x": None},
-    "an array of objects": np.array([object()]),
-    "a text": "no\x00where",
-}
 
 
 @pytest.fixture(scope="module")
@@ -47,19 +33,12 @@ def given(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
         "outputs": ["out.x"],
         "graph": path,
         "inputs": None,
+        "name": "x",
+        "cls": "a.b",
+        "flatten": ["x"],
+        "tensor": weights["x"],
     }
 
-
-NAMED = {
-    "cut": ("inputs", "outputs", "path", "without"),
-    "cut_bytes": ("inputs", "outputs", "without"),
-    "inspect": ("filter", "key", "max_expand", "overlay", "sha256", "threads", "variant"),
-    "open_checkpoint": ("key", "max_expand", "overlay", "threads", "variant"),
-    "plan": ("dtype", "layout", "mapping", "path"),
-    "save": ("dtype", "layout", "mapping", "path"),
-    "verify": ("cold", "mapping", "max_expand", "threads"),
-}
-"""Arguments that a TypeError names; others are named by an oe.Error, or by what they are."""
 
 CALLS = [
     "cut",
@@ -75,6 +54,7 @@ CALLS = [
     "Mapping",
     "generate",
     "register_class",
+    "unregister_class",
 ]
 
 
@@ -87,30 +67,56 @@ def required(call: Callable[..., Any], given: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def wrongly(call: Callable[..., Any], given: dict[str, Any]) -> Iterator[tuple[str, str, Any]]:
-    base = required(call, given)
-    for name, each in inspect.signature(call).parameters.items():
-        if each.kind in (each.VAR_POSITIONAL, each.VAR_KEYWORD):
-            continue
-        for what, value in WRONG.items():
-            yield name, what, {**base, name: value}
-
-
 @pytest.mark.parametrize("name", CALLS)
 def test_a_value_of_the_wrong_kind_gives_no_other_exception(
     name: str, given: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     call = getattr(oe, name)
-    found = []
-    for argument, what, keywords in wrongly(call, given):
-        try:
-            call(**keywords)
-        except oe.Error:
-            continue
-        except TypeError as error:
-            if argument not in str(error) and argument in NAMED.get(name, ()):
-                found.append(f"{argument}={what}: not named: {str(error)[:100]}")
-        except Exception as error:
-            found.append(f"{argument}={what}: {type(error).__name__}: {str(error)[:100]}")
+    try:
+        found = faults(call, required(call, given))
+    finally:
+        for registered in (dict, "a.b"):
+            oe.unregister_class(registered)
     assert not found, "\n".join(found)
+
+
+def test_a_writer_refuses_values_of_the_wrong_kind(given: dict[str, Any], tmp_path: Path) -> None:
+    path = tmp_path / "model.onnx"
+
+    def make(**keywords: Any) -> None:
+        oe.Writer(**keywords).close()
+
+    def add(name: str, tensor: Any) -> None:
+        with oe.Writer(path) as writer:
+            writer.add(name, tensor)
+            reach()
+
+    def finish(model: Any, progress: Any = None) -> None:
+        with oe.Writer(path) as writer:
+            writer.add("x", given["tensor"])
+            writer.finish(model, progress=progress)
+
+    make.__signature__ = inspect.signature(oe.Writer)  # type: ignore[attr-defined]
+    found = [
+        *faults(make, {"path": path}, {"threads": {"a number"}}),
+        *faults(add, given_for(add, given), {"name": {"a text"}}),
+        *faults(finish, given_for(finish, given), {}),
+    ]
+    assert not found, "\n".join(found)
+
+
+def given_for(call: Callable[..., Any], given: dict[str, Any]) -> dict[str, Any]:
+    return {name: given[name] for name in inspect.signature(call).parameters if name in given}
+
+
+@pytest.mark.parametrize("model", ["nowhere.onnx", "."])
+def test_a_writer_refuses_a_graph_that_cannot_be_read(model: str, tmp_path: Path) -> None:
+    with pytest.raises(oe.Error, match=model), oe.Writer(tmp_path / "model.onnx") as writer:
+        writer.finish(model)
+
+
+def test_what_is_of_the_wrong_kind_is_a_type_error_too(given: dict[str, Any]) -> None:
+    with pytest.raises(TypeError, match="overwrite") as info:
+        oe.save(given["model"], given["path"], given["weights"], overwrite="yes")  # type: ignore[call-overload]
+    assert isinstance(info.value, oe.WrongTypeError)

@@ -6,6 +6,7 @@ import os
 from collections.abc import Collection, Sequence
 from typing import Any, get_args
 
+from .._argument_types import checks_types
 from .._errors import Error, InvalidArgumentError
 from .._options import FloatType, StrPath
 from .._progress import Progress, told
@@ -85,6 +86,7 @@ def _fitting(
     return numbers, taken, feeds
 
 
+@checks_types
 def diagnose(
     model: StrPath,
     against: Any,

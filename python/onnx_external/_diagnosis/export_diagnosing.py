@@ -10,6 +10,7 @@ from typing import Any, Literal, get_args
 
 import torch
 
+from .._argument_types import checks_types
 from .._errors import InvalidArgumentError, NotFoundError
 from .._notes import Note
 from .._options import FloatType
@@ -23,6 +24,7 @@ from .._temporary import temporary_folder
 from .._validation.folders import example_graphs, is_transformers, refuse_other_inputs
 from .._validation.giving import calls_of
 from .._validation.references import ModuleReference
+from ..torch._arguments import check_onnx_options
 from ..torch._conversions import conversions_kept
 from ..torch._programs import check_initialized
 from .attempts import EXPORTERS, Attempts
@@ -219,6 +221,7 @@ def _of_folder(
         yield _Model(f"{os.fspath(folder)} ({name})", module, calls, surroundings)
 
 
+@checks_types
 @known_classes((), None)  # those of oe.register_class()
 def diagnose_export(
     module: Any,
@@ -280,6 +283,7 @@ def diagnose_export(
     """
     check_choice("exporter", exporter, EXPORTERS)
     check_choice("strategy", strategy, get_args(Strategy))
+    check_onnx_options(onnx_options)
     if onnx_options and exporter != "onnx":
         raise InvalidArgumentError('onnx_options: these are for exporter="onnx"')
     if exporter == "onnx":

@@ -9,6 +9,7 @@ from typing import Any
 
 from torch import nn
 
+from .._argument_types import checks_types, wrong_type
 from .classes import known_classes
 from .custom import MethodPatch, method_patches
 from .report import AppliedPatch, Patches, nodes_marked, places_of
@@ -18,6 +19,7 @@ from .swapping import exchanged
 from .transformers_patches import transformers_patched
 
 
+@checks_types
 @contextlib.contextmanager
 def patches(
     module: nn.Module | None = None,
@@ -67,6 +69,10 @@ def patches(
         InvalidArgumentError: a custom patch or class does not have the form.
         RewriteError: a test or loop cannot be rewritten; the message names its line.
     """
+    if module is not None and not isinstance(module, nn.Module):
+        raise wrong_type("module", "a module of torch, or None", module)
+    if not isinstance(input_sets, Sequence) or isinstance(input_sets, (str, bytes)):
+        raise wrong_type("input_sets", "a list of sets, such as [(x,), (longer_x,)]", input_sets)
     made = Patches()
     methods, made.skipped = method_patches(custom)
     others, misfits = patches_of(source) if source is not None else ([], [])

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .. import _core
+from .._argument_types import path_of
 from .._checkpoint import open_checkpoint
 from .._errors import Error, InvalidArgumentError, NotFoundError, RunError
 from .._folder_config import refuse_at_once
@@ -67,6 +68,7 @@ def model_in(path: StrPath, call: str) -> str:
         InvalidArgumentError: the folder has several.
         NotFoundError: it has none.
     """
+    path = path_of("model", path)
     if not os.path.isdir(path):
         return os.fspath(path)
     found = [os.path.join(path, each.name) for each in _models(Path(path)).values()]

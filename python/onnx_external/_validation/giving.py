@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -11,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from .._errors import InvalidArgumentError
+from .._errors import InvalidArgumentError, WrongTypeError
 from .inputs import Given, InputSet, Making, made_sets
 from .recorded import is_recorded, read_set, recorded_sets
 from .references import ModuleReference, RecordedReference, Reference
@@ -56,10 +57,14 @@ def _from_files(paths: Sequence[Any], session: Session) -> list[InputSet]:
     return [InputSet(path.name if unique else str(path), partial(read, path)) for path in found]
 
 
+_NO_INPUTS = (str, os.PathLike, bytes, bytearray, set, frozenset, type)
+
+
 def is_no_input(given: Any) -> bool:
-    """Return whether this is a path, or a module: an argument in the place of another one."""
+    """Return whether no module is called with this: a path, a module, a class, a function, ..."""
     torch = sys.modules.get("torch")
-    return is_path(given) or (torch is not None and isinstance(given, torch.nn.Module))
+    is_module = torch is not None and isinstance(given, torch.nn.Module)
+    return is_module or isinstance(given, _NO_INPUTS) or inspect.isroutine(given)
 
 
 def calls_of(inputs: Any) -> list[Call]:
@@ -83,15 +88,30 @@ def with_tensors(call: Call) -> Call:
     return args, kwargs
 
 
-def call_of(given: Any) -> Call:
-    """Return what a module is called with in one of them."""
+def call_of(given: Any, argument: str = "inputs") -> Call:
+    """Return what a module is called with in one of them.
+
+    Args:
+        given: as callers give it.
+        argument: what they call it.
+
+    Raises:
+        WrongTypeError: inputs by name have a name that is not a str.
+    """
+    args: tuple[Any, ...] = ()
+    kwargs: dict[str, Any] = {}
     if isinstance(given, Mapping):
-        return (), dict(given)
-    if isinstance(given, tuple):
-        if len(given) == 2 and isinstance(given[0], tuple) and isinstance(given[1], Mapping):
-            return given[0], dict(given[1])
-        return given, {}
-    return (given,), {}
+        kwargs = dict(given)
+    elif not isinstance(given, tuple):
+        args = (given,)
+    elif len(given) == 2 and isinstance(given[0], tuple) and isinstance(given[1], Mapping):
+        args, kwargs = given[0], dict(given[1])
+    else:
+        args = given
+    for name in kwargs:
+        if not isinstance(name, str):
+            raise WrongTypeError(f"{argument}: the name of an input is a str, not {name!r}")
+    return args, kwargs
 
 
 def _given(given: Any, expected: Mapping[str, Any], session: Session, native: bool) -> Given:

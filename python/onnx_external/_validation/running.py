@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from .._argument_types import wrong_type
 from .._errors import (
     NO_KERNEL,
     Error,
@@ -62,8 +63,15 @@ def provider_names(given: str | Sequence[Any] | None) -> list[Any]:
     """Return providers as ONNX Runtime takes them; short names such as "cuda" are completed."""
     known = _runtime().get_available_providers()
     found = []
-    for each in [given] if isinstance(given, str) else list(given or ["CPUExecutionProvider"]):
-        name, options = (each, None) if isinstance(each, str) else (each[0], each[1])
+    asked = ["CPUExecutionProvider"] if given is None else given
+    if isinstance(asked, (str, bytes)) or not isinstance(asked, Sequence):
+        asked = [asked]
+    for each in asked or ["CPUExecutionProvider"]:
+        name, options = each if isinstance(each, (tuple, list)) and len(each) == 2 else (each, None)
+        if not isinstance(name, str) or not isinstance(options, (dict, type(None))):
+            raise wrong_type(
+                "providers", "names, such as 'cuda', or pairs of a name and a dict of options", each
+            )
         full = next((k for k in known if name.lower() in (k.lower(), _short(k))), None)
         if full is None:
             raise InvalidArgumentError(

@@ -12,7 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from .._errors import InvalidArgumentError, ReadWriteError
+from .._argument_types import checks_types, path_of, wrong_type
+from .._errors import InvalidArgumentError, ReadWriteError, WrongTypeError
 from .._meter import Meter, anonymous_memory, versions
 from .._options import FloatType, LayoutName, StrPath
 from .._progress import Progress, told
@@ -54,8 +55,9 @@ class _Settings:
 
 def _model_of(model: Any, call: str = "oe.validate({}, ...)") -> tuple[Any, str]:
     """A path or bytes, as ONNX Runtime takes them, and what to call it."""
+    argument = "model" if "({}" in call else "against"
     if is_path(model):
-        path = model_in(model, call)
+        path = model_in(path_of(argument, model), call)
         return path, path
     if isinstance(model, bytes):
         return model, "the model"
@@ -67,7 +69,7 @@ def _model_of(model: Any, call: str = "oe.validate({}, ...)") -> tuple[Any, str]
             raise InvalidArgumentError(
                 f"the model cannot be serialized ({error}); save it, and give its path"
             ) from error
-    raise TypeError(f"expected a model (a path, bytes or an object), not {type(model).__name__}")
+    raise wrong_type(argument, "a model (a path, bytes or an object)", model)
 
 
 def _is_torch(value: Any) -> bool:
@@ -109,7 +111,7 @@ def _reference(against: Any, model: Any, settings: _Settings) -> Reference:
             known = model if is_path(model) else None
             refuse_mistaken(path, known, "oe.validate", _REFERENCES)
     elif isinstance(against, type):
-        raise TypeError(
+        raise WrongTypeError(
             f"against: {against.__name__} is a class; give a module of it: "
             f"oe.validate(model, {against.__name__}().eval())"
         )
@@ -315,6 +317,7 @@ def _validated(
     return Validation(graphs, dump, exported, settings.meter.steps, versions(_PACKAGES))
 
 
+@checks_types
 def validate(
     model: Any,
     against: Any = None,

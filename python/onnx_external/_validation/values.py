@@ -143,7 +143,7 @@ def to_torch(array: Array) -> Any:
     import torch
 
     if kind_of(array) == "string":
-        raise FormatError("torch has no tensors of strings")
+        raise FormatError("an array has strings or objects, of which torch has no tensors")
     if not (array.flags.c_contiguous and array.flags.writeable):
         array = array.copy(order="C")
     name = str(array.dtype)

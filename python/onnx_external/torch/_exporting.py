@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING, Any, Literal
 import torch
 from torch import nn
 
+from .._argument_types import checks_types, of_class, path_of
 from .._checkpoint import open_checkpoint
 from .._errors import ExportError, InvalidArgumentError, NotFoundError
 from .._meter import Meter, Step, Stepwise, screen, versions
 from .._notes import UNCHECKED, Note, kind_of
-from .._options import FloatType, Layout, LayoutName, Mapping, StrPath, contents_of, of_class
+from .._options import FloatType, Layout, LayoutName, Mapping, StrPath, contents_of
 from .._packages import CONVERSION, require
 from .._patching.classes import known_classes
 from .._preconditions import note_of_state, refuse_existing, warn
@@ -29,6 +30,7 @@ from .._save import save
 from .._sources import Weights
 from .._transposing import refuse_linked, with_pairs
 from .._validation.randomness import drawing_of_program
+from ._arguments import check_onnx_options, check_weights, extra_of
 from ._checking import (
     Checked,
     Checking,
@@ -47,7 +49,7 @@ from ._input_sets import calls_of, fixed_sizes, refuse_no_inputs, shapes_of
 from ._opsets import with_opset
 from ._output_names import name_outputs
 from ._plain_saving import save_alone
-from ._programs import Captured, captured
+from ._programs import Captured, captured, check_initialized
 from ._repeated import NotRepeatedError
 from ._rewritten import ModuleWays, Rewrite, may_repeat
 from ._skeleton import Skeleton, left_of, make_skeleton
@@ -205,6 +207,7 @@ def skeleton_of(
     return made
 
 
+@checks_types
 @known_classes((), None)  # those of oe.register_class()
 def skeleton(
     target: Target,
@@ -253,6 +256,8 @@ def skeleton(
     """
     meter = Meter()
     require("torch.onnx", *CONVERSION)
+    extra = extra_of(extra)
+    check_onnx_options(onnx_options)
     traced, is_made = made_of(checked_target(target), meter)
     calls = calls_of(traced, args, kwargs, input_sets)
     check_shapes(traced, calls, dynamic_shapes)
@@ -408,6 +413,7 @@ class _Attempt:
             return checking.run(self.save_into)
 
 
+@checks_types
 @known_classes((), None)  # those of oe.register_class()
 def export(
     target: Target,
@@ -516,10 +522,6 @@ def export(
         MappingError: the module and the weights do not fit, or a weight has no value.
         Error: everything else, as oe.save() raises it. Nothing half-written stays.
     """
-    if unreached not in ("note", "refuse"):
-        raise InvalidArgumentError(f'unreached: expected "note" or "refuse", not {unreached!r}')
-    if state not in ("note", "outputs"):
-        raise InvalidArgumentError(f'state: expected "note" or "outputs", not {state!r}')
     options: dict[str, Any] = {
         "layout": layout,
         "dtype": dtype,
@@ -535,6 +537,10 @@ def export(
     require("torch.onnx", *CONVERSION)
     target = checked_target(target)
     refuse_no_inputs(args)  # which says so if `path` stands there
+    path_of("path", path)
+    extra = extra_of(extra)
+    check_onnx_options(onnx_options)
+    check_weights(weights, options["files"].max_expand)
     if not overwrite and not dry_run:
         refuse_existing(path)
     with shown(progress) as callback:
@@ -547,6 +553,8 @@ def export(
             )
         calls = calls_of(traced, args, kwargs, input_sets)
         check_shapes(traced, calls, dynamic_shapes)
+        if isinstance(traced, nn.Module):
+            check_initialized(traced)
         early = note_of_state(_state_of(traced))
         warn(early)
         settings = onnx_options or {}

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 from torch.utils import _pytree as pytree
 
-from .._errors import InvalidArgumentError
+from .._errors import InvalidArgumentError, WrongTypeError
 from .._notes import Note
 from .._validation.giving import call_of, is_no_input, with_tensors
 from ._guards import Call
@@ -48,7 +48,7 @@ def calls_of(
 def refuse_no_inputs(args: Any) -> None:
     """Refuse a path or a module in the place of what the module is called with."""
     if is_no_input(args):
-        raise TypeError(
+        raise WrongTypeError(
             f"args: expected what the module is called with, not {_short(args)}; {_CALL}"
         )
 
@@ -59,7 +59,7 @@ def _example(args: Any, kwargs: Mapping[str, Any] | None) -> Call:
         return tuple(args or ()), dict(kwargs or {})
     if isinstance(args, Mapping) and kwargs:
         raise InvalidArgumentError("args, kwargs: both are inputs by name; give one of them")
-    found, named = call_of(args)
+    found, named = call_of(args, "args")
     return found, named | dict(kwargs or {})
 
 
@@ -77,7 +77,7 @@ def _set(given: Any, example: Call) -> Call:
         takes_list = len(example[0]) == 1 and isinstance(example[0][0], list)
         if not takes_list or (len(given) == 1 and isinstance(given[0], list)):
             given = tuple(given)
-    return call_of(given)
+    return call_of(given, "input_sets")
 
 
 _SETS = (
@@ -196,8 +196,8 @@ def _refuse_other_kind(example: Call, call: Call, names: Sequence[str]) -> None:
                 "example; a text is no input of a graph, which does what the example's text says: "
                 "export a model for each"
             )
-        tensors = isinstance(one, torch.Tensor) and isinstance(other, torch.Tensor)
-        if tensors and _form(one) != _form(other):
+        sides = isinstance(one, torch.Tensor), isinstance(other, torch.Tensor)
+        if any(sides) and _form(one) != _form(other):
             raise InvalidArgumentError(
                 f"input_sets: {_place(path, names)} is {_form(other)} in a set, and {_form(one)} "
                 "in the example; an input of a graph has one type and one number of dimensions, of "
@@ -205,8 +205,10 @@ def _refuse_other_kind(example: Call, call: Call, names: Sequence[str]) -> None:
             )
 
 
-def _form(tensor: torch.Tensor) -> str:
+def _form(tensor: Any) -> str:
     """What must be the same in all sets, as text."""
+    if not isinstance(tensor, torch.Tensor):
+        return f"a value of type {type(tensor).__name__}"
     dimensions = "dimension" if tensor.dim() == 1 else "dimensions"
     return f"{str(tensor.dtype).removeprefix('torch.')} with {tensor.dim()} {dimensions}"
 

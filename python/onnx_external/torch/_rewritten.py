@@ -30,14 +30,6 @@ _Capture = Callable[[Tracer], _T]
 _Judge = Callable[[_T], None]
 
 
-def check_options(rewrite: Any, asserts: Any) -> None:
-    """Refuse values that the options do not have."""
-    if rewrite not in (True, False, "auto"):
-        raise InvalidArgumentError(f'rewrite: expected "auto", True or False, not {rewrite!r}')
-    if asserts not in ("omit", "refuse"):
-        raise InvalidArgumentError(f'asserts: expected "omit" or "refuse", not {asserts!r}')
-
-
 @dataclass
 class ModuleWays:
     """Which ways of exporting a module are tried.
@@ -63,7 +55,6 @@ class ModuleWays:
     def __post_init__(self) -> None:
         """Check the options."""
         self.example = self.calls[0]
-        check_options(self.rewrite, self.asserts)
         if self.rewrite is True and self._why_not():
             raise InvalidArgumentError(f"rewrite=True: {self._why_not()}")
 

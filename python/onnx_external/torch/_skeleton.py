@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from .._argument_types import checks_types
 from .._errors import ExistsError, InvalidArgumentError
 from .._progress import no_monitor, only_errors, torch_silent
 from .._transposing import transposable, transposed_model
@@ -109,6 +110,7 @@ class Skeleton:
         made.guards = self.guards
         return made
 
+    @checks_types
     def save(
         self,
         path: str | os.PathLike[str],
@@ -286,14 +288,13 @@ def _fix_dimensions(model: onnx_ir.Model) -> None:
 def _give(initializers: Any, extra: Mapping[str, Any]) -> None:
     """Give buffers and constants the caller's values."""
     import onnx_ir
-    import torch
 
     unknown = [name for name in extra if name not in initializers]
     if unknown:
         raise InvalidArgumentError(f"extra: the graph has no {_listed(unknown)}")
     for name, given in extra.items():
         value = initializers[name]
-        tensor = torch.as_tensor(given).detach().cpu()
+        tensor = given.detach().cpu()
         new = onnx_ir.tensor(tensor, name=name)
         if (new.dtype, new.shape) != (value.dtype, value.shape):
             raise InvalidArgumentError(

@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 import torch
 from torch import nn
 
-from .._errors import Error, ExportError
+from .._errors import Error, ExportError, WrongTypeError
 from .._meter import Meter
 from ._training_mode import refuse_training
 from ._untouched import build
@@ -33,7 +33,7 @@ def checked_target(target: Any) -> Target:
     """
     target = unwrapped(target)
     if fault := _fault(target):
-        raise TypeError(f"target: {fault}; {_MAY_BE}")
+        raise WrongTypeError(f"target: {fault}; {_MAY_BE}")
     found: Target = target
     return found
 
@@ -137,9 +137,9 @@ def _built(make: Any) -> Any:
             f"target: {_called(make)}() raised {type(error).__name__}: {error}"
         ) from error
     if not isinstance(made, nn.Module):
-        raise TypeError(
+        raise WrongTypeError(
             f"target: {_called(make)}() returned {_called(made)}, not a module; {_MAY_BE}"
         )
     if fault := _fault(made):
-        raise TypeError(f"target: what {_called(make)}() returned: {fault}; {_MAY_BE}")
+        raise WrongTypeError(f"target: what {_called(make)}() returned: {fault}; {_MAY_BE}")
     return made

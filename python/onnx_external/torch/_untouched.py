@@ -19,6 +19,7 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.weak import WeakTensorKeyDictionary
 
+from .._argument_types import check_type
 from .._patching.swapping import exchanged
 
 _T = TypeVar("_T")
@@ -176,7 +177,11 @@ def build(make: Callable[[], _T]) -> _T:
 
     Args:
         make: a function without arguments, such as `lambda: Model(config)`.
+
+    Raises:
+        WrongTypeError: it is something else, or it takes arguments.
     """
+    check_type("make", make)
     with _parameters_on_meta():
         made = make()
     if isinstance(made, nn.Module):

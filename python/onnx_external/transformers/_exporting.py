@@ -11,10 +11,11 @@ from typing import Any, Literal
 
 import torch
 
+from .._argument_types import checks_types, of_class
 from .._errors import InvalidArgumentError
 from .._folder_config import require_folder
 from .._meter import Meter, Step, Stepwise, screen, versions
-from .._options import FloatType, Layout, LayoutName, Mapping, StrPath, of_class
+from .._options import FloatType, Layout, LayoutName, Mapping, StrPath
 from .._packages import FOLDERS, require
 from .._patching.process import process_kept
 from .._preconditions import (
@@ -40,7 +41,7 @@ from ._checking import CheckedGraphs, Judging, WrongPartError
 from ._choosing import Choice
 from ._decoders import Graphs
 from ._exporter import patches_of_transformers
-from ._inputs import fewer, inputs_of, note_of_omitted, omitted
+from ._inputs import check_inputs, fewer, inputs_of, note_of_omitted, omitted
 from ._loading import load
 from ._naming import forms, listed
 from ._rewritten import FolderWays
@@ -133,6 +134,7 @@ class ModelReport(Stepwise):
         return {**vars(self), **parts}
 
 
+@checks_types
 def export(
     folder: StrPath,
     path: StrPath,
@@ -226,6 +228,7 @@ def export(
         raise InvalidArgumentError(
             "mapping: the export knows which key is which weight; leave map away"
         )
+    check_inputs(inputs)
     source, target = Path(folder), Path(path)
     require_folder(source)
     require("the export of a folder", *FOLDERS)

@@ -11,11 +11,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
 
+import numpy as np
 import torch
 import transformers
+from torch.utils import _pytree as pytree
 
+from .._argument_types import are_names, wrong_type
 from .._errors import InvalidArgumentError
 from .._folder_config import read_leniently
+from .._validation.values import to_torch
 from ._examples import MAKERS, Examples, first_setting
 
 Inputs: TypeAlias = Mapping[str, Any] | Sequence[str]
@@ -48,23 +52,52 @@ def inputs_of(model: Any, folder: Path, inputs: Inputs | None) -> Inputs:
     Raises:
         InvalidArgumentError: forward() has no such input.
     """
-    if isinstance(inputs, Mapping):
-        return dict(inputs)
     if inputs is None:
         return _usual(model, given_by_folder(folder, model))
-    if isinstance(inputs, str) or not inputs or not all(isinstance(each, str) for each in inputs):
-        raise InvalidArgumentError(
-            "inputs: expected names, such as ['input_ids', 'attention_mask'], or examples: "
-            "{'input_ids': tensor}"
-        )
+    check_inputs(inputs)
     taken = inspect.signature(model.forward).parameters
     unknown = [name for name in inputs if name not in taken]
+    if isinstance(inputs, Mapping) and (model.can_generate() or not unknown):
+        return {name: _example(name, value) for name, value in inputs.items()}
     if unknown:
         raise InvalidArgumentError(
             f"inputs: {type(model).__name__} has no {', '.join(unknown)}; it takes "
             f"{', '.join(_tensors(model))}"
         )
     return tuple(dict.fromkeys(inputs))
+
+
+def check_inputs(inputs: Any) -> None:
+    """Refuse what is neither names nor examples by name.
+
+    Raises:
+        WrongTypeError: it is something else.
+    """
+    if inputs is None or (inputs and are_names(inputs)):
+        return
+    raise wrong_type(
+        "inputs",
+        "names, such as ['input_ids', 'attention_mask'], or examples: {'input_ids': tensor}",
+        inputs,
+    )
+
+
+def _example(name: str, value: Any) -> Any:
+    """An example as the model takes it: a tensor in the place of an array or a list of numbers."""
+    if isinstance(value, np.ndarray):
+        return to_torch(value)
+    if value is None:
+        raise InvalidArgumentError(f"inputs: {name} is None; leave it out")
+    if not isinstance(value, list) or not all(map(_is_number, pytree.tree_leaves(value))):
+        return value
+    try:
+        return torch.tensor(value)
+    except ValueError as error:
+        raise InvalidArgumentError(f"inputs: {name} is not a tensor: {error}") from None
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (bool, int, float))
 
 
 def varied(model: Any, given: Mapping[str, Any]) -> dict[str, Any]:

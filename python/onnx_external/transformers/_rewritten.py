@@ -19,7 +19,7 @@ from .._temporary import temporary_folder
 from .._validation.inputs import InputSet, given_by_name
 from .._validation.running import Session
 from ..torch._checking import WrongGraphError
-from ..torch._rewritten import MOST_GRAPHS, Rewrite, check_options, learn, not_helped, refusal_in
+from ..torch._rewritten import MOST_GRAPHS, Rewrite, learn, not_helped, refusal_in
 from ..torch._tracing import as_torch_onnx
 from ..torch._untouched import ZeroProducts
 from ._checking import CheckedGraphs, UnloadablePartError, judge
@@ -76,8 +76,7 @@ class FolderWays:
     """Why the plain graphs were no good."""
 
     def __post_init__(self) -> None:
-        """Check the options."""
-        check_options(self.rewrite, self.asserts)
+        """Prepare to repeat layers."""
         self.repeating = Repeating(self.tracing, self.inputs)
 
     def with_inputs(self, inputs: Inputs) -> FolderWays:

@@ -67,22 +67,26 @@ Status check_is_written(const SourceFile& file) {
     return {};
   }
   std::uint64_t hole = next_hole(file.fd(), 0, size);
+  std::uint64_t data = size;
   for (int passed = 0; hole < size && passed < kMaxHolesPassed; ++passed) {
-    const std::uint64_t data = next_data(file.fd(), hole, size);
-    if (data == size) {
+    data = next_data(file.fd(), hole, size);
+    if (data == size || data - hole >= kMinHoleBytes) {
       break;
     }
     hole = data == hole ? size : next_hole(file.fd(), data, size);
   }
-  const bool is_reserved =
-      hole < size && next_data(file.fd(), hole, size) == size && !may_have_holes(file);
-  if (!is_reserved) {
+  if (hole >= size || may_have_holes(file)) {
+    return {};
+  }
+  const bool is_end = next_data(file.fd(), hole, size) == size;
+  if (!is_end && data - hole < kMinHoleBytes) {  // too many to look at
     return {};
   }
   return fail(ErrorCode::kInvalidArgument,
-              file.name() + ": space is reserved for its last " + std::to_string(size - hole) +
-                  " of " + std::to_string(size) +
-                  " bytes, but they were never written, as after a download that broke off; "
+              file.name() + ": space is reserved for " + (is_end ? "its last " : "") +
+                  std::to_string(data - hole) + " of " + std::to_string(size) + " bytes" +
+                  (is_end ? "" : ", from byte " + std::to_string(hole) + " on") +
+                  ", but they were never written, as after a download that broke off; "
                   "download or copy it again");
 }
 

@@ -13,6 +13,7 @@
 #include "checkpoint/formats/foreign_folder.h"
 #include "checkpoint/formats/shard_index.h"
 #include "checkpoint/formats/training_files.h"
+#include "checkpoint/missing_tensors.h"
 #include "checkpoint/names_of_arguments.h"
 #include "checkpoint/storage/checkpoint_access.h"
 #include "checkpoint/storage/computed_storages.h"
@@ -194,6 +195,7 @@ Result<Checkpoint> open_checkpoint(std::span<const std::filesystem::path> paths,
     const std::string parts = rank_parts(paths);
     return parts.empty() ? fail(std::move(own).error()) : fail(ErrorCode::kUnsupported, parts);
   }
+  TRY(check_files(contents->all));
   TRY(check_tensor_expansion(contents->all, options.max_expand, paths[0].string()));
   return CheckpointAccess::make(std::move(contents));
 }

@@ -18,6 +18,7 @@
 #include "onnx/graph_facts.h"
 #include "onnx_external/verify.h"
 #include "onnx_external/writer.h"
+#include "save/model_data_check.h"
 #include "save/plan_checks.h"
 #include "save/staging.h"
 #include "save/test_data_files.h"
@@ -218,6 +219,8 @@ Status plan_job(SaveJob& job, const MappingKeys& keys, std::span<const Mapping> 
   report.overlaid = job.checkpoint->overlaid();
   report.derived = mappings.front().options.derived;
   report_data(job.plan, report);
+  TRY_ASSIGN(const auto notes, check_model_data(job.plan, std::span<const Model>(job.models)));
+  report.notes.insert(report.notes.end(), notes.begin(), notes.end());
   for (std::uint32_t i = 0; i < mappings.size(); ++i) {
     report.models.push_back(report_model(job, i, mappings[i]));
     report.complete = report.complete && report.models.back().complete;

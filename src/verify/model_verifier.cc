@@ -1,6 +1,7 @@
 #include "verify/model_verifier.h"
 
 #include <iterator>
+#include <map>
 #include <utility>
 
 #include "base/directory.h"
@@ -13,6 +14,7 @@
 #include "onnx/side_files.h"
 #include "save/identity.h"
 #include "save/planned_bytes.h"
+#include "tensor/missing_data.h"
 #include "verify/set_check.h"
 
 namespace onnx_external {
@@ -39,6 +41,9 @@ Status ModelVerifier::prepare(const ModelToVerify& model) {
     match_expected(wanted);
   }
   read_manifest(model.manifest);
+  if (model.expected.empty() && !report_.used_manifest) {
+    check_unknown_data();
+  }
   inline_ones_ = inline_subjects();
   return {};
 }
@@ -244,6 +249,37 @@ void ModelVerifier::read_manifest(const std::string& known) {
   if (!parent_) {
     std::move(facts.unplaced.begin(), facts.unplaced.end(), std::back_inserter(last_));
     check_own_manifest();
+  }
+}
+
+void ModelVerifier::check_unknown_data() {
+  std::map<std::string_view, std::vector<std::size_t>> files;
+  std::vector<Shape> shapes;
+  for (std::size_t i = 0; i < subjects_.size(); ++i) {
+    shapes.push_back(dims_of(*subjects_[i].tensor.proto));
+    if (subjects_[i].entry && subjects_[i].entry->has_range()) {
+      files[subjects_[i].entry->location].push_back(i);
+    }
+  }
+  const auto folder = Directory::open(data_folder());
+  for (const auto& [location, indices] : files) {
+    const auto file =
+        folder ? open_data_file(*folder, std::string(location)) : fail(folder.error());
+    if (!file) {
+      continue;  // its tensors have findings
+    }
+    std::vector<StoredRange> ranges;
+    for (const std::size_t i : indices) {
+      const ExternalEntry& entry = *subjects_[i].entry;
+      ranges.push_back({subjects_[i].tensor.name, shapes[i], entry.offset, entry.length});
+    }
+    auto note = check_is_not_missing(**file, std::move(ranges));
+    if (!note) {
+      last_.push_back({FindingCode::kBadFileKind, "", name_in_finding(std::string(location)),
+                       std::move(note).error().message});
+    } else if (!note->empty()) {
+      report_.notes.push_back(*std::move(note));
+    }
   }
 }
 

@@ -98,6 +98,8 @@ class ModelVerifier {
   // Checks the rest of the manifest, if it was written for this model.
   void check_own_manifest();
   void check_record(Subject& subject, const ManifestTensor* record);
+  // Looks for zeros in the place of data, where nothing tells what the bytes must be.
+  void check_unknown_data();
   // Counts kept initializers that are compared with nothing.
   void count_uncompared();
   void keep(std::vector<Finding>& findings);

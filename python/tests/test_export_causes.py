@@ -110,3 +110,35 @@ class Casts(torch.nn.Module):  # type: ignore[misc,name-defined]
 def test_a_graph_that_autocast_keeps_from_loading_says_so(tmp_path: Any) -> None:
     with pytest.raises(oe.ExportError, match=r"computes in bfloat16: .*torch\.autocast"):
         oe.torch.export(Casts().eval(), ROWS, tmp_path / "model.onnx")
+
+
+class Cached(torch.nn.Module):  # type: ignore[misc,name-defined]
+    def __init__(self) -> None:
+        super().__init__()
+        self.tables: dict[int, Any] = {}
+
+    def forward(self, x: Any) -> Any:
+        if x.shape[1] not in self.tables:
+            self.tables[x.shape[1]] = torch.arange(x.shape[1])
+        return x + self.tables[x.shape[1]]
+
+
+class Drawing(torch.nn.Module):  # type: ignore[misc,name-defined]
+    def __init__(self) -> None:
+        super().__init__()
+        self.generator = torch.Generator().manual_seed(1)
+
+    def forward(self, x: Any) -> Any:
+        return x + torch.randn(x.shape, generator=self.generator)
+
+
+@pytest.mark.parametrize(
+    ("make", "sets", "told"),
+    [
+        (Cached, [(torch.rand(2, 5),)], "cannot be the key of a dict.*in each call"),
+        (Drawing, [], r"generator is a torch\.Generator.*without generator="),
+    ],
+)
+def test_what_torch_raises_is_explained(make: Any, sets: list[Any], told: str) -> None:
+    with pytest.raises(oe.ExportError, match=told):
+        oe.torch.skeleton(make().eval(), ROWS, input_sets=sets)

@@ -125,6 +125,13 @@ _MEANINGS = {
     ),
 }
 """What errors of torch mean to whoever wrote the module."""
+_MEANINGS_OF_WORDS = {
+    "unhashable type: non-nested SymInt": (
+        "a size that varies cannot be the key of a dict or the argument of a cached function; "
+        "compute the value from the size in each call, or leave the size out of dynamic_shapes"
+    ),
+}
+"""The same, for errors of common classes, by a part of their text."""
 
 
 _GRADIENTS = (
@@ -154,6 +161,7 @@ def reason_of(error: BaseException, program: Any, inside_model: bool, in_full: b
     text = f"{type(inner).__name__}: {_sentence(inner)}"
     if type(inner).__name__ in _MEANINGS:
         text += f" ({_MEANINGS[type(inner).__name__]})"
+    text += "".join(f" ({what})" for words, what in _MEANINGS_OF_WORDS.items() if words in text)
     if any(getattr(each, "gradients", None) for each in every):
         text = f"{_GRADIENTS} ({text})"
     place = _raised_at(inner) if inside_model else None

@@ -43,7 +43,22 @@ def cause_in(module: nn.Module, error: BaseException) -> str:
             f"{unrolled[0] or 'the module'} (RNN) is traced for one length of its sequence; leave "
             "that size out of dynamic_shapes, or take nn.GRU or nn.LSTM, whose length may vary"
         )
+    drawn = _generator_of(module) if "enerator" in text else ""
+    if drawn:
+        return (
+            f"{drawn} is a torch.Generator, which no graph has; draw without generator=, or take "
+            "the numbers as an input"
+        )
     return next(_causes(module), "")
+
+
+def _generator_of(module: nn.Module) -> str:
+    """Return the name of an attribute that is a generator."""
+    for prefix, each in module.named_modules():
+        for name, value in vars(each).items():
+            if isinstance(value, torch.Generator):
+                return f"{prefix}.{name}" if prefix else name
+    return ""
 
 
 def _meets_packed(error: BaseException) -> bool:

@@ -80,7 +80,7 @@ class Source:
 
 _GUARDS_SHOWN = 3
 """In the text of a report."""
-_SHOWN = (UNCHECKED, "fixed-sizes", "changed-state")
+_SHOWN = (UNCHECKED, "other-opset", "fixed-sizes", "changed-state")
 """The kinds of the notes in it."""
 
 
@@ -631,7 +631,8 @@ def export(
         rewriting=rewriting,
         notes=[
             *early,
-            *filter(None, [attempt.found.note, attempt.note, attempt.found.opset_kept]),
+            *filter(None, [attempt.found.note, attempt.note]),
+            *filter(None, [Note(attempt.found.opset_kept, "other-opset")]),
             *fixed_sizes(traced, calls, dynamic_shapes),
             *([] if gives_state else [each.note for each in attempt.found.changed]),
             *checked.notes,

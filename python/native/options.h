@@ -19,7 +19,7 @@ namespace onnx_external::python {
 [[nodiscard]] std::filesystem::path path_of(nanobind::handle value, const char* name = "path");
 // One path-like object, or a sequence of them.
 [[nodiscard]] std::vector<std::filesystem::path> paths_of(nanobind::handle value,
-                                                         const char* name = "path");
+                                                          const char* name = "path");
 
 // Takes keyword arguments by name. What nobody has taken in the end is a TypeError.
 class Keywords {

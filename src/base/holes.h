@@ -27,9 +27,9 @@ struct FileRun {
 // False if all blocks of the file are stored; cheaper than searching for holes.
 [[nodiscard]] bool may_have_holes(const SourceFile& file);
 
-// kInvalidArgument if space was reserved for the end of the file, or for kMinHoleBytes anywhere, and
-// nothing was written there: what a broken download leaves behind. Sparse files, whose holes take no space, are complete.
-// Costs a system call, and two for each hole.
+// kInvalidArgument if space was reserved for the end of the file, or for kMinHoleBytes anywhere,
+// and nothing was written there: what a broken download leaves behind. Sparse files, whose holes
+// take no space, are complete. Costs a system call, and two for each hole.
 [[nodiscard]] Status check_is_written(const SourceFile& file);
 
 // How many bytes are not in holes.

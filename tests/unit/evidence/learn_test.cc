@@ -278,7 +278,7 @@ TEST_F(Learn, DataOfTheSizeOfAKeyThatChangesMayBeComputedFromIt) {
   b.node("Use", {"x", "fc.weight", "val_2"}, {"y"});
   EXPECT_THAT(
       learn(b.model(), {tensor("fc.weight", {3, 4}, kW)}, {tensor("fc.weight", {3, 4}, kV)}),
-      FailsWith(ErrorCode::kAmbiguous, "'val_2' FLOAT [3, 4] is no tensor"));
+      FailsListing(ErrorCode::kAmbiguous, ErrorKind::kLearnLikeChanged, {"val_2"}));
 }
 
 TEST_F(Learn, ASmallSlotOfSeveralNodesMayBeMergedWithAConstant) {
@@ -506,7 +506,7 @@ TEST_F(Learn, OneOfEqualKeysIsTheOneThatTheExporterNames) {
 TEST_F(Learn, KeysThatTheNewCheckpointLacksAreNamed) {
   EXPECT_THAT(learn(one({4, 3}, turned(kW, 3, 4)), {tensor("fc.weight", {3, 4}, kW)},
                     {tensor("other", {3, 4}, kV)}),
-              FailsWith(ErrorCode::kNotFound, "lacks: 'fc.weight'"));
+              FailsListing(ErrorCode::kNotFound, ErrorKind::kLearnLacking, {"onnx::MatMul_1"}));
 }
 
 TEST_F(Learn, AnotherCheckpointThanTheExportedOneIsRefused) {

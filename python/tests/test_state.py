@@ -134,5 +134,5 @@ def test_the_state_of_a_program_is_noted_and_no_other_word_is_taken(tmp_path: Pa
         assert any("the buffer 'mean'" in note for note in report.notes)
     with pytest.raises(oe.InvalidArgumentError, match="is for a module"):
         oe.torch.export(program, (x,), tmp_path / "no.onnx", state="outputs")
-    with pytest.raises(oe.InvalidArgumentError, match="state: expected"):
+    with pytest.raises(oe.InvalidArgumentError, match="state: 'output' is not one of"):
         oe.torch.export(Smooth().eval(), (x,), tmp_path / "no.onnx", state="output")

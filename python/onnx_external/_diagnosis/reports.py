@@ -230,7 +230,12 @@ class Diagnosis(Paged):
         return f"{self.tree()}\n{self.sentence}"
 
     def lines(self, columns: int | None, only_wrong: bool) -> list[tuple[str, bool]]:
-        """Return the lines of tree(), and of each whether it is that of a wrong module."""
+        """Return the lines of tree(), and of each whether it is that of a wrong module.
+
+        Args:
+            columns: as of tree().
+            only_wrong: as of tree().
+        """
         follows = any(each.followed for each in self.modules)
         called = [each.name for each in self.modules if each.order >= 0]
         shown = self.in_wrong_branches if only_wrong else self.modules

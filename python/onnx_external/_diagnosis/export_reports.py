@@ -132,6 +132,10 @@ class ExportDiagnosis(Diagnosis):
         """Return a heading, and a line for each module that was tried, and for what is around it.
 
         What is wrong has the step, the reason and the sizes that vary below it.
+
+        Args:
+            columns: as of tree().
+            only_wrong: as of tree().
         """
         wrong = {each.name for each in self.in_wrong_branches}
         shown = wrong if only_wrong else self._shown()

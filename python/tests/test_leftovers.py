@@ -97,7 +97,14 @@ def test_after_an_export_everything_is_as_it_was(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     first, *left = done.stdout.splitlines()
     assert first == str(
-        ["done", "MappingError", "InvalidArgumentError", "ExportError", "done", "ExportError"]
+        [
+            "done",
+            "MappingError",
+            "InvalidArgumentError",
+            "InvalidArgumentError",
+            "done",
+            "TraceError",
+        ]
     )
     assert not left
 

@@ -292,6 +292,11 @@ def interrupted(run: Callable[[], Any], number: int) -> bool:
     return False
 
 
+def clear(folder: Path) -> None:
+    for each in folder_of(folder):
+        (folder / each).unlink()
+
+
 @pytest.mark.parametrize("way", ["export", "skeleton", "diagnose_export"])
 def test_ctrl_c_leaves_everything_as_it_was(way: str, tmp_path: Path) -> None:
     module = Branches().eval()
@@ -299,11 +304,11 @@ def test_ctrl_c_leaves_everything_as_it_was(way: str, tmp_path: Path) -> None:
     calls = calls_of(run)
     noticed = 0
     for number in moments(MOMENTS or FEW // 3, calls):
-        for each in folder_of(tmp_path / "out"):
-            (tmp_path / "out" / each).unlink()
+        clear(tmp_path / "out")
         noticed += unchanged(module, lambda at=number: interrupted(run, at))
         left = {each for each in folder_of(tmp_path / "out") if not each.startswith("model")}
         assert not left
+    clear(tmp_path / "out")
     assert noticed
     unchanged(module, run)
 

@@ -17,6 +17,7 @@ namespace {
 
 constexpr std::uint64_t kLeastZeros = 4096;  // fewer are as likely padding
 constexpr std::uint64_t kLeastRow = 512;     // zeros begin at shorter rows by chance
+constexpr std::uint64_t kByChance = 32;      // small integers end a row with a few zeros
 constexpr std::uint64_t kFirstBlock = 4096;
 constexpr std::uint64_t kBlock = std::uint64_t{1} << 20;
 constexpr std::uint64_t kMostRead = std::uint64_t{1} << 30;
@@ -124,7 +125,7 @@ class DataCheck {
       part /= static_cast<std::uint64_t>(size);
       if (size > 1 && (is_first || part >= kLeastRow)) {
         place.row = part;
-        place.is_in_row = place.is_in_row && place.at % part != 0;
+        place.is_in_row = place.is_in_row && (part - place.at % part) % part > kByChance;
       }
     }
     return place;

@@ -14,6 +14,7 @@ import random
 import signal
 import sys
 import threading
+import traceback
 import warnings
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -58,15 +59,20 @@ def process_kept() -> Iterator[None]:
     keys = torch._C._ForceDispatchKeyGuard(
         torch._C._dispatch_tls_local_include_set(), torch._C._dispatch_tls_local_exclude_set()
     )
-    with keys:
-        try:
-            with all_undone():
-                yield
-        finally:
+    try:
+        with keys, all_undone():
             try:
-                _call(undo)
-            finally:
-                _call(undo)
+                yield
+            except BaseException as error:
+                if not isinstance(error, Exception):
+                    # Contexts that Ctrl-C kept from ending would end with the traceback, later.
+                    traceback.clear_frames(error.__traceback__)
+                raise
+    finally:
+        try:
+            _call(undo)
+        finally:
+            _call(undo)
 
 
 def _call(undo: list[_Undo]) -> None:

@@ -75,6 +75,10 @@ TEST(MissingData, IsNotAVectorOfZerosOrRowsOfPadding) {
   EXPECT_THAT(note_of(check(zeros_from(2 * kMatrix + 8 * kKiB))), IsEmpty());
 }
 
+TEST(MissingData, IsNotPaddingBehindARowThatEndsWithAFewZeros) {
+  EXPECT_THAT(note_of(check(zeros_from(2 * kMatrix + 8 * kKiB - 16))), IsEmpty());
+}
+
 TEST(MissingData, IsNotInColumnsOfZeros) {
   std::string data(64 * 8 * kKiB, 'x');
   for (std::uint64_t row = 0; row < data.size(); row += 8 * kKiB) {

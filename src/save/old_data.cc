@@ -1,5 +1,6 @@
 #include "save/old_data.h"
 
+#include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 

@@ -9,7 +9,7 @@ import re
 import sys
 
 # Lowest first: a file includes its own floor and lower ones.
-FLOORS = ['base', 'tensor',
+FLOORS = ['base', 'tensor', 'tensor/quantize',
           'checkpoint/container', 'checkpoint/pickle', 'checkpoint/storage', 'checkpoint/torch',
           'checkpoint/naming', 'checkpoint/assembly', 'checkpoint/formats', 'checkpoint/dcp',
           'checkpoint', 'onnx', 'mapping', 'evidence', 'save', 'cut', 'verify', 'inspect', 'jobs', 'options',
@@ -18,7 +18,7 @@ APART = [{'checkpoint', 'onnx'}]  # these must not know each other
 
 # The floor of each public header: the lowest one that declares or uses what it holds.
 PUBLIC = {'result': 'base', 'error_kinds': 'base', 'progress': 'base', 'version': 'base',
-          'dtype': 'tensor', 'tensor': 'tensor', 'recipe': 'tensor',
+          'dtype': 'tensor', 'tensor': 'tensor', 'recipe': 'tensor', 'quantize': 'tensor/quantize',
           'checkpoint': 'checkpoint/container', 'provided_tensors': 'checkpoint', 'class_flattening': 'checkpoint/container', 'derived': 'checkpoint',
           'model': 'onnx', 'mapping': 'mapping', 'evidence': 'evidence', 'learn': 'evidence',
           'plan': 'save', 'writer': 'save', 'team': 'save', 'test_data': 'save',

@@ -59,6 +59,7 @@ enum class RemedyOption : std::uint8_t {
   kIgnore,
   kInputs,
   kKeep,
+  kKeepFloat,
   kKey,
   kLayout,
   kLearnMap,

@@ -25,6 +25,7 @@
 #include "onnx_external/plan.h"
 #include "onnx_external/progress.h"
 #include "onnx_external/provided_tensors.h"
+#include "onnx_external/quantize.h"
 #include "onnx_external/recipe.h"
 #include "onnx_external/result.h"
 #include "onnx_external/save_external.h"

@@ -143,9 +143,9 @@ ErrorKind kind_of(const ErrorDetails* details) {
 
 std::string_view option_name(RemedyOption option) {
   static constexpr std::array kNames = {
-      "attributes", "convert",   "dtype",  "ignore",     "inputs",    "keep",    "key",
-      "layout",     "learn-map", "map",    "max-expand", "no-fsync",  "overlay", "overwrite",
-      "partial",    "prefix",    "rename", "threads",    "unmatched", "variant"};
+      "attributes", "convert", "dtype",     "ignore", "inputs",     "keep",      "keep-float",
+      "key",        "layout",  "learn-map", "map",    "max-expand", "no-fsync",  "overlay",
+      "overwrite",  "partial", "prefix",    "rename", "threads",    "unmatched", "variant"};
   static_assert(kNames.size() == kRemedyOptions);
   return kNames[static_cast<std::size_t>(option)];
 }

@@ -1,0 +1,94 @@
+// Quantization to codes of 4 or 8 bits in blocks: which codes a matrix gets, and what a user may
+// choose. docs/quantize.md states the rule by which values become codes.
+//
+// Everything here is a plain value or a pure function, safe from any thread.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "onnx_external/dtype.h"
+#include "onnx_external/result.h"
+
+namespace onnx_external {
+
+// How the rows of a matrix become codes: a value w is stored as q, and w = (q - z) * scale, where
+// each block of consecutive columns has its own scale and zero point z.
+struct Scheme {
+  std::uint32_t bits = 4;    // of a code: 4 or 8
+  std::uint32_t block = 64;  // columns that share a scale: a power of two, 16 to 256
+  // Whether zero points are stored. Otherwise the scheme is symmetric: z = 2^(bits-1) everywhere.
+  bool zero_points = true;
+  // How many scales are tried for each block; the one with the least square error is kept. 0 rounds
+  // to the nearest code, with the same bytes as ONNX Runtime's own quantizer. Otherwise odd.
+  std::uint32_t steps = 5;
+  DType scales = DType::kFloat32;  // kFloat32, kFloat16 or kBFloat16
+
+  friend bool operator==(const Scheme&, const Scheme&) = default;
+};
+
+inline constexpr std::uint32_t kMinQuantizedBlock = 16;
+inline constexpr std::uint32_t kMaxQuantizedBlock = 256;
+inline constexpr std::uint32_t kMaxSearchSteps = 33;
+
+// The schemes that "int4" and "int8" stand for: int4/64 with zero points and 5 steps, and int8/128,
+// symmetric and nearest.
+// Requires: bits is 4 or 8.
+[[nodiscard]] Scheme default_scheme(std::uint32_t bits);
+
+// kInvalidArgument if a field has a value that is not listed above.
+[[nodiscard]] Status check_scheme(const Scheme& scheme);
+
+// "int4/64, zero points, 5 steps"; "int8/128, symmetric, nearest". Ends with ", float16 scales" if
+// the scales are not float32.
+[[nodiscard]] std::string scheme_text(const Scheme& scheme);
+
+// Reads such a text. Parts that are left out are those of default_scheme(): "int4", "int4/32",
+// "int4, symmetric". kInvalidArgument for anything else, and for what check_scheme() rejects.
+[[nodiscard]] Result<Scheme> parse_scheme(std::string_view text);
+
+// What the head (the matrix that makes the logits) and embedding tables become.
+enum class HeadWeights : std::uint8_t {
+  kInt4,   // like the layers; needs Scheme::bits of 4
+  kInt8,   // int8, symmetric, nearest, in the blocks of the layers
+  kFloat,  // unchanged
+};
+
+// The nodes that quantized matrices become.
+enum class QuantizedForm : std::uint8_t {
+  kMatMulNBits,       // operators of ONNX Runtime: MatMulNBits, GatherBlockQuantized
+  kDequantizeLinear,  // standard ONNX, opset 21 or newer, in the layout that ONNX Runtime fuses
+};
+
+// What to quantize, and how.
+struct QuantizeOptions {
+  Scheme scheme;  // of layers; `scales` becomes the type of the graph's floats
+  HeadWeights head = HeadWeights::kInt8;
+  // How MatMulNBits computes: 0 in floats, 4 with activations that are rounded to 8 bits, which is
+  // several times faster.
+  std::uint32_t accuracy_level = 4;
+  // Patterns of weights that stay in float, with * and ? as in a shell.
+  std::vector<std::string> keep_float = {};
+  // Smaller matrices stay in float.
+  std::int64_t min_columns = 64;
+  std::int64_t min_rows = 16;
+  QuantizedForm form = QuantizedForm::kMatMulNBits;
+
+  friend bool operator==(const QuantizeOptions&, const QuantizeOptions&) = default;
+};
+
+// kInvalidArgument for a value that no option may have, and for values that contradict each other.
+// Jobs call it before they read anything.
+[[nodiscard]] Status check_options(const QuantizeOptions& options);
+
+// The scheme of the head and of embedding tables.
+// Requires: options.head is not kFloat; check_options(options) succeeds.
+[[nodiscard]] Scheme head_scheme(const QuantizeOptions& options);
+
+// "int4", "int8", "float"; "matmulnbits", "qdq": the names in options and documents.
+[[nodiscard]] std::string_view head_name(HeadWeights head);
+[[nodiscard]] std::string_view form_name(QuantizedForm form);
+
+}  // namespace onnx_external

@@ -1,0 +1,27 @@
+// Computes the values that quantized rows stand for.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "onnx_external/quantize.h"
+
+namespace onnx_external {
+
+// Rows of the three tensors (packed_layout.h). Without zero points, `zero_points` is empty.
+struct PackedRowsView {
+  std::span<const std::byte> codes;
+  std::span<const std::byte> scales;
+  std::span<const std::byte> zero_points;
+};
+
+// Writes (code - zero point) * scale as float32, rounded once: `columns` values for each row.
+// Infinite and NaN scales give what the product gives. The rounding mode of the thread has no
+// effect.
+// Requires: check_scheme(scheme) succeeds; the sizes match packed_layout() for out.size() / columns
+// rows.
+void dequantize_rows(const Scheme& scheme, std::uint64_t columns, const PackedRowsView& rows,
+                     std::span<float> out);
+
+}  // namespace onnx_external

@@ -1,0 +1,238 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <optional>
+
+#include "base/bad_input.h"
+#include "base/text.h"
+#include "base/try.h"
+#include "onnx_external/quantize.h"
+#include "tensor/quantize/scheme_json.h"
+
+namespace onnx_external {
+namespace {
+
+// Every value that a field of a scheme or an option may have.
+constexpr std::array<std::uint32_t, 2> kCodeBits = {4, 8};
+constexpr std::array kScaleTypes = {DType::kFloat32, DType::kFloat16, DType::kBFloat16};
+constexpr std::array<std::uint32_t, 2> kAccuracyLevels = {0, 4};
+constexpr std::array<std::string_view, 3> kHeadNames = {"int4", "int8", "float"};
+constexpr std::array<std::string_view, 2> kFormNames = {"matmulnbits", "qdq"};
+
+constexpr std::string_view kZeroPoints = "zero points";
+constexpr std::string_view kSymmetric = "symmetric";
+constexpr std::string_view kNearest = "nearest";
+constexpr std::string_view kScalesEnd = " scales";
+
+template <typename Values, typename Value>
+bool is_among(const Values& values, const Value& value) {
+  return std::find(values.begin(), values.end(), value) != values.end();
+}
+
+tl::unexpected<Error> wrong_scheme(std::string what) {
+  return fail(ErrorCode::kInvalidArgument, std::move(what));
+}
+
+std::string steps_text(std::uint32_t steps) {
+  return steps == 0 ? std::string(kNearest)
+                    : fmt::format("{} step{}", steps, steps == 1 ? "" : "s");
+}
+
+// The number that the text consists of, between `before` and `after`.
+std::optional<std::uint32_t> number_between(std::string_view before, std::string_view text,
+                                            std::string_view after) {
+  if (text.size() < before.size() + after.size() || !text.starts_with(before) ||
+      !text.ends_with(after)) {
+    return std::nullopt;
+  }
+  const char* const begin = text.data() + before.size();
+  const char* const end = text.data() + text.size() - after.size();
+  std::uint32_t number = 0;
+  const auto [stop, error] = std::from_chars(begin, end, number);
+  return error == std::errc() && stop == end ? std::optional(number) : std::nullopt;
+}
+
+// "int4" or "int4/64".
+std::optional<Scheme> scheme_of_head(std::string_view text) {
+  const std::size_t slash = text.find('/');
+  const auto bits = number_between("int", text.substr(0, slash), "");
+  if (!bits || !is_among(kCodeBits, *bits)) {
+    return std::nullopt;
+  }
+  Scheme scheme = default_scheme(*bits);
+  if (slash != std::string_view::npos) {
+    const auto block = number_between("/", text.substr(slash), "");
+    if (!block) {
+      return std::nullopt;
+    }
+    scheme.block = *block;
+  }
+  return scheme;
+}
+
+// One of the parts that follow after commas.
+bool take_part(std::string_view part, Scheme& scheme) {
+  if (part == kZeroPoints || part == kSymmetric) {
+    scheme.zero_points = part == kZeroPoints;
+    return true;
+  }
+  if (part.ends_with(kScalesEnd)) {
+    part.remove_suffix(kScalesEnd.size());
+    const auto dtype = dtype_from_torch_name(part);
+    scheme.scales = dtype.value_or(scheme.scales);
+    return dtype.has_value();
+  }
+  const auto one = number_between("", part, " step");
+  const auto steps = part == kNearest ? 0 : one ? one : number_between("", part, " steps");
+  scheme.steps = steps.value_or(scheme.steps);
+  return steps.has_value();
+}
+
+// The next part of the text, which is left without it.
+std::string_view cut_part(std::string_view& text) {
+  const std::size_t comma = std::min(text.find(','), text.size());
+  const std::string_view part = text.substr(0, comma);
+  text.remove_prefix(std::min(comma + 1, text.size()));
+  text.remove_prefix(std::min(text.find_first_not_of(' '), text.size()));
+  return part;
+}
+
+bool take_number(const Json& json, std::uint32_t& out) {
+  const bool fits = json.uint() != nullptr && *json.uint() <= kMaxQuantizedBlock;
+  out = fits ? static_cast<std::uint32_t>(*json.uint()) : out;
+  return fits;
+}
+
+bool take_member(std::string_view name, const Json& json, Scheme& scheme) {
+  if (name == "zero_points") {
+    const auto* const value = std::get_if<bool>(&json.value);
+    scheme.zero_points = value == nullptr ? scheme.zero_points : *value;
+    return value != nullptr;
+  }
+  if (name == "scales") {
+    const auto dtype =
+        json.string() == nullptr ? std::nullopt : dtype_from_torch_name(*json.string());
+    scheme.scales = dtype.value_or(scheme.scales);
+    return dtype.has_value();
+  }
+  return (name == "bits" && take_number(json, scheme.bits)) ||
+         (name == "block" && take_number(json, scheme.block)) ||
+         (name == "steps" && take_number(json, scheme.steps));
+}
+
+}  // namespace
+
+Scheme default_scheme(std::uint32_t bits) {
+  return bits == 4 ? Scheme{.bits = 4, .block = 64, .zero_points = true, .steps = 5}
+                   : Scheme{.bits = 8, .block = 128, .zero_points = false, .steps = 0};
+}
+
+Status check_scheme(const Scheme& scheme) {
+  if (!is_among(kCodeBits, scheme.bits)) {
+    return wrong_scheme(fmt::format("codes have 4 or 8 bits, not {}", scheme.bits));
+  }
+  if (scheme.block < kMinQuantizedBlock || scheme.block > kMaxQuantizedBlock ||
+      (scheme.block & (scheme.block - 1)) != 0) {
+    return wrong_scheme(
+        fmt::format("a block has 16, 32, 64, 128 or 256 columns, not {}", scheme.block));
+  }
+  if (scheme.steps > kMaxSearchSteps || (scheme.steps != 0 && scheme.steps % 2 == 0)) {
+    return wrong_scheme(
+        fmt::format("a search takes an odd number of steps up to {}, or 0 for none, not {}",
+                    kMaxSearchSteps, scheme.steps));
+  }
+  if (!is_among(kScaleTypes, scheme.scales)) {
+    return wrong_scheme(
+        fmt::format("scales are float32, float16 or bfloat16, not {}", torch_name(scheme.scales)));
+  }
+  return {};
+}
+
+std::string scheme_text(const Scheme& scheme) {
+  const std::string scales = scheme.scales == DType::kFloat32
+                                 ? ""
+                                 : fmt::format(", {}{}", torch_name(scheme.scales), kScalesEnd);
+  return fmt::format("int{}/{}, {}, {}{}", scheme.bits, scheme.block,
+                     scheme.zero_points ? kZeroPoints : kSymmetric, steps_text(scheme.steps),
+                     scales);
+}
+
+Result<Scheme> parse_scheme(std::string_view text) {
+  std::string_view rest = text;
+  auto scheme = scheme_of_head(cut_part(rest));
+  bool is_known = scheme.has_value() && !text.ends_with(',') && !text.ends_with(' ');
+  while (is_known && !rest.empty()) {
+    is_known = take_part(cut_part(rest), *scheme);
+  }
+  if (!is_known) {
+    return wrong_scheme(quote(text) +
+                        " is not a quantization; examples are 'int4', 'int8', 'int4/32' and "
+                        "'int4/64, symmetric, nearest'");
+  }
+  TRY(check_scheme(*scheme));
+  return *scheme;
+}
+
+std::string scheme_json(const Scheme& scheme) {
+  return fmt::format(R"({{"bits": {}, "block": {}, "zero_points": {}, "steps": {}, "scales": {}}})",
+                     scheme.bits, scheme.block, scheme.zero_points, scheme.steps,
+                     json_quote(torch_name(scheme.scales)));
+}
+
+Result<Scheme> parse_scheme(const Json& json) {
+  constexpr std::size_t kMembers = 5;
+  Scheme scheme;
+  bool is_known = json.object() != nullptr && json.object()->size() == kMembers;
+  for (std::size_t i = 0; is_known && i < kMembers; ++i) {
+    const auto& [name, value] = (*json.object())[i];
+    is_known = take_member(name, value, scheme);
+  }
+  if (!is_known) {
+    return corrupt(R"(a quantization has the form )" + scheme_json(default_scheme(4)));
+  }
+  if (Status status = check_scheme(scheme); !status) {
+    return corrupt(status.error().message);
+  }
+  return scheme;
+}
+
+Status check_options(const QuantizeOptions& options) {
+  TRY(check_scheme(options.scheme));
+  if (options.head == HeadWeights::kInt4 && options.scheme.bits != 4) {
+    return wrong_scheme("a head of 4 bits is for layers of 4 bits");
+  }
+  if (!is_among(kAccuracyLevels, options.accuracy_level)) {
+    return wrong_scheme(
+        fmt::format("the accuracy level is 0 (floats) or 4 (activations in 8 bits), not {}",
+                    options.accuracy_level));
+  }
+  if (options.min_columns < 1 || options.min_rows < 1) {
+    return wrong_scheme("the least number of rows and columns is 1");
+  }
+  if (is_among(options.keep_float, std::string())) {
+    return wrong_scheme("a pattern of weights that stay in float is empty; '*' means all");
+  }
+  return {};
+}
+
+Scheme head_scheme(const QuantizeOptions& options) {
+  Scheme scheme = options.scheme;
+  if (scheme.bits == 4 && options.head == HeadWeights::kInt8) {
+    scheme.bits = 8;
+    scheme.zero_points = false;
+    scheme.steps = 0;
+  }
+  return scheme;
+}
+
+std::string_view head_name(HeadWeights head) {
+  return kHeadNames[static_cast<std::size_t>(head)];
+}
+
+std::string_view form_name(QuantizedForm form) {
+  return kFormNames[static_cast<std::size_t>(form)];
+}
+
+}  // namespace onnx_external

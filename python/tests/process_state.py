@@ -28,6 +28,7 @@ PATCHED = (
     torch,
     torch.Tensor,
     torch._C,
+    torch._export.utils,
     torch.compiler,
     torch.fx.Graph,
     torch.fx.Tracer,
@@ -64,7 +65,12 @@ _GETTERS: dict[str, Callable[[], Any]] = {
     "environment": lambda: (dict(os.environ), os.getcwd(), list(sys.path), os.umask(os.umask(0))),
     "signals": lambda: [signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM)],
     "threads": lambda: sorted(each.name for each in threading.enumerate()),
-    "limits": lambda: (sys.getrecursionlimit(), sys.getswitchinterval(), gc.isenabled()),
+    "limits": lambda: (
+        sys.getrecursionlimit(),
+        sys.getswitchinterval(),
+        gc.isenabled(),
+        gc.get_threshold(),
+    ),
     "open files": lambda: sorted(filter(None, map(_opened, os.listdir("/proc/self/fd")))),
     "temporary files": lambda: sorted(os.listdir(tempfile.gettempdir())),
     "loggers": lambda: {

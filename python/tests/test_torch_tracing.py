@@ -1,6 +1,7 @@
 """How modules are traced and converted: as torch.onnx does it, with what it gets wrong mended."""
 
 import dataclasses
+import gc
 import re
 from pathlib import Path
 from typing import Any
@@ -192,6 +193,26 @@ def test_torch_keeps_no_results_while_sizes_vary() -> None:
     trace(Asking(), (torch.ones(3),), None, None)
     kept = [each.args[0] for each in told.call_args_list]
     assert set(kept[:1]) == {False} and kept[-1] == before == config.fake_tensor_cache_enabled
+
+
+def test_an_export_asks_torch_once_for_its_operators_and_seldom_searches_for_cycles(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    from torch._export import utils
+
+    found = mock.Mock(side_effect=utils._materialize_cpp_cia_ops)
+    monkeypatch.setattr(utils, "_materialize_cpp_cia_ops", found)
+    told = mock.Mock()
+
+    class Asking(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            told(gc.get_threshold())
+            return x + 1
+
+    before = gc.get_threshold()
+    oe.torch.export(Asking(), torch.ones(3), tmp_path / "model.onnx", check=False)
+    assert found.call_count == 1 and utils._materialize_cpp_cia_ops is found
+    assert told.call_args.args[0][0] >= 50_000 and gc.get_threshold() == before
 
 
 def test_results_of_halves_are_as_exact_as_halves() -> None:

@@ -7,6 +7,7 @@ transformation, and not if Ctrl-C comes while they do.
 from __future__ import annotations
 
 import contextlib
+import gc
 import importlib
 import logging
 import os
@@ -22,7 +23,7 @@ from typing import Any, TypeAlias
 
 import torch
 
-from .swapping import all_undone
+from .swapping import all_undone, undoing
 
 _Undo: TypeAlias = Callable[[], None]
 
@@ -44,6 +45,10 @@ _FLAGS = (
 """Globals of modules."""
 _CONFIGS = ("torch._dynamo.config", "torch._functorch.config", "torch.fx.experimental._config")
 _SIGNALS = ("SIGINT", "SIGTERM", "SIGHUP", "SIGALRM")
+_OBJECTS = 50_000
+"""New objects between two searches for cycles. A trace makes many more, and nearly all of them
+stay until it ends: with Python's 700, the searches take up to a third of a small module's export.
+"""
 
 
 @contextlib.contextmanager
@@ -60,7 +65,7 @@ def process_kept() -> Iterator[None]:
         torch._C._dispatch_tls_local_include_set(), torch._C._dispatch_tls_local_exclude_set()
     )
     try:
-        with keys, all_undone():
+        with keys, all_undone(), _cycles_searched_seldom():
             try:
                 yield
             except BaseException as error:
@@ -73,6 +78,15 @@ def process_kept() -> Iterator[None]:
             _call(undo)
         finally:
             _call(undo)
+
+
+@contextlib.contextmanager
+def _cycles_searched_seldom() -> Iterator[None]:
+    before = gc.get_threshold()
+    with undoing(lambda: gc.set_threshold(*before)):
+        if before[0]:  # else it does not search at all
+            gc.set_threshold(max(before[0], _OBJECTS), *before[1:])
+        yield
 
 
 def _call(undo: list[_Undo]) -> None:

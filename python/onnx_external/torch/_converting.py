@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -34,6 +35,7 @@ def converted(program: torch.export.ExportedProgram, **options: Any) -> torch.on
         stack.enter_context(conversions_kept())
         stack.enter_context(torch_corrected())
         stack.enter_context(one_subgraph_version())
+        stack.enter_context(operators_found_once())
         stack.enter_context(branches_assume_tests())
         stack.enter_context(results_need_no_guards())
         stack.enter_context(decided_by_definitions())
@@ -119,6 +121,23 @@ def one_subgraph_version() -> Iterator[None]:
         _let_versions_be_converted(model)
 
     with exchanged(_ir_passes, "add_opset_imports", add_one_version):
+        yield
+
+
+@contextlib.contextmanager
+def operators_found_once() -> Iterator[None]:
+    """Within it torch asks its dispatcher only once which composite operators there are.
+
+    A decomposition asks for each namespace, and would take a sixth of a small module's export.
+    """
+    from torch._export import utils
+
+    name = "_materialize_cpp_cia_ops"
+    find = getattr(utils, name, None)
+    if find is None:  # another torch
+        yield
+        return
+    with exchanged(utils, name, functools.cache(find)):
         yield
 
 

@@ -12,7 +12,7 @@ import torch
 from .._errors import ExportError
 from .._meter import Meter
 from .._notes import Note
-from ..torch._converting import one_subgraph_version
+from ..torch._converting import one_subgraph_version, operators_found_once
 from ..torch._exporting import optimized
 from ..torch._guards import Sizes
 from ..torch._mending import mend
@@ -181,7 +181,8 @@ class Tracing:
         with told_by, torch.no_grad():
             shapes = _shapes(model, part.given, name in self.lengths) if self.dynamic else None
             config = OnnxConfig(dynamic=self.dynamic, optimize=False, dynamic_shapes=shapes)
-            with one_subgraph_version(), without_cache_of_results(self.dynamic):
+            cached = without_cache_of_results(self.dynamic)
+            with one_subgraph_version(), operators_found_once(), cached:
                 program = exporting.export(part.module, part.given, config).program
             mend(program)
             fix_bound_dimensions(program, exporting.exported)

@@ -2,150 +2,239 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
+#include <atomic>
 #include <bit>
-#include <cfloat>
 #include <cmath>
 #include <cstring>
 #include <vector>
 
 #include "base/remedy.h"
 #include "base/text.h"
+#include "base/try.h"
 #include "tensor/cast.h"
-#include "tensor/quantize/dequantize_rows.h"
+#include "tensor/quantize/block_job.h"
 #include "tensor/quantize/float_environment.h"
-
-static_assert(FLT_EVAL_METHOD == 0, "the rule rounds every operation to float32");
 
 namespace onnx_external {
 namespace {
 
-using Values = std::array<float, kMaxQuantizedBlock>;
+constexpr std::size_t kRunBlocks = 512;  // that a kernel gets at once
+constexpr std::size_t kRunPadded = 64;   // of these, last ones of rows that are padded
+constexpr double kSearchReach = 0.1;     // factors lie in [1 - this, 1 + this]
+constexpr int kUnitOfErrors = 128;
 
-// What becomes of a block.
-struct BlockCodes {
-  float scale = 0;  // as it is stored
-  std::array<std::byte, sizeof(float)> scale_bytes{};
-  int zero = 0;
-  std::array<std::uint8_t, kMaxQuantizedBlock> codes{};
-  bool fits = true;  // the scale is finite
-};
+using Kernel = std::uint32_t (*)(const BlockJob&);
 
-float clamped(float value, float top) {
-  const float positive = value > 0 ? value : 0;
-  return positive < top ? positive : top;
-}
-
-float power_of_two(int exponent) {
-  return std::bit_cast<float>(static_cast<std::uint32_t>(exponent + 127) << 23);
-}
-
-// A block that is multiplied by a power of two, so that no sum overflows.
-struct Searched {
-  float scale;
-  int zero;
-};
-Searched search(const Scheme& scheme, const Values& y, float scale, float low) {
-  const float top = static_cast<float>((1 << scheme.bits) - 1) + 0.5F;
-  float best_product = 0;
-  float best_square = 1;
-  int best_zero = 1 << (scheme.bits - 1);
-  const float inverse = 1 / scale;
-  const int half = static_cast<int>(scheme.steps / 2);
-  for (int step = -half; step <= half; ++step) {
-    const float factor = half == 0 ? 1.0F : static_cast<float>(1 + 0.12 * step / half);
-    const float tried = inverse * factor;
-    const int zero = scheme.zero_points ? static_cast<int>(clamped(-low * tried + 0.5F, top))
-                                        : 1 << (scheme.bits - 1);
-    float product = 0;
-    float square = 0;
-    for (std::size_t k = 0; k < scheme.block; ++k) {
-      const float scaled = y[k] * tried;
-      const float code = clamped(scaled + (static_cast<float>(zero) + 0.5F), top);
-      const auto centered = static_cast<float>(static_cast<int>(code) - zero);
-      product += y[k] * centered;
-      square += centered * centered;
+// Asked once: CPUID may end in a virtual machine's monitor. Two threads may both ask.
+QuantizePath best_path() {
+  static std::atomic<QuantizePath> best{QuantizePath::kBest};
+  if (best.load(std::memory_order_relaxed) == QuantizePath::kBest) {
+    QuantizePath path = QuantizePath::kPortable;
+#if defined(__x86_64__)
+    if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+        __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl")) {
+      path = QuantizePath::kAvx512;
+    } else if (__builtin_cpu_supports("avx2")) {
+      path = QuantizePath::kAvx2;
     }
-    if (product * product * best_square > best_product * best_product * square && square > 0) {
-      best_product = product;
-      best_square = square;
-      best_zero = zero;
-    }
+#endif
+    best.store(path, std::memory_order_relaxed);
   }
-  return {best_product / best_square, best_zero};
+  return best.load(std::memory_order_relaxed);
 }
 
-BlockCodes quantize_block(const Scheme& scheme, const Values& x) {
-  const float top = static_cast<float>((1 << scheme.bits) - 1);
-  const float half = static_cast<float>(1 << (scheme.bits - 1));
-  float high = 0;
-  float low = 0;
-  for (std::size_t k = 0; k < scheme.block; ++k) {
-    high = x[k] > high ? x[k] : high;
-    low = x[k] < low ? x[k] : low;
+Kernel kernel_of(QuantizePath path) {
+#if defined(__x86_64__)
+  switch (path == QuantizePath::kBest ? best_path() : path) {
+    case QuantizePath::kAvx512:
+      return quantize_blocks_avx512;
+    case QuantizePath::kAvx2:
+      return quantize_blocks_avx2;
+    default:
+      return quantize_blocks_portable;
   }
-  const float largest = high > -low ? high : -low;
-  const int exponent =
-      std::max<int>(static_cast<int>(std::bit_cast<std::uint32_t>(largest) >> 23), 1);
-  const float up = power_of_two(128 - exponent);
-  const float y_high = high * up;
-  const float y_low = low * up;
-  float scale =
-      scheme.zero_points ? (y_high - y_low) / top : (-y_low >= y_high ? y_low : y_high) / -half;
-  int zero = scheme.zero_points ? 0 : static_cast<int>(half);
-  if (scheme.steps != 0 && scale != 0) {
-    Values y{};
-    for (std::size_t k = 0; k < scheme.block; ++k) {
-      y[k] = x[k] * up;
-    }
-    const Searched found = search(scheme, y, scale, y_low);
-    scale = found.scale;
-    zero = found.zero;
-  }
-  scale = exponent <= 1 ? 0 : scale * power_of_two(exponent - 128);
-  BlockCodes out;
-  const auto bytes = std::as_writable_bytes(std::span(&scale, 1));
-  const auto stored = std::span(out.scale_bytes).first(byte_size(scheme.scales));
-  cast_elements(DType::kFloat32, scheme.scales, bytes, stored);
-  cast_elements(scheme.scales, DType::kFloat32, stored, bytes);
-  if (std::abs(scale) < FLT_MIN) {
-    out.scale_bytes = {};
-    out.zero = scheme.zero_points ? 0 : static_cast<int>(half);
-    out.codes.fill(static_cast<std::uint8_t>(out.zero));
-    return out;
-  }
-  out.scale = scale;
-  out.fits = std::isfinite(scale);
-  if (scheme.zero_points && scheme.steps == 0) {
-    zero = static_cast<int>(clamped(-low / scale + 0.5F, top + 0.5F));
-  }
-  out.zero = zero;
-  const float inverse = 1 / scale;
-  for (std::size_t k = 0; k < scheme.block; ++k) {
-    const float scaled = x[k] * inverse;
-    out.codes[k] =
-        static_cast<std::uint8_t>(clamped(scaled + (static_cast<float>(zero) + 0.5F), top + 0.5F));
-  }
-  return out;
+#else
+  (void)path;
+  return quantize_blocks_portable;
+#endif
 }
 
-Error place_error(const RowBatch& batch, std::uint64_t row, std::uint64_t column,
-                  std::string_view what) {
-  return error_with(ErrorCode::kUnsupported,
-                    fmt::format("tensor {}: row {}, column {} {}", quote(batch.name),
-                                batch.first_row + row, column, what),
-                    {{RemedyOption::kKeepFloat, std::string(batch.name), "keeps it in float"}});
-}
-
-void pack(std::uint32_t bits, std::size_t index, int code, std::byte* out) {
+void store_zero(std::uint32_t bits, std::uint64_t block, std::uint8_t zero, std::byte* row) {
   if (bits == 8) {
-    out[index] = static_cast<std::byte>(code);
-  } else if (index % 2 == 0) {
-    out[index / 2] = static_cast<std::byte>(code);
+    row[block] = std::byte{zero};
+  } else if (block % 2 == 0) {
+    row[block / 2] = std::byte{zero};
   } else {
-    out[index / 2] |= static_cast<std::byte>(code << 4);
+    row[block / 2] |= std::byte{zero} << 4;
   }
 }
+
+// Hands the blocks of a batch to a kernel, a run of them at a time.
+class BatchQuantizer {
+ public:
+  BatchQuantizer(const Scheme& scheme, const RowBatch& batch, const PackedRows& out,
+                 QuantizationError* error, QuantizePath path)
+      : scheme_(scheme),
+        batch_(batch),
+        out_(out),
+        error_(error),
+        kernel_(kernel_of(path)),
+        blocks_((batch.columns + scheme.block - 1) / scheme.block),
+        block_bytes_(std::size_t{scheme.block} * byte_size(batch.dtype)) {
+    fill_factors();
+    job_.bits = scheme.bits;
+    job_.block = scheme.block;
+    job_.zero_points = scheme.zero_points;
+    job_.values_type = batch.dtype;
+    job_.scales_type = scheme.scales;
+    job_.factors = factors_.data();
+    job_.steps = scheme.steps;
+    job_.values = values_.data();
+    job_.zeros = zeros_.data();
+    if (error != nullptr) {
+      job_.differences = differences_.data();
+      job_.squares = squares_.data();
+      job_.exponents = exponents_.data();
+    }
+  }
+
+  [[nodiscard]] Status quantize() {
+    const std::uint64_t row_bytes = batch_.columns * byte_size(batch_.dtype);
+    const std::uint64_t rows = row_bytes == 0 ? 0 : batch_.values.size() / row_bytes;
+    const bool has_padding = batch_.columns % scheme_.block != 0;
+    padded_.resize(has_padding ? kRunPadded * block_bytes_ : 0);
+    for (std::uint64_t row = 0; row < rows; ++row) {
+      const auto values = batch_.values.subspan(row * row_bytes, row_bytes);
+      for (std::uint64_t block = 0; block < blocks_; ++block) {
+        const std::size_t first = block * block_bytes_;
+        const bool is_whole = values.size() - first >= block_bytes_;
+        values_[count_++] = is_whole ? values.data() + first : padded(values.subspan(first));
+        if (count_ == kRunBlocks || padded_count_ == kRunPadded) {
+          TRY(finish_run());
+        }
+      }
+    }
+    return finish_run();
+  }
+
+ private:
+  // From low to high; a single one is 1.
+  void fill_factors() {
+    const int half = static_cast<int>(scheme_.steps / 2);
+    for (int i = -half; i <= half && scheme_.steps != 0; ++i) {
+      factors_[static_cast<std::size_t>(i + half)] =
+          static_cast<float>(1 + (half == 0 ? 0 : kSearchReach * i / half));
+    }
+  }
+
+  // The last block of a row, with zeros behind it.
+  [[nodiscard]] const std::byte* padded(std::span<const std::byte> values) {
+    std::byte* const block = padded_.data() + padded_count_++ * block_bytes_;
+    std::copy(values.begin(), values.end(), block);
+    std::fill(block + values.size(), block + block_bytes_, std::byte{0});
+    return block;
+  }
+
+  [[nodiscard]] Status finish_run() {
+    const std::size_t code_bytes = std::size_t{scheme_.block} * scheme_.bits / 8;
+    job_.count = count_;
+    job_.codes = out_.codes.data() + done_ * code_bytes;
+    job_.scales = out_.scales.data() + done_ * byte_size(scheme_.scales);
+    if (count_ != 0 && kernel_(job_) != 0) {
+      return fail(first_fault());
+    }
+    const std::uint64_t zeros_bytes = (blocks_ * scheme_.bits + 7) / 8;
+    for (std::size_t i = 0; i < count_; ++i) {
+      const std::uint64_t row = (done_ + i) / blocks_;
+      const std::uint64_t block = (done_ + i) % blocks_;
+      if (scheme_.zero_points) {
+        store_zero(scheme_.bits, block, zeros_[i], out_.zero_points.data() + row * zeros_bytes);
+      }
+      if (error_ != nullptr) {
+        add_error(i, block + 1 == blocks_);
+      }
+    }
+    done_ += count_;
+    count_ = 0;
+    padded_count_ = 0;
+    return {};
+  }
+
+  // The sum of a row is that of its blocks in their order, in double.
+  void add_error(std::size_t i, bool is_last) {
+    const double unit = std::ldexp(1.0, 2 * (exponents_[i] - kUnitOfErrors));
+    difference_ += unit * static_cast<double>(differences_[i]);
+    square_ += unit * static_cast<double>(squares_[i]);
+    if (is_last) {
+      error_->differences.add(difference_);
+      error_->values.add(square_);
+      difference_ = 0;
+      square_ = 0;
+    }
+  }
+
+  // Of the run that the kernel has just refused.
+  [[nodiscard]] Error first_fault() {
+    std::size_t bad = 0;
+    std::uint32_t faults = 0;
+    for (job_.count = 1; faults == 0; ++bad) {
+      job_.values = values_.data() + bad;
+      faults = kernel_(job_);
+    }
+    const std::uint64_t index = done_ + --bad;
+    const std::uint64_t row = batch_.first_row + index / blocks_;
+    const std::uint64_t column = index % blocks_ * scheme_.block;
+    if ((faults & kNotFinite) != 0) {
+      return not_finite(values_[bad], row, column);
+    }
+    return kept_float(
+        fmt::format("row {}: the block at column {} needs a scale that is too large for {}", row,
+                    column, torch_name(scheme_.scales)));
+  }
+
+  [[nodiscard]] Error not_finite(const std::byte* block, std::uint64_t row,
+                                 std::uint64_t column) const {
+    std::vector<float> values(scheme_.block);
+    cast_elements(batch_.dtype, DType::kFloat32, std::span(block, block_bytes_),
+                  std::as_writable_bytes(std::span(values)));
+    const auto found = std::find_if(values.begin(), values.end(),
+                                    [](float value) { return !std::isfinite(value); });
+    const char* const what = std::isnan(*found) ? "NaN" : *found > 0 ? "inf" : "-inf";
+    return kept_float(fmt::format("row {}, column {} is {}, which no code stands for", row,
+                                  column + static_cast<std::uint64_t>(found - values.begin()),
+                                  what));
+  }
+
+  [[nodiscard]] Error kept_float(const std::string& what) const {
+    return error_with(
+        ErrorCode::kUnsupported, fmt::format("tensor {}: {}", quote(batch_.name), what),
+        {{RemedyOption::kKeepFloat, std::string(batch_.name), "to leave it as it is"}});
+  }
+
+  const Scheme& scheme_;
+  const RowBatch& batch_;
+  const PackedRows& out_;
+  QuantizationError* error_;
+  Kernel kernel_;
+  std::uint64_t blocks_;     // of a row
+  std::size_t block_bytes_;  // of values
+  BlockJob job_;
+
+  std::uint64_t done_ = 0;  // blocks before the run
+  std::size_t count_ = 0;   // blocks of the run
+  std::size_t padded_count_ = 0;
+  double difference_ = 0;  // of the row so far
+  double square_ = 0;
+  std::vector<std::byte> padded_;
+  std::array<float, kMaxSearchSteps> factors_{};
+  std::array<const std::byte*, kRunBlocks> values_{};
+  std::array<std::uint8_t, kRunBlocks> zeros_{};
+  std::array<float, kRunBlocks> differences_{};
+  std::array<float, kRunBlocks> squares_{};
+  std::array<std::int32_t, kRunBlocks> exponents_{};
+};
 
 }  // namespace
 
@@ -160,66 +249,13 @@ double QuantizationError::relative_rms() const {
 }
 
 bool has_path(QuantizePath path) {
-  return path == QuantizePath::kBest || path == QuantizePath::kPortable;
+  return path <= best_path();
 }
 
 Status quantize_rows(const Scheme& scheme, const RowBatch& batch, const PackedRows& out,
                      QuantizationError* error, QuantizePath path) {
-  (void)path;
   const DefaultFloatEnvironment environment;
-  const std::uint64_t blocks = (batch.columns + scheme.block - 1) / scheme.block;
-  const std::size_t block_bytes = std::size_t{scheme.block} * scheme.bits / 8;
-  const std::uint64_t zeros_bytes = (blocks * scheme.bits + 7) / 8;
-  const std::uint64_t row_bytes = batch.columns * byte_size(batch.dtype);
-  const std::uint64_t rows = row_bytes == 0 ? 0 : batch.values.size() / row_bytes;
-  for (std::uint64_t row = 0; row < rows; ++row) {
-    double difference = 0;
-    double square = 0;
-    for (std::uint64_t b = 0; b < blocks; ++b) {
-      const std::uint64_t first = b * scheme.block;
-      const std::size_t count = std::min<std::uint64_t>(scheme.block, batch.columns - first);
-      Values x{};
-      cast_elements(batch.dtype, DType::kFloat32,
-                    batch.values.subspan(row * row_bytes + first * byte_size(batch.dtype),
-                                         count * byte_size(batch.dtype)),
-                    std::as_writable_bytes(std::span(x).first(count)));
-      for (std::size_t k = 0; k < count; ++k) {
-        if (!std::isfinite(x[k])) {
-          return fail(place_error(batch, row, first + k,
-                                  std::isnan(x[k]) ? "is NaN, which no code stands for"
-                                                   : "is infinite, which no code stands for"));
-        }
-      }
-      const BlockCodes codes = quantize_block(scheme, x);
-      if (!codes.fits) {
-        return fail(place_error(batch, row, first,
-                                fmt::format("begins a block whose scale is too large for {}",
-                                            torch_name(scheme.scales))));
-      }
-      const std::uint64_t index = row * blocks + b;
-      for (std::size_t k = 0; k < scheme.block; ++k) {
-        pack(scheme.bits, k, codes.codes[k], out.codes.data() + index * block_bytes);
-      }
-      std::memcpy(out.scales.data() + index * byte_size(scheme.scales), codes.scale_bytes.data(),
-                  byte_size(scheme.scales));
-      if (scheme.zero_points) {
-        pack(scheme.bits, b, codes.zero, out.zero_points.data() + row * zeros_bytes);
-      }
-      for (std::size_t k = 0; k < count; ++k) {
-        const double value = static_cast<double>(x[k]);
-        const double off =
-            value -
-            static_cast<double>(static_cast<float>(codes.codes[k] - codes.zero) * codes.scale);
-        difference += off * off;
-        square += value * value;
-      }
-    }
-    if (error != nullptr) {
-      error->differences.add(difference);
-      error->values.add(square);
-    }
-  }
-  return {};
+  return BatchQuantizer(scheme, batch, out, error, path).quantize();
 }
 
 }  // namespace onnx_external

@@ -1,0 +1,95 @@
+// Quantization of bfloat16 weights on one thread, on each path that the processor has: nanoseconds
+// a weight are 1e9 / items_per_second. The matrix is far larger than the caches.
+#include <benchmark/benchmark.h>
+
+#include <cstring>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "tensor/quantize/dequantize_rows.h"
+#include "tensor/quantize/packed_layout.h"
+#include "tensor/quantize/quantize_rows.h"
+
+namespace onnx_external {
+namespace {
+
+constexpr std::uint64_t kRows = 2048;
+constexpr std::uint64_t kColumns = 4096;
+
+// Gaussian weights, the same in each row but for where they begin.
+std::vector<std::byte> weights() {
+  std::mt19937 generator(1);
+  std::normal_distribution<float> normal(0, 0.02F);
+  std::vector<std::uint16_t> values(kRows * kColumns);
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    const float value = i < 64 * kColumns ? normal(generator) : 0;
+    std::uint32_t bits = 0;
+    std::memcpy(&bits, &value, sizeof(bits));
+    values[i] =
+        i < 64 * kColumns ? static_cast<std::uint16_t>(bits >> 16) : values[i % (63 * kColumns)];
+  }
+  std::vector<std::byte> bytes(values.size() * sizeof(values[0]));
+  std::memcpy(bytes.data(), values.data(), bytes.size());
+  return bytes;
+}
+
+struct Matrix {
+  explicit Matrix(const Scheme& scheme) {
+    const auto layout = packed_layout(scheme, kRows, kColumns);
+    codes.resize(layout->codes.bytes);
+    scales.resize(layout->scales.bytes);
+    zero_points.resize(layout->zero_points.bytes);
+  }
+  std::vector<std::byte> codes;
+  std::vector<std::byte> scales;
+  std::vector<std::byte> zero_points;
+};
+
+void bm_quantize(benchmark::State& state, const char* text, QuantizePath path, bool errors) {
+  if (!has_path(path)) {
+    state.SkipWithError("not on this processor");
+    return;
+  }
+  const Scheme scheme = *parse_scheme(text);
+  const std::vector<std::byte> values = weights();
+  Matrix out(scheme);
+  for ([[maybe_unused]] auto round : state) {
+    QuantizationError error;
+    if (!quantize_rows(
+            scheme, {.dtype = DType::kBFloat16, .columns = kColumns, .values = values, .name = "w"},
+            {out.codes, out.scales, out.zero_points}, errors ? &error : nullptr, path)) {
+      state.SkipWithError("cannot quantize");
+    }
+    benchmark::ClobberMemory();
+  }
+  state.SetItemsProcessed(state.iterations() * static_cast<std::int64_t>(kRows * kColumns));
+}
+
+void bm_dequantize(benchmark::State& state, const char* text) {
+  const Scheme scheme = *parse_scheme(text);
+  const Matrix in(scheme);
+  std::vector<float> out(kRows * kColumns);
+  for ([[maybe_unused]] auto round : state) {
+    dequantize_rows(scheme, kColumns, {in.codes, in.scales, in.zero_points}, out);
+    benchmark::ClobberMemory();
+  }
+  state.SetItemsProcessed(state.iterations() * static_cast<std::int64_t>(kRows * kColumns));
+}
+
+#define QUANTIZE_BENCHMARK(name, text)                                                   \
+  BENCHMARK_CAPTURE(bm_quantize, name##_portable, text, QuantizePath::kPortable, false); \
+  BENCHMARK_CAPTURE(bm_quantize, name##_avx2, text, QuantizePath::kAvx2, false);         \
+  BENCHMARK_CAPTURE(bm_quantize, name##_avx512, text, QuantizePath::kAvx512, false);     \
+  BENCHMARK_CAPTURE(bm_quantize, name##_with_errors, text, QuantizePath::kBest, true)
+
+QUANTIZE_BENCHMARK(int4_32_symmetric_nearest, "int4/32, symmetric, nearest, float16 scales");
+QUANTIZE_BENCHMARK(int4_64_nearest, "int4/64, nearest");
+QUANTIZE_BENCHMARK(int4_64_search_5, "int4/64");
+QUANTIZE_BENCHMARK(int4_32_search_5, "int4/32");
+QUANTIZE_BENCHMARK(int8_128_symmetric_nearest, "int8/128");
+BENCHMARK_CAPTURE(bm_dequantize, int4_64, "int4/64");
+BENCHMARK_CAPTURE(bm_dequantize, int8_128, "int8/128");
+
+}  // namespace
+}  // namespace onnx_external

@@ -1,0 +1,44 @@
+// The work of a quantization kernel: blocks of values, wherever they lie, to codes.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "onnx_external/dtype.h"
+
+namespace onnx_external {
+
+struct BlockJob {
+  std::uint32_t bits = 4;
+  std::uint32_t block = 32;
+  bool zero_points = false;
+  DType values_type = DType::kFloat32;  // kFloat32, kFloat16 or kBFloat16
+  DType scales_type = DType::kFloat32;  // the same
+  // By which the reciprocal of the scale is multiplied in a search, one a step.
+  const float* factors = nullptr;
+  std::size_t steps = 0;
+
+  std::size_t count = 0;                     // of blocks
+  const std::byte* const* values = nullptr;  // of each block
+  std::byte* codes = nullptr;                // of all blocks, without gaps; so are the scales
+  std::byte* scales = nullptr;
+  std::uint8_t* zeros = nullptr;  // zero points, one a byte; may be null without zero points
+
+  // Sums of squares over each block, of the differences and of the values, in units of
+  // 2^(2 * (exponent - 128)). Null: they are not wanted.
+  float* differences = nullptr;
+  float* squares = nullptr;
+  std::int32_t* exponents = nullptr;
+};
+
+// Why codes are of no use; a kernel returns all that apply, or 0.
+inline constexpr std::uint32_t kNotFinite = 1;      // a value is NaN or infinite
+inline constexpr std::uint32_t kScaleOverflow = 2;  // a scale is too large for its type
+
+// The kernels, which give the same bytes. They need the default floating-point environment. The
+// last two exist on x86-64, and run on processors with AVX2, and with AVX-512 F, BW, DQ and VL.
+[[nodiscard]] std::uint32_t quantize_blocks_portable(const BlockJob& job);
+[[nodiscard]] std::uint32_t quantize_blocks_avx2(const BlockJob& job);
+[[nodiscard]] std::uint32_t quantize_blocks_avx512(const BlockJob& job);
+
+}  // namespace onnx_external

@@ -217,6 +217,9 @@ std::size_t ModelEdits::text_bytes() const {
   for (const auto& [message, text] : replaced) {
     bytes += text.text_bytes();
   }
+  for (const auto& [message, text] : before) {
+    bytes += text.text_bytes();
+  }
   for (const auto& [field, text] : added) {
     bytes += text.text_bytes();
   }

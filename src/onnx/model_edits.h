@@ -26,10 +26,12 @@ struct ModelEdits {
   using Message = google::protobuf::MessageLite;
   using Field = std::pair<const Message*, int>;
 
-  std::unordered_map<const Message*, ModelText> replaced;  // tensors, without their headers
+  std::unordered_map<const Message*, ModelText> replaced;  // tensors, nodes; without their headers
   // Nodes, values, tensors and annotations of graphs; functions, training and metadata of the
   // model.
   std::unordered_set<const Message*> removed;
+  // Text to put before a node, with headers.
+  std::unordered_map<const Message*, ModelText> before;
   // Text to append to fields of graphs and of the model, with headers. It follows the field's own
   // content.
   std::map<Field, ModelText> added;

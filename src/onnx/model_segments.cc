@@ -205,6 +205,11 @@ class EditedCopy {
 
   template <typename Message>
   void copy_child(const Message& message, const Place& place) {
+    if (const auto found = edits_.before.find(&message); found != edits_.before.end()) {
+      begin_change(place.tag);
+      out_.add(found->second);
+      found->second = {};
+    }
     if (edits_.removed.contains(&message)) {
       begin_change(place.tag);
       copied_ = place.end;

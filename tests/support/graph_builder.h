@@ -14,6 +14,8 @@
 #include <utility>
 #include <vector>
 
+#include "onnx_external/quantize.h"  // before kFloat: g++ warns if HeadWeights::kFloat comes later
+
 namespace onnx_external {
 
 inline constexpr std::int32_t kFloat = onnx::TensorProto::FLOAT;

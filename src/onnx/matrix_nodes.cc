@@ -1,0 +1,215 @@
+#include "onnx/matrix_nodes.h"
+
+#include <algorithm>
+#include <string>
+#include <string_view>
+#include <unordered_set>
+#include <utility>
+#include <vector>
+
+#include "base/name_map.h"
+#include "base/try.h"
+#include "onnx/graph_facts.h"
+#include "onnx/graph_list.h"
+#include "onnx/model_access.h"
+#include "onnx/tensor_text.h"
+
+namespace onnx_external {
+namespace {
+
+constexpr std::string_view kContrib = "com.microsoft";
+using Part = MatrixTensor::Part;
+
+void set_attribute(const char* name, std::int64_t value, onnx::NodeProto& node) {
+  onnx::AttributeProto& attribute = *node.add_attribute();
+  attribute.set_name(name);
+  attribute.set_type(onnx::AttributeProto::INT);
+  attribute.set_i(value);
+}
+
+// A copy of the node with another operator. Fields that the classes do not know survive in it.
+onnx::NodeProto with_operator(const onnx::NodeProto& node, const char* op, std::string_view domain,
+                              const std::vector<std::string_view>& inputs) {
+  onnx::NodeProto fresh(node);
+  fresh.set_op_type(op);
+  fresh.set_domain(domain.data(), domain.size());
+  fresh.clear_input();
+  fresh.clear_attribute();
+  for (const std::string_view input : inputs) {
+    fresh.add_input(input.data(), input.size());
+  }
+  while (fresh.input_size() > 0 && fresh.input(fresh.input_size() - 1).empty()) {
+    fresh.mutable_input()->RemoveLast();
+  }
+  return fresh;
+}
+
+// MatMulNBits(A, B, scales, zero_points, g_idx, bias). g_idx is always left out, because kernels
+// are wrong with it.
+onnx::NodeProto product_node(const MatrixPlan& plan, const ChosenMatrix& chosen,
+                             const MatrixUse& use) {
+  const Matrix& matrix = plan.matrix_of(chosen);
+  const std::string_view bias = use.addend_is_bias ? std::string_view(use.addend) : "";
+  onnx::NodeProto node =
+      with_operator(*use.node, "MatMulNBits", kContrib,
+                    {use.node->input(0), chosen.name_of(Part::kCodes),
+                     chosen.name_of(Part::kScales), chosen.name_of(Part::kZeroPoints), "", bias});
+  set_attribute("K", matrix.k, node);
+  set_attribute("N", matrix.n, node);
+  set_attribute("bits", chosen.scheme.bits, node);
+  set_attribute("block_size", chosen.scheme.block, node);
+  if (plan.options.accuracy_level != 0) {
+    set_attribute("accuracy_level", plan.options.accuracy_level, node);
+  }
+  return node;
+}
+
+onnx::NodeProto table_node(const ChosenMatrix& chosen, const MatrixUse& use) {
+  onnx::NodeProto node =
+      with_operator(*use.node, "GatherBlockQuantized", kContrib,
+                    {chosen.name_of(Part::kTable), use.node->input(1),
+                     chosen.name_of(Part::kScales), chosen.name_of(Part::kZeroPoints)});
+  set_attribute("gather_axis", 0, node);
+  set_attribute("quantize_axis", 1, node);
+  set_attribute("bits", chosen.scheme.bits, node);
+  set_attribute("block_size", chosen.scheme.block, node);
+  return node;
+}
+
+class MatrixReplacer {
+ public:
+  MatrixReplacer(const Model& model, const MatrixPlan& plan, ModelEdits& edits)
+      : model_(model), plan_(plan), edits_(edits) {}
+
+  Status replace() {
+    TRY_ASSIGN(graphs_, list_graphs(model_.proto().graph()));
+    gone_.resize(graphs_.size());
+    for (const ChosenMatrix& chosen : plan_.matrices) {
+      for (const MatrixUse& use : plan_.matrix_of(chosen).uses) {
+        replace_node(chosen, use);
+      }
+    }
+    for (const GraphWeight& weight : plan_.weights) {
+      if (weight.reason == FloatReason::kNone) {
+        remove_weight(weight);
+      }
+    }
+    for (const std::size_t i : plan_.unread_inline) {
+      const onnx::TensorProto& tensor = ModelAccess::inline_proto(model_, i);
+      edits_.removed.insert(&tensor);
+      constants_.insert(&tensor);
+    }
+    for (std::uint32_t g = 0; g < graphs_.size(); ++g) {
+      clean(*graphs_[g].graph, gone_[g]);
+    }
+    import_domain();
+    return {};
+  }
+
+ private:
+  void replace_node(const ChosenMatrix& chosen, const MatrixUse& use) {
+    if (use.role == MatrixRole::kEmbedding) {
+      return put(table_node(chosen, use), *use.node);
+    }
+    onnx::NodeProto product = product_node(plan_, chosen, use);
+    if (use.addend.empty() || use.addend_is_bias) {
+      return put(product, *use.node);
+    }
+    // What is added is no bias of one number a column, so an Add of its own does it.
+    const std::string inner = use.node->output(0) + "_product";
+    const onnx::NodeProto sum = with_operator(*use.node, "Add", "", {inner, use.addend});
+    product.set_name(use.node->name() + "_product");
+    product.set_output(0, inner);
+    ModelText text;
+    const ModelText::Mark begin = text.here();
+    append_message(product, text);
+    text.wrap(begin, onnx::GraphProto::kNodeFieldNumber);
+    edits_.before.insert_or_assign(use.node, std::move(text));
+    put(sum, *use.node);
+  }
+
+  void put(const onnx::NodeProto& fresh, const onnx::NodeProto& node) {
+    ModelText text;
+    append_message(fresh, text);
+    edits_.replaced.insert_or_assign(&node, std::move(text));
+  }
+
+  void remove_weight(const GraphWeight& weight) {
+    if (weight.slot != kNoSlot) {
+      const Slot& slot = model_.facts().slots[weight.slot];
+      gone_[slot.graph].insert(slot.name);
+    } else {
+      constants_.insert(weight.inline_tensor
+                            ? &ModelAccess::inline_proto(model_, *weight.inline_tensor)
+                            : &ModelAccess::external_proto(model_, *weight.external_tensor));
+    }
+    for (const onnx::NodeProto* view : weight.views) {
+      edits_.removed.insert(view);
+      views_.insert(view);
+    }
+  }
+
+  // Removes what defines and describes the values that are gone.
+  void clean(const onnx::GraphProto& graph, NameSet& gone) {
+    for (const auto& node : graph.node()) {
+      const bool is_view = views_.contains(&node);
+      const bool is_constant = std::any_of(
+          node.attribute().begin(), node.attribute().end(),
+          [&](const auto& each) { return each.has_t() && constants_.contains(&each.t()); });
+      const bool is_filled =
+          node.op_type() == "Identity" && node.output_size() == 1 && gone.contains(node.output(0));
+      if (is_view || is_constant || is_filled) {
+        edits_.removed.insert(&node);
+        gone.insert(node.output().begin(), node.output().end());
+      }
+    }
+    const auto remove = [&](const auto& messages, const auto& name_of) {
+      for (const auto& message : messages) {
+        if (gone.contains(name_of(message))) {
+          edits_.removed.insert(&message);
+        }
+      }
+    };
+    const auto name = [](const auto& message) -> const std::string& { return message.name(); };
+    if (!gone.empty()) {
+      remove(graph.initializer(), name);
+      remove(graph.input(), name);
+      remove(graph.value_info(), name);
+      remove(graph.quantization_annotation(),
+             [](const auto& message) -> const std::string& { return message.tensor_name(); });
+    }
+  }
+
+  void import_domain() {
+    const onnx::ModelProto& proto = model_.proto();
+    const auto& imports = proto.opset_import();
+    if (plan_.matrices.empty() || std::any_of(imports.begin(), imports.end(), [](const auto& each) {
+          return each.domain() == kContrib;
+        })) {
+      return;
+    }
+    onnx::OperatorSetIdProto import;
+    import.set_domain(std::string(kContrib));
+    import.set_version(1);
+    ModelText& text = edits_.added[{&proto, onnx::ModelProto::kOpsetImportFieldNumber}];
+    const ModelText::Mark begin = text.here();
+    append_message(import, text);
+    text.wrap(begin, onnx::ModelProto::kOpsetImportFieldNumber);
+  }
+
+  const Model& model_;
+  const MatrixPlan& plan_;
+  ModelEdits& edits_;
+  std::vector<GraphNode> graphs_;
+  std::vector<NameSet> gone_;  // of each graph: values that are no more
+  std::unordered_set<const onnx::NodeProto*> views_;
+  std::unordered_set<const onnx::TensorProto*> constants_;  // of Constant nodes that go
+};
+
+}  // namespace
+
+Status replace_matrices(const Model& model, const MatrixPlan& plan, ModelEdits& edits) {
+  return MatrixReplacer(model, plan, edits).replace();
+}
+
+}  // namespace onnx_external

@@ -1,0 +1,59 @@
+// Follows a weight through nodes that only move its elements, and states the result as a recipe.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "onnx_external/recipe.h"
+#include "onnx_external/tensor.h"
+
+namespace onnx_external {
+
+// The chain of views from a tensor to a value, kept as slices and an order of the tensor's own
+// axes, so that steps which undo each other leave nothing behind: two chains that give the same
+// elements by permutes, slices, squeezes and unsqueezes have the same recipe. A member that returns
+// false leaves the chain unusable, because the step does not fit the shape.
+class ViewChain {
+ public:
+  // Requires: element_count(shape) succeeds.
+  explicit ViewChain(Shape shape);
+
+  [[nodiscard]] Shape shape() const;
+
+  // As in ONNX; an empty `perm` reverses the dimensions. Requires for all: axes are not negative.
+  [[nodiscard]] bool permute(std::span<const std::int64_t> perm);
+  [[nodiscard]] bool slice(std::size_t axis, std::int64_t start, std::int64_t stop);
+  // Removes one axis of size 1.
+  [[nodiscard]] bool squeeze(std::size_t axis);
+  // Inserts an axis of size 1 before `axis`.
+  [[nodiscard]] bool unsqueeze(std::size_t axis);
+  // Requires: as many elements as before.
+  [[nodiscard]] bool reshape(const Shape& shape);
+  // Applies a step of a recipe. A cast does nothing.
+  [[nodiscard]] bool apply(const RecipeStep& step);
+
+  // The steps from the tensor to the value. They may be more than kMaxRecipeSteps.
+  [[nodiscard]] Recipe recipe() const;
+
+ private:
+  static constexpr std::size_t kInserted = static_cast<std::size_t>(-1);
+
+  struct Axis {
+    std::int64_t size = 0;  // in the tensor
+    std::int64_t start = 0;
+    std::int64_t stop = 0;
+  };
+
+  void begin(const Shape& shape);
+  [[nodiscard]] std::int64_t size_of(std::size_t place) const;
+  [[nodiscard]] bool has_rank(std::size_t rank) const { return rank <= kMaxRecipeRank; }
+
+  Recipe done_;                     // up to the last reshape that joined or parted axes
+  std::vector<Axis> axes_;          // of the tensor that `done_` gives
+  std::vector<std::size_t> order_;  // of each dimension: index into axes_, or kInserted
+};
+
+}  // namespace onnx_external

@@ -1,0 +1,165 @@
+#include "onnx/matrix_choice.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "support/matrix_graph.h"
+#include "support/result_matchers.h"
+
+namespace onnx_external {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+using ::testing::SizeIs;
+using Part = MatrixTensor::Part;
+
+// An embedding, a layer, a router, a small matrix and a head.
+MatrixGraph& model_of_all(MatrixGraph& graph) {
+  graph.weight("embed.weight", {1000, 192}).weight("layer.weight.transposed", {192, 192});
+  graph.weight("gate.weight", {192, 16}).weight("small.weight", {192, 8});
+  graph.weight("head.weight", {192, 1000}).integers("k", {2});
+  graph.builder().input("ids", kInt64, {2}).output("logits", kFloat, {2, 1000});
+  graph.node("Gather", {"embed.weight", "ids"}, {"h"});
+  graph.node("MatMul", {"h", "layer.weight.transposed"}, {"l"}).node("Relu", {"l"}, {"r"});
+  graph.node("MatMul", {"r", "gate.weight"}, {"g"}).node("TopK", {"g", "k"}, {"v", "i"});
+  graph.node("MatMul", {"r", "small.weight"}, {"s"}).node("ReduceMax", {"s"}, {"m"});
+  return graph.node("MatMul", {"r", "head.weight"}, {"logits"});
+}
+
+Result<MatrixPlan> plan_of(MatrixGraph& graph, const QuantizeOptions& options = {}) {
+  return plan_matrices(graph.model(), {}, options);
+}
+
+std::vector<std::string> reasons(const MatrixPlan& plan) {
+  std::vector<std::string> found;
+  for (const GraphWeight& weight : plan.weights) {
+    if (weight.reason != FloatReason::kNone) {
+      found.push_back(weight.name + ": " + float_reason_text(weight.reason, weight.detail));
+    }
+  }
+  return found;
+}
+
+std::vector<std::string> schemes(const MatrixPlan& plan) {
+  std::vector<std::string> found;
+  for (const ChosenMatrix& chosen : plan.matrices) {
+    found.push_back(plan.weights[chosen.weight].name + ": " + scheme_text(chosen.scheme));
+  }
+  return found;
+}
+
+TEST(MatrixChoice, HeadAndEmbeddingHave8BitsAndRoutersStay) {
+  MatrixGraph graph;
+  const auto plan = plan_of(model_of_all(graph));
+  ASSERT_THAT(plan, IsOk());
+  EXPECT_THAT(schemes(*plan), ElementsAre("embed.weight: int8/64, symmetric, nearest",
+                                          "layer.weight.transposed: int4/64, zero points, 5 steps",
+                                          "head.weight: int8/64, symmetric, nearest"));
+  EXPECT_THAT(reasons(*plan),
+              ElementsAre("gate.weight: it chooses experts", "small.weight: it is small"));
+}
+
+TEST(MatrixChoice, TensorsAreCalledAfterTheWeight) {
+  MatrixGraph graph;
+  model_of_all(graph)
+      .weight("layer.weight.scales", {1})
+      .node("Relu", {"layer.weight.scales"}, {"q"});
+  const auto plan = plan_of(graph);
+  ASSERT_THAT(plan, IsOk());
+  const ChosenMatrix& layer = plan->matrices[1];
+  ASSERT_THAT(layer.tensors, SizeIs(3));
+  EXPECT_EQ(layer.name_of(Part::kCodes), "layer.weight.codes");
+  EXPECT_EQ(layer.name_of(Part::kScales), "layer.weight.scales_1") << "the model has the other";
+  EXPECT_EQ(layer.name_of(Part::kZeroPoints), "layer.weight.zero_points");
+  EXPECT_EQ(layer.name_of(Part::kTable), "");
+  EXPECT_THAT(layer.tensors[0].dims, ElementsAre(192, 3, 32));
+  EXPECT_THAT(layer.tensors[1].dims, ElementsAre(192, 3));
+  EXPECT_THAT(layer.tensors[2].dims, ElementsAre(192, 2));
+  EXPECT_EQ(layer.tensors[0].data_type, onnx::TensorProto::UINT8);
+  EXPECT_EQ(layer.tensors[1].data_type, kFloat);
+}
+
+TEST(MatrixChoice, ATiedTableHasItsCodesInTwoShapes) {
+  MatrixGraph graph;
+  graph.weight("w", {1000, 128});
+  graph.builder().input("ids", kInt64, {2}).output("y", kFloat, {2, 1000});
+  graph.node("Gather", {"w", "ids"}, {"h"}).node("Transpose", {"w"}, {"t"});
+  graph.node("MatMul", {"h", "t"}, {"y"});
+  const auto plan = plan_of(graph);
+  ASSERT_THAT(plan, IsOk());
+  ASSERT_THAT(plan->matrices, SizeIs(1));
+  ASSERT_THAT(plan->matrices[0].tensors, SizeIs(3));
+  EXPECT_THAT(plan->matrices[0].tensors[0].dims, ElementsAre(1000, 2, 64));
+  EXPECT_THAT(plan->matrices[0].tensors[1].dims, ElementsAre(1000, 128));
+  EXPECT_EQ(plan->matrices[0].name_of(Part::kTable), "w.table");
+}
+
+TEST(MatrixChoice, AnEmbeddingHasNoRoomForAPaddedBlock) {
+  for (const auto& [columns, block] : {std::pair(96, 32U), {80, 16U}, {72, 0U}}) {
+    MatrixGraph graph;
+    graph.weight("w", {1000, columns}).node("Gather", {"w", "ids"}, {"h"});
+    graph.weight("v", {128, 64}).builder().input("x", kFloat, {2, 128});
+    graph.node("MatMul", {"x", "v"}, {"y"});
+    const auto plan = plan_of(graph);
+    ASSERT_THAT(plan, IsOk());
+    if (block == 0) {
+      EXPECT_EQ(plan->weights[0].reason, FloatReason::kBlocks);
+    } else {
+      EXPECT_EQ(plan->matrices[0].scheme.block, block);
+    }
+  }
+}
+
+TEST(MatrixChoice, PatternsAndOptionsKeepFloats) {
+  MatrixGraph graph;
+  QuantizeOptions options;
+  options.keep_float = {"layer.*"};
+  options.head = HeadWeights::kFloat;
+  options.min_rows = 8;
+  const auto plan = plan_of(model_of_all(graph), options);
+  ASSERT_THAT(plan, IsOk());
+  EXPECT_THAT(schemes(*plan), ElementsAre("small.weight: int4/64, zero points, 5 steps"));
+  EXPECT_THAT(reasons(*plan),
+              ElementsAre("embed.weight: it is a head or an embedding, which stay in float",
+                          "layer.weight.transposed: the pattern 'layer.*' keeps it",
+                          "gate.weight: it chooses experts",
+                          "head.weight: it is a head or an embedding, which stay in float"));
+}
+
+TEST(MatrixChoice, NothingToQuantizeIsAnError) {
+  MatrixGraph graph;
+  QuantizeOptions options;
+  options.keep_float = {"*"};
+  EXPECT_THAT(plan_of(model_of_all(graph), options),
+              FailsWith(ErrorCode::kUnsupported, "nothing to quantize"));
+}
+
+TEST(MatrixChoice, ConstantsOfRemovedNodesAreUnread) {
+  MatrixGraph graph;
+  graph.integers("only", {128, 64}).integers("both", {0}).weight("w", {8192});
+  graph.weight("v", {1, 128, 64});
+  graph.node("Reshape", {"w", "only"}, {"r"}).node("Squeeze", {"v", "both"}, {"s"});
+  graph.builder().input("x", kFloat, {2, 128});
+  graph.node("MatMul", {"x", "s"}, {"y"}).node("Squeeze", {"y", "both"}, {"z"});
+  const auto plan = plan_of(graph);
+  ASSERT_THAT(plan, IsOk());
+  EXPECT_EQ(plan->weights[0].reason, FloatReason::kVector);
+  EXPECT_THAT(plan->unread_inline, IsEmpty()) << "another node reads the axes";
+}
+
+TEST(MatrixChoice, APatternStandsForTheWholeName) {
+  EXPECT_TRUE(matches_pattern("model.layers.0.mlp.gate", "*.gate"));
+  EXPECT_TRUE(matches_pattern("model.layers.0.mlp.gate", "model.*.?.mlp*gate*"));
+  EXPECT_TRUE(matches_pattern("", "*"));
+  EXPECT_FALSE(matches_pattern("model.layers.0.mlp.gate", "gate"));
+  EXPECT_FALSE(matches_pattern("gate", "gate?"));
+  EXPECT_FALSE(matches_pattern("", "?"));
+  EXPECT_FALSE(matches_pattern(std::string(10000, 'a'), std::string(100, '*') + "b"));
+}
+
+}  // namespace
+}  // namespace onnx_external

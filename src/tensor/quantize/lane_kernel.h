@@ -444,7 +444,11 @@ std::uint32_t quantize_group(const BlockJob& job, std::size_t first, std::size_t
   StoredScale scale = stored(choice.scale * down, job.scales_type);
   const Words magnitude = (Words)scale.value & kMagnitude;
   const auto is_zero = magnitude < kLeastNormal;
-  scale.bits = is_zero ? Words{} : scale.bits;
+  // In a symmetric scheme -0, which is what ONNX Runtime's quantizer makes of zeros.
+  const std::uint32_t zero_bits = job.zero_points                      ? 0
+                                  : job.scales_type == DType::kFloat32 ? ~kMagnitude
+                                                                       : 0x8000U;
+  scale.bits = is_zero ? all(zero_bits) : scale.bits;
   const Floats scaled = is_zero ? Floats{} : scale.value * up;  // of y
   const Floats divisor = is_zero ? all(1.0F) : scaled;
   Floats zero = choice.zero;

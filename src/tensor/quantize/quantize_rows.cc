@@ -25,6 +25,8 @@ constexpr std::size_t kRunPadded = 64;   // of these, last ones of rows that are
 constexpr double kSearchReach = 0.1;     // factors lie in [1 - this, 1 + this]
 constexpr int kUnitOfErrors = 128;
 
+constexpr std::byte kUnusedHalf{0x80};
+
 using Kernel = std::uint32_t (*)(const BlockJob&);
 
 // Asked once: CPUID may end in a virtual machine's monitor. Two threads may both ask.
@@ -61,13 +63,14 @@ Kernel kernel_of(QuantizePath path) {
 #endif
 }
 
+// A half that no block uses is the middle, as ONNX Runtime's quantizer leaves it.
 void store_zero(std::uint32_t bits, std::uint64_t block, std::uint8_t zero, std::byte* row) {
   if (bits == 8) {
     row[block] = std::byte{zero};
   } else if (block % 2 == 0) {
-    row[block / 2] = std::byte{zero};
+    row[block / 2] = std::byte{zero} | kUnusedHalf;
   } else {
-    row[block / 2] |= std::byte{zero} << 4;
+    row[block / 2] = (row[block / 2] & ~std::byte{0xf0}) | std::byte{zero} << 4;
   }
 }
 

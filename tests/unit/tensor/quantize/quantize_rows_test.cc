@@ -54,7 +54,7 @@ Packed expected(const Scheme& scheme, const Rows& rows) {
   const std::vector<float> values = rows.floats();
   const std::uint64_t blocks = (rows.columns + scheme.block - 1) / scheme.block;
   Packed out = room_for(scheme, rows.count(), rows.columns);
-  std::fill(out.zero_points.begin(), out.zero_points.end(), std::byte{0});
+  std::fill(out.zero_points.begin(), out.zero_points.end(), std::byte{0x80});  // unused halves
   std::vector<float> scales;
   for (std::uint64_t row = 0; row < rows.count(); ++row) {
     std::byte* const zeros = out.zero_points.data() + row * ((blocks * scheme.bits + 7) / 8);
@@ -152,7 +152,7 @@ TEST(QuantizeRows, HaveAFixedDigest) {
       add(made.zero_points);
     }
   });
-  EXPECT_EQ(digest, 13806133605800641559U);
+  EXPECT_EQ(digest, 240965418869512855U);
 }
 
 TEST(QuantizeRows, DoNotDependOnTheFloatingPointEnvironment) {

@@ -69,7 +69,7 @@ class ReferenceQuantizer {
 
   [[nodiscard]] ReferenceBlock all_zero() const {
     const int zero = scheme_.zero_points ? 0 : middle();
-    return {0, zero, std::vector<int>(scheme_.block, zero)};
+    return {scheme_.zero_points ? 0.0F : -0.0F, zero, std::vector<int>(scheme_.block, zero)};
   }
 
   // Truncates to a code.

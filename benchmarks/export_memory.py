@@ -62,7 +62,7 @@ def single() -> Exporter:
 
 def ours(layout: str) -> Exporter:
     import onnx_external.transformers
-    from onnx_external._meter import Meter
+    from onnx_external._base.meter import Meter
 
     def export(folder: str, out: Path) -> dict:
         target = folder if layout == "link" else out
@@ -147,7 +147,7 @@ WAYS = {way.__name__: way for way in (link, single, transformers, torch, optimum
 
 def one(way: str, folder: str) -> None:
     """Export in this process, and print what it took."""
-    from onnx_external._meter import Meter
+    from onnx_external._base.meter import Meter
 
     export, out, meter, used = WAYS[way](), Path(folder, "out"), Meter(), time.process_time()
     with meter.step("all"):

@@ -14,12 +14,12 @@ root = Path(sys.argv[1])
 PACKAGE = root / "python" / "onnx_external"
 
 ALLOWED = {
-    "_diagnosis/exporter_reasons.py": "torch's errors",
-    "_rewriting/finding/blaming.py": "torch's errors",
-    "_rewriting/runtime/branches.py": "torch's errors",
+    "_tracing/exporter_reasons.py": "torch's errors",
+    "_control_flow/finding/blaming.py": "torch's errors",
+    "_control_flow/runtime/branches.py": "torch's errors",
     "torch/_causes.py": "torch's errors",
     "transformers/_guarding.py": "transformers' errors",
-    "_temporary.py": "the path that a message begins with",
+    "_base/temporary.py": "the path that a message begins with",
     "tools/common/command.cc": "the path that a message begins with",
     "tools/common/verify_text.cc": "the path that a finding has beside its message",
 }

@@ -134,7 +134,7 @@ thread_local CallClasses* innermost = nullptr;
 }  // namespace
 
 CallClasses::CallClasses() : outer_(innermost) {
-  registered_.update(nb::module_::import_("onnx_external._classes").attr("_registered"));
+  registered_.update(nb::module_::import_("onnx_external._sources.classes").attr("_registered"));
   if (registered_.size() > 0) {
     table_ = known_classes();
   }

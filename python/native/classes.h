@@ -1,4 +1,4 @@
-// The caller's classes, which onnx_external/_classes.py keeps.
+// The caller's classes, which onnx_external/_sources/classes.py keeps.
 #pragma once
 
 #include <nanobind/nanobind.h>

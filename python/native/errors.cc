@@ -60,7 +60,7 @@ std::string title_of_list(const std::string& kind, const std::string& owner) {
 }  // namespace
 
 void raise_wrong_type(const std::string& message) {
-  const nb::object type = nb::module_::import_("onnx_external._errors").attr("WrongTypeError");
+  const nb::object type = nb::module_::import_("onnx_external._base.errors").attr("WrongTypeError");
   PyErr_SetString(type.ptr(), message.c_str());
   throw nb::python_error();
 }
@@ -72,7 +72,7 @@ void bind_errors(nb::module_& module) {
 void raise(const Error& error, nb::handle cause) {
   const ErrorDetails none;
   const ErrorDetails& details = error.details ? *error.details : none;
-  const nb::object make = nb::module_::import_("onnx_external._errors").attr("_make");
+  const nb::object make = nb::module_::import_("onnx_external._base.errors").attr("_make");
   const nb::object exception = make(std::string(error_code_name(error.code)),
                                     std::string(error_kind_name(kind_of(error.details.get()))),
                                     error.message, lists_of(details), remedies_of(details));

@@ -1,4 +1,4 @@
-// Options by name, as python/onnx_external/_options.py has them, as the library's options, by the
+// Options by name, as python/onnx_external/_base/options.py has them, as the library's options, by the
 // table of the commands' options (options/options.h): the names are those of the commands, with
 // underscores.
 #pragma once

@@ -130,7 +130,7 @@ class ProvidedReader {
   ProvidedTensor read(nb::handle item) const {
     const auto fields = nb::cast<nb::tuple>(item);
     if (fields.size() != kFields) {
-      throw nb::type_error("expected tensors as _tensors.py describes them");
+      throw nb::type_error("expected tensors as _sources/tensors.py describes them");
     }
     ProvidedTensor tensor;
     try {

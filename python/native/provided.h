@@ -1,4 +1,4 @@
-// Tensors of the caller, as onnx_external/_tensors.py describes them.
+// Tensors of the caller, as onnx_external/_sources/tensors.py describes them.
 #pragma once
 
 #include <nanobind/nanobind.h>

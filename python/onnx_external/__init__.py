@@ -13,12 +13,7 @@ with oe.open_checkpoint("checkpoint.pt") as checkpoint:
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from ._checkpoint import Checkpoint, Tensor, open_checkpoint
-from ._classes import register_class, unregister_class
-from ._core import PickledValue
-from ._core import version as __version__
-from ._cut import cut, cut_bytes
-from ._errors import (
+from ._base.errors import (
     Error,
     ExistsError,
     ExportError,
@@ -28,11 +23,16 @@ from ._errors import (
     MismatchError,
     NotFoundError,
     ReadWriteError,
+    RewriteError,
     RunError,
+    UnmergeableError,
     WrongTypeError,
 )
-from ._options import Layout, Mapping
-from ._reports import (
+from ._base.options import Layout, Mapping
+from ._core import PickledValue
+from ._core import version as __version__
+from ._saving.cut import cut, cut_bytes
+from ._saving.reports import (
     CutReport,
     Finding,
     InspectedTensor,
@@ -42,8 +42,10 @@ from ._reports import (
     SaveReport,
     VerifyReport,
 )
-from ._save import save, save_model_with_external_data
-from ._verify import inspect, verify
+from ._saving.save import save, save_model_with_external_data
+from ._saving.verify import inspect, verify
+from ._sources.checkpoint import Checkpoint, Tensor, open_checkpoint
+from ._sources.classes import register_class, unregister_class
 
 if TYPE_CHECKING:
     from . import torch as torch
@@ -51,11 +53,10 @@ if TYPE_CHECKING:
     from ._diagnosis import Diagnosis, ModuleDiagnosis, Status, diagnose
     from ._diagnosis.export_diagnosing import diagnose_export
     from ._diagnosis.export_reports import ExportDiagnosis
-    from ._generating import generate
-    from ._plans import Plan, plan
-    from ._rewriting.refusals import RewriteError, UnmergeableError
+    from ._generation.generating import generate
+    from ._saving.plans import Plan, plan
+    from ._saving.writer import Writer
     from ._validation import Validation, validate
-    from ._writer import Writer
 
 # Names that are imported when they are first asked for, and where they are: what few programs use
 # does not make `import onnx_external` longer.
@@ -66,12 +67,10 @@ _LATER = {
     "ExportDiagnosis": "_diagnosis.export_reports",
     "diagnose": "_diagnosis",
     "diagnose_export": "_diagnosis.export_diagnosing",
-    "generate": "_generating",
-    "RewriteError": "_rewriting.refusals",
-    "UnmergeableError": "_rewriting.refusals",
-    "Plan": "_plans",
-    "plan": "_plans",
-    "Writer": "_writer",
+    "generate": "_generation.generating",
+    "Plan": "_saving.plans",
+    "plan": "_saving.plans",
+    "Writer": "_saving.writer",
     "Validation": "_validation",
     "validate": "_validation",
 }

@@ -14,7 +14,7 @@ transformers = pytest.importorskip("transformers", minversion="5.20")
 
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers  # noqa: E402
 
-from onnx_external._generating import Decoder  # noqa: E402
+from onnx_external._generation.decoder import Decoder  # noqa: E402
 
 TOTAL = 40
 """Words of a text with its prompt."""

@@ -5,12 +5,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from onnx_external._rewriting.applying import applied, compiled
-from onnx_external._rewriting.finding.functions import Function, source_of
-from onnx_external._rewriting.passes import Rewritten, rewrite
-from onnx_external._rewriting.passes.keys import condition_key, key_of, keyed
-from onnx_external._rewriting.passes.matches import as_tests
-from onnx_external._rewriting.runtime import Runtime
+from onnx_external._control_flow.applying import applied, compiled
+from onnx_external._control_flow.finding.functions import Function, source_of
+from onnx_external._control_flow.passes import Rewritten, rewrite
+from onnx_external._control_flow.passes.keys import condition_key, key_of, keyed
+from onnx_external._control_flow.passes.matches import as_tests
+from onnx_external._control_flow.runtime import Runtime
 
 
 def source(function: Any) -> Function:

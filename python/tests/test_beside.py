@@ -95,7 +95,7 @@ def occupy(place: Path, kind: str) -> None:
 def test_what_cannot_be_replaced_is_refused_and_nothing_changes(
     saving: Any, before: dict[str, Any], kind: str, tmp_path: Path
 ) -> None:
-    from onnx_external._preconditions import refuse_targets
+    from onnx_external._folders.preconditions import refuse_targets
 
     occupy(saving.folder / "tokenizer.json", kind)
     there = tree(tmp_path)
@@ -244,7 +244,7 @@ OTHER_FILES = {
 
 
 def test_all_files_that_a_loader_reads_are_side_files(tmp_path: Path) -> None:
-    from onnx_external._side_files import files_beside
+    from onnx_external._folders.side_files import files_beside
 
     for name in SIDE_FILES | OTHER_FILES:
         (tmp_path / name).parent.mkdir(exist_ok=True)

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import onnx_external as oe
-from onnx_external import _classes
+from onnx_external._sources import classes as _classes
 
 torch = pytest.importorskip("torch")
 

@@ -13,9 +13,9 @@ import pytest
 
 import onnx_external as oe
 from onnx_external import __main__ as front
+from onnx_external._base.temporary import temporary_folder
 from onnx_external._commands.signals import Ended, ending_signals
 from onnx_external._commands.streams import standard_streams
-from onnx_external._temporary import temporary_folder
 
 ENDING = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP]
 
@@ -24,7 +24,7 @@ import sys, time
 from pathlib import Path
 from onnx_external._commands.command_line import Parser, run
 from onnx_external._commands.signals import ending_signals
-from onnx_external._temporary import temporary_folder
+from onnx_external._base.temporary import temporary_folder
 
 def work(_):
     with temporary_folder() as one, temporary_folder(Path("."), ".merged-adapter-") as other:

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 import onnx_external as oe
-from onnx_external._folder_config import document_of
-from onnx_external._side_files import files_beside
+from onnx_external._folders.config import document_of
+from onnx_external._folders.side_files import files_beside
 
 pytest.importorskip("torch", minversion="2.11")
 pytest.importorskip("transformers", minversion="5.20")

@@ -702,7 +702,7 @@ class Pair(NamedTuple):
 
 
 def test_sizes_inside_of_named_tuples_and_ordered_dicts_vary() -> None:
-    from onnx_external._diagnosis.dynamic_dimensions import guessed_shapes
+    from onnx_external._tracing.dynamic_dimensions import guessed_shapes
 
     def forward(pair: Pair, parts: OrderedDict[str, Any]) -> None: ...
 

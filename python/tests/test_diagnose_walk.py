@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import onnx_external as oe
+from onnx_external._comparing.comparing import compare
 from onnx_external._diagnosis.judging import Judge
 from onnx_external._diagnosis.outcomes import Outcome
 from onnx_external._diagnosis.pieces import Wanted, compare_outputs
@@ -18,7 +19,6 @@ from onnx_external._diagnosis.recording import MOST_CALLS, Recorded
 from onnx_external._diagnosis.reports import Diagnosis, ModuleDiagnosis
 from onnx_external._diagnosis.unmarked import Unmarked
 from onnx_external._diagnosis.walking import Walk
-from onnx_external._validation.comparing import compare
 
 OK, DISC, FAIL, NOINPUT = oe.Status.OK, oe.Status.DISC, oe.Status.FAIL, oe.Status.NOINPUT
 CHILDC, CUSTOM = oe.Status.CHILDC, oe.Status.CUSTOM

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import onnx_external as oe
-from onnx_external._validation import chaining
+from onnx_external._comparing import chaining
 
 torch = pytest.importorskip("torch", minversion="2.11")
 transformers = pytest.importorskip("transformers", minversion="5.20")
@@ -80,9 +80,9 @@ def test_the_graphs_are_run_one_behind_the_other_before_they_are_saved(
 
 
 def run_chain(exported: Exported) -> Any:
-    from onnx_external._validation.folders import Folder
-    from onnx_external._validation.running import Session
+    from onnx_external._comparing.running import Session
     from onnx_external.transformers._checking import CheckedGraphs, Judging
+    from onnx_external.transformers._compared import Folder
 
     models = {name: exported.out / f"{name}.onnx" for name in exported.report.graphs}
     folder = Folder(models, exported.folder, None, None, None)

@@ -97,8 +97,8 @@ def watched(llama: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iter
 
 def loads(folder: Path, task: str | None) -> Iterator[Any]:
     """What the export, and what validate and diagnose load of a folder."""
-    from onnx_external._validation.transformers_reference import loaded
     from onnx_external.transformers._loading import load
+    from onnx_external.transformers._reference import loaded
 
     yield lambda: load(folder, task, None).model
     yield lambda: loaded(folder, task, None)

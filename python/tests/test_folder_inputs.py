@@ -15,12 +15,7 @@ transformers = pytest.importorskip("transformers", minversion="5.20")
 pytest.importorskip("onnxscript")
 runtime = pytest.importorskip("onnxruntime")
 
-from onnx_external.transformers._inputs import (  # noqa: E402
-    inputs_of,
-    note_of_omitted,
-    omitted,
-    sample_inputs,
-)
+from onnx_external.transformers._inputs import inputs_of, note_of_omitted, omitted, sample_inputs  # noqa: E402
 
 TEXT = {
     "vocab_size": 48,
@@ -249,8 +244,8 @@ def test_a_model_whose_modules_keep_the_state_is_refused_by_name(
 def test_switches_for_training_and_gpus_are_set_aside(
     switches: dict[str, Any], told: str, reranker: Path, tmp_path: Path
 ) -> None:
-    from onnx_external._validation.transformers_reference import loaded
     from onnx_external.transformers._loading import load
+    from onnx_external.transformers._reference import loaded
 
     for file in reranker.iterdir():
         (tmp_path / file.name).write_bytes(file.read_bytes())

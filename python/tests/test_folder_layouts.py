@@ -512,7 +512,7 @@ def test_an_export_takes_the_files_of_from_pretrained_and_those_of_its_class(
 ) -> None:
     pytest.importorskip("onnxscript")
     from onnx_external._commands.export import main
-    from onnx_external._validation.transformers_reference import loaded
+    from onnx_external.transformers._reference import loaded
 
     monkeypatch.setattr(transformers.DistilBertConfig, "extra_files", ("head.safetensors", "no"))
     files = {"model.fp16.safetensors": safe(2), "head.safetensors": safe(3, "second"), **HALF}

@@ -78,8 +78,8 @@ def edited(folder: Path, where: str, value: Any, out: Path) -> Path:
 
 def load_both(folder: Path) -> list[Any]:
     """What an export makes of a folder, and what validate and diagnose do."""
-    from onnx_external._validation.transformers_reference import loaded
     from onnx_external.transformers._loading import load
+    from onnx_external.transformers._reference import loaded
 
     return [lambda: load(folder, None, None).model, lambda: loaded(folder, None, None)]
 

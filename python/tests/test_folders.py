@@ -12,7 +12,7 @@ import onnx_external as oe
 from onnx_external._commands.diagnose import main as diagnose
 from onnx_external._commands.export import main as export
 from onnx_external._commands.validate import main as validate
-from onnx_external._folder_config import check_folder
+from onnx_external._folders.config import check_folder
 
 
 def folder(path: Path, **files: Any) -> Path:

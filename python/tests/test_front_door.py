@@ -17,13 +17,13 @@ import pytest
 import onnx_external as oe
 from onnx_external import __main__ as front
 from onnx_external import _core
+from onnx_external._base.errors import Item, MappingError, Remedy
 from onnx_external._commands.command_line import Parser, did_you_mean, man_page
 from onnx_external._commands.command_line import run as run_command
 from onnx_external._commands.diagnose import parser as diagnose
 from onnx_external._commands.export import parser as export
 from onnx_external._commands.generate import parser as generate
 from onnx_external._commands.validate import parser as validate
-from onnx_external._errors import Item, MappingError, Remedy
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "packaging/onnx-external.1"
@@ -205,7 +205,7 @@ def test_bash_completes_commands_options_and_choices(tmp_path: Path) -> None:
 
 
 def test_a_step_is_a_line_where_stderr_is_no_terminal(capsys: pytest.CaptureFixture[str]) -> None:
-    from onnx_external._progress import StepLines
+    from onnx_external._base.progress import StepLines
 
     lines: Any = StepLines()
     for done in (0, 5, 10):
@@ -223,7 +223,7 @@ def test_a_step_is_a_line_where_stderr_is_no_terminal(capsys: pytest.CaptureFixt
 def test_a_step_that_takes_long_says_so_though_stderr_is_another_one_meanwhile(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    from onnx_external._progress import StepLines
+    from onnx_external._base.progress import StepLines
 
     lines: Any = StepLines()
     lines._every = 0.05

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import onnx_external as oe
-from onnx_external._generating import Decoder
+from onnx_external._generation.decoder import Decoder
 
 torch = pytest.importorskip("torch", minversion="2.11")
 transformers = pytest.importorskip("transformers", minversion="5.20")

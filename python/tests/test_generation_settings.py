@@ -13,10 +13,7 @@ pytest.importorskip("torch", minversion="2.11")
 transformers = pytest.importorskip("transformers", minversion="5.20")
 
 from onnx_external.transformers._disagreeing import of_other_sizes  # noqa: E402
-from onnx_external.transformers._generation import (  # noqa: E402
-    plain_generation,
-    without_checked_settings,
-)
+from onnx_external.transformers._generation import plain_generation, without_checked_settings  # noqa: E402
 
 IDS = {"bos_token_id": 1, "eos_token_id": [2, 3], "pad_token_id": 0}
 

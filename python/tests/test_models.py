@@ -458,7 +458,7 @@ def test_a_proto_s_raw_data_is_taken_tensor_by_tensor(tmp_path: Path) -> None:
         [form(f"y{name}", 1, [64, 64]) for name in arrays],
         [onnx.numpy_helper.from_array(array, name) for name, array in arrays.items()],
     )
-    from onnx_external._graphs import given_models
+    from onnx_external._sources.graphs import given_models
 
     model = helper.make_model(graph, ir_version=10)
     given = given_models({"model.onnx": model}, None, False)

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import onnx_external as oe
-from onnx_external import _generating as generating
-from onnx_external._next_tokens import NextTokens, Prompts
+from onnx_external._generation import decoder as decoding
+from onnx_external._generation.next_tokens import NextTokens, Prompts
 
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers", minversion="5.20")
@@ -131,7 +131,7 @@ def test_what_is_not_applied_is_said() -> None:
     ]
 
 
-class Ends(generating.Decoder):
+class Ends(decoding.Decoder):
     """A decoder with a table of six positions, whose tokens count up."""
 
     def __init__(self, positions: bool = True) -> None:
@@ -147,13 +147,13 @@ class Ends(generating.Decoder):
         logits = np.zeros((len(ids), ids.shape[1], 50))
         for row, last in enumerate(ids[:, -1]):
             logits[row, -1, last + 1] = 1
-        return logits, generating._State({}, state.mask, state.places[:, -1:] + 1)
+        return logits, decoding._State({}, state.mask, state.places[:, -1:] + 1)
 
 
 def test_a_text_ends_with_the_table_of_positions(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(generating, "_empty", lambda *_: {})
+    monkeypatch.setattr(decoding, "_empty", lambda *_: {})
     assert Ends().generate([[10, 11, 12, 13]], 9) == [[14, 15, 16]]
     assert "the model has 6 positions: a text ends there" in caplog.text
     assert Ends().generate([[10, 11, 12, 13], [20]], 5) == [[14, 15, 16], [21, 22, 23, 24, 25]]

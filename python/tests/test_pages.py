@@ -10,11 +10,11 @@ import pytest
 import onnx_external as oe
 from onnx_external._commands import diagnose as command
 from onnx_external._commands import validate as validate_command
+from onnx_external._comparing.comparing import Comparison
 from onnx_external._diagnosis import diagnosing
 from onnx_external._diagnosis.reports import Diagnosis, ModuleDiagnosis, Status
-from onnx_external._reports import inspection
+from onnx_external._saving.reports import inspection
 from onnx_external._validation import validating
-from onnx_external._validation.comparing import Comparison
 from onnx_external._validation.reports import ComparedOutput, GraphValidation, Validation
 
 START = "<!DOCTYPE html>\n<!-- A report of onnx-external. -->\n"

@@ -13,7 +13,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 import onnx_external as oe  # noqa: E402
-from onnx_external._patching.static_dimensions import StaticDimensionError  # noqa: E402
+from onnx_external.torch._patching.static_dimensions import StaticDimensionError  # noqa: E402
 
 ROWS = {0: torch.export.Dim.DYNAMIC}
 

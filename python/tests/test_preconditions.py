@@ -22,7 +22,7 @@ class Untraced(torch.nn.Module):  # type: ignore[misc,name-defined]
 def leave_out(monkeypatch: pytest.MonkeyPatch, *modules: str) -> None:
     """Make packages seem not to be installed."""
     monkeypatch.setattr(
-        "onnx_external._packages.find_spec",
+        "onnx_external._base.packages.find_spec",
         lambda name: None if name in modules else find_spec(name),
     )
 

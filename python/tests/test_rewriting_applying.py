@@ -12,16 +12,11 @@ import pytest
 
 torch = pytest.importorskip("torch", minversion="2.9")
 
-from onnx_external._rewriting.applying import RUNTIME, applied, compiled  # noqa: E402
-from onnx_external._rewriting.finding.blaming import blamed, blamed_by_guard  # noqa: E402
-from onnx_external._rewriting.finding.functions import (  # noqa: E402
-    Function,
-    Missing,
-    called,
-    is_users,
-    source_of,
-)
-from onnx_external._rewriting.finding.observing import observe  # noqa: E402
+from onnx_external._control_flow.applying import RUNTIME, applied, compiled  # noqa: E402
+from onnx_external._control_flow.finding.blaming import blamed, blamed_by_guard  # noqa: E402
+from onnx_external._control_flow.finding.functions import Function, Missing, called, source_of  # noqa: E402
+from onnx_external._control_flow.finding.observing import observe  # noqa: E402
+from onnx_external._tracing.frames import is_users  # noqa: E402
 
 factor = 3
 
@@ -380,8 +375,8 @@ def decorated(x: int) -> int:
 
 
 def test_a_decorated_function_is_found_by_the_first_line_of_its_code() -> None:
-    from onnx_external._rewriting.finding.blaming import _function_at
-    from onnx_external._rewriting.finding.observing import Observation
+    from onnx_external._control_flow.finding.blaming import _function_at
+    from onnx_external._control_flow.finding.observing import Observation
 
     function = decorated.__wrapped__.__wrapped__
     found = source_of(function)

@@ -13,9 +13,9 @@ ort = pytest.importorskip("onnxruntime")
 onnx_ir = pytest.importorskip("onnx_ir")
 
 import onnx_external as oe  # noqa: E402
+from onnx_external._base.errors import RewriteError  # noqa: E402
+from onnx_external._base.notes import kind_of  # noqa: E402
 from onnx_external._diagnosis.export_reports import MENDED  # noqa: E402
-from onnx_external._notes import kind_of  # noqa: E402
-from onnx_external._rewriting.refusals import RewriteError  # noqa: E402
 from onnx_external.torch._programs import TraceError  # noqa: E402
 
 UP = torch.tensor([[1.0, 2.0, 3.0], [0.5, 0.25, 4.0]])
@@ -416,7 +416,7 @@ def test_what_is_written_in_place_is_put_back_after_each_run(tmp_path: Path) -> 
 
 
 def test_tensors_that_are_no_buffers_are_put_back_as_well() -> None:
-    from onnx_external._rewriting.runtime.outer import state_kept
+    from onnx_external._control_flow.runtime.outer import state_kept
 
     module = Counts()
     held = [module.mean, torch.ones(2)]

@@ -11,7 +11,7 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("onnxruntime")
 
 import onnx_external as oe  # noqa: E402
-from onnx_external._rewriting.refusals import RewriteError  # noqa: E402
+from onnx_external._base.errors import RewriteError  # noqa: E402
 
 UP, DOWN, LONG = torch.ones(3, 2), -torch.ones(2, 2), torch.full((5, 2), 2.0)
 

@@ -13,10 +13,10 @@ pytest.importorskip("torch", minversion="2.9")
 import rewriting_cases
 from rewriting_functions import all_keys, changed, rewritten, source
 
-from onnx_external._rewriting.passes import rewrite
-from onnx_external._rewriting.passes.keys import key_of, keyed
-from onnx_external._rewriting.passes.matches import as_tests
-from onnx_external._rewriting.refusals import RewriteError
+from onnx_external._base.errors import RewriteError
+from onnx_external._control_flow.passes import rewrite
+from onnx_external._control_flow.passes.keys import key_of, keyed
+from onnx_external._control_flow.passes.matches import as_tests
 
 
 def outcome(function: Any, x: int) -> Any:

@@ -14,9 +14,9 @@ ort = pytest.importorskip("onnxruntime")
 
 from torch.fx.experimental.proxy_tensor import PreDispatchTorchFunctionMode  # noqa: E402
 
-from onnx_external._rewriting.refusals import RewriteError, UnmergeableError  # noqa: E402
-from onnx_external._rewriting.runtime import Runtime  # noqa: E402
-from onnx_external._rewriting.values import UNDEFINED, described, same_value  # noqa: E402
+from onnx_external._base.errors import RewriteError, UnmergeableError  # noqa: E402
+from onnx_external._control_flow.runtime import Runtime  # noqa: E402
+from onnx_external._control_flow.values import UNDEFINED, described, same_value  # noqa: E402
 from onnx_external.torch._converting import converted  # noqa: E402
 
 AUTO = torch.export.Dim.AUTO

@@ -11,9 +11,9 @@ torch = pytest.importorskip("torch", minversion="2.9")
 import rewriting_cases  # noqa: E402
 from rewriting_functions import all_keys, changed, source  # noqa: E402
 
-from onnx_external._rewriting.finding.observing import observe  # noqa: E402
-from onnx_external._rewriting.rewriter import Rewriting  # noqa: E402
-from onnx_external._rewriting.showing import Change, dump, shown, untaken  # noqa: E402
+from onnx_external._control_flow.finding.observing import observe  # noqa: E402
+from onnx_external._control_flow.rewriter import Rewriting  # noqa: E402
+from onnx_external._control_flow.showing import Change, dump, shown, untaken  # noqa: E402
 
 
 # fmt: off

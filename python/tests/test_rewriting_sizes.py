@@ -216,7 +216,7 @@ def test_what_a_test_leaves_out_of_a_size_is_not_computed() -> None:
     import sympy
     from torch.utils._sympy.functions import FloorDiv, Where
 
-    from onnx_external._rewriting.runtime.evaluating import evaluated
+    from onnx_external._tracing.evaluating import evaluated
 
     n, m = sympy.symbols("n m", integer=True)
     size = Where(sympy.Gt(m, 0), FloorDiv(n, m), n + 1)

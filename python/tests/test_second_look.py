@@ -7,10 +7,10 @@ import pytest
 
 torch = pytest.importorskip("torch", minversion="2.9")
 
-from onnx_external._validation.comparing import Comparison  # noqa: E402
-from onnx_external._validation.inputs import Given  # noqa: E402
-from onnx_external._validation.reconsidering import ROUNDING, TIES, Outputs  # noqa: E402
-from onnx_external._validation.references import ModuleReference  # noqa: E402
+from onnx_external._comparing.comparing import Comparison  # noqa: E402
+from onnx_external._comparing.inputs import Given  # noqa: E402
+from onnx_external._comparing.reconsidering import ROUNDING, TIES, Outputs  # noqa: E402
+from onnx_external._comparing.references import ModuleReference  # noqa: E402
 
 nn = torch.nn
 

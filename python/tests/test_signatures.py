@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 import onnx_external as oe
-from onnx_external._options import SaveKeywords
+from onnx_external._base.options import SaveKeywords
 
 MADE_BY_US = ("Checkpoint", "Error", "RewriteError", "Tensor", "UnmergeableError")
 """Classes that callers do not make."""

@@ -11,7 +11,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from onnx_external._validation.comparing import compare
+from onnx_external._comparing.comparing import compare
 
 Array = Any
 BFLOAT16 = np.dtype(ml_dtypes.bfloat16)

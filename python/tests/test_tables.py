@@ -3,8 +3,8 @@
 import pytest
 
 import onnx_external as oe
+from onnx_external._base.tables import highlighted, table, wrapped
 from onnx_external._diagnosis.reports import Diagnosis, ModuleDiagnosis, ValueForm
-from onnx_external._tables import highlighted, table, wrapped
 
 ROWS = [
     ["name", "empty", "form"],

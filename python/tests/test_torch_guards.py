@@ -17,7 +17,7 @@ torch = pytest.importorskip("torch", minversion="2.9")
 pytest.importorskip("onnxscript")
 runtime = pytest.importorskip("onnxruntime")
 
-from onnx_external._notes import UNCHECKED, kind_of  # noqa: E402
+from onnx_external._base.notes import UNCHECKED, kind_of  # noqa: E402
 from onnx_external.torch._guards import Guard, Input, Sizes  # noqa: E402
 
 AUTO = torch.export.Dim.AUTO
@@ -314,7 +314,7 @@ def test_sets_have_the_order_of_the_example() -> None:
 
 
 def test_numbers_of_a_module_are_expected_where_the_graph_has_an_output_for_each() -> None:
-    from onnx_external._validation.references import as_given
+    from onnx_external._comparing.references import as_given
 
     value, number = np.ones(3, np.float32), np.array(2.0)
     wanted, got = {"y": value, "n": number}, {"a": value, "b": np.array(2.0, np.float32)}

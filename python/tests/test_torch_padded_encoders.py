@@ -43,7 +43,7 @@ def masks() -> Any:
     "options", [{}, {"norm": True}, {"enable_nested_tensor": False}, {"mask_check": False}]
 )
 def test_a_trace_computes_what_eval_mode_computes(options: Any) -> None:
-    from onnx_external._patching.padded_encoders import padding_is_zero
+    from onnx_external._tracing.padded_encoders import padding_is_zero
 
     module = Encoder(**options).eval()
     for number, (x, mask) in enumerate(masks()):

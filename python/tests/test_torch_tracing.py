@@ -216,9 +216,9 @@ def test_an_export_asks_torch_once_for_its_operators_and_seldom_searches_for_cyc
 
 
 def test_results_of_halves_are_as_exact_as_halves() -> None:
-    from onnx_external._validation.inputs import Given
-    from onnx_external._validation.reconsidering import Outputs
-    from onnx_external._validation.references import RecordedReference
+    from onnx_external._comparing.inputs import Given
+    from onnx_external._comparing.reconsidering import Outputs
+    from onnx_external._comparing.references import RecordedReference
     from onnx_external.torch._checking import difference, half_types
 
     class Half(torch.nn.Module):
@@ -236,7 +236,7 @@ def test_results_of_halves_are_as_exact_as_halves() -> None:
 
 
 def test_only_what_may_be_rounding_is_told_to_be_a_matter_of_the_tolerance() -> None:
-    from onnx_external._validation.comparing import compare
+    from onnx_external._comparing.comparing import compare
     from onnx_external.torch._checking import difference
 
     def told(*got: float, atol: float = 0.0) -> bool:

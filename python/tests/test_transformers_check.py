@@ -49,7 +49,7 @@ def test_graphs_that_onnx_runtime_cannot_load_are_refused(tmp_path: Path) -> Non
 def test_a_second_set_has_one_picture_more_of_another_size() -> None:
     from types import SimpleNamespace
 
-    from onnx_external._validation.folders import _longer
+    from onnx_external.transformers._compared import _longer
 
     model = SimpleNamespace(config=SimpleNamespace(spatial_merge_size=2))
     given = {"hidden_states": torch.randn(16, 3), "grid_thw": torch.tensor([[1, 4, 4]])}
@@ -61,7 +61,7 @@ def test_a_second_set_has_one_picture_more_of_another_size() -> None:
 def test_a_text_gets_places_for_one_picture_more() -> None:
     from types import SimpleNamespace
 
-    from onnx_external._validation.folders import _longer
+    from onnx_external.transformers._compared import _longer
 
     config = SimpleNamespace(image_token_id=9, vision_config=SimpleNamespace(spatial_merge_size=2))
     words = torch.tensor([[1, 7, 9, 9, 9, 9, 8, 2]])

@@ -16,7 +16,7 @@ pytest.importorskip("transformers.exporters")
 import transformers  # noqa: E402
 
 import onnx_external as oe  # noqa: E402
-from onnx_external._rewriting.refusals import RewriteError  # noqa: E402
+from onnx_external._base.errors import RewriteError  # noqa: E402
 from onnx_external.transformers import _twins  # noqa: E402
 from onnx_external.transformers._twins import twins  # noqa: E402
 

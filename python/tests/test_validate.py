@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import onnx_external as oe
-from onnx_external._validation.comparing import compare
+from onnx_external._comparing.comparing import compare
 
 onnx = pytest.importorskip("onnx")
 runtime = pytest.importorskip("onnxruntime")

@@ -174,7 +174,7 @@ def test_a_folder_that_holds_its_graphs_is_its_own_reference(tmp_path: Path) -> 
 
 
 def test_inputs_have_the_same_forms_everywhere(tmp_path: Path) -> None:
-    from onnx_external._validation.giving import calls_of as calls_of_sets
+    from onnx_external._comparing.giving import calls_of as calls_of_sets
     from onnx_external.torch._input_sets import calls_of
 
     module, x = torch.nn.Linear(3, 2).eval(), torch.ones(4, 3)

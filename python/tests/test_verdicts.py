@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import onnx_external as oe
-from onnx_external._validation.comparing import compare
+from onnx_external._comparing.comparing import compare
 
 onnx = pytest.importorskip("onnx")
 pytest.importorskip("onnxruntime")

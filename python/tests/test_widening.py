@@ -14,7 +14,7 @@ ir = pytest.importorskip("onnx_ir")
 pytest.importorskip("onnxscript")
 runtime = pytest.importorskip("onnxruntime")
 
-from onnx_external._validation.precision import weight_type  # noqa: E402
+from onnx_external._comparing.precision import weight_type  # noqa: E402
 from onnx_external.torch._skeleton import Skeleton, Slot  # noqa: E402
 from onnx_external.transformers._recording import Join, Key, Step  # noqa: E402
 from onnx_external.transformers._saving import Graph  # noqa: E402

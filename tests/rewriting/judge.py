@@ -75,7 +75,7 @@ def by_ours(entry: Entry, path: str) -> str:
 
 def by_rewriter(entry: Entry, path: str) -> str:
     """The rewriter alone, whether or not a plain export is right: what `ours` does at last."""
-    from onnx_external._rewriting.rewriter import Rewriter
+    from onnx_external._control_flow.rewriter import Rewriter
     from onnx_external.torch._converting import converted
     from onnx_external.torch._tracing import trace
 

@@ -154,7 +154,7 @@ def at_an_edge(module: torch.nn.Module, one: Any, got: Any) -> bool:
 
 def judged(text: str, seed: int, export: bool) -> Result:
     """All that is checked of one module."""
-    from onnx_external._rewriting.rewriter import Rewriter
+    from onnx_external._control_flow.rewriter import Rewriter
 
     name = f"random_{seed}_{os.getpid()}"
     with tempfile.TemporaryDirectory() as folder, quiet():

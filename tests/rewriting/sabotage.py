@@ -49,7 +49,7 @@ def everywhere(before: Any, after: Any) -> None:
     places = [
         (module, name)
         for path, module in list(sys.modules.items())
-        if path.startswith("onnx_external._rewriting")
+        if path.startswith("onnx_external._control_flow")
         for name, value in list(vars(module).items())
         if value is before
     ]
@@ -60,7 +60,7 @@ def everywhere(before: Any, after: Any) -> None:
 
 @fault("the branches of a traced test are exchanged")
 def branches() -> None:
-    from onnx_external._rewriting.runtime import branches
+    from onnx_external._control_flow.runtime import branches
 
     before = branches.predicate
 
@@ -73,7 +73,7 @@ def branches() -> None:
 
 @fault("`and` of tensors is computed as `or`")
 def conjunction() -> None:
-    from onnx_external._rewriting.runtime import conditions
+    from onnx_external._control_flow.runtime import conditions
 
     before = conditions._folded
     everywhere(before, lambda state, parts, conjunction: before(state, parts, False))
@@ -81,14 +81,14 @@ def conjunction() -> None:
 
 @fault("`not` gives its operand, in eager, too")
 def negation() -> None:
-    from onnx_external._rewriting.runtime import conditions
+    from onnx_external._control_flow.runtime import conditions
 
     everywhere(conditions.negated, lambda value: value)
 
 
 @fault("a traced reversed() runs forwards")
 def backwards() -> None:
-    from onnx_external._rewriting.runtime import rows
+    from onnx_external._control_flow.runtime import rows
 
     def forwards(self: Any) -> Any:
         return rows.rows_of(self.values)
@@ -98,7 +98,7 @@ def backwards() -> None:
 
 @fault("a traced enumerate() counts from one")
 def counted() -> None:
-    from onnx_external._rewriting.runtime import rows
+    from onnx_external._control_flow.runtime import rows
 
     before = rows.Enumerate.__init__
 
@@ -110,28 +110,28 @@ def counted() -> None:
 
 @fault("the `else` of a loop always runs")
 def loop_else() -> None:
-    from onnx_external._rewriting.passes import loops
+    from onnx_external._control_flow.passes import loops
 
     everywhere(loops._flagged_breaks, lambda body, flag: list(body))
 
 
 @fault("nonlocal declarations are forgotten")
 def nonlocals() -> None:
-    from onnx_external._rewriting.passes import names
+    from onnx_external._control_flow.passes import names
 
     everywhere(names.declared, lambda body: {})
 
 
 @fault("merged numbers all become int64")
 def promotion() -> None:
-    from onnx_external._rewriting.runtime import merging
+    from onnx_external._control_flow.runtime import merging
 
     everywhere(merging._promoted, lambda one, other, kinds: torch.int64)
 
 
 @fault("what is moved into branches is lost: values of the first branch stand for both")
 def first_branch() -> None:
-    from onnx_external._rewriting.runtime.helpers import Runtime
+    from onnx_external._control_flow.runtime.helpers import Runtime
 
     before = Runtime.if_
 
@@ -143,36 +143,36 @@ def first_branch() -> None:
 
 @fault("the code of functions is not put back")
 def code() -> None:
-    from onnx_external._rewriting import applying
+    from onnx_external._control_flow import applying
 
     everywhere(applying._restore_code, lambda function, before, ours: None)
 
 
 @fault("the runtime's name stays among the globals")
 def globals_() -> None:
-    from onnx_external._rewriting import applying
+    from onnx_external._control_flow import applying
 
     everywhere(applying._restore_name, lambda space, before: None)
 
 
 @fault("attributes keep tensors of the trace")
 def attributes() -> None:
-    from onnx_external._rewriting.runtime.places import Places
+    from onnx_external._control_flow.runtime.places import Places
 
     Places.restore = lambda self, *rest: None  # type: ignore[method-assign]
 
 
 @fault("the tests on sizes are not noticed")
 def sizes() -> None:
-    from onnx_external._rewriting.finding.observing import Seen
+    from onnx_external._control_flow.finding.observing import Seen
 
     Seen.differs = property(lambda self: False)  # type: ignore[assignment]
 
 
 @fault("a chain of comparisons is its last link")
 def chain() -> None:
-    from onnx_external._rewriting.runtime import conditions
-    from onnx_external._rewriting.runtime.helpers import Runtime
+    from onnx_external._control_flow.runtime import conditions
+    from onnx_external._control_flow.runtime.helpers import Runtime
 
     def wrong(self: Any, first: Any, *rest: Any) -> Any:
         left = first() if len(rest) == 2 else rest[-3]()
@@ -208,7 +208,7 @@ def random_found(seeds: range, export: bool) -> str:
 def attempt(name: str, pipe: Any) -> None:
     with random_modules.quiet():
         try:
-            import onnx_external._rewriting.rewriter  # noqa: F401  so that a fault finds all modules
+            import onnx_external._control_flow.rewriter  # noqa: F401  so that a fault finds all modules
 
             if name:
                 FAULTS[name][1]()

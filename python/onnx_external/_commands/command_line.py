@@ -20,9 +20,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NoReturn, TypeVar
 
 from .. import _core
-from .._errors import Error, Remedy
-from .._packages import pip_name
-from .._pages import Paged
+from .._base.errors import Error, Remedy
+from .._base.packages import pip_name
+from .._base.pages import Paged
 from .streams import standard_streams
 
 _Report = TypeVar("_Report", bound=Paged)

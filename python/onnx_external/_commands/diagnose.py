@@ -8,11 +8,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from .._base.packages import FOLDERS, require
+from .._base.tables import highlighted, terminal_columns, wrapped
 from .._diagnosis.reports import Diagnosis
-from .._folder_config import check_folder, refuse_at_once
-from .._packages import FOLDERS, require
-from .._tables import highlighted, terminal_columns, wrapped
-from .._validation.folders import has_models, is_transformers
+from .._folders.config import check_folder, refuse_at_once
+from .._folders.models import has_models, is_transformers
 from .command_line import EXIT_CODES, Parser, UsageError, reported, run
 
 

@@ -12,12 +12,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, get_args
 
-from .._folder_config import check_folder, refuse_at_once, require_folder
-from .._notes import kind_of
-from .._options import Layout, LayoutName
-from .._packages import FOLDERS, require
-from .._preconditions import model_folders, note_of_dtype, refuse_inline, refuse_targets
-from .._progress import ProgressCallback, only_errors, told
+from .._base.notes import kind_of
+from .._base.options import Layout, LayoutName
+from .._base.packages import FOLDERS, require
+from .._base.progress import ProgressCallback, only_errors, told
+from .._folders.config import check_folder, refuse_at_once, require_folder
+from .._folders.preconditions import model_folders, note_of_dtype, refuse_inline, refuse_targets
 from .command_line import EXIT_CODES, Parser, run
 
 _LAYOUTS = (
@@ -275,7 +275,7 @@ def _refuse_at_once(given: argparse.Namespace) -> list[str]:
 def _run(given: argparse.Namespace, progress: ProgressCallback | None) -> Any:
     if progress is not None:
         progress("import torch and transformers", 0, 0)
-    from .._rewriting.dumping import room_for_diffs
+    from .._control_flow import room_for_diffs
     from ..transformers import export
 
     files = Layout(max_shard_size=given.max_shard_size, transpose_weights=given.transpose_weights)

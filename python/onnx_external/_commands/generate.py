@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from .._errors import FormatError, NotFoundError
+from .._base.errors import FormatError, NotFoundError
 from .command_line import EXIT_CODES, Parser, run
 from .streams import has_unicode
 
@@ -107,8 +107,8 @@ def _array(file: str) -> Any:
 
 
 def _work(given: argparse.Namespace) -> int:
-    from .._generating import generate
-    from .._generating_pairs import is_pair
+    from .._generation.generating import generate
+    from .._generation.pairs import is_pair
 
     if not (given.prompt or given.tokens or given.input):
         parser().error("one of the arguments -p/--prompt --tokens --input is required")

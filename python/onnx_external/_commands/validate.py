@@ -7,8 +7,8 @@ import os
 from collections.abc import Sequence
 from typing import get_args
 
-from .._options import LayoutName
-from .._tables import table, terminal_columns
+from .._base.options import LayoutName
+from .._base.tables import table, terminal_columns
 from .._validation.reports import ComparedOutput, GraphValidation, Latency, Validation
 from .command_line import EXIT_CODES, Parser, reported, run
 
@@ -204,7 +204,7 @@ def _print(report: Validation, quiet: bool) -> None:
 
 def _print_next(report: Validation, source: str) -> None:
     """How to find the module that goes wrong, where a folder says what they should give."""
-    from .._validation.folders import is_transformers
+    from .._folders.models import is_transformers
 
     wrong = next((each for each in report.graphs if each.wrong), None)
     if wrong is not None and is_transformers(source) and os.path.isfile(wrong.model):
@@ -212,7 +212,7 @@ def _print_next(report: Validation, source: str) -> None:
 
 
 def _validated(given: argparse.Namespace) -> Validation:
-    from .._validation.folders import is_transformers
+    from .._folders.models import is_transformers
     from .._validation.validating import validate
 
     inputs = given.inputs

@@ -14,24 +14,24 @@ import numpy as np
 import torch
 from torch.utils import _pytree as pytree
 
-from .._errors import RunError
-from .._rewriting.rewriter import Rewriter
-from .._rewriting.runtime.outer import outside_kept
-from .._save import save
-from .._temporary import temporary_folder
-from .._validation.comparing import compare
-from .._validation.randomness import drawing_of_program
-from .._validation.running import Session
-from .._validation.values import Array, from_torch
+from .._base.errors import RunError
+from .._base.temporary import temporary_folder
+from .._comparing.comparing import compare
+from .._comparing.randomness import drawing_of_program
+from .._comparing.running import Session
+from .._comparing.values import Array, from_torch
+from .._control_flow import Rewriter, outside_kept
+from .._saving.save import save
+from .._tracing.dynamic_dimensions import guessed_shapes, with_plain_signature
+from .._tracing.exporter_reasons import chain, reason_of
+from .._tracing.silence import silent
+from .._tracing.surroundings import Surroundings
 from ..torch._converting import converted
 from ..torch._tracing import trace
 from .capturing import Captured, StoredCall, buffers_kept, replaced
 from .custom_operators import CustomOperators, NoOperatorError, ShapeFunction
-from .dynamic_dimensions import guessed_shapes, with_plain_signature
-from .exporter_reasons import chain, reason_of
 from .outcomes import Outcome
 from .reports import Status
-from .surroundings import Surroundings, silent
 
 EXPORTERS = ("export", "onnx", "torchscript")
 

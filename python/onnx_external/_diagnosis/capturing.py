@@ -14,11 +14,12 @@ from typing import Any
 import torch
 from torch.utils import _pytree as pytree
 
-from .._errors import InvalidArgumentError, ReadWriteError
-from .._patching.padded_encoders import padding_is_zero
-from .._validation.references import named_arguments
-from .._validation.running import first_line
-from .recording import Call, ModuleRecord, Recorder
+from .._base.errors import InvalidArgumentError, ReadWriteError
+from .._comparing.references import named_arguments
+from .._comparing.running import first_line
+from .._tracing.padded_encoders import padding_is_zero
+from .._tracing.surroundings import Call
+from .recording import ModuleRecord, Recorder
 
 
 class Stored:
@@ -212,7 +213,7 @@ def replaced(module: Any, name: str, by: Any) -> Iterator[None]:
 @contextlib.contextmanager
 def buffers_kept(module: Any) -> Iterator[None]:
     """Take back what happens to a module's buffers: those of models with a state change."""
-    from .._rewriting.runtime.places import memory_kept
+    from .._control_flow import memory_kept
 
     with memory_kept(module.buffers()):
         yield

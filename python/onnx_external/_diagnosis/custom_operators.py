@@ -13,8 +13,8 @@ from typing import Any
 import torch
 from torch.utils import _pytree as pytree
 
-from .._errors import ExportError
-from .._rewriting.values import is_size
+from .._base.errors import ExportError
+from .._tracing.chosen import is_size
 from .capturing import Captured, Stored, exchanged, replaced
 from .guessed_shapes import Size, guess_size
 

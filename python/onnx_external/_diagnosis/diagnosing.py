@@ -6,28 +6,29 @@ import os
 from collections.abc import Collection, Sequence
 from typing import Any, get_args
 
-from .._argument_types import checks_types
-from .._errors import Error, InvalidArgumentError
-from .._options import FloatType, StrPath
-from .._progress import Progress, told
-from .._temporary import temporary_folder
-from .._validation.comparing import agree
-from .._validation.folders import graph_of, is_transformers, model_in
-from .._validation.giving import calls_of
-from .._validation.inputs import Given
+from .._base.argument_types import checks_types
+from .._base.errors import Error, InvalidArgumentError
+from .._base.options import FloatType, StrPath
+from .._base.progress import Progress, told
+from .._base.temporary import temporary_folder
+from .._comparing.comparing import agree
+from .._comparing.giving import calls_of
+from .._comparing.inputs import Given
+from .._comparing.precision import quantized
+from .._comparing.randomness import drawing_nodes
+from .._comparing.references import ModuleReference
+from .._comparing.running import Session, provider_names
+from .._comparing.values import Value
+from .._folders.models import is_transformers, model_in
+from .._saving.verify import inspect
+from .._tracing.surroundings import Call, register_caches
+from .._validation.folders import graph_of
 from .._validation.mistaken import refuse_mistaken
-from .._validation.precision import quantized
-from .._validation.randomness import drawing_nodes
-from .._validation.references import ModuleReference
-from .._validation.running import Session, provider_names
-from .._validation.values import Value
-from .._verify import inspect
 from .judging import Judge
 from .naming import check_choice, check_names, one_or_several
 from .pieces import Boundary, Piece, load
-from .recording import Call, record
+from .recording import record
 from .reports import Diagnosis, ModuleDiagnosis
-from .surroundings import register_caches
 from .unmarked import find_unmarked
 from .walking import Strategy, Walk
 

@@ -10,33 +10,32 @@ from typing import Any, Literal, get_args
 
 import torch
 
-from .._argument_types import checks_types
-from .._errors import InvalidArgumentError, NotFoundError
-from .._notes import Note
-from .._options import FloatType
-from .._packages import CONVERSION, require
-from .._patching.classes import known_classes
-from .._patching.process import process_kept
-from .._progress import Progress, ProgressCallback, told
-from .._rewriting.applying import one_thread
-from .._rewriting.runtime.outer import outside_kept
-from .._temporary import temporary_folder
-from .._validation.folders import example_graphs, is_transformers, refuse_other_inputs
-from .._validation.giving import calls_of
-from .._validation.references import ModuleReference
+from .._base.argument_types import checks_types
+from .._base.errors import InvalidArgumentError, NotFoundError
+from .._base.notes import Note
+from .._base.options import FloatType
+from .._base.packages import CONVERSION, require
+from .._base.progress import Progress, ProgressCallback, told
+from .._base.temporary import temporary_folder
+from .._comparing.giving import calls_of
+from .._comparing.references import ModuleReference
+from .._control_flow import one_thread, outside_kept
+from .._folders.models import is_transformers
+from .._tracing.classes import known_classes
+from .._tracing.dynamic_dimensions import named_dimensions
+from .._tracing.process import process_kept
+from .._tracing.surroundings import Call, Surroundings, TransformersSurroundings, register_caches
+from .._validation.folders import refuse_other_inputs
 from ..torch._arguments import check_onnx_options
 from ..torch._conversions import conversions_kept
 from ..torch._programs import check_initialized
 from .attempts import EXPORTERS, Attempts
 from .capturing import Captured, capture
 from .custom_operators import ShapeFunction, why_not
-from .dynamic_dimensions import named_dimensions
 from .export_reports import MENDED, MENDED_WHOLE, MENDS, ExportDiagnosis, ExportedModule
 from .naming import check_choice, check_names, is_named, one_or_several
 from .outcomes import Outcome
-from .recording import Call
 from .reports import WRONG, Status, is_inside
-from .surroundings import Surroundings, TransformersSurroundings, register_caches
 from .walking import Strategy
 
 
@@ -202,8 +201,9 @@ def _of_folder(
     folder: Any, inputs: Any, task: str | None, dtype: str | None, dynamic: bool, notes: list[str]
 ) -> Iterator[_Model]:
     """The graphs that oe.transformers.export would make."""
-    from .._validation.transformers_reference import loaded
+    from ..transformers._compared import example_graphs
     from ..transformers._inputs import inputs_of
+    from ..transformers._reference import loaded
 
     refuse_other_inputs(inputs)
     model = loaded(Path(folder), task, dtype)

@@ -6,9 +6,9 @@ import re
 from dataclasses import dataclass, field
 from typing import Any
 
-from .._errors import InvalidArgumentError
-from .._notes import kind_of
-from .._tables import table
+from .._base.errors import InvalidArgumentError
+from .._base.notes import kind_of
+from .._base.tables import table
 from .reports import (
     WRONG,
     Diagnosis,

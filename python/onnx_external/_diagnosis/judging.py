@@ -6,21 +6,12 @@ import os
 from collections.abc import Sequence, Set
 from typing import Any
 
-from .._errors import Error, RunError
-from .._validation.comparing import Comparison, compare
-from .._validation.running import Session
-from .._validation.values import is_equal
+from .._base.errors import Error, RunError
+from .._comparing.comparing import Comparison, compare
+from .._comparing.running import Session
+from .._comparing.values import is_equal
 from .outcomes import Outcome
-from .pieces import (
-    Boundary,
-    Piece,
-    Tolerance,
-    Wanted,
-    compare_outputs,
-    cut_piece,
-    load,
-    stand_ins,
-)
+from .pieces import Boundary, Piece, Tolerance, Wanted, compare_outputs, cut_piece, load, stand_ins
 from .recording import MOST_CALLS, Recorded
 from .reports import ModuleDiagnosis, Status
 from .unmarked import Unmarked

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from typing import Any
 
-from .._errors import InvalidArgumentError
+from .._base.errors import InvalidArgumentError
 
 
 def one_or_several(given: Any) -> Collection[Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from .._validation.comparing import Comparison
+from .._comparing.comparing import Comparison
 from .reports import Status
 
 

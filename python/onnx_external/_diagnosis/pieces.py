@@ -10,11 +10,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .._cut import cut_bytes
-from .._errors import NotFoundError, RunError
-from .._validation.comparing import Comparison, compare
-from .._validation.running import Session
-from .._validation.values import Array, Value, is_equal, kind_of
+from .._base.errors import NotFoundError, RunError
+from .._comparing.comparing import Comparison, compare
+from .._comparing.running import Session
+from .._comparing.values import Array, Value, is_equal, kind_of
+from .._saving.cut import cut_bytes
 from .spill import Spilled, can_spill, spill
 
 _LARGE = 128 << 20

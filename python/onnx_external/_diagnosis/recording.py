@@ -9,15 +9,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from .._errors import ReadWriteError, RunError
-from .._validation.references import leaves, named_arguments
-from .._validation.running import first_line
-from .._validation.values import Array, from_torch
+from .._base.errors import ReadWriteError, RunError
+from .._comparing.references import leaves, named_arguments
+from .._comparing.running import first_line
+from .._comparing.values import Array, from_torch
+from .._tracing.surroundings import Call
 from .reports import ValueForm
 from .spill import Spilled, can_spill, spill
-
-Call = tuple[tuple[Any, ...], dict[str, Any]]
-"""What a module is called with."""
 
 MOST_CALLS = 64
 """Calls of one module in one run whose values are recorded."""
@@ -93,7 +91,7 @@ class Recorder:
         """
         import torch
 
-        from .._patching.padded_encoders import padding_is_zero  # which imports torch
+        from .._tracing.padded_encoders import padding_is_zero  # which imports torch
 
         with torch.no_grad(), padding_is_zero():  # no form is known of nested tensors
             for self.number, (args, kwargs) in enumerate(calls):

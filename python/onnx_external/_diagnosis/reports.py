@@ -7,9 +7,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from .._pages import Paged
-from .._tables import table
-from .._validation.comparing import Comparison
+from .._base.pages import Paged
+from .._base.tables import table
+from .._comparing.comparing import Comparison
 from .._validation.reports import finite
 
 

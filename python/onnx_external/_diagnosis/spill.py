@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from .._errors import ReadWriteError
-from .._validation.values import Array, Value, kind_of
+from .._base.errors import ReadWriteError
+from .._comparing.values import Array, Value, kind_of
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from .._cut import cut_bytes
-from .._errors import Error
+from .._base.errors import Error
+from .._saving.cut import cut_bytes
 
 _MARKS = ("pkg.torch.onnx.name_scopes", "namespace")
 """Metadata of a node that names its module; torch's older exporter has it in the node's name."""

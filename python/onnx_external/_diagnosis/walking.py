@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import Any, Literal
 
-from .._progress import ProgressCallback
+from .._base.progress import ProgressCallback
 from .judging import Judge, diagnosis_of
 from .naming import is_named
 from .recording import Recorded

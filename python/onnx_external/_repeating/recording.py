@@ -17,7 +17,7 @@ from torch import nn
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from .._patching.swapping import exchanged
+from .._base.swapping import exchanged
 from .kinds import Stack, digest
 from .seen_floats import floats_seen
 from .seen_sizes import SizesSeen, telling_float

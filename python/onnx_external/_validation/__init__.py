@@ -9,7 +9,7 @@ report = oe.validate("out/model.onnx", against=module, inputs=(ids,))
 onnxruntime, onnx and torch are imported when they are needed.
 """
 
-from .comparing import Comparison
+from .._comparing.comparing import Comparison
 from .reports import ComparedOutput, GraphValidation, Latency, ValidatedInput, Validation
 from .validating import validate
 

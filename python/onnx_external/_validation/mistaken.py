@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from .._checkpoint import open_checkpoint
-from .._errors import Error, InvalidArgumentError
-from .._options import StrPath
+from .._base.errors import Error, InvalidArgumentError
+from .._base.options import StrPath
+from .._sources.checkpoint import open_checkpoint
 
 
 def refuse_mistaken(against: StrPath, model: StrPath | None, function: str, wanted: str) -> None:

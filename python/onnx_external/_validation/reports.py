@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from .._meter import Step
-from .._pages import Paged
-from .comparing import Comparison
-from .precision import Quantized
+from .._base.meter import Step
+from .._base.pages import Paged
+from .._comparing.comparing import Comparison
+from .._comparing.precision import Quantized
 
 
 @dataclass

@@ -8,34 +8,38 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .._argument_types import checks_types, path_of, wrong_type
-from .._errors import InvalidArgumentError, ReadWriteError, WrongTypeError
-from .._meter import Meter, anonymous_memory, versions
-from .._options import FloatType, LayoutName, StrPath
-from .._progress import Progress, told
-from .comparing import agree
-from .folders import Folder, has_models, is_transformers, model_in, opened
-from .giving import chosen_sets, is_path
-from .inputs import Given, InputSet, Making
-from .mistaken import refuse_mistaken
-from .precision import quantized, weight_type
-from .randomness import drawing_nodes
-from .reconsidering import Outputs
-from .recorded import check_free, is_recorded, write_set
-from .references import (
+from .._base.argument_types import checks_types, path_of, wrong_type
+from .._base.errors import InvalidArgumentError, ReadWriteError, WrongTypeError
+from .._base.meter import Meter, anonymous_memory, versions
+from .._base.options import FloatType, LayoutName, StrPath
+from .._base.progress import Progress, told
+from .._comparing.comparing import agree
+from .._comparing.giving import chosen_sets, is_path
+from .._comparing.inputs import Given, InputSet, Making
+from .._comparing.precision import quantized, weight_type
+from .._comparing.randomness import drawing_nodes
+from .._comparing.reconsidering import Outputs
+from .._comparing.recorded import check_free, is_recorded, write_set
+from .._comparing.references import (
     ModuleReference,
     OnnxReference,
     RecordedReference,
     Reference,
     paired,
 )
+from .._comparing.running import Session, provider_names
+from .._comparing.values import Value, type_name
+from .._folders.models import has_models, is_transformers, model_in
+from .folders import opened
+from .mistaken import refuse_mistaken
 from .reports import ComparedOutput, GraphValidation, ValidatedInput, Validation, latency_of
-from .running import Session, provider_names
-from .values import Value, type_name
+
+if TYPE_CHECKING:
+    from ..transformers._compared import Folder
 
 _PACKAGES = ("numpy", "onnx", "onnxruntime", "torch", "transformers", "onnx-external")
 
@@ -187,7 +191,7 @@ class _Comparing:
         """What the reference gives; what a module keeps for the next call is put back."""
         if not isinstance(self.reference, ModuleReference):
             return self.reference.outputs(given, name)
-        from .second_calls import first_call
+        from .._comparing.second_calls import first_call
 
         want, notes = first_call(self.reference, given, name)
         self.found.notes += [note for note in notes if note not in self.found.notes]

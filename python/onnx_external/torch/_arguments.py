@@ -10,10 +10,10 @@ from typing import Any
 import torch
 from torch import nn
 
-from .._argument_types import are_names, path_of, wrong_type
-from .._checkpoint import Checkpoint, open_checkpoint
-from .._errors import InvalidArgumentError, checkpoint_is
-from .._sources import given_sources
+from .._base.argument_types import are_names, path_of, wrong_type
+from .._base.errors import InvalidArgumentError, checkpoint_is
+from .._sources.checkpoint import Checkpoint, open_checkpoint
+from .._sources.weights import given_sources
 from ._opsets import asked
 
 _NAMES = ("input_names", "output_names")

@@ -11,8 +11,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from .._errors import ExportError
-from .._rewriting.refusals import chain
+from .._base.errors import ExportError, chain
 from ._untouched import tensors_of
 
 

@@ -11,18 +11,19 @@ import torch
 from torch import nn
 from torch.utils import _pytree as pytree
 
-from .._errors import NO_KERNEL, Error, ExportError, MismatchError, RunError
-from .._notes import UNCHECKED, Note
-from .._packages import missing_text
-from .._temporary import temporary_folder
-from .._validation.comparing import Comparison
-from .._validation.inputs import Given
-from .._validation.randomness import nodes_of
-from .._validation.reconsidering import Outputs
-from .._validation.references import training_mode_of
-from .._validation.running import Session
-from .._validation.second_calls import first_call
-from ._guards import Call, Guard, Sizes
+from .._base.errors import NO_KERNEL, Error, ExportError, MismatchError, RunError
+from .._base.notes import UNCHECKED, Note
+from .._base.packages import missing_text
+from .._base.temporary import temporary_folder
+from .._comparing.comparing import Comparison
+from .._comparing.inputs import Given
+from .._comparing.reconsidering import Outputs
+from .._comparing.references import training_mode_of
+from .._comparing.running import Session
+from .._comparing.second_calls import first_call
+from .._saving.programs import nodes_of
+from .._tracing.surroundings import Call
+from ._guards import Guard, Sizes
 from ._other_sizes import other_sizes, resized
 from ._state import Changed, StateReference
 from ._untouched import has_no_data

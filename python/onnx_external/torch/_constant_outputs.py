@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch.export.graph_signature import ConstantArgument, OutputKind, TensorArgument
 
-from .._errors import ExportError
+from .._base.errors import ExportError
 
 _TYPES = {bool: torch.bool, int: torch.int64, float: torch.float32}
 _LARGEST = torch.finfo(torch.float32).max

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import torch
 
-from .._patching.swapping import exchanged
-from .._rewriting.runtime.assuming import assuming, branches_assume_tests
-from .._rewriting.runtime.chosen import decided_by_definitions
-from .._rewriting.runtime.results import results_need_no_guards
+from .._base.swapping import exchanged
+from .._tracing.assuming import assuming, branches_assume_tests
+from .._tracing.chosen import decided_by_definitions
+from .._tracing.results import results_need_no_guards
 from ._complex_numbers import in_real_numbers
 from ._constant_outputs import numbers_as_tensors
 from ._conversions import conversions_kept

@@ -8,8 +8,8 @@ from typing import Any
 
 import torch
 
-from .._patching.padded_encoders import padding_is_zero
-from .._patching.swapping import undoing
+from .._base.swapping import undoing
+from .._tracing.padded_encoders import padding_is_zero
 from ._image_translations import nearest_as_eager_rounds
 
 

@@ -11,8 +11,8 @@ import torch
 from torch import nn
 from torch.export.dynamic_shapes import Dim, _DimHint
 
-from .._errors import InvalidArgumentError
-from ._guards import Call
+from .._base.errors import InvalidArgumentError
+from .._tracing.surroundings import Call
 
 _EXAMPLE = "dynamic_shapes={'x': {0: 'batch', 1: Dim.AUTO}, 'mask': None}"
 _FORMS = (

@@ -13,23 +13,22 @@ from typing import TYPE_CHECKING, Any, Literal
 import torch
 from torch import nn
 
-from .._argument_types import checks_types, of_class, path_of
-from .._checkpoint import open_checkpoint
-from .._errors import ExportError, InvalidArgumentError, NotFoundError
-from .._meter import Meter, Step, Stepwise, screen, versions
-from .._notes import UNCHECKED, Note, kind_of
-from .._options import FloatType, Layout, LayoutName, Mapping, StrPath, contents_of
-from .._packages import CONVERSION, require
-from .._patching.classes import known_classes
-from .._preconditions import note_of_state, refuse_existing, warn
-from .._progress import Progress, shown
-from .._reports import SavedModel, SaveReport
-from .._rewriting.refusals import RewriteError, chain
-from .._rewriting.rewriter import Rewriting
-from .._save import save
-from .._sources import Weights
-from .._transposing import refuse_linked, with_pairs
-from .._validation.randomness import drawing_of_program
+from .._base.argument_types import checks_types, of_class, path_of
+from .._base.errors import ExportError, InvalidArgumentError, NotFoundError, RewriteError, chain
+from .._base.meter import Meter, Step, Stepwise, screen, versions
+from .._base.notes import UNCHECKED, Note, kind_of
+from .._base.options import FloatType, Layout, LayoutName, Mapping, StrPath, Weights, contents_of
+from .._base.packages import CONVERSION, require
+from .._base.progress import Progress, shown
+from .._comparing.randomness import drawing_of_program
+from .._control_flow import Rewriting
+from .._folders.preconditions import note_of_state, refuse_existing, warn
+from .._saving.reports import SavedModel, SaveReport
+from .._saving.save import save
+from .._saving.transposing import refuse_linked, with_pairs
+from .._sources.checkpoint import open_checkpoint
+from .._tracing.classes import known_classes
+from .._tracing.surroundings import Call
 from ._arguments import check_onnx_options, check_weights, extra_of
 from ._checking import (
     Checked,
@@ -44,7 +43,6 @@ from ._checking import (
 from ._complex_numbers import paired
 from ._dimension_names import name_sizes
 from ._dynamic_shapes import check_shapes
-from ._guards import Call
 from ._input_sets import calls_of, fixed_sizes, refuse_no_inputs, shapes_of
 from ._opsets import with_opset
 from ._output_names import name_outputs

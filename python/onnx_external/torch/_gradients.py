@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from .._patching.swapping import exchanged
+from .._base.swapping import exchanged
 
 
 @contextlib.contextmanager

@@ -15,14 +15,12 @@ from typing import Any
 import torch
 from torch.utils import _pytree as pytree
 
-from .._rewriting.runtime.assuming import conditional_guards
-from .._rewriting.runtime.chosen import expanded, guards_on_chosen
-from .._rewriting.runtime.empty import not_empty
-from .._rewriting.runtime.evaluating import evaluated
+from .._tracing.assuming import conditional_guards
+from .._tracing.chosen import expanded, guards_on_chosen
+from .._tracing.empty_sizes import not_empty
+from .._tracing.evaluating import evaluated
+from .._tracing.surroundings import Call
 from ._tracing import is_library
-
-Call = tuple[tuple[Any, ...], dict[str, Any]]
-"""Positional inputs, and inputs by name."""
 
 _LOCAL = re.compile(r"L\['(\w+)'\]")
 _FLAT = re.compile(r"flat_args\[(\d+)\]")

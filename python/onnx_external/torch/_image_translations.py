@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from .._patching.swapping import exchanged
+from .._base.swapping import exchanged
 from ._exact_translations import operators
 
 

@@ -10,10 +10,10 @@ import torch
 from torch import nn
 from torch.utils import _pytree as pytree
 
-from .._errors import InvalidArgumentError, WrongTypeError
-from .._notes import Note
-from .._validation.giving import call_of, is_no_input, with_tensors
-from ._guards import Call
+from .._base.errors import InvalidArgumentError, WrongTypeError
+from .._base.notes import Note
+from .._comparing.giving import call_of, is_no_input, with_tensors
+from .._tracing.surroundings import Call
 
 _FIXED = Note(
     "all sizes are fixed as in the example; dynamic_shapes=..., or a set of other sizes in "
@@ -247,6 +247,6 @@ def shapes_of(target: Any, calls: Sequence[Call]) -> dict[str, Any] | None:
     """Return dynamic_shapes in which the sizes vary that differ among the sets."""
     if not isinstance(target, nn.Module) or len(calls) < 2:
         return None
-    from .._diagnosis.dynamic_dimensions import guessed_shapes
+    from .._tracing.dynamic_dimensions import guessed_shapes
 
     return guessed_shapes(target.forward, calls)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from .._errors import InvalidArgumentError
+from .._base.errors import InvalidArgumentError
 from ._walking import all_nodes
 
 if TYPE_CHECKING:

@@ -8,7 +8,8 @@ from typing import Any
 import torch
 from torch.utils import _pytree as pytree
 
-from ._guards import Call, Guard, Sizes
+from .._tracing.surroundings import Call
+from ._guards import Guard, Sizes
 
 _ONES = 4
 """Sizes that are made 1, one after the other."""

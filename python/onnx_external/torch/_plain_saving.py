@@ -9,9 +9,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from .._options import StrPath
-from .._reports import SaveReport, save_report
-from .._save import target_of
+from .._base.options import StrPath
+from .._saving.reports import SaveReport, save_report
+from .._saving.save import target_of
 from ._skeleton import Skeleton
 
 _NAMES = (

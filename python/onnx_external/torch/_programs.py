@@ -10,8 +10,9 @@ from typing import Any
 import torch
 from torch import nn
 
-from .._errors import ExportError, InvalidArgumentError
-from .._meter import Meter
+from .._base.errors import ExportError, InvalidArgumentError
+from .._base.meter import Meter
+from .._tracing.silence import quiet
 from ._causes import causes_told
 from ._converting import converted
 from ._dimension_names import names_of_dims, without_names
@@ -19,7 +20,6 @@ from ._guards import Sizes, sizes_of
 from ._opsets import asked, of_torch
 from ._output_names import all_names, names_of_results
 from ._repeated import NotRepeatedError, Repetition, repetition
-from ._skeleton import quiet
 from ._state import Changed, changed_by, titles, with_outputs
 from ._targets import Program
 from ._tracing import Traced, Tracer, trace
@@ -82,7 +82,7 @@ def told(
         with quiet():
             yield
     except Exception as error:
-        from .._diagnosis.exporter_reasons import kind_of_reason, reason_of  # needed only here
+        from .._tracing.exporter_reasons import kind_of_reason, reason_of  # needed only here
 
         reason = reason_of(error, program, program is None, in_full=True)
         made = kind(f"{what}: {reason}; {_way_out(reason)}")

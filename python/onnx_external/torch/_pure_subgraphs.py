@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from torch.utils._pytree import tree_leaves
 
-from .._patching.swapping import exchanged
+from .._base.swapping import exchanged
 
 
 @contextlib.contextmanager

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import nn
 
-from .._errors import ExportError
+from .._base.errors import ExportError
+from .._control_flow import outside_kept
 from .._repeating.kinds import Stack, find_stacks
 from .._repeating.naming import Names
 from .._repeating.proof import Proof, proved
 from .._repeating.recording import Record, Unprovable, recorded
 from .._repeating.shallow import shallow
-from .._rewriting.runtime.outer import outside_kept
-from ._skeleton import quiet
+from .._tracing.silence import quiet
 from ._tracing import as_torch_onnx
 from ._untouched import has_data
 

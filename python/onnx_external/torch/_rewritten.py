@@ -11,15 +11,12 @@ import torch
 from torch import nn
 from torch.utils import _pytree as pytree
 
-from .._errors import Error, ExportError, InvalidArgumentError
-from .._patching.process import process_kept
-from .._rewriting.applying import one_thread
-from .._rewriting.finding.functions import Missing
-from .._rewriting.refusals import RewriteError, chain
-from .._rewriting.rewriter import Rewriter, Rewriting
-from .._rewriting.runtime.outer import outside_kept
+from .._base.errors import Error, ExportError, InvalidArgumentError, RewriteError, chain
+from .._control_flow import Missing, Rewriter, Rewriting, one_thread, outside_kept
+from .._tracing.process import process_kept
+from .._tracing.surroundings import Call
 from ._checking import WrongGraphError
-from ._guards import Call, Guard
+from ._guards import Guard
 from ._programs import TraceError
 from ._tracing import Traced, Tracer, trace
 from ._untouched import has_no_data

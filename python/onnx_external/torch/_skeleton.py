@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import contextlib
-import io
 import os
 import tempfile
-import warnings
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .._argument_types import checks_types
-from .._errors import ExistsError, InvalidArgumentError
-from .._progress import no_monitor, only_errors, torch_silent
-from .._transposing import transposable, transposed_model
+from .._base.argument_types import checks_types
+from .._base.errors import ExistsError, InvalidArgumentError
+from .._saving.transposing import transposable, transposed_model
+from .._tracing.silence import quiet
 from ._metadata import drop_unread, fold_metadata
 from ._untouched import has_no_data
 from ._walking import all_nodes, graphs_of
@@ -32,8 +29,6 @@ _WITHOUT_DATA = "pkg.onnx_external.without_data"
 
 _MOST_BYTES = 2**31 - 1
 """Protobuf's limit on a model."""
-_LOGGERS = ("onnx_ir", "onnxscript", "torch.onnx", "torch._export", "torch._dynamo")
-"""Those that warn of what is meant here (no data), and parents of some that are made meanwhile."""
 _SHOWN = 8
 """Names that a message lists."""
 
@@ -143,28 +138,6 @@ class Skeleton:
             except BaseException:
                 os.unlink(out.name)
                 raise
-
-
-@contextlib.contextmanager
-def quiet() -> Iterator[None]:
-    """Silence what the exporter and the optimizer say about slots without data.
-
-    Their logs and warnings, and what they print: torch prints pages of its graph if a trace fails,
-    and logs tracebacks of what it then does in another way.
-    """
-    nowhere = io.StringIO()
-    with (
-        warnings.catch_warnings(),
-        no_monitor(),
-        contextlib.redirect_stdout(nowhere),
-        contextlib.redirect_stderr(nowhere),
-        torch_silent(),
-        contextlib.ExitStack() as stack,
-    ):
-        warnings.simplefilter("ignore")
-        for name in _LOGGERS:
-            stack.enter_context(only_errors(name))
-        yield
 
 
 def _is_slot(value: onnx_ir.Value) -> bool:

@@ -17,10 +17,10 @@ from torch import nn
 from torch.export.graph_signature import InputKind, OutputKind, OutputSpec, TensorArgument
 from torch.utils import _pytree as pytree
 
-from .._notes import Note
-from .._validation.inputs import Given
-from .._validation.references import ModuleReference
-from .._validation.values import Value, from_torch
+from .._base.notes import Note
+from .._comparing.inputs import Given
+from .._comparing.references import ModuleReference
+from .._comparing.values import Value, from_torch
 
 
 @dataclass(frozen=True)

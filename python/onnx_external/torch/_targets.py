@@ -10,8 +10,8 @@ from typing import Any, TypeAlias
 import torch
 from torch import nn
 
-from .._errors import Error, ExportError, WrongTypeError
-from .._meter import Meter
+from .._base.errors import Error, ExportError, WrongTypeError
+from .._base.meter import Meter
 from ._training_mode import refuse_training
 from ._untouched import build
 

@@ -15,11 +15,10 @@ from torch.fx.experimental import _config
 from torch.fx.experimental.symbolic_shapes import ShapeEnv, uninteresting_files
 from torch.utils import _pytree as pytree
 
-from .._patching.swapping import exchanged
-from .._rewriting.finding.blaming import Place, place_of
-from .._rewriting.frames import LIBRARIES, outside, tests_value
-from .._rewriting.runtime.empty import empty_sizes_noted
-from .._rewriting.runtime.outer import outside_kept
+from .._base.swapping import exchanged
+from .._control_flow import outside_kept
+from .._tracing.empty_sizes import empty_sizes_noted
+from .._tracing.frames import LIBRARIES, Place, outside, place_of, tests_value
 from ._corrections import torch_corrected
 from ._gradients import gradients_noted, traced_behind_autograd
 

@@ -8,8 +8,8 @@ from typing import Any
 from torch import nn
 from torch.nn.parameter import is_lazy
 
-from .._errors import InvalidArgumentError
-from .._validation.randomness import drawing_of_program
+from .._base.errors import InvalidArgumentError
+from .._comparing.randomness import drawing_of_program
 
 
 def refuse_training(target: Any, is_made: bool = False) -> None:

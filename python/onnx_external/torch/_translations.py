@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from .._validation.randomness import nodes_of
+from .._saving.programs import nodes_of
 from ._exact_translations import (
     attention_translations,
     exact_translations,

@@ -19,8 +19,8 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.weak import WeakTensorKeyDictionary
 
-from .._argument_types import check_type
-from .._patching.swapping import exchanged
+from .._base.argument_types import check_type
+from .._base.swapping import exchanged
 
 _T = TypeVar("_T")
 

@@ -20,12 +20,18 @@ from typing import Any, BinaryIO, NamedTuple
 
 import torch
 
-from .._checkpoint import Checkpoint, Tensor, open_checkpoint
-from .._errors import ExportError, FormatError, InvalidArgumentError, MappingError, NotFoundError
-from .._folder_config import ADAPTER, base_of, document_of, is_adapter
-from .._options import StrPath
-from .._side_files import files_beside
-from .._temporary import remove_abandoned, temporary_folder
+from .._base.errors import (
+    ExportError,
+    FormatError,
+    InvalidArgumentError,
+    MappingError,
+    NotFoundError,
+)
+from .._base.options import StrPath
+from .._base.temporary import remove_abandoned, temporary_folder
+from .._folders.config import ADAPTER, base_of, document_of, is_adapter
+from .._folders.side_files import files_beside
+from .._sources.checkpoint import Checkpoint, Tensor, open_checkpoint
 
 _PREFIX = "base_model.model."
 _KEY = re.compile(r"(?P<module>.+)\.lora_(?P<embedding>embedding_)?(?P<side>[AB])(?:\.weight)?")

@@ -9,9 +9,9 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from .._errors import Error, ReadWriteError
-from .._progress import ProgressCallback
-from .._side_files import SideFile, copies_of, refuse_copies
+from .._base.errors import Error, ReadWriteError
+from .._base.progress import ProgressCallback
+from .._folders.side_files import SideFile, copies_of, refuse_copies
 
 _STAGING = ".copied-files-"
 """What the names of folders begin with in which files are staged."""

@@ -7,20 +7,20 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from .._errors import NO_KERNEL, Error, ExportError, MismatchError, RunError
-from .._meter import Meter
-from .._options import contents_of
-from .._packages import missing_text
-from .._temporary import temporary_folder
-from .._validation.chaining import handed_on
-from .._validation.folders import Folder
-from .._validation.inputs import InputSet, given_by_name
-from .._validation.randomness import drawing_nodes
-from .._validation.reconsidering import Outputs
-from .._validation.references import ModuleReference
-from .._validation.running import Session
+from .._base.errors import NO_KERNEL, Error, ExportError, MismatchError, RunError
+from .._base.meter import Meter
+from .._base.options import contents_of
+from .._base.packages import missing_text
+from .._base.temporary import temporary_folder
+from .._comparing.chaining import handed_on
+from .._comparing.inputs import InputSet, given_by_name
+from .._comparing.randomness import drawing_nodes
+from .._comparing.reconsidering import Outputs
+from .._comparing.references import ModuleReference
+from .._comparing.running import Session
 from ..torch._checking import WrongGraphError, broken_text, difference, notes_of, refuse_unloadable
 from ..torch._guards import Guard, Sizes
+from ._compared import Folder
 from ._decoders import prepared
 from ._saving import Graph, Saving
 

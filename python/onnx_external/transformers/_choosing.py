@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from .._errors import ExportError, InvalidArgumentError, Remedy
-from .._validation.chaining import missing_links
+from .._base.errors import ExportError, InvalidArgumentError, Remedy
+from .._comparing.chaining import missing_links
 from ..torch._checking import broken_text
 from ._checking import WrongPartError
 from ._decoders import Graphs, unfit_for_prompts

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from .._errors import Item, MismatchError
+from .._base.errors import Item, MismatchError
 
 _SHOWN = 3
 

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from .._errors import InvalidArgumentError
+from .._base.errors import InvalidArgumentError
 
 _ROWS = 2
 _LENGTH = 8

@@ -9,14 +9,14 @@ from typing import Any
 import torch
 import transformers
 
-from .._diagnosis.exporter_reasons import reason_of
-from .._errors import ExportError
-from .._patching.swapping import exchanged
-from .._progress import only_errors
-from .._rewriting.runtime.outer import outside_kept
+from .._base.errors import ExportError
+from .._base.progress import only_errors
+from .._base.swapping import exchanged
+from .._control_flow import outside_kept
+from .._tracing.exporter_reasons import reason_of
+from .._tracing.silence import quiet
 from ..torch._conversions import conversions_kept
 from ..torch._guards import Sizes, sizes_of
-from ..torch._skeleton import quiet
 from ..torch._tracing import lines_of_guards
 from ._loading import told
 

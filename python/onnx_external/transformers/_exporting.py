@@ -11,14 +11,16 @@ from typing import Any, Literal
 
 import torch
 
-from .._argument_types import checks_types, of_class
-from .._errors import InvalidArgumentError
-from .._folder_config import require_folder
-from .._meter import Meter, Step, Stepwise, screen, versions
-from .._options import FloatType, Layout, LayoutName, Mapping, StrPath
-from .._packages import FOLDERS, require
-from .._patching.process import process_kept
-from .._preconditions import (
+from .._base.argument_types import checks_types, of_class
+from .._base.errors import InvalidArgumentError
+from .._base.meter import Meter, Step, Stepwise, screen, versions
+from .._base.options import FloatType, Layout, LayoutName, Mapping, StrPath
+from .._base.packages import FOLDERS, require
+from .._base.progress import Progress, shown
+from .._base.temporary import temporary_folder
+from .._control_flow import Rewriting, one_thread
+from .._folders.config import require_folder
+from .._folders.preconditions import (
     BFLOAT16,
     model_folders,
     note_of_dtype,
@@ -26,19 +28,16 @@ from .._preconditions import (
     refuse_targets,
     warn,
 )
-from .._progress import Progress, shown
-from .._reports import SavedModel, SaveReport
-from .._rewriting.applying import one_thread
-from .._rewriting.rewriter import Rewriting
-from .._temporary import temporary_folder
-from .._transposing import refuse_linked
-from .._validation.folders import Folder
+from .._saving.reports import SavedModel, SaveReport
+from .._saving.transposing import refuse_linked
+from .._tracing.process import process_kept
 from ..torch._exporting import PACKAGES, Source, left_in, sources_of
 from ..torch._rewritten import Rewrite
 from . import _genai
 from ._adapters import merged
 from ._checking import CheckedGraphs, Judging, WrongPartError
 from ._choosing import Choice
+from ._compared import Folder
 from ._decoders import Graphs
 from ._exporter import patches_of_transformers
 from ._inputs import check_inputs, fewer, inputs_of, note_of_omitted, omitted

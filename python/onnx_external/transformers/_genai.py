@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .._folder_config import read_leniently
+from .._folders.config import read_leniently
 
 if TYPE_CHECKING:
     import onnx_ir

@@ -8,8 +8,8 @@ from typing import Any
 
 import transformers
 
-from .._folder_config import GENERATION, parse
-from .._progress import only_errors
+from .._base.progress import only_errors
+from .._folders.config import GENERATION, parse
 
 _CHECKED = (
     "assistant_ensemble_weight",

@@ -13,10 +13,9 @@ import transformers
 from huggingface_hub.errors import LocalEntryNotFoundError, OfflineModeIsEnabled
 from transformers import dynamic_module_utils
 
-from .._errors import ExportError, FormatError, InvalidArgumentError
-from .._folder_config import document_of, own_code, refuse_kernels, refuse_types
-from .._patching.swapping import exchanged
-from .._rewriting.refusals import chain
+from .._base.errors import ExportError, FormatError, InvalidArgumentError, chain
+from .._base.swapping import exchanged
+from .._folders.config import document_of, own_code, refuse_kernels, refuse_types
 
 LOCAL = {"trust_remote_code": False, "local_files_only": True}
 """Keywords of every from_pretrained() of transformers."""

@@ -16,10 +16,10 @@ import torch
 import transformers
 from torch.utils import _pytree as pytree
 
-from .._argument_types import are_names, wrong_type
-from .._errors import InvalidArgumentError
-from .._folder_config import read_leniently
-from .._validation.values import to_torch
+from .._base.argument_types import are_names, wrong_type
+from .._base.errors import InvalidArgumentError
+from .._comparing.values import to_torch
+from .._folders.config import read_leniently
 from ._examples import MAKERS, Examples, first_setting
 
 Inputs: TypeAlias = Mapping[str, Any] | Sequence[str]

@@ -13,18 +13,11 @@ from typing import Any, NamedTuple
 import torch
 import transformers
 
-from .._checkpoint import Checkpoint, open_checkpoint
-from .._diagnosis.exporter_reasons import kind_of_reason
-from .._errors import (
-    Error,
-    ExportError,
-    FormatError,
-    InvalidArgumentError,
-    Item,
-    MappingError,
-)
-from .._folder_config import check_folder, own_code
-from .._progress import no_monitor, only_errors
+from .._base.errors import Error, ExportError, FormatError, InvalidArgumentError, Item, MappingError
+from .._base.progress import no_monitor, only_errors
+from .._folders.config import check_folder, own_code
+from .._sources.checkpoint import Checkpoint, open_checkpoint
+from .._tracing.exporter_reasons import kind_of_reason
 from ..torch._programs import first_line
 from ..torch._untouched import tensors_of
 from ._disagreeing import of_other_sizes, quantized_text

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from .._errors import ExportError
+from .._base.errors import ExportError
 from ._recording import Join, Key, Made, Step, Unknown
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from .._errors import ExportError
+from .._base.errors import ExportError
 from .._repeating.kinds import Stack, find_stacks
 from .._repeating.naming import Names, deep_name
 from .._repeating.proof import proved
@@ -21,14 +21,7 @@ from ._decoders import Graphs
 from ._exporter import exporter, silently
 from ._inputs import Inputs
 from ._saving import Graph
-from ._tracing import (
-    Part,
-    Tracing,
-    graph_modules,
-    made_of,
-    name_graph,
-    refuse_one_step,
-)
+from ._tracing import Part, Tracing, graph_modules, made_of, name_graph, refuse_one_step
 from ._widening import widened
 
 

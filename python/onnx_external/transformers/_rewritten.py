@@ -10,22 +10,23 @@ from typing import Any, Literal
 
 import torch
 
-from .._diagnosis.surroundings import TransformersSurroundings, register_caches
-from .._errors import ExportError
-from .._packages import missing_text
-from .._rewriting.refusals import RewriteError
-from .._rewriting.rewriter import Rewriter, Rewriting
-from .._temporary import temporary_folder
-from .._validation.inputs import InputSet, given_by_name
-from .._validation.running import Session
+from .._base.errors import ExportError, RewriteError
+from .._base.packages import missing_text
+from .._base.temporary import temporary_folder
+from .._comparing.inputs import InputSet, given_by_name
+from .._comparing.running import Session
+from .._control_flow import Rewriter, Rewriting
+from .._tracing.surroundings import TransformersSurroundings, register_caches
 from ..torch._checking import WrongGraphError
 from ..torch._rewritten import MOST_GRAPHS, Rewrite, learn, not_helped, refusal_in
 from ..torch._tracing import as_torch_onnx
 from ..torch._untouched import ZeroProducts
 from ._checking import CheckedGraphs, UnloadablePartError, judge
+from ._compared import example_graphs
 from ._decoders import Graphs
 from ._exporter import silently
 from ._inputs import Inputs
+from ._reference import TransformersReference
 from ._repeated import Repeating
 from ._saving import Graph
 from ._tracing import Part, Tracing, has_length, name_graph
@@ -213,8 +214,6 @@ class FolderWays:
 
     def _parts(self, model: Any, name: str) -> dict[str, Part]:
         """A part of a model by the name of the input set."""
-        from .._validation.folders import example_graphs
-
         kind: Graphs = "one" if name == "model" else "two"
         graphs, _ = example_graphs(model, self.inputs, self.tracing.dynamic, kind)
         if not self.tracing.dynamic:
@@ -265,9 +264,6 @@ class FolderWays:
         def run(trace: Any) -> Any:
             with as_torch_onnx():
                 return observed.rewriter.exported(trace, observed.module)[0]
-
-        # It imports the package that this module is of.
-        from .._validation.transformers_reference import TransformersReference
 
         example = Part(observed.module, dict(observed.parts["example"].given))
         found = CheckedGraphs({name: 0})

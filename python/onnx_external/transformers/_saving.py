@@ -7,12 +7,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from .._checkpoint import Checkpoint, open_checkpoint
-from .._errors import Error, InvalidArgumentError, Remedy
-from .._options import Mapping
-from .._reports import SaveReport
-from .._save import save
-from .._side_files import SideFile, files_beside
+from .._base.errors import Error, InvalidArgumentError, Remedy
+from .._base.options import Mapping
+from .._folders.side_files import SideFile, files_beside
+from .._saving.reports import SaveReport
+from .._saving.save import save
+from .._sources.checkpoint import Checkpoint, open_checkpoint
 from ..torch._guards import Sizes
 from ..torch._skeleton import Skeleton
 from ._beside import Beside

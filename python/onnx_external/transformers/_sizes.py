@@ -17,8 +17,8 @@ from typing import Any, NamedTuple
 
 from torch import nn
 
-from .._errors import MismatchError
-from .._patching.swapping import exchanged
+from .._base.errors import MismatchError
+from .._base.swapping import exchanged
 
 _LAYERS = re.compile(r"layers?(_count)?$|(^|_)depths?$|_blocks?$|(^|_)stages$|^n_layer$")
 _AT_LEAST_ONE = ("num_hidden_layers", "num_layers", "n_layer", "n_layers")

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from .._errors import ExportError
+from .._base.errors import ExportError
 
 _SHOWN = 3
 

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 import transformers
 
-from .._errors import ExportError
+from .._base.errors import ExportError
 from ..torch._untouched import ZeroProducts
 from ._decoders import cache_for
 from ._examples import words_of

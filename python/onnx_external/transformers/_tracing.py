@@ -9,9 +9,9 @@ from typing import Any, NamedTuple, TypeAlias
 
 import torch
 
-from .._errors import ExportError
-from .._meter import Meter
-from .._notes import Note
+from .._base.errors import ExportError
+from .._base.meter import Meter
+from .._base.notes import Note
 from ..torch._converting import one_subgraph_version, operators_found_once
 from ..torch._exporting import optimized
 from ..torch._guards import Sizes

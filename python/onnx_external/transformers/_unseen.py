@@ -7,8 +7,8 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from .._errors import ExportError
-from .._reports import SaveReport
+from .._base.errors import ExportError
+from .._saving.reports import SaveReport
 
 _MEDIA = re.compile(r"pixel|image|video|vision|visual|audio|speech|sound|spectrogram")
 """In the names of inputs and of modules."""

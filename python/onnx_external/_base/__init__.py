@@ -1,0 +1,1 @@
+"""Errors, options and small tools that every other floor uses."""

@@ -1,0 +1,242 @@
+"""The types that arguments may have, by their names: others are refused before any work."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import operator
+import os
+from collections import abc
+from collections.abc import Callable, Collection, Sequence
+from typing import Any, NamedTuple, ParamSpec, TypeVar, get_args
+
+from .errors import InvalidArgumentError, WrongTypeError
+from .options import FloatType, Layout, LayoutName, Mapping, StrPath, flat
+
+P = ParamSpec("P")
+R = TypeVar("R")
+_Options = TypeVar("_Options", Mapping, Layout)
+
+_LONG = 60
+"""Characters of a value that a message shows."""
+
+
+class _Type(NamedTuple):
+    """What an argument may be."""
+
+    fits: Callable[[Any], bool]
+    expected: str
+
+
+def _is_flag(value: Any) -> bool:
+    return type(value).__name__ in ("bool", "bool_")  # of Python and of numpy
+
+
+def _is_count(value: Any) -> bool:
+    try:
+        operator.index(value)
+    except TypeError:
+        return False
+    return not isinstance(value, bool)
+
+
+def _is_path(value: Any) -> bool:
+    text = os.fspath(value) if isinstance(value, (str, os.PathLike)) else None
+    return isinstance(text, str) and "\0" not in text
+
+
+def _is_tolerance(value: Any) -> bool:
+    try:
+        return not isinstance(value, (str, bytes, bool)) and float(value) >= 0
+    except (TypeError, ValueError):
+        return False
+
+
+def _takes(value: Any, *args: Any) -> bool:
+    if not callable(value):
+        return False
+    try:
+        inspect.signature(value).bind(*args)
+    except TypeError:
+        return False
+    except ValueError:  # it does not say what it takes
+        return True
+    return True
+
+
+def _is_progress(value: Any) -> bool:
+    return _is_flag(value) or (_takes(value, "", 0, 0) and not isinstance(value, type))
+
+
+def _are_named(value: Any) -> bool:
+    return isinstance(value, abc.Mapping) and all(isinstance(name, str) for name in value)
+
+
+def are_names(value: Any) -> bool:
+    """Return whether it is a collection of texts, and not a text itself."""
+    is_several = isinstance(value, Collection) and not isinstance(value, (str, bytes))
+    return is_several and all(isinstance(name, str) for name in value)
+
+
+def _are_modules(value: Any) -> bool:
+    one = isinstance(value, (str, type))
+    several = isinstance(value, Collection) and not isinstance(value, bytes)
+    return one or (several and all(isinstance(each, (str, type)) for each in value))
+
+
+def _is_several(value: Any) -> bool:
+    return isinstance(value, abc.Iterable) and not isinstance(value, (str, bytes, type))
+
+
+def _choice(*known: str, hidden: Sequence[str] = ()) -> _Type:
+    def fits(value: Any) -> bool:
+        return str(value).rpartition(".")[2] in (*known, *hidden)  # torch.float32 is one of them
+
+    return _Type(fits, f"one of {', '.join(known)}")
+
+
+_FLAG = _Type(_is_flag, "True or False")
+_COUNT = _Type(_is_count, "an int")
+_TEXT = _Type(lambda value: isinstance(value, str), "a str")
+_PATH = _Type(_is_path, "a path")
+_TOLERANCE = _Type(_is_tolerance, "a number that is not negative")
+_NAMED = _Type(_are_named, "a dict by name")
+_BY_MODULE = _Type(
+    lambda value: isinstance(value, abc.Mapping) and _are_modules(list(value)),
+    "a dict by the names or classes of modules",
+)
+
+_TYPES: dict[str, _Type] = {
+    **dict.fromkeys(("overwrite", "verify", "fsync", "dry_run", "cold", "overlay"), _FLAG),
+    **dict.fromkeys(("densify", "widen_complex32", "sha256", "transpose_weights"), _FLAG),
+    **dict.fromkeys(("optimize", "repeat", "dynamic", "run", "follow", "memory"), _FLAG),
+    **dict.fromkeys(("torch", "transformers", "caches", "stop_if_static"), _FLAG),
+    **dict.fromkeys(("threads", "max_expand", "seed", "latency", "max_new_tokens"), _COUNT),
+    **dict.fromkeys(("sets", "max_iterations"), _COUNT),
+    **dict.fromkeys(("key", "variant", "filter", "task", "source"), _TEXT),
+    **dict.fromkeys(("path", "folder"), _PATH),
+    **dict.fromkeys(("base", "dump", "output", "scratch_dir"), _PATH),
+    **dict.fromkeys(("atol", "rtol"), _TOLERANCE),
+    **dict.fromkeys(("kwargs", "onnx_options"), _NAMED),
+    **dict.fromkeys(("traced_method", "shape_functions"), _BY_MODULE),
+    "check": _Type(lambda value: isinstance(value, bool), "True or False"),
+    "progress": _Type(_is_progress, "True, False or a function of three arguments"),
+    "keep": _Type(are_names, "a list of names"),
+    "opaque": _Type(_are_modules, "the name or the class of a module, or several in a list"),
+    "rewrite": _Type(
+        lambda value: isinstance(value, bool) or (isinstance(value, str) and value == "auto"),
+        '"auto", True or False',
+    ),
+    "classes": _Type(_is_several, "a list of classes"),
+    "custom": _Type(_is_several, "a list of classes and modules"),
+    "make": _Type(_takes, "a function without arguments"),
+    "layout": _choice(*get_args(LayoutName)),
+    "dtype": _choice(*get_args(FloatType), hidden=("slot",)),  # which stands for Mapping.cast
+    "graphs": _choice("one", "two"),
+    "asserts": _choice("omit", "refuse"),
+    "unreached": _choice("note", "refuse"),
+    "state": _choice("note", "outputs"),
+}
+
+
+def wrong_type(name: str, expected: str, value: Any) -> WrongTypeError:
+    """Make the error of an argument whose type or value is not among those expected."""
+    shown = repr(value) if isinstance(value, (str, int, float)) else type(value).__name__
+    given = "a class" if isinstance(value, type) else shown
+    return WrongTypeError(f"{name}: expected {expected}, not {given[:_LONG]}")
+
+
+def check_type(name: str, value: Any, may_be_none: bool = False) -> None:
+    """Refuse a value that the argument of this name cannot have.
+
+    Args:
+        name: of the argument; about one that is not in the table nothing is known.
+        value: what was given.
+        may_be_none: whether None is right.
+
+    Raises:
+        InvalidArgumentError: a text is none of those that there are.
+        WrongTypeError: it has another type; the message says what it may be.
+    """
+    kind = _TYPES.get(name)
+    if kind is None or (value is None and may_be_none) or kind.fits(value):
+        return
+    if isinstance(value, str) and kind.expected.startswith("one of "):
+        raise InvalidArgumentError(f"{name}: {value[:_LONG]!r} is not {kind.expected}")
+    raise wrong_type(name, kind.expected + (", or None" if may_be_none else ""), value)
+
+
+def checks_types(function: Callable[P, R]) -> Callable[P, R]:
+    """Check the types of a function's arguments, by their names, before it is called."""
+    taken = inspect.signature(function)
+    known = {
+        name: each.default is None or str(each.annotation).endswith("| None")
+        for name, each in taken.parameters.items()
+        if name in _TYPES and (name != "path" or "args" not in taken.parameters)
+    }  # who swaps `path` and `args` is told so by the function
+
+    @functools.wraps(function)
+    def checked(*args: P.args, **kwargs: P.kwargs) -> R:
+        try:
+            given = taken.bind(*args, **kwargs).arguments
+        except TypeError:
+            return function(*args, **kwargs)  # which says so
+        for name, may_be_none in known.items():
+            if name in given:
+                check_type(name, given[name], may_be_none)
+        return function(*args, **kwargs)
+
+    return checked
+
+
+def path_of(name: str, value: Any) -> StrPath:
+    """Return a path.
+
+    Raises:
+        WrongTypeError: it is something else; the message names the argument.
+    """
+    if not _is_path(value):
+        raise wrong_type(name, "a path", value)
+    path: StrPath = value
+    return path
+
+
+def paths_of(name: str, given: Any) -> list[StrPath]:
+    """Return paths that are given; a single one needs no list.
+
+    Raises:
+        WrongTypeError: it is something else; the message names the argument.
+    """
+    if isinstance(given, (str, os.PathLike)):
+        return [path_of(name, given)]
+    if isinstance(given, bytes) or not isinstance(given, abc.Iterable):
+        raise wrong_type(name, "a path or a list of paths", given)
+    return [path_of(name, each) for each in given]
+
+
+def of_class(name: str, kind: type[_Options], given: _Options | None) -> _Options:
+    """Return what was given, or the defaults.
+
+    Raises:
+        WrongTypeError: it is something else, such as the dict that `map` takes.
+    """
+    if given is None:
+        return kind()
+    if not isinstance(given, kind):
+        hint = "; its map is oe.Mapping(map=...)" if isinstance(given, abc.Mapping) else ""
+        raise WrongTypeError(
+            f"{name}: expected oe.{kind.__name__}(...), not {type(given).__name__}{hint}"
+        )
+    return given
+
+
+def refuse_others(name: str, given: Mapping | Layout, allowed: Sequence[str], where: str) -> None:
+    """Refuse options that would say nothing.
+
+    Raises:
+        InvalidArgumentError: a field that is not among the allowed ones differs from its default.
+    """
+    usual = flat(type(given)())
+    for field, value in flat(given).items():
+        if field not in allowed and value != usual[field]:
+            raise InvalidArgumentError(f"{name}: {field} is not for {where}")

@@ -1,0 +1,244 @@
+"""What can go wrong, as exceptions.
+
+Every exception is an `Error`; its text is the library's message. `code` is the library's word for
+the cause ("not-found", "mismatch", ...), `kind` a finer one ("missing", "not-linked", ...), `lists`
+what the message only counts or shows in part, and `remedies` the options with which the work could
+succeed, which the text spells as arguments. Programs decide by these, and never by the text.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import NamedTuple
+
+from .spelling import spelled
+
+
+class Item(NamedTuple):
+    """One line of a list: a weight of the graph or a key of the checkpoint."""
+
+    name: str
+    form: str
+    """Its type and shape, e.g. "FLOAT [64, 3, 7, 7]"; empty if they are not known."""
+    note: str
+    candidates: list[str]
+    """Names on the other side, the nearest first."""
+    owner: str = ""
+    """Whose name it is: the graph, if there are several, or the node."""
+
+
+class Remedy(NamedTuple):
+    """An option that may help, and when to use it."""
+
+    option: str
+    """Its name, such as "ignore": a field of `Mapping` or `Layout`, or an argument."""
+    value: str
+    """Its value, or what stands for one ("NAMES"); empty for what is switched on."""
+    when: str
+    """The case that it is for; may be empty."""
+
+
+class Error(Exception):
+    """Base class of all exceptions of this package.
+
+    Attributes:
+        code: the library's word for the cause (docs/python-errors.md has all).
+        kind: a finer word for it, which stays the same when texts change: of the first list, or of
+            an error that something recognizes; empty if the code says all.
+        lists: by kind, names that the message only counts or shows in part.
+        remedies: options with which the work could succeed.
+    """
+
+    code: str = ""
+    kind: str = ""
+    lists: dict[str, list[Item]]
+    remedies: list[Remedy]
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message)
+        self.lists = {}
+        self.remedies = []
+        self._reader: str | None = None
+
+    def __str__(self) -> str:
+        """Return the message and, below it, the ways out."""
+        lines = [str(self.args[0])]
+        for remedy in self.remedies:
+            argument = spelled(remedy.option, remedy.value, self._reader)
+            lines.append(f"  {argument}: {remedy.when}" if remedy.when else f"  {argument}")
+        return "\n".join(lines)
+
+
+@contextmanager
+def checkpoint_is(argument: str) -> Iterator[None]:
+    """Within it, errors know which argument of the caller is the checkpoint that is read."""
+    try:
+        yield
+    except Error as error:
+        error._reader = argument
+        raise
+
+
+def chain(error: BaseException | None) -> Iterator[BaseException]:
+    """Yield an error, and those that it was made of."""
+    seen: set[int] = set()
+    while error is not None and id(error) not in seen:
+        seen.add(id(error))
+        yield error
+        error = error.__cause__ or error.__context__
+
+
+class InvalidArgumentError(Error, ValueError):
+    """The caller asked for something impossible."""
+
+    code = "invalid-argument"
+
+
+class WrongTypeError(InvalidArgumentError, TypeError):
+    """An argument, or a tensor among the weights, has a type that it cannot have."""
+
+
+class NotFoundError(Error, FileNotFoundError):
+    """A file or a name does not exist."""
+
+    code = "not-found"
+
+
+class ExistsError(Error, FileExistsError):
+    """The work would replace something; `overwrite=True` allows that."""
+
+    code = "already-exists"
+
+
+class FormatError(Error, ValueError):
+    """A file breaks the rules of its format, or holds what this library does not read."""
+
+    code = "corrupt"
+
+
+class MismatchError(Error, ValueError):
+    """Two inputs contradict each other: shapes, element types, bytes."""
+
+    code = "mismatch"
+
+
+class MappingError(Error, ValueError):
+    """Weights and keys do not fit together one to one: nothing was saved."""
+
+    code = "ambiguous"
+
+    @property
+    def missing(self) -> list[str]:
+        """Values of the graph, or of several graphs, without a value.
+
+        The checkpoint has no key for them, or none is given and the graph has no data.
+        """
+        return self._named(_MISSING)
+
+    @property
+    def unexpected(self) -> list[str]:
+        """Keys of the checkpoint that the graph does not use."""
+        return self._named(["unused"])
+
+    @property
+    def ambiguous(self) -> list[str]:
+        """Names for which two answers fit, or which the caller has to confirm."""
+        return self._named(kind for kind in self.lists if kind not in (*_MISSING, "unused"))
+
+    def _named(self, kinds: Iterable[str]) -> list[str]:
+        wanted = set(kinds)
+        return [item.name for kind in self.lists if kind in wanted for item in self.lists[kind]]
+
+
+_MISSING = ("missing", "left-out", "without-data", "inner-without-data")
+
+
+class ReadWriteError(Error, OSError):
+    """The operating system refused: the disk is full, a right is missing, a read failed."""
+
+    code = "io"
+
+
+class ExportError(Error, RuntimeError):
+    """torch or transformers cannot export the module; the cause is the exception's `__cause__`.
+
+    Its `kind` is "by-values" if torch refused code that decides by the values of tensors.
+    """
+
+    code = "unsupported"
+
+
+class RunError(Error, RuntimeError):
+    """ONNX Runtime or a reference cannot run a model; the cause is the exception's `__cause__`.
+
+    Its `kind` is one of `NO_KERNEL` if ONNX Runtime lacks a kernel for an operator.
+    """
+
+    code = "unsupported"
+
+
+class RewriteError(ExportError):
+    """The control flow cannot be rewritten; the message says why, and the way out.
+
+    Attributes:
+        where: the place in the user's source, "FILE:LINE:COLUMN"; may be empty.
+    """
+
+    def __init__(self, message: str, where: str = "") -> None:
+        place = re.sub(r"(:\d+)-\d+$", r"\1", where)  # the key of a call has its end, too
+        super().__init__(f"{place}: {message}" if where else message)
+        self.where = where
+
+
+class UnmergeableError(RewriteError):
+    """Two branches give values that cannot be one."""
+
+    def __init__(self, message: str, key: str) -> None:
+        super().__init__(message, key)
+        self.key = key
+
+
+NO_KERNEL = ("no-kernel", "no-bfloat16-kernel")
+"""The kinds of errors of models that ONNX Runtime may run elsewhere; the second has bfloat16."""
+
+_CLASSES: dict[str, type[Error]] = {
+    "invalid-argument": InvalidArgumentError,
+    "not-found": NotFoundError,
+    "already-exists": ExistsError,
+    "corrupt": FormatError,
+    "unsupported": FormatError,
+    "mismatch": MismatchError,
+    "ambiguous": MappingError,
+    "io": ReadWriteError,
+    "busy": ReadWriteError,
+    "cancelled": Error,
+}
+
+# What a traceback and a caller's `except` name.
+for _each in (
+    *_CLASSES.values(),
+    ExportError,
+    RewriteError,
+    RunError,
+    UnmergeableError,
+    WrongTypeError,
+):
+    _each.__module__ = "onnx_external"
+
+
+def _make(
+    code: str,
+    kind: str,
+    message: str,
+    lists: list[tuple[str, list[tuple[str, str, str, list[str], str]]]],
+    remedies: list[tuple[str, str, str]],
+) -> Error:
+    """Make the exception of an error of the library (called by the extension)."""
+    error = (MappingError if lists else _CLASSES[code])(message)
+    error.code, error.kind = code, kind
+    for each, items in lists:
+        error.lists.setdefault(each, []).extend(Item(*item) for item in items)
+    error.remedies = [Remedy(*remedy) for remedy in remedies]
+    return error

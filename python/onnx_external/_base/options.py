@@ -1,0 +1,168 @@
+"""What a save takes beside its dozen arguments: `Mapping` and `Layout`, and the names of choices.
+
+Each option stands here once; the fields have the names of the options of `save-external`.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import abc
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any, BinaryIO, Literal, TypedDict
+
+from .progress import Progress
+
+if TYPE_CHECKING:
+    import numpy as np
+    import torch
+
+
+StrPath = str | os.PathLike[str]
+
+Weights = StrPath | BinaryIO | abc.Mapping[str, Any] | abc.Iterable[Any]
+"""A checkpoint: a file, a shard index, a folder, a binary stream, an open `Checkpoint`, a dict of
+names to tensors (a state dict), a module of torch (its state dict), or several of these."""
+
+LayoutName = Literal["single", "per-tensor", "shards", "inline", "link"]
+"""Where the data of a model goes; `oe.save` describes each."""
+
+FloatType = Literal["float64", "float32", "float16", "bfloat16"]
+"""The types that values may be converted to."""
+
+Size = int | str
+"""A number of bytes, or text such as "2GB", "500M" or "4GiB"."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Mapping:
+    r"""Which key of the weights fills which weight of a graph, where their names do not tell.
+
+    The defaults are strict: every weight needs a key, and every key a weight.
+
+    ```python
+    oe.save("graph.onnx", "out", "checkpoint.pt", mapping=oe.Mapping(prefix="model", ignore="^ema"))
+    ```
+
+    Args:
+        prefix: use only keys that begin with this, and take it off; "" means that keys have no
+            prefix. None: a prefix is found where there is one.
+        rename: `s/PATTERN/REPLACEMENT/`, or several, which are applied to all keys in turn. The
+            pattern is a regular expression of RE2, `\1` its first group, and a final `g` replaces
+            every match.
+        map: the key of each weight that is named: a map file, or its document as a dict, such as
+            {"val_12": "fc.weight"}. A key may have a recipe, and tensors may be joined from several
+            keys (docs/mapping.md).
+        inputs: names of the graph's inputs that are the caller's own, in full; any other input is
+            a weight. None: the inputs that no key fits are the caller's.
+        keep: names of weights that keep the data which the graph has for them.
+        overlay: of a key that several of `weights` have, take the last one's tensor. By default it
+            is refused.
+        ignore: regular expressions of RE2; a key that contains a match of one is not used.
+        unmatched: what becomes of keys that no weight takes: "strict" refuses them, "skip" lists
+            them in the report, "keep" adds them to the graph as initializers.
+        partial: save a model that lacks weights, too. The report says `complete=False` then.
+        cast: convert a key whose float type differs from that of its weight. By default it is
+            refused.
+        keep_inputs: weights that are inputs of the graph stay inputs, with a default value.
+        learn_map: the weights that the graph was exported from, as `weights` of `oe.save` takes
+            them: the graph's own data tells which key is which weight, even where the exporter
+            renamed or transposed it. Only for a save of one graph.
+
+    Raises:
+        InvalidArgumentError: (by what uses it) an option names nothing, or is no expression.
+    """
+
+    prefix: str | None = None
+    rename: str | Sequence[str] | None = None
+    map: StrPath | abc.Mapping[str, Any] | None = None
+    inputs: str | Sequence[str] | None = None
+    keep: str | Sequence[str] | None = None
+    overlay: bool = False
+    ignore: str | Sequence[str] | None = None
+    unmatched: Literal["strict", "skip", "keep"] = "strict"
+    partial: bool = False
+    cast: bool = False
+    keep_inputs: bool = False
+    learn_map: Weights | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Layout:
+    """What the files of a save are called and how they are made, beside `layout`.
+
+    ```python
+    oe.save(program, "out", layout="shards", files=oe.Layout(max_shard_size="500MB"))
+    ```
+
+    Args:
+        data_name: the data file of the layout "single", by default the model's name with ".data"
+            behind it ("model.onnx.data"), and "initializers.data" for several models; of "shards",
+            what their names are made of.
+        data_dir: the folder of the layout "per-tensor", beside the model.
+        max_shard_size: the most bytes of a shard, 2 GB by default: a number, or text such as "2GB"
+            or "500MiB". A larger tensor gets a shard of its own.
+        align: offsets of tensors are multiples of so many bytes. None: of 4096 for tensors of 1 MiB
+            and more, of 64 for others.
+        dedup: what is stored once: "storage" means tensors that share their bytes (tied weights),
+            "content" also those of equal bytes, which are read for that, "off" nothing.
+        inline_below: tensors of fewer bytes stay inside of the model file. None: those of fewer
+            than 1024 bytes that are inside already.
+        attributes: also move tensors of the graph that are attributes of nodes, such as values of
+            Constant nodes. None: only initializers.
+        transpose_weights: store matrices that only Transpose nodes use transposed, without these
+            nodes, so that quantizers and others find the weight of a MatMul. None: for a program of
+            torch or an onnx_ir.Model that gets `weights`, in any layout but "link".
+        checksum: "sha1" adds the digest of its file to each entry of external data.
+        resume: go on with what a killed save of the same model has left. False starts afresh.
+        max_expand: how many times the bytes of its files the data may have, such as views that
+            repeat elements. More is refused, as an attack on memory.
+        base_dir: the folder of external data that the given model refers to. None: the model's own
+            folder, or the current one for a model that is not a file.
+        test_data: files of recorded inputs, as torch.save((args, kwargs), FILE) writes them. Each
+            becomes a folder test_data_set_N beside the model.
+
+    Raises:
+        InvalidArgumentError: (by what uses it) a name is no plain file name, or options exclude
+            each other.
+    """
+
+    data_name: str | None = None
+    data_dir: str = "initializers"
+    max_shard_size: Size | None = None
+    align: Size | None = None
+    dedup: Literal["storage", "content", "off"] = "storage"
+    inline_below: Size | None = None
+    attributes: bool | None = None
+    transpose_weights: bool | None = None
+    checksum: Literal["sha1"] | None = None
+    resume: bool = True
+    max_expand: int = 4
+    base_dir: StrPath | None = None
+    test_data: StrPath | Sequence[StrPath] | None = None
+
+
+class SaveKeywords(TypedDict, total=False):
+    """The keywords of `oe.save` and `oe.plan`, for their overloads; a test compares the names."""
+
+    layout: LayoutName
+    dtype: FloatType | torch.dtype | np.dtype[Any] | None
+    overwrite: bool
+    verify: bool
+    fsync: bool
+    threads: int
+    progress: Progress
+    extra: Weights | None
+    mapping: Mapping | None
+    files: Layout | None
+
+
+def flat(options: Mapping | Layout) -> dict[str, Any]:
+    """The fields by name, as the extension takes them."""
+    return {field.name: getattr(options, field.name) for field in fields(options)}
+
+
+def contents_of(files: Layout) -> Layout:
+    """The options that say what the bytes are, without those that say where they go."""
+    names = ("attributes", "transpose_weights", "max_expand", "base_dir", "dedup")
+    return Layout(**{name: getattr(files, name) for name in names})

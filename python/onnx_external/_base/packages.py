@@ -1,0 +1,53 @@
+"""Packages of others, and what is said where one is missing."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+
+from .errors import Error, ExportError
+
+_NAMES = {"onnx_ir": "onnx-ir", "onnxruntime_genai": "onnxruntime-genai"}
+"""How pip calls modules whose names it spells otherwise."""
+
+CONVERSION = ("torch", "onnx", "onnx_ir", "onnxscript")
+"""What converts a module of torch."""
+FOLDERS = (*CONVERSION, "transformers")
+"""What exports a folder of transformers."""
+
+
+def pip_name(module: str) -> str:
+    """Return the name by which pip knows the package of a module."""
+    name = module.partition(".")[0]
+    return _NAMES.get(name, name)
+
+
+def missing_text(*modules: str) -> str:
+    """Return what is not installed, and the command that installs it; empty if all is there."""
+    names = [pip_name(name) for name in modules if not _is_there(name)]
+    if not names:
+        return ""
+    verb = "is" if len(names) == 1 else "are"
+    return f"{', '.join(names)} {verb} not installed: pip install {' '.join(names)}"
+
+
+def _is_there(module: str) -> bool:
+    try:
+        return find_spec(module) is not None
+    except ValueError:  # of a module that was put into sys.modules by hand
+        return True
+
+
+def require(what: str, *modules: str, error: type[Error] = ExportError) -> None:
+    """Refuse work for which packages are missing, before anything is done.
+
+    Args:
+        what: needs them.
+        modules: their modules.
+        error: what is raised.
+
+    Raises:
+        Error: names what is missing, and the command of pip.
+    """
+    text = missing_text(*modules)
+    if text:
+        raise error(f"{what}: {text}")

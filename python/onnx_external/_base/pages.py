@@ -1,0 +1,36 @@
+"""Reports as pages for a browser."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from .. import _core
+
+
+class Paged:
+    """A report that can be looked at in a browser."""
+
+    _verified: str | None = None
+    """The model, or its folder, whose tensors stand on the page of a verification."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain dicts and lists."""
+        raise NotImplementedError
+
+    def html(self, title: str | None = None) -> str:
+        """Return the report as one HTML page, which needs no other file and no network.
+
+        docs/page.md says what it shows. A page holds at most 16 MiB of the report, and says what it
+        leaves out; `to_dict()` has everything.
+
+        Args:
+            title: what stands above it; None: the model's path, or else the kind of report.
+        """
+        found = self.to_dict()
+        known = title or found.get("model") or found.get("folder") or self._verified
+        told = str(known or type(self).__name__).encode("utf-8", "replace").decode()  # no text?
+        document = json.dumps(found, allow_nan=False)
+        if self._verified is None:
+            return _core.page(told, document)
+        return _core.page(told, document, self._verified)

@@ -1,0 +1,53 @@
+"""How errors spell the options of the library: as arguments of Python's functions."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+
+from .options import Layout, Mapping
+
+READING = ("key", "variant", "densify", "widen_complex32")
+"""How files are read, which `oe.open_checkpoint` is told."""
+
+_TEXTS = ("prefix",)
+"""Options whose empty value is a text, and not the absence of one."""
+
+
+_FLAGS = {
+    ("dtype", "slot"): "cast",
+    ("convert", "sparse"): "densify",
+    ("convert", "complex32"): "widen_complex32",
+}
+"""Values of the commands' options that are keywords in Python."""
+
+
+def spelled(option: str, value: str, reader: str | None) -> str:
+    """An option of the library as Python's functions take it.
+
+    Args:
+        option: its name, such as "learn-map".
+        value: its value as text; "" of a flag.
+        reader: the argument of the caller that is a checkpoint; None: `oe.open_checkpoint` itself.
+
+    Returns:
+        For example "mapping=oe.Mapping(ignore='^ema')".
+    """
+    name = option.replace("-", "_")
+    if (option, value) in _FLAGS:
+        name, value = _FLAGS[option, value], ""
+    if name.startswith("no_"):
+        return _placed(name[3:], f"{name[3:]}=False", reader)
+    return _placed(name, f"{name}={value!r}" if value or name in _TEXTS else f"{name}=True", reader)
+
+
+def _placed(name: str, text: str, reader: str | None) -> str:
+    """Put the text of the argument `name` into the call that takes it."""
+    if name in _fields(Mapping):
+        return f"mapping=oe.Mapping({text})"
+    if name in _fields(Layout):
+        return f"files=oe.Layout({text})"
+    return f"{reader}=oe.open_checkpoint(..., {text})" if reader and name in READING else text
+
+
+def _fields(kind: type[Mapping | Layout]) -> tuple[str, ...]:
+    return tuple(field.name for field in fields(kind))

@@ -1,0 +1,1 @@
+"""Running models on ONNX Runtime, and comparing their outputs with those of a reference."""

@@ -1,0 +1,71 @@
+"""The graphs of a folder run one behind the other, as a runtime runs them for a text."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+_ENCODED = "encoder_outputs."
+
+
+def handed_on(graph: str, outputs: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what the graphs behind one take of it, by the names of their inputs.
+
+    Args:
+        graph: its name.
+        outputs: of any kind, by name.
+    """
+    if graph == "encoder":
+        return {_ENCODED + name: value for name, value in outputs.items()}
+    renamed = (("present.", "past_key_values."), ("output.", "input."))
+    return {
+        after + name.removeprefix(before): value
+        for name, value in outputs.items()
+        for before, after in renamed
+        if name.startswith(before)
+    }
+
+
+def missing_links(
+    takes: Mapping[str, Mapping[str, str]], gives: Mapping[str, Mapping[str, str]]
+) -> list[str]:
+    """Return what graphs take that no graph before them gives, each in a sentence.
+
+    Args:
+        takes: the inputs of each graph in order, with their forms ("float32[batch, 4, past, 8]").
+        gives: the outputs.
+    """
+    found: list[str] = []
+    given: dict[str, str] = {}
+    before: list[str] = []
+    for graph, inputs in takes.items():
+        for name, form in inputs.items():
+            source = "encoder" if name.startswith(_ENCODED) else "prefill"
+            carried = name.startswith((_ENCODED, "past_key_values."))
+            if not carried or source not in before:
+                continue
+            if name not in given:
+                found.append(f"{graph}.onnx takes {name}, which {source}.onnx does not give")
+            elif not _fits(form, given[name]):
+                found.append(
+                    f"{graph}.onnx takes {name} as {form}, and {source}.onnx gives {given[name]}"
+                )
+        given |= handed_on(graph, gives[graph])
+        before.append(graph)
+    return found
+
+
+def _fits(taken: str, given: str) -> bool:
+    """Whether two forms have one type and as many dimensions, and no numbers that differ."""
+    (one, first), (other, second) = (
+        (form.partition("[")[0], form.partition("[")[2].removesuffix("]").split(", "))
+        for form in (taken, given)
+    )
+    return (
+        one == other
+        and len(first) == len(second)
+        and all(
+            left == right or not (left.isdigit() and right.isdigit())
+            for left, right in zip(first, second, strict=True)
+        )
+    )

@@ -1,0 +1,218 @@
+"""Which input sets a validation runs."""
+
+from __future__ import annotations
+
+import inspect
+import os
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from .._base.errors import InvalidArgumentError, WrongTypeError
+from .._tracing.surroundings import Call
+from .inputs import Given, InputSet, Making, made_sets
+from .recorded import is_recorded, read_set, recorded_sets
+from .references import ModuleReference, RecordedReference, Reference
+from .running import Session
+from .values import Value, from_torch, to_torch
+
+
+def is_path(value: Any) -> bool:
+    """Return whether a value is a path."""
+    return isinstance(value, (str, os.PathLike))
+
+
+def _is_tensor(value: Any) -> bool:
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(value, torch.Tensor)
+
+
+def _value(given: Any) -> Value:
+    """A value of the model for what a caller gives."""
+    if _is_tensor(given):
+        return from_torch(given)
+    if given is None or isinstance(given, np.ndarray):
+        return given
+    if isinstance(given, list) and any(isinstance(each, np.ndarray) for each in given):
+        return [np.asarray(each) for each in given]
+    array = np.asarray(given)
+    return array.astype(object) if array.dtype.kind in "UT" else array
+
+
+def _from_files(paths: Sequence[Any], session: Session) -> list[InputSet]:
+    found = [each for path in paths for each in recorded_sets(Path(path))]
+
+    def read(path: Path) -> Given:
+        feed, expected = read_set(path, session.inputs, session.outputs)
+        return Given(feed, expected, origin="recorded")
+
+    names = [path.name for path in found]
+    unique = len(set(names)) == len(names)
+    return [InputSet(path.name if unique else str(path), partial(read, path)) for path in found]
+
+
+_NO_INPUTS = (str, os.PathLike, bytes, bytearray, set, frozenset, type)
+
+
+def is_no_input(given: Any) -> bool:
+    """Return whether no module is called with this: a path, a module, a class, a function, ..."""
+    torch = sys.modules.get("torch")
+    is_module = torch is not None and isinstance(given, torch.nn.Module)
+    return is_module or isinstance(given, _NO_INPUTS) or inspect.isroutine(given)
+
+
+def calls_of(inputs: Any) -> list[Call]:
+    """Return what a module is called with in each input set, as callers give them."""
+    sets = inputs if isinstance(inputs, list) else [inputs]
+    if inputs is None or not sets or any(map(is_no_input, sets)):
+        given = "nothing" if inputs is None or not sets else repr(inputs)
+        raise InvalidArgumentError(
+            "inputs: expected at least one set, as the module takes it (a tensor, a tuple of "
+            f"arguments, a dict of keywords, or a list of such), not {given}"
+        )
+    return [with_tensors(call_of(each)) for each in sets]
+
+
+def with_tensors(call: Call) -> Call:
+    """Return a call of a module with tensors in the places of numpy's arrays."""
+    torch = sys.modules["torch"]
+    args, kwargs = torch.utils._pytree.tree_map(
+        lambda leaf: to_torch(leaf) if isinstance(leaf, np.ndarray) else leaf, call
+    )
+    return args, kwargs
+
+
+def call_of(given: Any, argument: str = "inputs") -> Call:
+    """Return what a module is called with in one of them.
+
+    Args:
+        given: as callers give it.
+        argument: what they call it.
+
+    Raises:
+        WrongTypeError: inputs by name have a name that is not a str.
+    """
+    args: tuple[Any, ...] = ()
+    kwargs: dict[str, Any] = {}
+    if isinstance(given, Mapping):
+        kwargs = dict(given)
+    elif not isinstance(given, tuple):
+        args = (given,)
+    elif len(given) == 2 and isinstance(given[0], tuple) and isinstance(given[1], Mapping):
+        args, kwargs = given[0], dict(given[1])
+    else:
+        args = given
+    for name in kwargs:
+        if not isinstance(name, str):
+            raise WrongTypeError(f"{argument}: the name of an input is a str, not {name!r}")
+    return args, kwargs
+
+
+def _given(given: Any, expected: Mapping[str, Any], session: Session, native: bool) -> Given:
+    """One set that the caller gives.
+
+    Args:
+        given: the inputs.
+        expected: outputs, if they are given.
+        session: the model.
+        native: a module of torch is called with them, so they may be nested.
+    """
+    names = [form.name for form in session.inputs]
+    args, kwargs = call_of(given)
+    wanted = {name: _value(value) for name, value in expected.items()}
+    by_name = not args and set(kwargs) == set(names)
+    if native and not by_name:
+        return Given({}, wanted, call=with_tensors((args, kwargs)))
+    if len(args) > len(names):
+        raise InvalidArgumentError(
+            f"inputs: {len(args)} values for {len(names)} inputs ({', '.join(names)})"
+        )
+    unknown = [name for name in kwargs if name not in names]
+    if unknown:
+        raise InvalidArgumentError(
+            f"inputs: the model has no {', '.join(unknown)}; it takes {', '.join(names)}"
+        )
+    feed = dict(zip(names, map(_value, args), strict=False))
+    return Given(feed | {name: _value(value) for name, value in kwargs.items()}, wanted)
+
+
+def _from_caller(
+    inputs: Any, against: Any, session: Session, reference: Reference
+) -> list[InputSet]:
+    sets = inputs if isinstance(inputs, list) else [inputs]
+    outputs: list[Any] = [{}] * len(sets)
+    if isinstance(against, (Mapping, list, tuple)):
+        outputs = [against] if isinstance(against, Mapping) else list(against)
+    if len(outputs) != len(sets) or not all(isinstance(each, Mapping) for each in outputs):
+        raise InvalidArgumentError(
+            f"against: expected a dict of outputs for each of {len(sets)} input sets"
+        )
+    native = isinstance(reference, ModuleReference)
+    made = [_given(*pair, session, native) for pair in zip(sets, outputs, strict=True)]
+
+    def load(given: Given) -> Callable[[], Given]:
+        return lambda: given
+
+    return [InputSet(f"given_{number}", load(given)) for number, given in enumerate(made)]
+
+
+def _refuse_nothing(source: Any, against: Any, reference: Reference) -> None:
+    if against is None and isinstance(reference, RecordedReference):
+        shown = repr(os.fspath(source)) if is_path(source) else "model"
+        raise InvalidArgumentError(
+            "there is nothing to compare with: there is no test_data_set_0 beside the model; give "
+            f"another model, oe.validate({shown}, 'other.onnx'), recorded outputs, or in a program "
+            f"the module that it was exported from, oe.validate({shown}, module.eval(), x)"
+        )
+
+
+def chosen_sets(
+    session: Session,
+    source: Any,
+    reference: Reference,
+    against: Any,
+    inputs: Any,
+    making: Making,
+) -> list[InputSet]:
+    """Return the sets that were given, or else recorded with the reference, or else made.
+
+    Args:
+        session: the model.
+        source: its path, or bytes.
+        reference: what it is compared with.
+        against: what the caller gave for it.
+        inputs: what the caller gave.
+        making: how sets are made.
+    """
+    recorded = is_path(against) and isinstance(reference, RecordedReference)
+    if making.is_asked and (inputs is not None or recorded):
+        raise InvalidArgumentError(
+            "dims, ranges and sets are for inputs that are made; those that are given or recorded "
+            "have sizes of their own"
+        )
+    if inputs is not None:
+        several = inputs if isinstance(inputs, list) else [inputs]
+        if several and all(map(is_path, several)):
+            return _from_files(several, session)
+        _refuse_nothing(source, against, reference)
+        return _from_caller(inputs, against, session, reference)
+    if recorded:
+        return _from_files([against], session)
+    if not making.is_asked:
+        if isinstance(reference, ModuleReference) and reference.example() is not None:
+            call = reference.example()
+            return [InputSet("example", lambda: Given({}, call=call))]
+        if is_path(source) and is_recorded(Path(source).parent):
+            return _from_files([Path(source).parent], session)
+    _refuse_nothing(source, against, reference)
+    if isinstance(reference, RecordedReference):
+        raise InvalidArgumentError(
+            f"against: a dict has the outputs that are expected ({', '.join(session.output_names)})"
+            " of inputs=, which are not given; give the module itself if it is its state dict: "
+            "oe.validate(model, module.eval(), x)"
+        )
+    return made_sets(session.inputs, making)

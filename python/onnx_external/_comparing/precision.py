@@ -1,0 +1,184 @@
+"""In which type of floats a model computes, as its weights say, and whether it is quantized."""
+
+from __future__ import annotations
+
+import math
+import mmap
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from .._base.errors import Error, RunError
+from .._saving.verify import inspect
+
+_FLOATS = {1: "float32", 10: "float16", 11: "float64", 16: "bfloat16"}
+"""In which models compute, by ONNX's numbers. Types of 8 bits are those of stored weights."""
+_OF_16_BITS = ("float16", "bfloat16")
+
+
+def weight_type(*models: str | os.PathLike[str] | bytes) -> str | None:
+    """Return the type that most elements of float weights have; None if there are no floats.
+
+    Args:
+        models: their paths or bytes.
+    """
+    count: dict[str, int] = {}
+    for model in models:
+        for name, elements in _tensors(model):
+            if name in _FLOATS.values():
+                count[name] = count.get(name, 0) + elements
+    return max(count, key=lambda name: count[name]) if any(count.values()) else None
+
+
+def _tensors(model: str | os.PathLike[str] | bytes) -> Iterator[tuple[str, int]]:
+    """The types in which a model's weights are computed with, and how many elements they have."""
+    if isinstance(model, bytes):
+        proto = model_proto(model)
+        listed = proto.graph.initializer if proto is not None else ()
+        found = [(each.name, _FLOATS.get(each.data_type, ""), each.dims) for each in listed]
+    else:
+        try:
+            listed = inspect(model).tensors
+        except Error:  # ONNX Runtime says what is wrong with it
+            return
+        found = [(each.name, each.dtype, each.shape) for each in listed]
+    stored = any(dtype in _OF_16_BITS for _, dtype, _ in found)
+    cast = _types_behind_casts(model if isinstance(model, bytes) else os.fspath(model), stored)
+    for name, dtype, dims in found:
+        yield cast.get(name, dtype), math.prod(dims)
+
+
+def _types_behind_casts(model: str | bytes, is_stored: bool) -> dict[str, str]:
+    """The types that weights have only behind a Cast, by name.
+
+    Args:
+        model: its path or its bytes.
+        is_stored: it has weights that may be stored in another type than it computes in.
+    """
+    proto = model_proto(model) if is_stored and may_have(model, ["Cast"]) else None
+    if proto is None:
+        return {}
+    users: dict[str, list[Any]] = {}
+    for node in proto.graph.node:
+        for name in node.input:
+            users.setdefault(name, []).append(node)
+
+    def behind(name: str) -> set[str]:
+        found: set[str] = set()
+        for node in users.get(name, ()):
+            if node.op_type in ("Transpose", "Gather"):
+                found |= behind(node.output[0])
+            elif node.op_type == "Cast":
+                found |= {_FLOATS.get(each.i, "") for each in node.attribute if each.name == "to"}
+            else:
+                found.add("")
+        return found
+
+    types = {each.name: behind(each.name) for each in proto.graph.initializer}
+    return {
+        name: next(iter(each)) for name, each in types.items() if len(each) == 1 and "" not in each
+    }
+
+
+def model_proto(model: str | bytes) -> Any:
+    """Return the parsed graph of a model without its external data; None if it has no such form."""
+    import onnx
+
+    try:
+        if isinstance(model, bytes):
+            return onnx.ModelProto.FromString(model)
+        return onnx.load(model, load_external_data=False)
+    except Exception:  # ONNX Runtime has loaded it, so that nothing is said about it here
+        return None
+
+
+def may_have(model: str | bytes, names: Sequence[str]) -> bool:
+    """Return whether a word is in a model at all, so that few models need to be parsed."""
+    words = [name.encode() for name in names]
+    if isinstance(model, bytes):
+        return any(word in model for word in words)
+    if not os.path.getsize(model):
+        return False
+    with open(model, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+        return any(data.find(word) >= 0 for word in words)
+
+
+_WORDS = ("Quantize", "quantize", "MatMulNBits", "MatMulInteger", "ConvInteger", "QLinear")
+_OF_FOUR = ("MatMulNBits", "MatMulBnb4", "GatherBlockQuantized")
+"""Operators whose weights have 4 bits unless an attribute says otherwise."""
+_NARROW = ("INT4", "UINT4", "INT2", "UINT2", "FLOAT4E2M1")
+
+
+@dataclass(frozen=True)
+class Quantized:
+    """What a quantizer made of a model."""
+
+    operators: tuple[str, ...]
+    """In which integers stand for floats."""
+    bits: int
+    """Of its weights: 8, or 4 where some have as few."""
+
+    @property
+    def share(self) -> float:
+        """The part of an output's scale by which it is usually off (docs/python-validate.md)."""
+        return 0.05 if self.bits == 8 else 0.25
+
+    def advice(self, atol: float, rtol: float, precision: str, scale: float | None) -> str:
+        """Return what a report says of an output that is beyond the default tolerance.
+
+        Args:
+            atol: the tolerance that was taken.
+            rtol: likewise.
+            precision: the type of floats that it is that of.
+            scale: of the output.
+        """
+        start = f"{self.share:.0%} of an output's scale"
+        if scale:
+            start += f", here atol={self.share * scale:.2g} (--atol {self.share * scale:.2g})"
+        return (
+            f"the model is quantized ({', '.join(self.operators[:2])}), and was held to the "
+            f"tolerance of {precision} (atol {atol:.2g}, rtol {rtol:.2g}); for {self.bits} bits "
+            f"start with {start}"
+        )
+
+
+def quantized(model: str | bytes) -> Quantized | None:
+    """Return how a model is quantized; None if it is not.
+
+    Args:
+        model: its path or its bytes.
+    """
+    proto = model_proto(model) if may_have(model, _WORDS) else None
+    if proto is None:
+        return None
+    nodes = [*proto.graph.node, *(node for each in proto.functions for node in each.node)]
+    found = {n.op_type: n for n in nodes if any(word in n.op_type for word in _WORDS)}
+    if not found:
+        return None
+    return Quantized(tuple(found), 4 if _has_four(found, proto) else 8)
+
+
+def _has_four(nodes: dict[str, Any], model: Any) -> bool:
+    import onnx
+
+    name = onnx.TensorProto.DataType.Name
+    if any(name(each.data_type) in _NARROW for each in model.graph.initializer):
+        return True
+    found = (nodes[each] for each in _OF_FOUR if each in nodes)
+    bits = [{each.name: each.i for each in node.attribute}.get("bits", 4) for node in found]
+    return any(each < 8 for each in bits)
+
+
+def graph_at(path: str | os.PathLike[str]) -> Any:
+    """Return the graph of a file, without its data.
+
+    Raises:
+        RunError: it cannot be read.
+    """
+    import onnx
+
+    try:
+        return onnx.load(path, load_external_data=False).graph
+    except Exception as error:
+        raise RunError(f"{path}: cannot be read: {error}") from error

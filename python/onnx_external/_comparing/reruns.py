@@ -1,0 +1,356 @@
+"""Runs of a module in which operators round otherwise, or choose otherwise among equal values.
+
+What a module gives is not the only right answer: its operators round, and `topk`, `sort` or
+`argmax` take any of some equal values. A mode of torch's dispatcher sees each operator that a run
+calls, so that a further run can replace what one of them gives.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from .._base.errors import Error
+from .._control_flow import state_kept
+from .inputs import Given
+from .references import ModuleReference
+from .values import Array, Value, is_float
+
+_STEPS = frozenset({"floor", "ceil", "round", "trunc", "sign", "sgn", "frac", "floor_divide"})
+"""Operators whose results jump; a shaken run has those of the run before."""
+_PICKING = {
+    "topk": 0, "sort": 0, "argmax": 0, "argmin": 0, "max": 0, "min": 0, "kthvalue": 0, "median": 0,
+    "nanmedian": 0, "mode": 0, "cummax": 0, "cummin": 0, "max_pool2d_with_indices": 2,
+    "max_pool3d_with_indices": 3, "adaptive_max_pool2d": 2, "adaptive_max_pool3d": 3,
+}  # fmt: skip
+"""Operators that give the places of values, and along how many last dimensions these count
+together; 0: along the dimension that they are given."""
+_DRAWS = 8
+"""Runs that say what rounding does."""
+_MARGIN = 16.0
+"""Another way to compute the same may be off by so many times as much."""
+_MARGIN_OF_HALVES = 4.0
+"""Of half types, whose operators round once."""
+_HOPELESS = 1000.0
+"""What differs by so many times more than a run that rounds otherwise is not rounding."""
+
+
+class DivergedError(Exception):
+    """A run called other operators than the run before."""
+
+
+@dataclass
+class Pick:
+    """One call of an operator that gives the places of values."""
+
+    number: int
+    name: str
+    values: torch.Tensor
+    """From which it picked."""
+    dim: int | None
+    """None: in all of them."""
+    keeps: bool
+    """The places have the dimension, too."""
+    falls: bool
+    """The largest values are first."""
+    together: int
+    places: torch.Tensor
+
+    def picked(self, places: torch.Tensor) -> torch.Tensor | None:
+        """Return the values at some places; None if there are none."""
+        values, dim = self.values, self.dim
+        if self.together:
+            values = values.flatten(-self.together)
+            found = places.flatten(-self.together)
+            dim = values.dim() - 1
+        elif dim is None or not values.dim():
+            values, found, dim = values.reshape(-1), places.reshape(-1), 0
+        else:
+            found = places if self.keeps else places.unsqueeze(dim)
+        if found.numel() and (int(found.min()) < 0 or int(found.max()) >= values.shape[dim]):
+            return None
+        return values.gather(dim, found)
+
+    def repeats(self, places: torch.Tensor) -> bool:
+        """Return whether a place stands twice where each may stand once."""
+        if self.name not in ("topk", "sort") or self.dim is None or not places.dim():
+            return False
+        ordered = places.sort(self.dim).values
+        return bool((ordered.diff(dim=self.dim) == 0).any())
+
+    @property
+    def has_ties(self) -> bool:
+        """Whether equal values are among those from which it picked."""
+        if self.dim is None or not self.values.dim():
+            return False
+        ordered = self.values.sort(self.dim).values
+        return bool((ordered.diff(dim=self.dim) == 0).any())
+
+    def stable(self) -> torch.Tensor | None:
+        """Return the places that ONNX prescribes: of equal values the first; None: any."""
+        if self.name not in ("topk", "sort") or self.dim is None or not self.values.dim():
+            return None
+        size = self.places.shape[self.dim]
+        ordered = self.values.sort(dim=self.dim, descending=self.falls, stable=True).indices
+        return ordered.narrow(self.dim, 0, size)
+
+
+def _argument(func: Any, args: Any, kwargs: Any, name: str, otherwise: Any) -> Any:
+    for place, each in enumerate(func._schema.arguments):
+        if each.name == name:
+            if place < len(args):
+                return args[place]
+            return kwargs.get(name, each.default_value if each.has_default_value() else otherwise)
+    return otherwise
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, torch.Tensor) and (value.is_floating_point() or value.is_complex())
+
+
+class Run(TorchDispatchMode):  # type: ignore[misc]
+    """Remembers the operators that are called, and what they decide."""
+
+    def __init__(self, choices: Mapping[int, torch.Tensor]) -> None:
+        super().__init__()
+        self._choices = choices
+        self.outputs: dict[str, Value] = {}
+        self.calls: list[Any] = []
+        self.decided: dict[int, list[Any]] = {}
+        """By call: its results, with None for those that are numbers with a rounding."""
+        self.picks: list[Pick] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Call an operator."""
+        result = func(*args, **(kwargs or {}))
+        number, name = len(self.calls), func._schema.name.partition("::")[2]
+        self.calls.append(func)
+        flat = list(result) if isinstance(result, (tuple, list)) else [result]
+        if name in _PICKING and isinstance(flat[-1], torch.Tensor):
+            pick = _pick(func, args, kwargs or {}, number, name, flat[-1])
+            if pick is not None:
+                self.picks.append(pick)
+                result, flat = self._chosen(pick, result, flat)
+        if name in _STEPS:
+            self.decided[number] = [_copied(each) for each in flat]
+        elif any(not _is_number(each) and not isinstance(each, float) for each in flat):
+            kept = [None if _is_number(each) else _copied(each) for each in flat]
+            self.decided[number] = kept
+        return result
+
+    def _chosen(self, pick: Pick, result: Any, flat: list[Any]) -> tuple[Any, list[Any]]:
+        """The result of a call with the places that were chosen for it."""
+        places = self._choices.get(pick.number)
+        if places is None:
+            return result, flat
+        pick.places = places.clone()
+        flat = _with_places(pick, flat, places.clone())
+        return (type(result)(flat) if isinstance(result, (tuple, list)) else flat[0]), flat
+
+
+def _with_places(pick: Pick, flat: list[Any], places: torch.Tensor) -> list[Any]:
+    """The results of an operator that picks these places, with their values if it gives them."""
+    if len(flat) == 1:
+        return [places]
+    picked = pick.picked(places)
+    assert picked is not None
+    return [picked.reshape(flat[0].shape).to(flat[0].dtype), places]
+
+
+def _pick(func: Any, args: Any, kwargs: Any, number: int, name: str, places: Any) -> Pick | None:
+    if places.is_floating_point() or places.dtype == torch.bool or not args:
+        return None
+    values = args[0]
+    if not isinstance(values, torch.Tensor) or len(func._schema.returns) > 2:
+        return None
+    if name in ("max", "min", "median", "nanmedian") and func._schema.overload_name != "dim":
+        return None
+    dim = _argument(func, args, kwargs, "dim", None)
+    dim = dim % values.dim() if isinstance(dim, int) and values.dim() else dim
+    keeps = name in ("topk", "sort", "cummax", "cummin")
+    keeps = keeps or bool(_argument(func, args, kwargs, "keepdim", False))
+    falls = bool(
+        _argument(func, args, kwargs, "largest" if name == "topk" else "descending", False)
+    )
+    return Pick(number, name, values.clone(), dim, keeps, falls, _PICKING[name], places.clone())
+
+
+def _copied(value: Any) -> Any:
+    return value.clone() if isinstance(value, torch.Tensor) else value
+
+
+class _Shaken(TorchDispatchMode):  # type: ignore[misc]
+    """Lets each operator round otherwise; what the run before decided stays."""
+
+    def __init__(self, before: Run, seed: int) -> None:
+        super().__init__()
+        self._before, self._number = before, 0
+        self._picks = {each.number: each for each in before.picks}
+        self._random = torch.Generator().manual_seed(seed)
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Call an operator."""
+        number, calls = self._number, self._before.calls
+        self._number += 1
+        if number >= len(calls) or calls[number] is not func:
+            raise DivergedError
+        result = func(*args, **(kwargs or {}))
+        many = isinstance(result, (tuple, list))
+        flat = list(result) if many else [result]
+        forms = [each.alias_info for each in func._schema.returns]
+        if many and len(forms) != len(flat):
+            forms = forms * len(flat)
+        fresh = [form is None for form in forms]
+        kept = self._before.decided.get(number)
+        if kept is not None and len(kept) != len(flat):
+            raise DivergedError
+        pick = self._picks.get(number)
+        if pick is not None and fresh[0]:
+            pick = Pick(**{**vars(pick), "values": args[0]})
+            flat = _with_places(pick, flat, pick.places.clone())
+        found = [
+            self._value(each, one, kept[place] if kept is not None else None)
+            for place, (each, one) in enumerate(zip(flat, fresh, strict=True))
+        ]
+        return type(result)(found) if many else found[0]
+
+    def _value(self, value: Any, fresh: bool, kept: Any) -> Any:
+        if not fresh:
+            return value
+        if kept is not None:
+            same = isinstance(kept, torch.Tensor) == isinstance(value, torch.Tensor)
+            if not same or (isinstance(kept, torch.Tensor) and kept.shape != value.shape):
+                raise DivergedError
+            return _copied(kept)
+        return self.shaken(value) if isinstance(value, torch.Tensor) else value
+
+    def inputs(self, call: Any) -> Any:
+        """Return what the module is called with, in which numbers are rounded otherwise."""
+        return torch.utils._pytree.tree_map_only(torch.Tensor, self.shaken, call)
+
+    def shaken(self, value: torch.Tensor) -> torch.Tensor:
+        """Return a tensor whose elements are the same, or the next number up or down."""
+        if not value.is_floating_point() or value.layout != torch.strided:
+            return value
+        steps = torch.randint(-1, 2, value.shape, generator=self._random, dtype=torch.int8)
+        factor = 1 + torch.finfo(value.dtype).eps * steps.to(value.dtype)
+        return value * factor.to(value.device)
+
+
+@dataclass
+class Reruns:
+    """Runs a module again on the same inputs; what it does to itself is taken back."""
+
+    reference: ModuleReference
+    given: Given
+    what: str
+
+    def run(self, choices: Mapping[int, torch.Tensor] | None = None) -> Run | None:
+        """Run it; None if it cannot be run so.
+
+        Args:
+            choices: by call, the places that operators pick.
+        """
+        run = Run(choices or {})
+        found = self._outputs(run, None)
+        if found is None:
+            return None
+        run.outputs = found
+        return run
+
+    def _outputs(
+        self, mode: TorchDispatchMode, change: Callable[[Any], Any] | None
+    ) -> dict[str, Value] | None:
+        reference = self.reference
+        with state_kept(reference.module), torch.random.fork_rng(devices=[]):
+            try:
+                with reference.within(mode, change):
+                    return reference.outputs(self.given, self.what)
+            except Error:
+                return None
+
+    def rounding(self, before: Run, differ: Mapping[str, float | None]) -> dict[str, Array] | None:
+        """Return by how much the elements of each output differ if operators round otherwise.
+
+        Args:
+            before: what was decided in it is decided so again.
+            differ: by output, the largest difference that is to be explained.
+
+        Returns:
+            By output, the difference that is rounding; None if nothing tells, or it cannot be.
+        """
+        found: dict[str, Array] = {}
+        for seed in range(_DRAWS):
+            shaken = _Shaken(before, seed)
+            outputs = self._outputs(shaken, shaken.inputs)
+            if outputs is None or outputs.keys() != before.outputs.keys():
+                return None
+            for name, value in outputs.items():
+                base = before.outputs[name]
+                if is_float(base) and value.shape == base.shape:
+                    with np.errstate(all="ignore"):
+                        off = np.abs(value.astype(np.float64) - base.astype(np.float64))
+                    off = np.where(np.isfinite(off), off, 0.0)
+                    found[name] = np.maximum(found.get(name, 0.0), off)
+            if not all(_may_be(found.get(name), most) for name, most in differ.items()):
+                return None
+        return {name: _margin(before.outputs[name]) * each for name, each in found.items()}
+
+
+def _margin(output: Array) -> float:
+    return _MARGIN_OF_HALVES if output.dtype.itemsize < 4 else _MARGIN
+
+
+def _may_be(rounding: Array | None, difference: float | None) -> bool:
+    if rounding is None or not rounding.size or difference is None:
+        return False
+    return difference <= _HOPELESS * float(rounding.max())
+
+
+def choices_of(
+    run: Run, outputs: Mapping[str, Value], agree: Callable[[Array, Array], bool]
+) -> dict[int, torch.Tensor]:
+    """Return the places that another model picked, where it picked equal values.
+
+    Args:
+        run: of the module.
+        outputs: of the other model, by the names of the run's outputs.
+        agree: whether values are equal.
+    """
+    return {
+        pick.number: places
+        for name, value in outputs.items()
+        for pick, places in _choices(run, run.outputs.get(name), value, agree)
+    }
+
+
+def _choices(
+    run: Run, own: Value, value: Value, agree: Callable[[Array, Array], bool]
+) -> Iterator[tuple[Pick, torch.Tensor]]:
+    if not (isinstance(own, np.ndarray) and isinstance(value, np.ndarray)):
+        return
+    if own.dtype.kind not in "iu" or own.shape != value.shape or (own == value).all():
+        return
+    for pick in run.picks:
+        if pick.places.numel() != own.size:
+            continue
+        if not np.array_equal(pick.places.reshape(-1).numpy(), own.reshape(-1)):
+            continue
+        other = torch.from_numpy(np.ascontiguousarray(value).astype(np.int64))
+        other = other.reshape(pick.places.shape)
+        picked, wanted = pick.picked(other), pick.picked(pick.places)
+        if picked is None or wanted is None or pick.repeats(other):
+            continue
+        if agree(picked.detach().float().numpy(), wanted.detach().float().numpy()):
+            yield pick, other
+
+
+def stable_choices(run: Run) -> dict[int, torch.Tensor]:
+    """Return the places that ONNX prescribes, where a run of torch had equal values."""
+    found = {each.number: each.stable() for each in run.picks if each.has_ties}
+    return {number: places for number, places in found.items() if places is not None}

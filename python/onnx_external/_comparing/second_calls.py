@@ -1,0 +1,59 @@
+"""Modules that keep something from one call to the next."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any
+
+import torch
+
+from .._control_flow import Places, at_key, state_kept
+from .comparing import agree
+from .inputs import Given
+from .references import ModuleReference
+from .values import Value
+
+
+def first_call(
+    reference: ModuleReference, given: Given, what: str, known: Collection[str] = ()
+) -> tuple[dict[str, Value], list[str]]:
+    """Return what a module gives, and what is to be said if another call gives something else.
+
+    It is called twice if it changes anything of itself but the memory of tensors. All that is put
+    back.
+
+    Args:
+        reference: the module.
+        given: its inputs.
+        what: the name of the set.
+        known: buffers of which is known that it changes them.
+    """
+    with state_kept(reference.module) as places:
+        # Buffers that are put back must not change what was given.
+        first = {name: each.copy() for name, each in reference.outputs(given, what).items()}
+        kept = _changed(places, {name.rpartition(".")[2] for name in known})
+        if not kept:
+            return first, []
+        with torch.random.fork_rng(devices=[]):
+            second = reference.outputs(given, what)
+        if first.keys() == second.keys() and agree(first, second):
+            return first, []
+    return first, [
+        f"the module gives something else when it is called again, since it keeps "
+        f"{', '.join(kept)}; the graph computes every call as the first one"
+    ]
+
+
+def _changed(places: Places, known: Collection[str]) -> list[str]:
+    """The attributes, items and outer variables of a module that hold something else now."""
+    found = []
+    for number, now in places.changes().items():
+        place = places.all[number]
+        keys: Any = [""]
+        if isinstance(now, list):
+            keys = range(len(now))
+        elif isinstance(now, dict):
+            keys = now
+        changed = [key for key in keys if at_key(now, key) is not at_key(place.before, key)]
+        found += [place.named(key) for key in changed[:1] if key not in known]
+    return found

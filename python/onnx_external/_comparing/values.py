@@ -1,0 +1,153 @@
+"""Values that go into a model and come out of it: arrays, sequences of them, or nothing.
+
+bfloat16 and the types of 8 bits are arrays of ml_dtypes; strings are arrays of objects.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from .._base.errors import FormatError
+from .._sources.checkpoint import numpy_dtype
+
+Array: TypeAlias = np.ndarray[Any, Any]
+Value: TypeAlias = Any
+"""An array, a list of arrays (a sequence), or None (an optional that has no value)."""
+
+_WORDS = {
+    "float": "float32",
+    "double": "float64",
+    "float8e4m3fn": "float8_e4m3fn",
+    "float8e4m3fnuz": "float8_e4m3fnuz",
+    "float8e5m2": "float8_e5m2",
+    "float8e5m2fnuz": "float8_e5m2fnuz",
+}
+"""ONNX Runtime's words for element types, where they are not numpy's."""
+
+_NARROW = {
+    "bfloat16": 16,
+    "float8_e4m3fn": 17,
+    "float8_e4m3fnuz": 18,
+    "float8_e5m2": 19,
+    "float8_e5m2fnuz": 20,
+}
+"""Types whose arrays ONNX Runtime does not take and give itself, and ONNX's numbers for them."""
+
+
+def dtype_of_type(ort_type: str) -> np.dtype[Any]:
+    """Return numpy's type for one of ONNX Runtime's, such as "tensor(float)"."""
+    word = ort_type[ort_type.rfind("(") + 1 :].rstrip(")")
+    if word == "string":
+        return np.dtype(object)
+    try:
+        return numpy_dtype(_WORDS.get(word, word))
+    except TypeError as error:
+        raise FormatError(f"{ort_type}: {str(error).partition(';')[0]}") from None
+
+
+def is_narrow(ort_type: str) -> bool:
+    """Return whether values of the type need from_ort_value() and to_ort_value()."""
+    word = ort_type[ort_type.rfind("(") + 1 :].rstrip(")")
+    return _WORDS.get(word, word) in _NARROW
+
+
+def type_name(value: Value) -> str:
+    """Return the name of an array's element type, e.g. "bfloat16"."""
+    return "string" if kind_of(value) == "string" else str(value.dtype)
+
+
+def kind_of(array: Array) -> str:
+    """Return "float", "complex", "integer", "bool" or "string"."""
+    letter = array.dtype.kind
+    if letter in "OSUT":
+        return "string"
+    if letter == "b":
+        return "bool"
+    if letter in "iu":
+        return "integer"
+    if letter == "c":
+        return "complex"
+    if letter == "f" or str(array.dtype) in _NARROW or "float8" in str(array.dtype):
+        return "float"
+    raise FormatError(f"elements of type {array.dtype} are not compared")
+
+
+def is_float(array: Value) -> bool:
+    """Return whether the value is an array of floats."""
+    return isinstance(array, np.ndarray) and kind_of(array) == "float"
+
+
+def is_equal(one: Array, other: Array) -> bool:
+    """Return whether two arrays have the same type, shape and elements."""
+    return one.dtype == other.dtype and bool(np.array_equal(one, other))
+
+
+def shape_text(shape: Any) -> str:
+    """Return a shape as text."""
+    return "[" + ", ".join("?" if each is None else str(each) for each in shape) + "]"
+
+
+def to_ort_value(array: Array) -> Any:
+    """Make an OrtValue of an array, whose memory it may use."""
+    import onnxruntime
+
+    make = onnxruntime.OrtValue
+    number = _NARROW.get(str(array.dtype))
+    if number is None:
+        return make.ortvalue_from_numpy(array)
+    return make.ortvalue_from_numpy_with_onnx_type(np.ascontiguousarray(array), number)
+
+
+def from_ort_value(value: Any) -> Value:
+    """Make an array of an OrtValue in the CPU's memory."""
+    if not value.has_value():
+        return None
+    ort_type = value.data_type()
+    if not value.is_tensor():
+        raise FormatError(f"{ort_type} beside outputs of 8 or 16 bits is not read")
+    if not is_narrow(ort_type):
+        return value.numpy()
+    dtype = dtype_of_type(ort_type)
+    size = value.tensor_size_in_bytes()
+    data = ctypes.string_at(value.data_ptr(), size) if size else b""
+    return np.frombuffer(data, dtype).reshape(value.shape())
+
+
+def from_torch(tensor: Any) -> Array:
+    """Make an array of a tensor of torch; bytes are copied only if they must be.
+
+    Complex numbers are pairs of floats, as in a graph of torch.onnx: in a last dimension of 2.
+    """
+    import torch
+
+    plain = tensor.detach().cpu().resolve_conj().resolve_neg()
+    plain = torch.view_as_real(plain) if plain.is_complex() else plain
+    name = str(plain.dtype).removeprefix("torch.")
+    if name in _NARROW:
+        words = torch.uint8 if plain.dtype.itemsize == 1 else torch.int16
+        bits = plain.contiguous().view(words).numpy()
+        narrow: Array = bits.view(numpy_dtype(name))
+        return narrow
+    try:
+        array: Array = plain.numpy()
+    except (RuntimeError, TypeError) as error:
+        raise FormatError(f"a tensor of {name} is not compared: {error}") from error
+    return array
+
+
+def to_torch(array: Array) -> Any:
+    """Make a tensor of torch of an array."""
+    import torch
+
+    if kind_of(array) == "string":
+        raise FormatError("an array has strings or objects, of which torch has no tensors")
+    if not (array.flags.c_contiguous and array.flags.writeable):
+        array = array.copy(order="C")
+    name = str(array.dtype)
+    if name in _NARROW:
+        bits = array.view(np.uint8 if array.dtype.itemsize == 1 else np.int16)
+        return torch.from_numpy(bits).view(getattr(torch, name))
+    return torch.from_numpy(array)

@@ -1,0 +1,146 @@
+"""Rewritten functions put in place of the user's, and taken back.
+
+What is exchanged is the code of a function (`function.__code__`), not the function: decorators,
+closures, bound methods and other names of it go on as they are. One lock serves all threads, so
+that what was put last is taken back first.
+"""
+
+from __future__ import annotations
+import __future__
+
+import ast
+import copy
+import threading
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from types import CodeType, FunctionType
+from typing import Any
+
+from onnx_external._base.errors import RewriteError
+from onnx_external._control_flow.finding.functions import Function, FunctionNode
+
+RUNTIME = "__oe_rt__"
+"""The global name under which rewritten code finds the runtime."""
+
+one_thread = threading.RLock()
+"""Held while functions are exchanged, and while a module is traced: what torch changes for a trace
+is the whole process's, so that another thread's module must not be traced, or run, meanwhile."""
+_FUTURE = 0
+for _name in __future__.all_feature_names:
+    _FUTURE |= getattr(__future__, _name).compiler_flag
+_NO_CLASS = "_"
+"""A class of underscores alone leaves private names as they are."""
+
+
+def compiled(function: Function, tree: FunctionNode) -> CodeType:
+    """Return the code of a rewritten definition, for the function that it is of.
+
+    The definition is compiled within functions and a class as the original is, so that its free
+    variables, `super()` and private names mean the same; nothing of it is executed.
+    """
+    code = function.code
+    module = ast.fix_missing_locations(_surrounded(function, tree))
+    flags = code.co_flags & _FUTURE
+    whole = compile(module, code.co_filename, "exec", flags=flags, dont_inherit=True)
+    made = _code_of(whole, code.co_name)
+    if made is None or made.co_freevars != code.co_freevars:
+        names = made.co_freevars if made is not None else ()
+        raise RewriteError(
+            f"{function.name} cannot be rewritten: its rewritten code would see the outer names "
+            f"{names}, and not {code.co_freevars}",
+            function.where,
+        )
+    changes = {"co_name": code.co_name}
+    if hasattr(code, "co_qualname"):  # since Python 3.11
+        changes["co_qualname"] = code.co_qualname
+    return made.replace(**changes)  # type: ignore[arg-type]
+
+
+def _surrounded(function: Function, tree: FunctionNode) -> ast.Module:
+    free = [name for name in function.code.co_freevars if name != "__class__"]
+    inner: ast.stmt
+    if isinstance(tree, ast.Lambda):
+        args = copy.copy(tree.args)
+        args.defaults = [ast.Constant(None) for _ in args.defaults]
+        args.kw_defaults = [each and ast.Constant(None) for each in args.kw_defaults]
+        inner = ast.Expr(ast.copy_location(ast.Lambda(args, tree.body), tree))
+    else:
+        inner = _keeping_free(tree, function.code.co_freevars)
+    name = function.class_name or _NO_CLASS
+    # The class must not hide a global that has its name from the function.
+    lines = [] if name in free else [f"    global {name}"]
+    text = "\n".join([f"def outer({', '.join(free)}):", *lines, f"    class {name}:", "        0"])
+    module = ast.parse(text)
+    outer = module.body[0]
+    assert isinstance(outer, ast.FunctionDef)
+    owner = outer.body[-1]
+    assert isinstance(owner, ast.ClassDef)
+    owner.body = [inner]
+    return module
+
+
+def _keeping_free(tree: ast.FunctionDef, free: tuple[str, ...]) -> ast.FunctionDef:
+    """The definition with all its free variables named, also those that only dead code names."""
+    made = copy.copy(tree)
+    if free:
+        dead = ast.parse("if False:\n    " + "; ".join(free)).body[0]
+        for each in ast.walk(dead):
+            ast.copy_location(each, tree)
+        made.body = [*tree.body, dead]
+    return made
+
+
+def _code_of(code: CodeType, name: str) -> CodeType | None:
+    """The function's code: within the outer function and the class, and nothing between."""
+    for _ in range(2):
+        code = next(each for each in code.co_consts if isinstance(each, CodeType))
+    inside = [each for each in code.co_consts if isinstance(each, CodeType)]
+    while inside:
+        for each in inside:
+            if each.co_name == name:
+                return each
+        # Type parameters (Python 3.12) put one more function around it.
+        inside = [one for each in inside for one in each.co_consts if isinstance(one, CodeType)]
+    return None
+
+
+@contextmanager
+def applied(codes: Mapping[FunctionType, CodeType], runtime: Any) -> Iterator[None]:
+    """Within this context the functions run the given codes, which find `runtime`.
+
+    Other threads that apply something wait until it ends. Contexts may be nested, also over the
+    same functions. At the end, however it comes, every function has its code back; one whose code
+    somebody else has exchanged meanwhile keeps that, with a warning.
+    """
+    with one_thread, ExitStack() as undone:
+        spaces = {id(each.__globals__): each.__globals__ for each in codes}
+        for space in spaces.values():
+            undone.callback(_restore_name, space, space.get(RUNTIME, _MISSING))
+            space[RUNTIME] = runtime
+        for function, code in codes.items():
+            undone.callback(_restore_code, function, function.__code__, code)
+            function.__code__ = code
+        yield
+
+
+_MISSING = object()
+
+
+def _restore_name(space: dict[str, Any], before: Any) -> None:
+    if before is _MISSING:
+        space.pop(RUNTIME, None)
+    else:
+        space[RUNTIME] = before
+
+
+def _restore_code(function: FunctionType, before: CodeType, ours: CodeType) -> None:
+    if function.__code__ is ours:
+        function.__code__ = before
+    elif function.__code__ is not before:
+        warnings.warn(
+            f"the code of {function.__module__}.{function.__qualname__} was exchanged by somebody "
+            "else while it was rewritten, and is left as it is",
+            RuntimeWarning,
+            stacklevel=2,
+        )

@@ -1,0 +1,76 @@
+"""The diffs of a rewriting in a folder, which has all of them or is not there."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+
+from onnx_external._base.errors import Error, ExistsError, ReadWriteError
+from onnx_external._control_flow.rewriter import Rewriting
+from onnx_external._control_flow.showing import dump
+
+Write = Callable[[Mapping[str, Rewriting]], int]
+"""Writes what was rewritten, by the graph's name, and returns the number of functions."""
+
+
+@contextlib.contextmanager
+def room_for_diffs(folder: str | os.PathLike[str] | None) -> Iterator[Write]:
+    """Make sure that a folder can be written, and yield what writes it.
+
+    It gets a diff and the new source of each function, in a folder for each graph. It appears when
+    all of them are written, and not at all if nothing was rewritten.
+
+    Args:
+        folder: it may be empty, or not exist; None: nothing is written.
+
+    Raises:
+        ExistsError: there are files in it.
+        ReadWriteError: it cannot be written.
+    """
+    if folder is None:
+        yield lambda _: 0
+        return
+    target = Path(folder)
+    with _told(target):
+        if target.is_dir() and any(target.iterdir()):
+            raise ExistsError(f"{target}: has files already; give a new folder")
+        if target.exists() and not target.is_dir():
+            raise ExistsError(f"{target}: is no folder; give a new one")
+        parent = next(each for each in target.absolute().parents if each.exists())
+        made = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=parent))
+
+    def write(rewritings: Mapping[str, Rewriting]) -> int:
+        changed = {name: each for name, each in rewritings.items() if each.changes}
+        with _told(target):
+            for name, each in changed.items():
+                dump(each.changes, made / name)
+            if changed:
+                made.chmod(0o777 & ~_umask())
+                target.parent.mkdir(parents=True, exist_ok=True)
+                made.replace(target)
+        return sum(len(each.changes) for each in changed.values())
+
+    try:
+        yield write
+    finally:
+        shutil.rmtree(made, ignore_errors=True)
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
+
+
+@contextlib.contextmanager
+def _told(target: Path) -> Iterator[None]:
+    try:
+        yield
+    except Error:
+        raise
+    except OSError as error:
+        raise ReadWriteError(f"{target}: the diffs cannot be written: {error.strerror}") from error

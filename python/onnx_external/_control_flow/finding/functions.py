@@ -1,0 +1,204 @@
+"""Which functions of the user's run, and the source of each."""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import gc
+import linecache
+import os
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from types import CodeType, FrameType, FunctionType
+from typing import Any
+
+from onnx_external._control_flow.passes.building import copy_of, first_line
+from onnx_external._tracing.frames import is_users
+
+FunctionNode = ast.FunctionDef | ast.Lambda
+
+
+@dataclass(frozen=True, eq=False)
+class Function:
+    """A function that ran, and where it is defined."""
+
+    function: FunctionType
+    code: CodeType
+    """Its code as it was found."""
+    node: FunctionNode
+    """Its definition; whoever changes it changes a copy."""
+    class_name: str | None
+    """The innermost class around the definition, which private names are of."""
+
+    @property
+    def path(self) -> str:
+        """The file."""
+        return self.code.co_filename
+
+    @property
+    def name(self) -> str:
+        """The qualified name."""
+        return self.function.__qualname__
+
+    @property
+    def where(self) -> str:
+        """The file and the line of the definition."""
+        return f"{os.path.basename(self.path)}:{self.code.co_firstlineno}"
+
+    @property
+    def shadowed(self) -> set[str]:
+        """The names that its module or functions around it bind, and that may hide builtins."""
+        return {*self.function.__globals__, *self.code.co_freevars}
+
+    def tree(self) -> FunctionNode:
+        """Return a copy of the definition."""
+        return copy_of(self.node)
+
+
+@dataclass(frozen=True)
+class Missing:
+    """A function that ran and cannot be rewritten."""
+
+    name: str
+    where: str
+    why: str
+
+    def __str__(self) -> str:
+        """Return all in one line."""
+        return f"{self.where}: {self.name}: {self.why}"
+
+
+def called(call: Callable[[], Any]) -> list[FunctionType]:
+    """Run something and return the functions of the user's that it calls, in this thread.
+
+    Functions that run only as generators or hooks are among them; those that are made and dropped
+    on the way are not, since their code is a part of the function that makes them.
+    """
+    codes: dict[int, CodeType] = {}  # by identity: hashing code reads all of it
+
+    def profile(frame: FrameType, event: str, _: Any) -> None:
+        if event == "call":
+            codes[id(frame.f_code)] = frame.f_code
+
+    with _profiled(profile):
+        call()
+    return functions_with(codes.values())
+
+
+def functions_with(codes: Iterable[CodeType]) -> list[FunctionType]:
+    """Return the functions of the user's that have one of these codes."""
+    found: dict[int, list[FunctionType]] = {
+        id(each): [] for each in codes if is_users(each.co_filename)
+    }
+    for each in _objects() if found else ():
+        if type(each) is FunctionType and id(each.__code__) in found:
+            found[id(each.__code__)].append(each)
+    return [function for functions in found.values() for function in functions]
+
+
+def _objects() -> list[Any]:
+    """All objects that the collector knows, also those that were set aside by gc.freeze().
+
+    What was made since is then set aside as well: nothing tells which objects were before.
+    """
+    if not gc.get_freeze_count():
+        return gc.get_objects()
+    gc.unfreeze()
+    try:
+        return gc.get_objects()
+    finally:
+        gc.freeze()
+
+
+@contextlib.contextmanager
+def _profiled(profile: Callable[[FrameType, str, Any], None]) -> Iterator[None]:
+    before = sys.getprofile()
+    sys.setprofile(profile)
+    try:
+        yield
+    finally:
+        if before is None or callable(before):
+            sys.setprofile(before)
+        else:  # cProfile up to Python 3.11: an object that Python cannot call, but that can resume
+            sys.setprofile(None)
+            before.enable()
+
+
+def source_of(function: FunctionType) -> Function | Missing | None:
+    """Return the definition of a function, or why there is none; None if nothing could be in it."""
+    code = function.__code__
+    where = f"{os.path.basename(code.co_filename)}:{code.co_firstlineno}"
+    lines = linecache.getlines(code.co_filename, function.__globals__)
+    if not lines:
+        made = code.co_filename == "<string>" and function.__name__.startswith("__")
+        return None if made else Missing(function.__qualname__, where, "its source is not there")
+    definitions = _definitions("".join(lines))
+    at_line = definitions.get((code.co_name, code.co_firstlineno), [])
+    fitting = [(node, owner) for node, owner in at_line if _fits(node, code)]
+    if code.co_name == "<lambda>" and hasattr(code, "co_positions"):
+        fitting = fitting[-1:]  # those before it are lambdas around it
+    if not fitting:
+        why = "its source is not what is running (has the file changed?)"
+        return Missing(function.__qualname__, where, why)
+    if len(fitting) > 1:
+        return Missing(function.__qualname__, where, "several functions stand in this line")
+    node, owner = fitting[0]
+    if isinstance(node, ast.AsyncFunctionDef):
+        return None
+    return Function(function, code, node, owner)
+
+
+_Definition = tuple[ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda, str | None]
+_texts: dict[str, dict[tuple[str, int], list[_Definition]]] = {}
+
+
+def _definitions(text: str) -> dict[tuple[str, int], list[_Definition]]:
+    """The functions of a file by name and first line, each with the class around it."""
+    if text not in _texts:
+        found: dict[tuple[str, int], list[_Definition]] = {}
+        with contextlib.suppress(SyntaxError):
+            _collect(ast.parse(text), None, found)
+        _texts[text] = found
+    return _texts[text]
+
+
+def _collect(
+    node: ast.AST, owner: str | None, found: dict[tuple[str, int], list[_Definition]]
+) -> None:
+    for each in ast.iter_child_nodes(node):
+        if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef):
+            found.setdefault((each.name, first_line(each)), []).append((each, owner))
+        elif isinstance(each, ast.Lambda):
+            found.setdefault(("<lambda>", each.lineno), []).append((each, owner))
+        _collect(each, each.name if isinstance(each, ast.ClassDef) else owner, found)
+
+
+def _fits(node: ast.AST, code: CodeType) -> bool:
+    """Whether a definition has the parameters of the code, and, for lambdas, its place."""
+    assert isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
+    args = node.args
+    names = [each.arg for each in [*args.posonlyargs, *args.args, *args.kwonlyargs]]
+    count = code.co_argcount + code.co_kwonlyargcount
+    # A private name of a class carries the name of the class in the code.
+    if len(names) != count or not all(
+        one == other or (one.startswith("__") and other.endswith(one))
+        for one, other in zip(names, code.co_varnames, strict=False)
+    ):
+        return False
+    if isinstance(node, ast.Lambda) and hasattr(code, "co_positions"):
+        return _within(node.body, code)
+    return True
+
+
+def _within(node: ast.expr, code: CodeType) -> bool:
+    """Whether all of the code stands in an expression."""
+    first = (node.lineno, node.col_offset)
+    last = (node.end_lineno or 0, node.end_col_offset or 0)
+    for line, end, column, end_column in code.co_positions():
+        if line is None or end is None or column is None or end_column in (None, 0):
+            continue  # what starts a function has no place of its own
+        assert end_column is not None
+        if (line, column) < first or (end, end_column) > last:
+            return False
+    return True

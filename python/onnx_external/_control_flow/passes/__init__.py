@@ -1,0 +1,71 @@
+"""From a function's tree to a tree in which chosen tests and loops are calls of the runtime.
+
+The passes, in order: `matches` (cases become tests), `calls` (those that are done for both outcomes
+of a test in what they call), `ternaries` (`a if test else b` that takes in what follows), `walrus`
+(names bound in expressions), `returns` (ways out of a block), then from the outside in `ifs`,
+`loops`, `assertions`, and in their expressions `booleans` and `comprehensions`. `names` tells what
+is stored and read, `keys` how a test is named.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from onnx_external._control_flow.passes.choice import Choice
+from onnx_external._control_flow.passes.function_rewriter import FunctionRewriter
+from onnx_external._control_flow.passes.matches import as_tests
+from onnx_external._control_flow.passes.names import all_names
+
+__all__ = ["Rewritten", "rewrite"]
+
+
+@dataclass(frozen=True)
+class Rewritten:
+    """A definition in which the chosen tests and loops are rewritten."""
+
+    tree: ast.FunctionDef | ast.Lambda
+    count: int
+    """How many tests and loops were rewritten; 0: the tree may be left alone."""
+    keys: tuple[str, ...]
+    """Their keys, in order."""
+
+
+def rewrite(
+    tree: ast.FunctionDef | ast.Lambda,
+    chosen: Collection[str],
+    absorbed: Collection[str] = (),
+    *,
+    path: str = "",
+    shadowed: Collection[str] = (),
+) -> Rewritten:
+    """Rewrite the chosen tests and loops of a function, and of the functions in it.
+
+    Args:
+        tree: The definition; its nodes are changed.
+        chosen: The keys of what is to be rewritten.
+        absorbed: The keys of tests whose branches are to hold what follows them, since what they
+            give cannot be one value.
+        path: The file, whose name is in the keys.
+        shadowed: Names of builtins that the module has bound to something else.
+
+    Raises:
+        RewriteError: If what is chosen cannot be rewritten; the message says why.
+    """
+    choice = Choice(path, chosen, absorbed, shadowed, all_names(tree))
+    as_tests(tree, lambda made: any(map(choice.has, made)))
+    if not choice.anything(tree):
+        return Rewritten(tree, 0, ())
+    if isinstance(tree, ast.Lambda):
+        place = ast.copy_location(ast.Return(tree.body), tree.body)
+        around = ast.FunctionDef("lambda_", tree.args, [place], [])
+        FunctionRewriter(choice, ast.copy_location(around, tree), has_statements=False).run()
+        last = around.body[-1]
+        assert isinstance(last, ast.Return) and last.value is not None
+        if len(around.body) > 1:
+            raise choice.refused(tree, "`:=` in a lambda that a tensor decides: write a function")
+        tree.body = last.value
+    else:
+        FunctionRewriter(choice, tree).run()
+    return Rewritten(tree, len(choice.done), tuple(choice.done))

@@ -1,0 +1,189 @@
+"""What is chosen within one function of the user's, and the state of its rewriting."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass, field
+
+from onnx_external._base.errors import RewriteError
+from onnx_external._control_flow.passes.keys import call_key, condition_key, key_of, keyed
+from onnx_external._control_flow.passes.names import SCOPES, own_nodes
+
+Exit = type[ast.Return] | type[ast.Break] | type[ast.Continue]
+_LOOPS = (ast.For, ast.AsyncFor, ast.While)
+_KEY = "rewriting_key"
+
+
+def force(node: ast.AST, key: str) -> None:
+    """Let a node that a pass makes be chosen, under the key of what it was made of."""
+    setattr(node, _KEY, key)
+
+
+def exits(nodes: Iterable[ast.AST], kinds: Collection[Exit]) -> bool:
+    """Return whether a block is left by one of these, from where it stands.
+
+    A break within a loop of the block ends that loop, not the block.
+    """
+    for node in nodes:
+        if isinstance(node, tuple(kinds)):
+            return True
+        if isinstance(node, SCOPES):
+            continue
+        if isinstance(node, _LOOPS):
+            inner = {each for each in kinds if each is ast.Return}
+            if exits(node.body, inner) or exits(node.orelse, kinds):
+                return True
+        elif exits(ast.iter_child_nodes(node), kinds):
+            return True
+    return False
+
+
+@dataclass
+class Choice:
+    """The chosen keys, and what one rewriting of a whole definition counts."""
+
+    path: str
+    chosen: Collection[str]
+    absorbed: Collection[str]
+    shadowed: Collection[str]
+    """Names of builtins that mean something else there."""
+    taken: set[str]
+    """Names that occur; those that are made are others."""
+    done: dict[str, None] = field(default_factory=dict)
+    """The keys of what was rewritten, in order."""
+    number: int = 0
+    """The last number of a name that was made."""
+
+    def key(self, node: ast.AST) -> str:
+        """Return the key of a node."""
+        made: str | None = getattr(node, _KEY, None)
+        return made if made is not None else key_of(self.path, node)
+
+    def itself(self, node: ast.AST) -> bool:
+        """Return whether a node is chosen by its own key."""
+        return hasattr(node, _KEY) or (keyed(node) and self.key(node) in self.chosen)
+
+    def condition(self, node: ast.expr) -> bool:
+        """Return whether a condition of a comprehension, or a guard of a case, is chosen."""
+        return condition_key(self.path, node) in self.chosen or self.within(node)
+
+    def splits(self, node: ast.AST) -> bool:
+        """Return whether a call is to be done in two branches, by a test in what it calls."""
+        return isinstance(node, ast.Call) and call_key(self.path, node) in self.absorbed
+
+    def anything(self, tree: ast.AST) -> bool:
+        """Return whether something in a definition is chosen, also in the functions in it."""
+        for node in ast.walk(tree):
+            guard = getattr(node, "guard", None)
+            conditions = [*getattr(node, "ifs", ()), *([guard] if guard is not None else [])]
+            if self.itself(node) or self.splits(node) or any(map(self.condition, conditions)):
+                return True
+        return False
+
+    def within(self, node: ast.AST) -> bool:
+        """Return whether an expression has something chosen: what it gives is a tensor then."""
+        return any(self.itself(each) for each in own_nodes(node))
+
+    def has(self, node: ast.AST) -> bool:
+        """Return whether a node is chosen: itself, or by something in what it decides by."""
+        if self.itself(node):
+            return True
+        if isinstance(node, ast.If | ast.While | ast.IfExp | ast.Assert):
+            return self.within(node.test)
+        if isinstance(node, ast.For | ast.comprehension):
+            return self.within(node.iter)
+        if isinstance(node, ast.BoolOp):
+            return any(map(self.within, node.values))
+        if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
+            return self.within(node.operand)
+        return False
+
+    def must(self, loop: ast.stmt) -> bool:
+        """Return whether a loop is to be rewritten: chosen, or left by a chosen test."""
+        if not isinstance(loop, ast.For | ast.While):
+            return False
+        return self.has(loop) or self.decides_exit(loop.body, (ast.Break, ast.Continue, ast.Return))
+
+    def decides_exit(self, nodes: Iterable[ast.AST], kinds: Collection[Exit]) -> bool:
+        """Return whether a chosen test in a block decides whether the block is left.
+
+        So does one that is to take what follows it, if that leaves the block.
+        """
+        block = list(nodes)
+        for place, node in enumerate(block):
+            if isinstance(node, SCOPES):
+                continue
+            if self.absorbed and exits(block[place + 1 :], kinds) and self.absorbs([node]):
+                return True
+            if isinstance(node, ast.If) and self.has(node) and exits([node], kinds):
+                return True
+            if isinstance(node, _LOOPS):
+                # a loop that is rewritten gives its returns on by a test
+                if ast.Return in kinds and self.must(node) and exits(node.body, [ast.Return]):
+                    return True
+                if self.decides_exit(node.orelse, kinds):
+                    return True
+            elif self.decides_exit(ast.iter_child_nodes(node), kinds):
+                return True
+        return False
+
+    def absorbs(self, nodes: Iterable[ast.AST]) -> bool:
+        """Return whether a block has a chosen test that is to take what follows into its branches.
+
+        Those within a loop that is rewritten do not count: its body is a block by itself.
+        """
+        for node in nodes:
+            if isinstance(node, SCOPES) or (isinstance(node, _LOOPS) and self.must(node)):
+                continue
+            if isinstance(node, ast.If) and self.has(node) and self.key(node) in self.absorbed:
+                return True
+            if self.absorbs(ast.iter_child_nodes(node)):
+                return True
+        return False
+
+    def note(self, key: str) -> str:
+        """Note that something was rewritten; return its key."""
+        self.done[key] = None
+        return key
+
+    def fresh(self) -> Callable[[str], str]:
+        """Return what makes names of one number, such as then_1 and else_1, that nobody has."""
+        self.number += 1
+        while any(each.endswith(f"_{self.number}") for each in self.taken):
+            self.number += 1
+        number = self.number
+        return lambda name: f"{name}_{number}"
+
+    def other(self, name: str) -> str:
+        """Return a name like this one, that nobody has."""
+        while name in self.taken:
+            name += "_"
+        return name
+
+    def movable(self, nodes: Iterable[ast.AST]) -> None:
+        """Refuse what cannot be moved from a function into one within it."""
+        for each in [one for node in nodes for one in own_nodes(node)]:
+            if isinstance(each, ast.Yield | ast.YieldFrom | ast.Await):
+                raise self.refused(
+                    each,
+                    "a yield or await stands below a test or in a loop that depends on a tensor: "
+                    "compute in a function without it, and yield what that returns",
+                )
+            if (
+                isinstance(each, ast.Call)
+                and isinstance(each.func, ast.Name)
+                and (
+                    each.func.id in ("eval", "exec")
+                    or (each.func.id in ("locals", "vars", "dir") and not each.args)
+                )
+            ):
+                raise self.refused(
+                    each,
+                    f"{each.func.id}() stands below a test or in a loop that depends on a tensor, "
+                    "and would see other names there: name what it is to see",
+                )
+
+    def refused(self, node: ast.AST, why: str) -> RewriteError:
+        """Return the refusal of something at a line."""
+        return RewriteError(why, self.key(node))

@@ -1,0 +1,440 @@
+"""What a loop carries from round to round, as tensors whose types stay."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+import torch
+from torch.utils import _pytree as pytree
+
+from onnx_external._base.errors import RewriteError
+from onnx_external._control_flow.runtime.collected import Collected, Mark, NotCountedError
+from onnx_external._control_flow.runtime.lifting import Lift, Run, probe
+from onnx_external._control_flow.runtime.merging import as_tensor
+from onnx_external._control_flow.runtime.places import (
+    CACHES,
+    Place,
+    Places,
+    at_key,
+    put_key,
+    starts_with,
+)
+from onnx_external._control_flow.runtime.sizes import is_free
+from onnx_external._control_flow.runtime.state import State, quietly
+from onnx_external._control_flow.values import (
+    UNDEFINED,
+    described,
+    element_type,
+    is_number,
+    promoted,
+    same_value,
+)
+
+Step: TypeAlias = Callable[..., tuple[Any, ...]]
+_TRIES = 12
+_UNSETTLED = "the types of what the loop carries do not settle"
+
+
+@dataclass
+class Growth:
+    """How a tensor grows in each round."""
+
+    dim: int
+    start: Any
+    """Its size before the first round."""
+    by: int
+
+
+@dataclass
+class Emitted:
+    """One item that each round adds to a list."""
+
+    place: int
+    is_in_front: bool
+    """Whether it is put in front of all others; else it is appended."""
+    has_kept: bool
+    bound: Any = None
+    """The largest length, where the items have different ones."""
+
+    def tensors(self, item: Any) -> Iterator[torch.Tensor]:
+        """Return what an item is made of."""
+        kept = None
+        if isinstance(item, Collected):
+            item, kept = item.values.squeeze(0), item.kept
+        item = as_tensor(item)
+        if self.bound is not None:
+            length = item.shape[0]
+            rest = item.new_zeros((self.bound - length, *item.shape[1:]))
+            yield torch.cat([item, rest])
+            yield torch.scalar_tensor(length, dtype=torch.int64)
+        else:
+            yield item.clone(memory_format=torch.contiguous_format)
+        if self.has_kept:
+            yield torch.ones((), dtype=torch.bool) if kept is None else kept.reshape(()).clone()
+
+    def count(self) -> int:
+        """Return how many tensors that is."""
+        return 1 + (self.bound is not None) + self.has_kept
+
+    def collected(self, rows: Iterator[torch.Tensor]) -> Collected:
+        """Return the items of all rounds, of one row of each tensor for each round."""
+        values = next(rows)
+        lengths = next(rows) if self.bound is not None else None
+        return Collected(values, next(rows) if self.has_kept else None, lengths)
+
+
+@dataclass
+class Carried:
+    """The state of a loop, settled."""
+
+    state: State
+    step: Step
+    names: tuple[str, ...]
+    key: str
+    places: Places
+    init: tuple[Any, ...]
+    starts: list[Any] = field(default_factory=list)
+    """The leaves of the state before the first round."""
+    leaves: list[Any] = field(default_factory=list)
+    """The same, but another object for each tensor: the body may read the same tensors."""
+    is_carried: list[bool] = field(default_factory=list)
+    growth: dict[int, Growth] = field(default_factory=dict)
+    emitted: list[Emitted] = field(default_factory=list)
+    marked: list[Place] = field(default_factory=list)
+    """The lists that have a mark for the items of the rounds before."""
+    marks: list[Mark] = field(default_factory=list)
+    """One for each of them."""
+    counts_rounds: bool = False
+    """Whether the loop knows how many rounds there were, and so how many items a mark has."""
+    slots: list[tuple[int, Any]] = field(default_factory=list)
+    """What the rounds write to objects of Python: the place, and the key in it."""
+
+    def __post_init__(self) -> None:
+        """Try rounds until the types of the state stay."""
+        self.done: Run
+        self._start((tuple(self.init), []))
+        for _ in range(_TRIES):
+            self._try_round()
+            if not self._adjust():
+                self._look_again()
+                self._find_emitted()
+                return
+        raise self.refused(_UNSETTLED)
+
+    def _try_round(self) -> None:
+        self.growth = {}
+        self.done = probe(self.state, lambda: self.round(self.full(self.leaves)), self.places)
+
+    def _look_again(self) -> None:
+        """Try a round once more, with a mark in lists for the items of the rounds before.
+
+        Only so is it seen that a round reads one of them, or puts its own in front of them.
+        """
+        self.marked = [self.places.all[number] for number, _, _ in self.done.value[2]]
+        if not self.marked:
+            return
+        for each in self.marked:
+            self.marks.append(Mark())
+            each.before = [*each.before, self.marks[-1]]
+            each.write(each.before)
+        if self.counts_rounds:
+            quietly(lambda: self.count(lambda _: torch.zeros((), dtype=torch.int64)))
+        try:
+            self._settle()
+        except RewriteError as error:
+            self.remove_marks()
+            if error.where or isinstance(error, NotCountedError):
+                raise
+            raise self.refused(str(error)) from error
+        except BaseException:
+            self.remove_marks()
+            raise
+
+    def _settle(self) -> None:
+        """Try rounds with marks until the types stay: what was a number may depend on a length."""
+        for _ in range(_TRIES):
+            self._try_round()
+            if self._more_slots() or len(self.done.value[2]) != len(self.marked):
+                raise self._changed_otherwise(" and ".join(each.label for each in self.marked))
+            if not self._adjust():
+                return
+        raise self.refused(_UNSETTLED)
+
+    def _changed_otherwise(self, label: str) -> RewriteError:
+        return self.refused(
+            f"{label} is changed in a loop otherwise than by append; a deque can be, if it is full "
+            "before the loop"
+        )
+
+    def remove_marks(self) -> None:
+        """Leave in no list a mark for items of rounds."""
+        for each in self.marked:
+            each.write([e for e in each.read() if not any(e is mark for mark in self.marks)])
+
+    def count(self, items: Callable[[int], Any]) -> None:
+        """Say how many items of a place the rounds before have made, where that is asked for."""
+        for mark, (number, _, _) in zip(self.marks, self.done.value[2], strict=True):
+            mark.count = items(number)
+
+    def _start(self, full: Any) -> None:
+        self.starts, self.spec = pytree.tree_flatten(full)
+        self.leaves = [_alias(each) for each in self.starts]
+
+    def origin(self, value: Any) -> Any:
+        """Return the tensor that a leaf stands for, and any other value as it is."""
+        for start, leaf in zip(self.starts, self.leaves, strict=True):
+            if leaf is value:
+                return start
+        return value
+
+    def refused(self, message: str) -> RewriteError:
+        """Return the error that names the loop."""
+        return RewriteError(message, self.key)
+
+    def full(self, leaves: list[Any]) -> tuple[tuple[Any, ...], list[Any]]:
+        """Return the state, and what is written to objects, of their leaves."""
+        found: tuple[tuple[Any, ...], list[Any]] = pytree.tree_unflatten(leaves, self.spec)
+        return found
+
+    def enter(self, full: tuple[tuple[Any, ...], list[Any]]) -> tuple[Any, ...]:
+        """Write to the objects what the round before wrote; return the state."""
+        self.write(full[1])
+        return full[0]
+
+    def write(self, values: list[Any]) -> None:
+        """Write to the objects."""
+        for (number, key), value in zip(self.slots, values, strict=True):
+            content = self.places.all[number].read()
+            put_key(content, key, value)
+            self.places.all[number].assign(content)
+
+    def round(self, full: tuple[tuple[Any, ...], list[Any]]) -> tuple[Any, list[Any], list[Any]]:
+        """Return the state after a round, what it wrote, and what it added to lists."""
+        after = tuple(self.step(*self.enter(full)))
+        written = [at_key(self.places.all[n].read(), key) for n, key in self.slots]
+        tails = []
+        for number, place in enumerate(self.places.all):
+            if place.may_grow and not any(number == n for n, _ in self.slots):
+                now = place.read()
+                more = len(now) - len(place.before)
+                if more > 0 and starts_with(now, place.before):
+                    tails.append((number, now[len(place.before) :], False))
+                elif more > 0 and starts_with(now[more:], place.before):
+                    tails.append((number, now[:more], True))
+        return after, written, tails
+
+    def results(self, after: Any, written: list[Any], lift: Lift) -> list[torch.Tensor]:
+        """Return what is carried into the next round, cloned: results may not be operands."""
+        leaves = pytree.tree_leaves((after, written))
+        found = []
+        for leaf, start, carried in zip(leaves, self.leaves, self.is_carried, strict=True):
+            if carried:
+                made = as_tensor(lift.stand_in(leaf), start.dtype)
+                found.append(made.clone(memory_format=torch.contiguous_format))
+        return found
+
+    def _adjust(self) -> bool:
+        """Bring the state nearer to what is carried; return whether that changed something."""
+        after, written, _ = self.done.value
+        if self._more_slots():
+            return True
+        state, extra = self.full(self.leaves)
+        pairs = list(zip(state, after, strict=True))
+        unset = [_like_unset(one, other, self) for one, other in pairs]
+        if any(new is not one for new, (one, _) in zip(unset, pairs, strict=True)):
+            starts, more = self.full(self.starts)
+            known = [a if a is not UNDEFINED else b for a, b in zip(starts, unset, strict=True)]
+            self._start((tuple(known), more))
+            return True
+        self._check_structure(pairs, extra, written)
+        leaves, labels = pytree.tree_leaves((after, written)), self._labels()
+        found = [
+            self._joined(place, one, other, label)
+            for place, (one, other, label) in enumerate(
+                zip(self.leaves, leaves, labels, strict=True)
+            )
+        ]
+        changed = any(new is not old for new, old in zip(found, self.leaves, strict=True))
+        self.is_carried = [
+            isinstance(one, torch.Tensor) and one is not other
+            for one, other in zip(self.leaves, leaves, strict=True)
+        ]
+        if changed:
+            three = zip(found, self.leaves, self.starts, strict=True)
+            self._start(self.full([old if new is leaf else new for new, leaf, old in three]))
+        return changed
+
+    def _more_slots(self) -> bool:
+        """Find what the rounds write to objects, but for lists that only grow."""
+        known, found = set(map(_slot_id, self.slots)), []
+        for number, now in self.done.changes.items():
+            place = self.places.all[number]
+            if isinstance(now, list) and len(now) != len(place.before):
+                tail = now[max(0, len(now) - len(place.before)) :]
+                starts = any(starts_with(each, place.before) for each in (now, tail))
+                if not starts or not place.may_grow:
+                    raise self._changed_otherwise(place.label)
+                continue
+            if isinstance(now, set):
+                raise self.refused(f"{place.label}, a set, is changed in a loop")
+            keys = (
+                range(len(now)) if isinstance(now, list) else dict.fromkeys([*now, *place.before])
+            )
+            for key in keys:
+                if key in CACHES:
+                    continue
+                old = at_key(place.before, key)
+                if at_key(now, key) is not old and _slot_id((number, key)) not in known:
+                    if old is UNDEFINED or at_key(now, key) is UNDEFINED:
+                        raise self.refused(
+                            f"{place.named(key)} is set first in a loop; set it before"
+                        )
+                    found.append((number, key))
+        if found:
+            state, extra = self.full(self.starts)
+            more = [at_key(self.places.all[n].before, key) for n, key in found]
+            self.slots += found
+            self._start((state, [*extra, *more]))
+        return bool(found)
+
+    def _check_structure(self, pairs: list[Any], extra: list[Any], written: list[Any]) -> None:
+        names = [*self.names, *(self.places.all[n].named(key) for n, key in self.slots)]
+        for name, (one, other) in zip(
+            names, [*pairs, *zip(extra, written, strict=True)], strict=True
+        ):
+            if pytree.tree_structure(one) != pytree.tree_structure(other):
+                raise self.refused(
+                    f"{name} is {described(one)} before a round of the loop and "
+                    f"{described(other)} of another form after it"
+                )
+
+    def _labels(self) -> list[str]:
+        state, extra = self.full(self.leaves)
+        names = [*self.names, *(self.places.all[n].named(key) for n, key in self.slots)]
+        return [
+            name
+            for name, value in zip(names, [*state, *extra], strict=True)
+            for _ in pytree.tree_leaves(value)
+        ]
+
+    def _joined(self, place: int, one: Any, other: Any, name: str) -> Any:
+        """What a leaf is before the first round, so that it has the type it has after each."""
+        if one is other or (same_value(one, other) and not isinstance(one, torch.Tensor)):
+            return one
+        if is_number(one) and (is_number(other) or isinstance(other, torch.Tensor)):
+            return as_tensor(one, promoted(element_type(one), element_type(other)))
+        if not isinstance(one, torch.Tensor) or not (
+            isinstance(other, torch.Tensor) or is_number(other)
+        ):
+            way = "; give it a tensor before the loop" if one is None else ""
+            if type(one) is type(other) and hasattr(one, "__dict__"):
+                way = "; write to its attributes instead, as in x.state = y, or carry them by name"
+            raise self.refused(
+                f"{name} is {described(one)} before a round of the loop and {described(other)} "
+                f"after it{way}"
+            )
+        other = other if isinstance(other, torch.Tensor) else as_tensor_type(other)
+        if one.dim() != other.dim():
+            raise self.refused(
+                f"{name} has {one.dim()} dimensions before a round of the loop and "
+                f"{other.dim()} after it"
+            )
+        self._compare_shapes(place, one, other, name)
+        kind = promoted(other.dtype, one.dtype)
+        return one if kind == one.dtype else self.starts[place].to(kind)
+
+    def _compare_shapes(
+        self, place: int, one: torch.Tensor, other: torch.Tensor, name: str
+    ) -> None:
+        for dim, (before, after) in enumerate(zip(one.shape, other.shape, strict=True)):
+            by = self._grows(before, after)
+            if by == 0:
+                continue
+            if by is None or by < 0 or place in self.growth:
+                raise self.refused(
+                    f"{name} has another shape after each round of the loop: {_shape(one)}, then "
+                    f"{_shape(other)}; it must stay, or grow by a fixed number of items"
+                )
+            self.growth[place] = Growth(dim, before, by)
+
+    def _grows(self, before: Any, after: Any) -> int | None:
+        """By how much a size grows, at most; None if that is not known."""
+        expr = after.node.expr if isinstance(after, torch.SymInt) else after
+        if expr in self.state.choices:
+            found = [self._grows(before, each) for each in self.state.choices[expr]]
+            known = [each for each in found if each is not None and each >= 0]
+            return max(known) if len(known) == len(found) else None
+        start = before.node.expr if isinstance(before, torch.SymInt) else before
+        difference = expr - start
+        return int(difference) if getattr(difference, "is_number", True) else None
+
+    def _find_emitted(self) -> None:
+        for number, tail, is_in_front in self.done.value[2]:
+            label = self.places.all[number].label
+            for item in tail:
+                if isinstance(item, Collected):
+                    if item.lengths is not None or item.values.shape[0] != 1:
+                        raise self.refused(
+                            f"{label} gets as many items as a loop in a loop has rounds"
+                        )
+                    self.emitted.append(Emitted(number, is_in_front, True))
+                elif isinstance(item, torch.Tensor) or is_number(item):
+                    self.emitted.append(
+                        Emitted(number, is_in_front, False, self._bound(item, label))
+                    )
+                else:
+                    raise self.refused(
+                        f"{label}, a list that grows in a loop, gets {described(item)}"
+                    )
+
+    def _bound(self, item: Any, label: str) -> Any:
+        """The largest length of an item whose length a tensor decides."""
+        free = [at for at, size in enumerate(getattr(item, "shape", ())) if is_free(size)]
+        if not free:
+            return None
+        bound = self.state.bounds.get(item.shape[0].node.expr) if free == [0] else None
+        if bound is None or is_free(bound):
+            raise self.refused(
+                f"{label} gets rows of different lengths, and nothing bounds them; cut them from a "
+                "tensor whose size bounds them, or pad them to one length"
+            )
+        return bound
+
+
+def _alias(value: Any) -> Any:
+    if not isinstance(value, torch.Tensor):
+        return value
+    return quietly(lambda: torch.ops.aten.alias.default(value))
+
+
+def as_tensor_type(value: Any) -> torch.Tensor:
+    """Return an empty tensor of the type that a number has."""
+    return torch.empty((), dtype=element_type(value), device="meta")
+
+
+def _slot_id(slot: tuple[int, Any]) -> tuple[int, str, int]:
+    number, key = slot
+    return number, repr(key) if isinstance(key, (int, str)) else type(key).__name__, hash(key)
+
+
+def _like_unset(one: Any, other: Any, carried: Carried) -> Any:
+    """A name that the loop sets first: zeros, which nobody reads before that."""
+    if one is not UNDEFINED or other is UNDEFINED:
+        return one
+
+    def zeros(value: Any) -> Any:
+        if isinstance(value, torch.Tensor):
+            if any(map(is_free, value.shape)):
+                raise carried.refused(
+                    "a tensor that a loop sets first has another size in each round"
+                )
+            return torch.zeros(list(value.shape), dtype=value.dtype)
+        return as_tensor(0, element_type(value)) if is_number(value) else value
+
+    return pytree.tree_map(zeros, other)
+
+
+def _shape(tensor: torch.Tensor) -> str:
+    return f"({', '.join(map(str, tensor.shape))})"

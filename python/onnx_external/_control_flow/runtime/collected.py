@@ -1,0 +1,253 @@
+"""Lists whose length the graph decides: what loops append, rows of a tensor, what a test keeps."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NoReturn
+
+import torch
+
+from onnx_external._base.errors import RewriteError
+from onnx_external._control_flow.runtime.sizes import size_of
+
+_NO_ITEM = (
+    "one item is taken from a list whose length a loop or a test on a tensor decides; stack the "
+    "list first, and index the tensor"
+)
+_READS = (
+    "a round of a loop reads from a list to which the rounds before it have appended; carry what "
+    "it needs of them in a variable of its own"
+)
+
+
+class Collected:
+    """Stands in a list for a number of items that the graph decides: the rows of a tensor.
+
+    Args:
+        values: the candidates, one in each row.
+        kept: for each row whether it is an item; None: all are.
+        lengths: how much of each row is an item's, where items have different lengths.
+    """
+
+    _why_not = _NO_ITEM
+    """What is said where it is taken for one of its items."""
+
+    def __init__(
+        self,
+        values: torch.Tensor,
+        kept: torch.Tensor | None = None,
+        lengths: torch.Tensor | None = None,
+    ) -> None:
+        self.values = values
+        self.kept = kept
+        self.lengths = lengths
+
+    @property
+    def rows(self) -> torch.Tensor:
+        """The items, as one tensor."""
+        if self.lengths is not None:
+            raise RewriteError(
+                "the items of a list have different lengths: torch.cat and "
+                "torch.nn.utils.rnn.pad_sequence take such a list, nothing else"
+            )
+        return self.values if self.kept is None else self.values[self.kept]
+
+    def mapped(self, function: Callable[[Any], Any]) -> Collected:
+        """Return the same of other tensors."""
+        return Collected(function(self.values), function(self.kept), function(self.lengths))
+
+    def backwards(self) -> Collected:
+        """Return the items from the last to the first."""
+        return self.mapped(lambda each: None if each is None else each.flip(0))
+
+    def joined(self) -> torch.Tensor:
+        """Return the items one after the other along their first dimension."""
+        if self.lengths is None:
+            return self.rows.flatten(0, 1)
+        return self.values[self._mask()]
+
+    def padded(self, value: Any) -> torch.Tensor:
+        """Return the items as rows of the length of the longest."""
+        if self.lengths is None:
+            return self.rows
+        mask = self._mask()
+        longest = size_of(self.lengths.max(), most=self.values.shape[1])
+        mask = mask.reshape(*mask.shape, *[1] * (self.values.dim() - 2))
+        return torch.where(mask, self.values, value)[:, :longest]
+
+    def _mask(self) -> torch.Tensor:
+        assert self.lengths is not None
+        mask = torch.arange(self.values.shape[1]) < self.lengths.unsqueeze(1)
+        return mask if self.kept is None else mask & self.kept.unsqueeze(1)
+
+    @classmethod
+    def __torch_function__(
+        cls, func: Any, types: Any, args: Any = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        """Stack and concatenate lists that hold such items."""
+        given = dict(kwargs or {})
+        name = getattr(func, "__name__", "")
+        items = args[0] if args else given.pop("tensors", ())
+        dim = given.pop("dim", args[1] if len(args) > 1 else 0)
+        if name == "stack":
+            rows = whole(items)
+            return rows.movedim(0, dim) if dim else rows
+        if name in ("cat", "concat", "concatenate"):
+            return _concatenated(items, dim)
+        if name == "pad_sequence":
+            return _padded(*args, **kwargs or {})
+        raise RewriteError(
+            f"a list whose length a loop or a test on a tensor decides is given to torch.{name}; "
+            "torch.stack, torch.cat and pad_sequence take such a list"
+        )
+
+    def __getattr__(self, name: str) -> NoReturn:
+        """Refuse to be a tensor."""
+        if name.startswith("__"):
+            raise AttributeError(name)
+        raise RewriteError(self._why_not)
+
+    def _refuse(self, *_: Any) -> NoReturn:
+        raise RewriteError(_NO_ITEM)
+
+    __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = _refuse
+    __getitem__ = __len__ = __bool__ = __iter__ = __lt__ = __gt__ = __neg__ = _refuse
+
+
+class NotCountedError(RewriteError):
+    """A list is asked for its length in a loop that does not count its rounds."""
+
+
+class Mark(Collected):
+    """Stands in a list for the items of all rounds before, while a round is traced.
+
+    Nothing of it can be read but how many they are, in a loop that counts its rounds.
+    """
+
+    _why_not = _READS
+
+    def __init__(self) -> None:
+        """Make one that has nothing to be read."""
+        self.count: Any = None
+        self.is_counted = False
+
+    def many(self) -> Any:
+        """Return how many items it stands for."""
+        if self.count is None:
+            raise NotCountedError(_READS)
+        self.is_counted = True
+        return self.count
+
+    def mapped(self, function: Callable[[Any], Any]) -> Mark:
+        """Return it: it has no tensors."""
+        return self
+
+    @classmethod
+    def __torch_function__(cls, *_: Any) -> NoReturn:
+        """Refuse to be an operand."""
+        raise RewriteError(_READS)
+
+
+class Rows(list[Any]):
+    """A list of as many items as a tensor has rows, where the trace does not know how many."""
+
+    def __init__(self, item: Collected) -> None:
+        super().__init__([item])
+        self.item = item
+
+    @property
+    def rows(self) -> torch.Tensor:
+        """The items, as one tensor."""
+        return self.item.rows
+
+    def mapped(self, function: Callable[[Any], Any]) -> Rows:
+        """Return the same of other tensors."""
+        return Rows(self.item.mapped(function))
+
+    def __getitem__(self, at: Any) -> Any:
+        """Return an item, or a list of items."""
+        found = self.rows[at]
+        return Rows(Collected(found)) if isinstance(at, slice) else found
+
+    def __len__(self) -> int:
+        """Return the length where it is known; the trace refuses it, and names the line, if not."""
+        return 1 if _is_padded() else int(self.rows.shape[0])
+
+    def __bool__(self) -> bool:
+        """Return whether it has items, as `__len__` does."""
+        return bool(self.rows.shape[0] > 0)
+
+    def __iter__(self) -> Iterator[Any]:
+        """Return the items where their number is known; pad_sequence takes all as one."""
+        if _is_padded():
+            return iter([self.item])
+        return iter([self.rows[at] for at in range(len(self))])
+
+    def _refuse(self, *_: Any, **__: Any) -> NoReturn:
+        raise RewriteError(
+            "a list whose length a loop or a test on a tensor decides is changed otherwise than "
+            "by append; stack it first"
+        )
+
+    def __add__(self, other: list[Any]) -> list[Any]:
+        """Return a list that holds other items behind them."""
+        return [self.item, *_raw(other)]
+
+    insert = extend = pop = remove = sort = reverse = __delitem__ = __setitem__ = _refuse
+    __iadd__ = __mul__ = append = clear = _refuse
+
+
+def _is_padded() -> bool:
+    """Whether it is pad_sequence that asks a list for its items."""
+    return sys._getframe(2).f_code is torch.nn.utils.rnn.pad_sequence.__code__
+
+
+def is_collected(values: Any) -> bool:
+    """Return whether a list has as many items as the graph decides."""
+    if isinstance(values, Rows):
+        return True
+    return type(values) is list and any(isinstance(each, Collected) for each in values)
+
+
+def whole(items: Any) -> torch.Tensor:
+    """Return the items of a list as the rows of one tensor."""
+    rows = [
+        e.rows if isinstance(e, Collected) else torch.as_tensor(e).unsqueeze(0) for e in _raw(items)
+    ]
+    return rows[0] if len(rows) == 1 else torch.cat(rows)
+
+
+def _raw(items: Any) -> list[Any]:
+    return list(list.__iter__(items)) if isinstance(items, list) else list(items)
+
+
+def _padded(
+    items: Any, batch_first: bool = False, value: float = 0.0, side: str = "right"
+) -> torch.Tensor:
+    """Do what torch.nn.utils.rnn.pad_sequence does at last."""
+    if len(_raw(items)) != 1 or side != "right":
+        raise RewriteError(
+            "pad_sequence gets a list whose length a loop or a test on a tensor decides beside "
+            "other items, or pads on the left"
+        )
+    rows: torch.Tensor = _raw(items)[0].padded(value)
+    return rows if batch_first else rows.transpose(0, 1)
+
+
+def _concatenated(items: Any, dim: int) -> torch.Tensor:
+    items = _raw(items)
+    if any(isinstance(each, Collected) and each.lengths is not None for each in items):
+        if dim != 0:
+            raise RewriteError(
+                "items of different lengths are concatenated along another dimension"
+            )
+        parts = [e.joined() if isinstance(e, Collected) else e for e in items]
+        return parts[0] if len(parts) == 1 else torch.cat(parts)
+    first = next(each for each in items if isinstance(each, Collected))
+    dim %= first.values.dim() - 1
+    parts = [
+        e.rows.movedim(0, dim).flatten(dim, dim + 1) if isinstance(e, Collected) else e
+        for e in items
+    ]
+    return parts[0] if len(parts) == 1 else torch.cat(parts, dim)

@@ -1,0 +1,54 @@
+"""Code that asks whether it is compiled or exported, answered as in eager.
+
+Some code leaves something out where it is exported, and then fails for want of it.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from onnx_external._base.swapping import exchanged
+
+_TORCH = os.path.dirname(torch.__file__) + os.sep
+_QUESTIONS = ("is_compiling", "is_dynamo_compiling", "is_exporting")
+
+
+@dataclass
+class Asked:
+    """Whether code of the user's has asked."""
+
+    ever: bool = False
+
+
+@contextmanager
+def answered_as_in_eager() -> Iterator[Asked]:
+    """Within this context the calling thread's code is told that it is not compiled.
+
+    torch's own code is told the truth.
+    """
+    asked, caller = Asked(), threading.get_ident()
+
+    def answering(plain: Callable[[], bool]) -> Callable[[], bool]:
+        def answer() -> bool:
+            inside = sys._getframe(1).f_code.co_filename.startswith(_TORCH)
+            if inside or threading.get_ident() != caller:
+                return plain()
+            asked.ever = True
+            return False
+
+        return answer
+
+    with ExitStack() as undone:
+        for name in _QUESTIONS:
+            plain: Any = getattr(torch.compiler, name, None)
+            if plain is not None:
+                undone.enter_context(exchanged(torch.compiler, name, answering(plain)))
+        yield asked

@@ -1,0 +1,115 @@
+"""Calls that are done twice, once for each outcome of a test in what they call.
+
+What such a call gives in one branch is not of the kind that it gives in the other, so that no value
+of a graph can be both. Its caller asks for the test first (`decided`): the call runs up to it.
+Then each branch of the caller does the whole call with the test decided (`taken`), and goes on.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch._guards import detect_fake_mode
+
+from onnx_external._base.errors import RewriteError
+from onnx_external._control_flow.runtime.branches import Function
+from onnx_external._control_flow.runtime.lifting import probe
+from onnx_external._control_flow.runtime.places import Places
+from onnx_external._control_flow.runtime.state import Decision, State
+
+
+class _Reached(BaseException):
+    """The test that was asked for; no handler of the user's catches it."""
+
+    def __init__(self, key: str, test: Any) -> None:
+        super().__init__(key)
+        self.key, self.test = key, test
+
+
+def answer(state: State, key: str, test: Any) -> Any:
+    """Return what a test is: decided already, or itself.
+
+    Args:
+        state: of the runtime.
+        key: of the test.
+        test: a tensor or a SymBool.
+    """
+    asked = state.asked[-1] if state.asked else None
+    if asked is not None and asked.key == key:
+        _check_depth(state, asked)
+        raise _Reached(key, test)
+    given = state.given[-1] if state.given else None
+    if given is None or given.key != key or given.used:
+        return test
+    _check_depth(state, given)
+    given.used = True
+    return given.outcome
+
+
+def _check_depth(state: State, decision: Decision) -> None:
+    if decision.depth != state.depth:
+        raise RewriteError(
+            "what a function gives cannot be one value, and the test that decides it stands in a "
+            "branch or a loop; give a tensor in both branches, for instance one of zeros",
+            decision.key,
+        )
+
+
+def decided(state: State, call: Function, key: str) -> Any:
+    """Return the test that decides what a call gives; True if no tensor decides that.
+
+    Args:
+        state: of the runtime.
+        call: the call.
+        key: of the call.
+    """
+    inner = state.splits[key]
+    if detect_fake_mode(None) is None:
+        state.kept.setdefault(key, []).append(call())
+        return True
+    places = Places([call])
+    _check_writes(state, call, inner, places)
+    value, reached = _run_up_to(state, call, inner)
+    if reached is not None:
+        places.restore(places.changes())  # both branches do it again
+        return reached.test
+    state.kept.setdefault(key, []).append(value)
+    return True
+
+
+def _run_up_to(state: State, call: Function, inner: str) -> tuple[Any, _Reached | None]:
+    """What a call gives, or the test that it has come to."""
+    state.asked.append(Decision(inner, state.depth))
+    try:
+        return call(), None
+    except _Reached as reached:
+        if reached.key != inner:
+            raise
+        return None, reached
+    finally:
+        state.asked.pop()
+
+
+def _check_writes(state: State, call: Function, inner: str, places: Places) -> None:
+    """Refuse a call that writes to a tensor before the test: it would be done twice."""
+
+    def attempt() -> None:
+        _run_up_to(state, call, inner)
+
+    if probe(state, attempt, places).mutated:
+        raise RewriteError(
+            "what a function gives cannot be one value, and it writes to a tensor before the test "
+            "that decides it; write to a clone instead, or give a tensor in both branches",
+            inner,
+        )
+
+
+def taken(state: State, call: Function, key: str, outcome: bool) -> Any:
+    """Return what a call gives if the test in it comes out as `outcome`."""
+    if state.kept.get(key):
+        return state.kept[key].pop()
+    state.given.append(Decision(state.splits[key], state.depth, outcome))
+    try:
+        return call()
+    finally:
+        state.given.pop()

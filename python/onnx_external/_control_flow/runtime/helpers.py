@@ -1,0 +1,361 @@
+"""What rewritten code calls."""
+
+from __future__ import annotations
+
+import builtins
+import functools
+from collections.abc import Callable, Collection, Mapping
+from contextlib import AbstractContextManager
+from typing import Any
+
+import torch
+from torch import nn
+
+from onnx_external._base.errors import RewriteError
+from onnx_external._control_flow.runtime import (
+    arithmetic,
+    conditions,
+    deciding,
+    iterating,
+    listing,
+    lookup,
+)
+from onnx_external._control_flow.runtime.branches import Function, branched
+from onnx_external._control_flow.runtime.collected import is_collected, whole
+from onnx_external._control_flow.runtime.merging import as_tensor
+from onnx_external._control_flow.runtime.rows import (
+    Enumerate,
+    Range,
+    Reversed,
+    Zip,
+    is_lazy,
+    length,
+)
+from onnx_external._control_flow.runtime.state import State
+from onnx_external._control_flow.runtime.tracing import tracing
+from onnx_external._control_flow.values import (
+    UNDEFINED,
+    element_type,
+    is_fake,
+    is_symbolic,
+    promoted,
+)
+from onnx_external._tracing.empty_sizes import compares_for_users
+
+compares_for_users(__file__)
+
+
+class Runtime:
+    """The helpers of one rewriting.
+
+    With tensors that have data, and with values of Python, each does what Python does. With traced
+    ones it calls torch.cond, while_loop or scan.
+
+    Args:
+        max_iterations: the most rounds of loops whose state grows, for which a graph needs a bound.
+        asserts: what becomes of assertions and exceptions on tensors: "omit" leaves them out of the
+            graph and notes that, "refuse" refuses.
+        absorbed: keys of the tests whose tails stand in both branches already.
+        empty_sizes: whether sizes of inputs may be 0, which torch takes that they never are.
+        splits: of calls that are done for both outcomes of a test in what they call: its key.
+    """
+
+    def __init__(
+        self,
+        max_iterations: int | None = None,
+        asserts: str = "omit",
+        absorbed: Collection[str] = (),
+        empty_sizes: bool = False,
+        splits: Mapping[str, str] | None = None,
+    ) -> None:
+        self._state = State(
+            max_iterations=max_iterations,
+            refuses_assertions=asserts == "refuse",
+            absorbed=absorbed,
+            empty_sizes=empty_sizes,
+            splits=splits or {},
+        )
+
+    @property
+    def notes(self) -> list[str]:
+        """What the graph does not do as the code says: a line for each place."""
+        return self._state.notes
+
+    def tracing(self, module: nn.Module | None = None) -> AbstractContextManager[None]:
+        """Return the context in which rewritten code is traced."""
+        return tracing(self._state, module)
+
+    @staticmethod
+    def get(read: Function) -> Any:
+        """Return the value of a name, or UNDEFINED if it is not bound."""
+        try:
+            return read()
+        except NameError:
+            return UNDEFINED
+
+    # Tests.
+
+    def if_(
+        self, test: Any, then: Function, other: Function, names: tuple[str, ...], key: str
+    ) -> Any:
+        """Return the values of `names` after a branch, or the result of a branch that returns."""
+        found = self._decided(test, key)
+        if isinstance(found, bool):
+            return then() if found else other()
+        return branched(self._state, found, (then, other), key, names, promotes=bool(names))
+
+    def ifexp(self, test: Any, then: Function, other: Function, key: str) -> Any:
+        """Return `then() if test else other()`."""
+        found = self._decided(test, key)
+        if isinstance(found, bool):
+            return then() if found else other()
+        return branched(self._state, found, (then, other), key, ())
+
+    def _decided(self, test: Any, key: str) -> Any:
+        found = conditions.truth(test)
+        return found if isinstance(found, bool) else deciding.answer(self._state, key, found)
+
+    def decided(self, call: Function, key: str) -> Any:
+        """Return the test in a function that decides what a call of it gives."""
+        return deciding.decided(self._state, call, key)
+
+    def taken(self, call: Function, key: str, outcome: bool) -> Any:
+        """Return what a call gives if that test comes out as `outcome`."""
+        return deciding.taken(self._state, call, key, outcome)
+
+    def looked_up(self, items: Any, parts: tuple[Any, ...], key: str) -> Any:
+        """Return `items[f"..."]`, of a text that is made of parts."""
+        return lookup.looked_up(self._state, items, parts, key)
+
+    def chosen(self, items: Any, index: Any, key: str) -> Any:
+        """Return `items[index]`."""
+        return lookup.chosen(self._state, items, index, key)
+
+    def and_(self, *parts: Function) -> Any:
+        """Return `a and b and ...`."""
+        return conditions.both(self._state, parts)
+
+    def or_(self, *parts: Function) -> Any:
+        """Return `a or b or ...`."""
+        return conditions.either(self._state, parts)
+
+    def not_(self, value: Any) -> Any:
+        """Return `not value`."""
+        return conditions.negated(value)
+
+    def in_(self, value: Any, items: Any) -> Any:
+        """Return `value in items`."""
+        if is_fake(items):
+            return conditions.as_bool(items == value).any()
+        several = isinstance(items, (list, tuple)) and not is_lazy(items)
+        if not several or not builtins.any(map(is_symbolic, (value, *items))):
+            return value in items
+        if builtins.any(each is value for each in items):
+            return True
+        return self.any([each == value for each in items])
+
+    def chain(self, first: Function, *rest: Any) -> Any:
+        """Return `a < b < c`: `rest` has the names of operators, each before its operand."""
+        left = first()
+        found: Any = True
+        for name, operand in zip(rest[::2], rest[1::2], strict=True):
+            test = conditions.truth(found)
+            if test is False:
+                return found
+            right = operand()
+            compared = conditions.COMPARISONS[name](left, right)
+            found = compared if test is True else self.and_(_given(found), _given(compared))
+            left = right
+        return found
+
+    def assert_(self, test: Any, key: str, message: Function | None = None) -> None:
+        """Do `assert test, message`."""
+        found = conditions.truth(test)
+        if not isinstance(found, bool):
+            self._leave_out("an assertion", key)
+        elif not found:
+            raise AssertionError(*([] if message is None else [message()]))
+
+    def raise_(self, test: Any, fail: Function, key: str) -> None:
+        """Do `if test: raise ...`."""
+        found = conditions.truth(test)
+        if not isinstance(found, bool):
+            self._leave_out("an exception", key)
+        elif found:
+            fail()
+
+    def _leave_out(self, what: str, key: str) -> None:
+        if self._state.refuses_assertions:
+            raise RewriteError(
+                f"{what} depends on the value of a tensor, which a graph cannot raise; "
+                'asserts="omit" leaves it out',
+                key,
+            )
+        self._state.note(f"{key}: {what} on the value of a tensor is left out of the graph")
+
+    # Loops.
+
+    def for_(self, *loop: Any) -> tuple[Any, ...]:
+        """Return the state after a loop, as `iterating.for_loop`."""
+        return iterating.for_loop(self._state, *loop)
+
+    def while_(self, *loop: Any) -> tuple[Any, ...]:
+        """Return the state after a loop, as `iterating.while_loop`."""
+        return iterating.while_loop(self._state, *loop)
+
+    def comprehend(self, iterable: Any, make: Callable[[Any], Any], key: str) -> Any:
+        """Return `[make(each) for each in iterable]`."""
+        return iterating.comprehended(self._state, iterable, make, None, key)
+
+    def comprehend_if(
+        self, iterable: Any, make: Callable[[Any], Any], test: Callable[[Any], Any], key: str
+    ) -> Any:
+        """Return `[make(each) for each in iterable if test(each)]`."""
+        return iterating.comprehended(self._state, iterable, make, test, key)
+
+    def item(self, values: Any, at: Any) -> Any:
+        """Return `values[at]`, of a list to which a loop has appended."""
+        return listing.item(values, at)
+
+    def end_of(self, values: Any, at: Any) -> Any:
+        """Return the first or last item of a list, or UNDEFINED if there is none."""
+        is_empty = isinstance(values, list) and not list.__len__(values)
+        return UNDEFINED if is_empty else listing.item(values, at)
+
+    def method(self, values: Any, name: str, *args: Any, **rest: Any) -> Any:
+        """Return `values.name(*args, **rest)`, of a list to which a loop has appended."""
+        return listing.method(values, name, *args, **rest)
+
+    # Builtins.
+
+    def bool(self, value: Any = False) -> Any:
+        """Do what the builtin does."""
+        found = conditions.truth(value)
+        return conditions.as_bool(found) if is_fake(found) else found
+
+    def int(self, *args: Any, **rest: Any) -> Any:
+        """Do what the builtin does."""
+        if len(args) == 1 and is_symbolic(args[0]):
+            return arithmetic.whole_number(args[0])
+        return builtins.int(*args, **rest)
+
+    def round(self, number: Any, ndigits: Any = None) -> Any:
+        """Do what the builtin does."""
+        if is_symbolic(number):
+            return arithmetic.rounded(number, ndigits)
+        return builtins.round(number, ndigits)
+
+    def quotient(self, function: Callable[[Any], Any], one: Any, other: Any) -> Any:
+        """Return `function(one / other)`, of int, math.floor, math.ceil or math.trunc."""
+        found = arithmetic.quotient(function, one, other)
+        if found is not None:
+            return found
+        if function is builtins.int:
+            return self.int(one / other)
+        return self.call(function, one / other)
+
+    def call(self, function: Callable[..., Any], *args: Any, **rest: Any) -> Any:
+        """Call a function that may be one of math, and get a tensor."""
+        return arithmetic.called(function, args, rest)
+
+    def float(self, *args: Any) -> Any:
+        """Do what the builtin does."""
+        if len(args) == 1 and is_fake(args[0]):
+            value = args[0].reshape(())
+            return value if value.dtype == torch.float64 else value.to(torch.float32)
+        if len(args) == 1 and isinstance(args[0], (torch.SymInt, torch.SymFloat)):
+            return torch.sym_float(args[0])
+        return builtins.float(*args)
+
+    def max(self, *values: Any, **rest: Any) -> Any:
+        """Do what the builtin does."""
+        return _extreme(builtins.max, torch.amax, torch.maximum, torch.sym_max, values, rest)
+
+    def min(self, *values: Any, **rest: Any) -> Any:
+        """Do what the builtin does."""
+        return _extreme(builtins.min, torch.amin, torch.minimum, torch.sym_min, values, rest)
+
+    def sum(self, values: Any, start: Any = 0) -> Any:
+        """Do what the builtin does."""
+        if not is_lazy(values):
+            return builtins.sum(values, start)
+        rows = whole_of(values)
+        kind = torch.int64 if rows.dtype == torch.bool else rows.dtype
+        return rows.sum(0, dtype=kind) + start
+
+    def any(self, values: Any) -> Any:
+        """Do what the builtin does."""
+        if is_lazy(values):
+            return conditions.as_bool(whole_of(values)).any()
+        found: Any = False
+        for each in values:
+            found = self.or_(_given(found), _given(conditions.truth(each)))
+            if found is True:
+                return True
+        return found
+
+    def all(self, values: Any) -> Any:
+        """Do what the builtin does."""
+        if is_lazy(values):
+            return conditions.as_bool(whole_of(values)).all()
+        found: Any = True
+        for each in values:
+            found = self.and_(_given(found), _given(conditions.truth(each)))
+            if found is False:
+                return False
+        return found
+
+    def len(self, values: Any) -> Any:
+        """Do what the builtin does."""
+        return length(values) if is_lazy(values) else builtins.len(values)
+
+    def range(self, *args: Any) -> Any:
+        """Do what the builtin does."""
+        return Range(*args) if builtins.any(map(is_symbolic, args)) else builtins.range(*args)
+
+    def enumerate(self, iterable: Any, start: Any = 0) -> Any:
+        """Do what the builtin does."""
+        if is_lazy(iterable) or is_symbolic(start):
+            return Enumerate(iterable, start)
+        return builtins.enumerate(iterable, start)
+
+    def zip(self, *values: Any, **rest: Any) -> Any:
+        """Do what the builtin does."""
+        if builtins.any(map(is_lazy, values)):
+            return Zip(values)
+        return builtins.zip(*values, **rest)  # noqa: B905
+
+    def reversed(self, values: Any) -> Any:
+        """Do what the builtin does."""
+        return Reversed(values) if is_lazy(values) else builtins.reversed(values)
+
+
+def whole_of(values: Any) -> torch.Tensor:
+    """Return what has as many items as the graph decides, as one tensor."""
+    if isinstance(values, torch.Tensor):
+        return values
+    if is_collected(values):
+        return whole(values)
+    columns, _ = values.rows()
+    if len(columns) > 1:
+        raise RewriteError("the items are tuples, where a number or a tensor is expected")
+    found: torch.Tensor = columns[0]
+    return found
+
+
+def _given(value: Any) -> Function:
+    return lambda: value
+
+
+def _extreme(plain: Any, of_rows: Any, tensors: Any, sizes: Any, values: Any, rest: Any) -> Any:
+    """The largest or smallest of several values."""
+    if len(values) == 1 and not rest and is_lazy(values[0]):
+        return of_rows(whole_of(values[0]), 0)
+    if len(values) < 2 or rest or not any(map(is_symbolic, values)):
+        return plain(*values, **rest)
+    if not any(map(is_fake, values)):
+        return functools.reduce(sizes, values)
+    kinds = [element_type(each) for each in values]
+    floats = [e.dtype for e in values if isinstance(e, torch.Tensor) and e.dtype.is_floating_point]
+    kind = promoted(*(floats or kinds))
+    return functools.reduce(tensors, [as_tensor(each, kind) for each in values])

@@ -1,0 +1,189 @@
+"""for, while and comprehensions: which operator they become, or a loop of Python."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from onnx_external._base.errors import RewriteError
+from onnx_external._control_flow.runtime.branches import branched
+from onnx_external._control_flow.runtime.collected import Collected, Rows
+from onnx_external._control_flow.runtime.conditions import as_bool, both, negated, truth
+from onnx_external._control_flow.runtime.indexing import at_row
+from onnx_external._control_flow.runtime.loops import while_looped
+from onnx_external._control_flow.runtime.rows import is_lazy, rows_of
+from onnx_external._control_flow.runtime.scanning import GrowsError, scanned
+from onnx_external._control_flow.runtime.sizes import is_free
+from onnx_external._control_flow.runtime.state import State
+from onnx_external._control_flow.values import described, is_number
+
+Body = Callable[..., tuple[Any, ...]]
+Names = tuple[str, ...]
+Values = tuple[Any, ...]
+Make = Callable[[Any], Any]
+"""Of an item: what a comprehension has for it, or whether it has something."""
+
+
+def for_loop(
+    state: State, iterable: Any, body: Body, names: Names, init: Values, breaks: bool, key: str
+) -> Values:
+    """Return the state after a for loop; its first item says whether it broke, if `breaks`."""
+    if is_lazy(iterable):
+        with state.loop():
+            return _over_rows(state, iterable, body, names, init, breaks, key)
+    values, items = init, iter(iterable)
+    with state.loop():
+        while not breaks or (broken := truth(values[0])) is not True:
+            try:
+                item = next(items)
+            except StopIteration:
+                break
+            if not breaks or broken is False:
+                values = body(item, *values)
+            else:
+                values = _round_unless(state, broken, body, item, values, names, key)
+    return values
+
+
+def _round_unless(
+    state: State, broken: Any, body: Body, item: Any, values: Values, names: Names, key: str
+) -> Values:
+    """A round of an unrolled loop that a tensor may have ended."""
+
+    def stay() -> Values:
+        return values
+
+    def go() -> Values:
+        return tuple(body(item, *values))
+
+    found: Values = branched(state, broken, (stay, go), key, names)
+    return found
+
+
+def while_loop(
+    state: State, cond: Body, body: Body, names: Names, init: Values, breaks: bool, key: str
+) -> Values:
+    """Return the state after a while loop; its first item says whether it broke, if `breaks`."""
+
+    def goes_on(*values: Any) -> Any:
+        if not breaks:
+            return cond(*values)
+        return both(state, (lambda: negated(values[0]), lambda: cond(*values)))
+
+    values = init
+    with state.loop():
+        while True:
+            test = truth(goes_on(*values))
+            if not isinstance(test, bool):
+                return while_looped(state, goes_on, body, names, values, key)
+            if not test:
+                return values
+            values = body(*values)
+
+
+def _over_rows(
+    state: State, iterable: Any, body: Body, names: Names, init: Values, breaks: bool, key: str
+) -> Values:
+    """A scan if every round is done, else a loop with a counter."""
+    columns, make = rows_of(iterable)
+    count = columns[0].shape[0]
+
+    def step(row: list[torch.Tensor], *values: Any) -> Values:
+        return tuple(body(make(row), *values))
+
+    if not breaks and not is_free(count):
+        try:
+            return scanned(state, columns, step, names, init, key)
+        except GrowsError:
+            pass  # its state grows, which while_loop takes in a buffer
+    return _counted(state, columns, step, names, init, breaks, key)
+
+
+def _counted(
+    state: State,
+    columns: list[torch.Tensor],
+    step: Body,
+    names: Names,
+    init: Values,
+    breaks: bool,
+    key: str,
+) -> Values:
+    count = columns[0].shape[0]
+    if is_free(count):
+        torch._check(count >= 0)
+
+    def goes_on(at: torch.Tensor, *values: Any) -> Any:
+        within = at < count
+        return both(state, (lambda: negated(values[0]), lambda: within)) if breaks else within
+
+    def counted(at: torch.Tensor, *values: Any) -> Values:
+        return (at + 1, *step([at_row(each, at) for each in columns], *values))
+
+    start = torch.zeros((), dtype=torch.int64)
+    _, *rest = while_looped(
+        state, goes_on, counted, ("at", *names), (start, *init), key, count, breaks
+    )
+    return tuple(rest)
+
+
+def comprehended(state: State, iterable: Any, make: Make, test: Make | None, key: str) -> Any:
+    """Return a list comprehension; with a test on tensors, a list of as many items as hold."""
+    if is_lazy(iterable):
+        return _rows_comprehended(state, iterable, make, test, key)
+    if test is None:
+        return [make(each) for each in iterable]
+    found, tests, symbolic = [], [], False
+    for each in iterable:
+        known = truth(test(each))
+        if known is not False:
+            found.append(make(each))
+            tests.append(known)
+            symbolic = symbolic or known is not True
+    return _kept(found, tests, key) if symbolic else found
+
+
+def _kept(found: list[Any], tests: list[Any], key: str) -> Rows:
+    """Those items whose tests hold."""
+    for each in found:
+        if not isinstance(each, torch.Tensor):
+            raise RewriteError(
+                f"a comprehension keeps {described(each)} by a test on a tensor; only tensors can "
+                "be in such a list",
+                key,
+            )
+    shapes = {(str(tuple(each.shape)), each.dtype) for each in found}
+    if len(shapes) > 1:
+        raise RewriteError(
+            "a comprehension keeps tensors of different shapes or types by a test on a tensor; "
+            "only tensors of one shape can be in such a list",
+            key,
+        )
+    kept = torch.stack([as_bool(each).reshape(()) for each in tests])
+    return Rows(Collected(torch.stack(found), kept))
+
+
+def _rows_comprehended(
+    state: State, iterable: Any, make: Make, test: Make | None, key: str
+) -> Rows:
+    items: list[Any] = []
+    tests: list[Any] = []
+
+    def body(item: Any) -> Values:
+        made = make(item)
+        if not isinstance(made, torch.Tensor) and not is_number(made):
+            raise RewriteError(
+                f"a comprehension over rows makes {described(made)} of each; only tensors and "
+                "numbers can be in such a list: make a list of each value, or use the values where "
+                "they are made",
+                key,
+            )
+        items.append(made)
+        if test is not None:
+            tests.append(as_bool(truth(test(item))))
+        return ()
+
+    for_loop(state, iterable, body, (), (), False, key)
+    found: Collected = items[0]
+    return Rows(Collected(found.values, tests[0].values if tests else None, found.lengths))

@@ -1,0 +1,167 @@
+"""What a loop runs over: the rows of tensors, ranges, and what zip and its like make of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+import torch
+
+from onnx_external._base.errors import RewriteError
+from onnx_external._control_flow.runtime.collected import Collected, Mark, Rows, is_collected, whole
+from onnx_external._control_flow.runtime.sizes import size_of
+from onnx_external._control_flow.values import described, is_fake
+
+Columns: TypeAlias = tuple[list[torch.Tensor], Callable[[list[torch.Tensor]], Any]]
+"""Tensors of as many rows, and what a row of each makes the item of a round."""
+
+
+class Lazy:
+    """An iterable whose length the trace does not know."""
+
+    def rows(self) -> Columns:
+        """Return its columns."""
+        raise NotImplementedError
+
+    def __iter__(self) -> Any:
+        """Refuse to be run over by Python."""
+        raise RewriteError(
+            "the number of rounds depends on a tensor or a size, and a loop of Python needs it"
+        )
+
+
+class Range(Lazy):
+    """range() of sizes or of tensors."""
+
+    def __init__(self, *args: Any) -> None:
+        self.start, self.stop, self.step = (0, args[0], 1) if len(args) == 1 else (*args, 1)[:3]
+
+    def rows(self) -> Columns:
+        """Return the numbers as a column."""
+        numbers = torch.arange(self.count())
+        if not _is(self.step, 1):
+            numbers = numbers * self.step
+        if not _is(self.start, 0):
+            numbers = numbers + self.start
+        return [numbers], lambda row: row[0]
+
+    def count(self) -> Any:
+        """Return how many numbers it has."""
+        distance = self.stop - self.start
+        if isinstance(self.step, int):
+            over = self.step - 1 if self.step > 0 else self.step + 1
+            distance = distance if over == 0 else distance + over
+        elif isinstance(self.step, torch.Tensor):
+            distance = distance + self.step - self.step.sign()
+        found = distance if _is(self.step, 1) else distance // self.step
+        if not isinstance(found, torch.Tensor):
+            return torch.sym_max(found, 0)
+        return size_of(found.clamp(min=0))
+
+
+def _is(value: Any, number: int) -> bool:
+    return type(value) is int and value == number
+
+
+class Enumerate(Lazy):
+    """enumerate()."""
+
+    def __init__(self, values: Any, start: Any) -> None:
+        self.values, self.start = values, start
+
+    def rows(self) -> Columns:
+        """Return the numbers beside the columns of the values."""
+        columns, make = rows_of(self.values)
+        numbers = torch.arange(columns[0].shape[0]) + self.start
+        return [numbers, *columns], lambda row: (row[0], make(row[1:]))
+
+
+class Zip(Lazy):
+    """zip()."""
+
+    def __init__(self, values: tuple[Any, ...]) -> None:
+        self.values = values
+
+    def rows(self) -> Columns:
+        """Return the columns of all, cut to the shortest."""
+        parts = [rows_of(each) for each in self.values]
+        columns = _cut([column for part, _ in parts for column in part])
+
+        def make(row: list[torch.Tensor]) -> Any:
+            found, at = [], 0
+            for part, one in parts:
+                found.append(one(row[at : at + len(part)]))
+                at += len(part)
+            return tuple(found)
+
+        return columns, make
+
+
+def _cut(columns: list[torch.Tensor]) -> list[torch.Tensor]:
+    """All with as many rows: where sizes differ, as the shortest has."""
+    counts = {str(each.shape[0]): each.shape[0] for each in columns}
+    if len(counts) == 1:
+        return columns
+    shortest = columns[0].shape[0]
+    for each in counts.values():
+        shortest = torch.sym_min(shortest, each)
+    return [each[:shortest] for each in columns]
+
+
+class Reversed(Lazy):
+    """reversed()."""
+
+    def __init__(self, values: Any) -> None:
+        self.values = values
+
+    def rows(self) -> Columns:
+        """Return the columns from the last row to the first."""
+        columns, make = rows_of(self.values)
+        return [each.flip(0) for each in columns], make
+
+
+def is_lazy(values: Any) -> bool:
+    """Return whether a loop over the values has as many rounds as the graph decides."""
+    if isinstance(values, Lazy) or is_collected(values):
+        return True
+    return is_fake(values) and values.dim() > 0 and isinstance(values.shape[0], torch.SymInt)
+
+
+def rows_of(values: Any) -> Columns:
+    """Return the columns of what a loop runs over."""
+    if isinstance(values, Lazy):
+        return values.rows()
+    if isinstance(values, Rows):
+        return [values.rows], lambda row: row[0]
+    if isinstance(values, range):
+        return [torch.arange(values.start, values.stop, values.step)], lambda row: row[0]
+    if isinstance(values, torch.Tensor):
+        return [values], lambda row: row[0]
+    if isinstance(values, (list, tuple)) and values:
+        if all(isinstance(e, (torch.Tensor, Collected)) for e in list.__iter__(list(values))):
+            return [whole(values)], lambda row: row[0]
+    raise RewriteError(
+        f"a loop runs over a tensor whose length is not known, beside {described(values)}; make "
+        "that a tensor, too"
+    )
+
+
+def length(values: Any) -> Any:
+    """Return len() of what has as many items as the graph decides."""
+    if isinstance(values, torch.Tensor):
+        return values.shape[0]
+    if isinstance(values, Range):
+        return values.count()
+    if is_collected(values):
+        items = list(list.__iter__(values))
+        return sum(_items(each) for each in items)
+    return rows_of(values)[0][0].shape[0]
+
+
+def _items(each: Any) -> Any:
+    """How many items something in a list stands for."""
+    if not isinstance(each, Collected):
+        return 1
+    if isinstance(each, Mark):
+        return each.many()
+    return each.values.shape[0] if each.kept is None else each.kept.sum()

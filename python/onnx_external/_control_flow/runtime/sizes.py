@@ -1,0 +1,80 @@
+"""Sizes that tensors decide, and which of them stand in the way of torch.cond."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch.fx.experimental import proxy_tensor
+from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
+
+from onnx_external._base.swapping import exchanged
+from onnx_external._control_flow.runtime.state import quietly
+
+
+def is_free(size: Any) -> bool:
+    """Return whether a tensor decides a size, and not the shapes of the inputs."""
+    return isinstance(size, torch.SymInt) and bool(free_unbacked_symbols(size))
+
+
+def may_be_zero(size: Any) -> bool:
+    """Return whether a size is not known to be 1 at least, for instance by Dim("rows", min=1)."""
+    if not isinstance(size, torch.SymInt):
+        return bool(size == 0)
+    # A comparison would not do: torch takes it that no size of an input is 0.
+    return not bool(size.node.shape_env.bound_sympy(size.node.expr).lower >= 1)
+
+
+def size_of(tensor: torch.Tensor, most: Any = None) -> Any:
+    """Return the value of a tensor without dimensions as a size, with what is known of it."""
+    found = number_of(tensor)
+    torch._check(found >= 0)
+    if most is not None:
+        torch._check(found <= most)
+    return found
+
+
+def number_of(tensor: torch.Tensor) -> Any:
+    """Return the value of a tensor without dimensions as a whole number that the graph decides."""
+    with torch._C.DisableTorchFunction():
+        return tensor.to(torch.int64).item()
+
+
+def is_simple(size: Any) -> bool:
+    """Return whether a size is that in the strides of a tensor, too.
+
+    Where it may be 0, the strides have Max(1, size), with which torch.cond fails.
+    """
+    if not isinstance(size, torch.SymInt):
+        return True
+    stride = quietly(lambda: torch.empty((2, size)).stride(0))
+    return isinstance(stride, torch.SymInt) and bool(stride.node.expr == size.node.expr)
+
+
+@contextlib.contextmanager
+def largest_in_pairs() -> Iterator[None]:
+    """Within this context the largest of sizes is written down as torch.sym_max, and so the least.
+
+    Where torch finds one again in a branch, it writes down a function of its own, which its check
+    of programs refuses.
+    """
+    plain = getattr(proxy_tensor, "_sym_register", None)
+    pairs = {
+        getattr(proxy_tensor, "_nary_sym_max", None): torch.sym_max,
+        getattr(proxy_tensor, "_nary_sym_min", None): torch.sym_min,
+    }
+    if plain is None or None in pairs:  # another torch
+        yield
+        return
+
+    def register(tracer: Any, function: Any, args: Any, out: Any) -> None:
+        if function in pairs:
+            function = pairs[function]
+            args = (functools.reduce(function, args[:-1]), args[-1])
+        plain(tracer, function, args, out)
+
+    with exchanged(proxy_tensor, "_sym_register", register):
+        yield

@@ -1,0 +1,53 @@
+"""Switches of gradients and autocast, which a trace writes down as operators.
+
+torch makes a subgraph of what stands between two of them, and loses the subgraphs of branches and
+loops that are there already ('<lambda>' object has no attribute 'true_graph_0'). Those that change
+nothing in a graph are not written down: gradients, and autocast that is switched off where it is
+off.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch.fx.experimental.proxy_tensor import PreDispatchTorchFunctionMode
+
+from onnx_external._base.swapping import exchanged
+
+
+@contextmanager
+def switches_left_out() -> Iterator[None]:
+    """Within this context the calling thread's traces have no switches that change nothing."""
+    plain = PreDispatchTorchFunctionMode.__torch_function__
+    caller, left_out = threading.get_ident(), _LeftOut()
+
+    def seen(self: Any, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if threading.get_ident() == caller and left_out.has(func, args):
+            return None
+        return plain(self, func, types, args, kwargs)
+
+    with exchanged(PreDispatchTorchFunctionMode, "__torch_function__", seen):
+        yield
+
+
+class _LeftOut:
+    """Which calls are left out; of autocast, whose switches are nested, those that are open."""
+
+    def __init__(self) -> None:
+        self.off = {each for each in ("cpu", "cuda") if not torch.is_autocast_enabled(each)}
+        self.open: list[bool] = []
+        """For each autocast that was entered: whether it is in the graph."""
+
+    def has(self, func: Any, args: Any) -> bool:
+        """Return whether a call of the trace is to be left out."""
+        if func is torch._C._set_grad_enabled:
+            return True
+        if func is torch.amp._enter_autocast:
+            device, _, enabled, *_ = args
+            self.open.append(bool(enabled) or any(self.open) or device not in self.off)
+            return not self.open[-1]
+        return func is torch.amp._exit_autocast and bool(self.open) and not self.open.pop()

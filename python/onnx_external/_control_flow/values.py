@@ -1,0 +1,121 @@
+"""What a value of rewritten code is: one of Python, a tensor with data, or one that is traced."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from typing import Any
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensor
+from torch._subclasses.functional_tensor import FunctionalTensor
+
+
+class Undefined:
+    """The type of `UNDEFINED`, of which there is one value, also after a copy."""
+
+    _only: Undefined | None = None
+
+    def __new__(cls) -> Undefined:
+        """Return the one value."""
+        if cls._only is None:
+            cls._only = super().__new__(cls)
+        return cls._only
+
+    def __repr__(self) -> str:
+        """Return how messages show it."""
+        return "<undefined>"
+
+    def __reduce__(self) -> str:
+        """Copy and pickle by name."""
+        return "UNDEFINED"
+
+
+UNDEFINED = Undefined()
+"""Stands for a name that is not bound."""
+
+_SYMBOLIC = (torch.SymBool, torch.SymInt, torch.SymFloat)
+
+
+def is_fake(value: Any) -> bool:
+    """Return whether the value is a tensor without data, as a trace has them."""
+    return isinstance(value, (FakeTensor, FunctionalTensor))
+
+
+def is_symbolic(value: Any) -> bool:
+    """Return whether only the exported program will know the value: a tensor or a size."""
+    return is_fake(value) or isinstance(value, _SYMBOLIC)
+
+
+def is_number(value: Any) -> bool:
+    """Return whether the value is a number or a bool, of Python or symbolic."""
+    return isinstance(value, (bool, int, float, *_SYMBOLIC))
+
+
+def element_type(value: Any) -> torch.dtype:
+    """Return the element type of a tensor, or that a number has as a tensor."""
+    if isinstance(value, torch.Tensor):
+        return value.dtype
+    if isinstance(value, (bool, torch.SymBool)):
+        return torch.bool
+    return torch.int64 if isinstance(value, (int, torch.SymInt)) else torch.get_default_dtype()
+
+
+def same_value(one: Any, other: Any) -> bool:
+    """Return whether two values are surely one: the same object, or equal values of one type."""
+    if one is other:
+        return True
+    if type(one) is not type(other) or isinstance(one, torch.Tensor):
+        return False
+    if isinstance(one, _SYMBOLIC):
+        return bool(one.node.expr == other.node.expr)
+    if isinstance(one, float):
+        return repr(one) == repr(other)  # of NaNs and of signed zeros, too
+    if isinstance(one, (list, tuple)):
+        return len(one) == len(other) and all(map(same_value, one, other))
+    if isinstance(one, dict):
+        return list(one) == list(other) and all(same_value(one[key], other[key]) for key in one)
+    try:
+        return bool(one == other)
+    except Exception:  # the user's __eq__ may do anything
+        return False
+
+
+def described(value: Any) -> str:
+    """Return the value in the words of a message."""
+    if isinstance(value, torch.Tensor):
+        return f"a tensor of {str(value.dtype).removeprefix('torch.')}"
+    if value is UNDEFINED:
+        return "not set"
+    if isinstance(value, _SYMBOLIC):
+        return f"the size {value}" if isinstance(value, torch.SymInt) else str(value)
+    if value is None or isinstance(value, (bool, int, float)):
+        return repr(value)
+    if isinstance(value, str):
+        return repr(value if len(value) <= 40 else value[:37] + "...")
+    name = type(value).__name__
+    return f"{'an' if name[:1].lower() in 'aeiou' else 'a'} {name}"
+
+
+def _promotions() -> dict[tuple[torch.dtype, torch.dtype], torch.dtype]:
+    every = {each for each in vars(torch).values() if isinstance(each, torch.dtype)}
+    found = {}
+    for one in every:
+        for other in every:
+            with contextlib.suppress(RuntimeError):  # some have no type in common
+                found[one, other] = torch.promote_types(one, other)
+    return found
+
+
+_PROMOTED = _promotions()
+"""Asked beforehand: a trace would write the question down as an operator, with no conversion."""
+
+
+def promoted(*kinds: torch.dtype) -> torch.dtype:
+    """Return the type that torch computes in for these."""
+    return functools.reduce(lambda one, other: _PROMOTED[one, other], kinds)
+
+
+def version_of(tensor: torch.Tensor) -> int:
+    """Return a number that grows when a tensor is written to; inference tensors have none."""
+    return 0 if tensor.is_inference() else int(tensor._version)

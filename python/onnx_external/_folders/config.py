@@ -1,0 +1,246 @@
+"""What the folder of a model is, and what its config.json says, read without torch.
+
+Code that a config names is refused at once: transformers would ask on the terminal whether to run
+such code, and import it.
+"""
+
+from __future__ import annotations
+
+import codecs
+import importlib.util
+import json
+import os
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from .. import _core
+from .._base.errors import Error, ExportError, FormatError, InvalidArgumentError, NotFoundError
+
+ADAPTER = "adapter_config.json"
+GENERATION = "generation_config.json"
+_WEIGHTS = ("model*.safetensors", "pytorch_model*.bin")
+_MOST_BYTES = 1 << 24
+"""Of a config.json; the largest that are known, with 21,000 labels, have 2 MB."""
+_WAY_OUT = (
+    "import a class of yours that you trust and register it (AutoConfig.register, "
+    "{auto}.register), or give the module that it makes to oe.torch.export"
+)
+_KERNELS = ("attn_implementation", "experts_implementation")
+
+
+def require_folder(path: Path) -> None:
+    """Refuse to export what is no folder.
+
+    Raises:
+        NotFoundError: there is none of this name.
+    """
+    if not path.is_dir():
+        raise NotFoundError(f"{path}: not a folder; export takes one with config.json and weights")
+
+
+def check_folder(folder: Path) -> list[str]:
+    """Return what belongs to the model of a folder and will not be in its graphs.
+
+    Raises:
+        InvalidArgumentError: it is an adapter, or quantized, or a model of another library.
+        NotFoundError: it has no config.json.
+    """
+    facts = _core.folder_facts(folder) if folder.is_dir() else []
+    refused = [text for kind, text in facts if kind != "part"]
+    path = folder / "config.json"
+    if not path.is_file():
+        known = f"; {refused[0]}" if refused else ""
+        raise NotFoundError(
+            f"{path}: not found; the folder of a model has it beside its weights{known}"
+        )
+    if refused:
+        raise InvalidArgumentError(f"{folder}/{refused[0]}")
+    return [text for _, text in facts]
+
+
+def document_of(folder: Path, name: str = "config.json") -> dict[str, Any]:
+    """Return the object that a config is.
+
+    Raises:
+        NotFoundError: there is no such file.
+        FormatError: it is no object of JSON.
+    """
+    path = folder / name
+    if not path.is_file():
+        raise NotFoundError(f"{path}: not found; the folder of a model has it beside its weights")
+    try:
+        if path.stat().st_size > _MOST_BYTES:
+            raise ValueError(f"it has {path.stat().st_size} bytes")
+        found = parse(path)
+        if not isinstance(found, dict):
+            raise ValueError(f"it is a {type(found).__name__} instead of an object")
+    except RecursionError as error:
+        raise FormatError(f"{path}: no config of transformers: it is nested too deeply") from error
+    except (ValueError, OSError) as error:
+        raise FormatError(f"{path}: no config of transformers: {error}") from error
+    return found
+
+
+def parse(path: Path) -> Any:
+    """Return what a file of JSON says.
+
+    Raises:
+        ValueError: it is no JSON, or not in UTF-8; names what editors of text do to such files.
+        OSError: it cannot be read.
+    """
+    data = path.read_bytes()
+    if data.startswith(codecs.BOM_UTF8):
+        raise ValueError("it begins with a byte order mark; save it as UTF-8 without one")
+    if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        raise ValueError("it is UTF-16, as PowerShell's > writes; save it as UTF-8")
+    text = data.decode("utf-8")
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError as error:
+        rest, before = text[error.pos :], text[: error.pos].rstrip()
+        if rest.startswith(("//", "/*", "#")):
+            fault = "a comment, which JSON does not have; remove it"
+        elif before.endswith(",") and rest.startswith(("}", "]")):
+            fault = "a comma behind the last entry; remove it"
+        else:
+            raise
+        raise ValueError(f"line {error.lineno} has {fault}") from error
+
+
+def read_leniently(folder: Path, name: str = "config.json") -> dict[str, Any]:
+    """Return the same, or nothing if it cannot be read, which others tell."""
+    try:
+        return document_of(folder, name)
+    except Error:
+        return {}
+
+
+def list_of(folder: Path, name: str) -> list[Any]:
+    """Return what a file of JSON lists; nothing if there is none, or it is no list."""
+    path = folder / name
+    try:
+        if path.stat().st_size > _MOST_BYTES:
+            return []
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return []
+    return found if isinstance(found, list) else []
+
+
+def is_adapter(folder: Path) -> bool:
+    """Return whether a folder has an adapter of peft, and no model; a config.json is none."""
+    if not (folder / ADAPTER).is_file():
+        return False
+    weights = (each for name in _WEIGHTS for each in folder.glob(name))
+    return not (folder / "config.json").is_file() or next(weights, None) is None
+
+
+def base_of(folder: Path, given: Path | None) -> Path:
+    """Return the folder of an adapter's base: the given one, or where adapter_config.json says.
+
+    Raises:
+        NotFoundError: it is not there.
+    """
+    named = document_of(folder, ADAPTER).get("base_model_name_or_path")
+    places = [given] if given is not None else []
+    if given is None and isinstance(named, str) and named:
+        # A path of the machine that trained it, or a name of the Hub: the folder may lie beside.
+        own = Path(os.path.expanduser(named))
+        places = [own, folder / own, folder.parent / own, folder.parent / own.name]
+    for place in places:
+        if (place / "config.json").is_file():
+            return place
+    where = str(given) if given is not None else f"beside {folder}"
+    raise NotFoundError(
+        f"{folder}/{ADAPTER}: an adapter of {named!r}, which is not {where}; give the folder of "
+        "its base with base= (nothing is fetched)"
+    )
+
+
+def refuse_at_once(folder: Any) -> None:
+    """Refuse what is no plain model, and code, before torch is imported, which takes seconds.
+
+    If transformers is imported already, classes may be registered, and it is left to it.
+    """
+    path = Path(folder) / "config.json"
+    if not path.is_file():
+        return
+    check_folder(path.parent)
+    spec = None if "transformers" in sys.modules else importlib.util.find_spec("transformers")
+    if spec is None or spec.origin is None:
+        return
+    mappings = Path(spec.origin).parent / "models/auto"
+    names = ("auto_mappings.py", "configuration_auto.py")
+    texts = [(mappings / name).read_text() for name in names if (mappings / name).is_file()]
+    if texts:
+        known = "\n".join(texts)
+        refuse_types(path, document_of(path.parent), lambda kind: f'"{kind}"' in known)
+
+
+def _parts(config: Any, where: str = "") -> Iterator[tuple[str, dict[str, Any]]]:
+    """The config and those inside of it, with the path to each: "", "text_config."."""
+    if isinstance(config, dict):
+        yield where, config
+        for name, value in config.items():
+            if name != "auto_map":
+                yield from _parts(value, f"{where}{name}.")
+    elif isinstance(config, list):
+        for number, value in enumerate(config):
+            yield from _parts(value, f"{where}{number}.")
+
+
+def refuse_kernels(path: Path, config: dict[str, Any]) -> None:
+    """Refuse a config that names a kernel of the Hub."""
+    for where, part in _parts(config):
+        for name in (each for own in _KERNELS for each in (own, f"_{own}")):
+            for value in _strings(part.get(name)):
+                if "/" in value:
+                    raise ExportError(
+                        f"{path}: {where}{name} is {value!r}, a kernel of the Hub, which is code "
+                        "that is not run; remove the line, and transformers' own is exported"
+                    )
+
+
+def _strings(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, (dict, list)):
+        for each in value.values() if isinstance(value, dict) else value:
+            yield from _strings(each)
+
+
+def refuse_types(path: Path, config: dict[str, Any], known: Callable[[str], bool]) -> None:
+    """Refuse a config whose class, or that of one inside of it, is the folder's own."""
+    for where, part in _parts(config):
+        kind = part.get("model_type")
+        if "auto_map" in part and not (isinstance(kind, str) and known(kind)):
+            raise ExportError(
+                f"{path}: transformers does not know the model_type {kind!r:.80}; "
+                f"{own_code(part, 'AutoConfig', where)}"
+            )
+
+
+def own_code(config: Mapping[str, Any], auto: str, where: str = "") -> str:
+    """Say that the code that auto_map names is not run, and what to do; "" if there is none.
+
+    Args:
+        config: what config.json says.
+        auto: the Auto class that is wanted.
+        where: which config it is, if it is one inside of config.json: "text_config.".
+    """
+    if "auto_map" not in config:
+        return ""
+    named = config["auto_map"]
+    named = named if isinstance(named, dict) and named else {"": named}
+    models = [name for name in named if name.startswith("AutoModel")]
+    reference = next(_strings(named.get(auto) or named[[*models, *named][0]]), "?")
+    place, _, name = reference.rpartition("--")
+    file, _, made = name.rpartition(".")
+    of = f"the Hub's repository {place}" if place else "the folder"
+    register = auto if auto.startswith("AutoModel") else [*models, "AutoModel"][0]
+    return (
+        f"its {where}auto_map names code of {of} ({made} in {file or '?'}.py), and no code of a "
+        f"folder is run; {_WAY_OUT.format(auto=register)}"
+    )

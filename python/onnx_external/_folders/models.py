@@ -1,0 +1,63 @@
+"""The models in a folder, and whether transformers has one there."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+from .. import _core
+from .._base.argument_types import path_of
+from .._base.errors import InvalidArgumentError, NotFoundError
+from .._base.options import StrPath
+
+
+def is_transformers(path: Any) -> bool:
+    """Return whether a path is a folder with a model of transformers."""
+    return isinstance(path, (str, os.PathLike)) and Path(path, "config.json").is_file()
+
+
+def models_in(folder: Path) -> dict[str, Path]:
+    """The graphs of a folder, in the order in which they run."""
+    order = ["encoder", "prefill", "decode"]
+    found = {path.stem: path for path in sorted(folder.glob("*.onnx"))}
+    return dict(
+        sorted(found.items(), key=lambda each: order.index(each[0]) if each[0] in order else -1)
+    )
+
+
+def has_models(folder: Path) -> bool:
+    """Return whether a folder has graphs."""
+    return any(folder.glob("*.onnx"))
+
+
+def model_in(path: StrPath, call: str) -> str:
+    """Return the path of a model: what is given, or of a folder the only one that is in it.
+
+    Args:
+        path: the model, or the folder.
+        call: how callers give one, for the error: "oe.diagnose({}, ...)".
+
+    Raises:
+        InvalidArgumentError: the folder has several.
+        NotFoundError: it has none.
+    """
+    path = path_of("model", path)
+    if not os.path.isdir(path):
+        return os.fspath(path)
+    found = [os.path.join(path, each.name) for each in models_in(Path(path)).values()]
+    if not found:
+        raise no_model(Path(path))
+    if len(found) > 1:
+        raise InvalidArgumentError(
+            f"{os.fspath(path)}: has several models: {', '.join(map(os.path.basename, found))}; "
+            f"give one of them: {call.format(repr(found[0]))}"
+        )
+    return found[0]
+
+
+def no_model(folder: Path) -> NotFoundError:
+    """The error, with what else the folder is, if that is known."""
+    config = "" if is_transformers(folder) else ", and no config.json of transformers"
+    known = "".join(f"; {text}" for _, text in _core.folder_facts(folder)[:1])
+    return NotFoundError(f"{folder}: has no model (.onnx){config}{known}")

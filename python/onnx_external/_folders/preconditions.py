@@ -1,0 +1,129 @@
+"""What an export refuses or tells before it works: before a trace, and before torch is imported."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from .._base.errors import ExistsError, InvalidArgumentError, Remedy
+from .._base.options import StrPath
+from .._saving.save import target_of
+from .config import base_of, is_adapter, read_leniently
+from .side_files import files_beside, refuse_copies
+
+_log = logging.getLogger("onnx_external")
+
+BFLOAT16 = (
+    "the model computes in bfloat16, for which ONNX Runtime's CPU provider lacks operators: "
+    'leave dtype="bfloat16" away to compute in float32'
+)
+_OF_MODULES = (
+    "the module computes in bfloat16, for which ONNX Runtime's CPU provider lacks operators: "
+    "export module.float() for it"
+)
+
+
+def warn(notes: Iterable[str]) -> None:
+    """Say at once what the notes of a report will say, as warnings of the package's logger."""
+    for note in notes:
+        _log.warning(note)
+
+
+def note_of_dtype(dtype: str | None) -> list[str]:
+    """Return the note on a model that will compute in bfloat16.
+
+    Args:
+        dtype: what the caller asked for.
+    """
+    return [BFLOAT16] if dtype == "bfloat16" else []
+
+
+def note_of_state(state: Mapping[str, Any]) -> list[str]:
+    """Return the note on a module most of whose floats are bfloat16.
+
+    Args:
+        state: its tensors of torch.
+    """
+    count: dict[str, int] = {}
+    for tensor in state.values():
+        if tensor.is_floating_point():
+            name = str(tensor.dtype)
+            count[name] = count.get(name, 0) + tensor.numel()
+    most = max(count, key=lambda name: count[name], default="")
+    return [_OF_MODULES] if most == "torch.bfloat16" else []
+
+
+def refuse_existing(path: StrPath) -> None:
+    """Refuse a model that is there, as the save would after the trace.
+
+    Args:
+        path: as for oe.save().
+
+    Raises:
+        ExistsError: there is a model.
+    """
+    folder, name = target_of(path)
+    target = (folder or Path()) / name
+    if target.is_file():
+        error = ExistsError(f"{target}: exists")
+        error.remedies = [Remedy("overwrite", "", "replaces it")]
+        raise error
+
+
+def refuse_targets(
+    folders: Iterable[Path], target: Path, graphs: str | None, overwrite: bool, dry_run: bool
+) -> None:
+    """Refuse to replace what is there, as the save of a folder's model would after the trace.
+
+    Args:
+        folders: what is exported, as model_folders() gives it.
+        target: the folder or file that is to be written.
+        graphs: how many a decoder is to have, as for oe.transformers.export().
+        overwrite: files may be replaced.
+        dry_run: nothing is written.
+
+    Raises:
+        ExistsError: there is a graph of a name that the model's will have, or a file beside it.
+    """
+    folders = list(folders)
+    is_file = target.suffix == ".onnx" and not target.is_dir()
+    if not overwrite and not dry_run:
+        several = graphs == "two" or read_leniently(folders[0]).get("is_encoder_decoder") is True
+        names = ("encoder", "prefill", "decode") if several else ("model",)
+        for path in [target] if is_file else [target / f"{name}.onnx" for name in names]:
+            refuse_existing(path)
+    files = [file for folder in folders for file in files_beside(folder)]
+    refuse_copies(files, target.parent if is_file else target, overwrite)
+
+
+def refuse_inline(folder: Path, layout: str, graphs: str | None, task: str | None) -> None:
+    """Refuse to put weights into the files of several graphs, as a save would after the trace.
+
+    Args:
+        folder: of a model of transformers.
+        layout: as for oe.save().
+        graphs: how many a decoder is to have.
+        task: what the caller asked for; a class that is chosen may have one graph.
+
+    Raises:
+        InvalidArgumentError: the model has several graphs, as far as its config says so.
+    """
+    config = read_leniently(folder)
+    names = config.get("architectures")
+    name = str(names[0]) if isinstance(names, list) and names else ""
+    generates = name.endswith(("ForConditionalGeneration", "ForCausalLM", "LMHeadModel"))
+    several = graphs == "two" or config.get("is_encoder_decoder") is True
+    if layout == "inline" and task is None and generates and several:
+        raise InvalidArgumentError(
+            "layout: the graphs of this model share their data files, and models that hold their "
+            "weights share none; choose another layout than inline"
+        )
+
+
+def model_folders(folder: Path, base: StrPath | None) -> list[Path]:
+    """Return the folder of a model, or that of an adapter's base and the adapter's own."""
+    if not is_adapter(folder):
+        return [folder]
+    return [base_of(folder, Path(base) if base is not None else None), folder]

@@ -1,0 +1,116 @@
+"""The files beside a model's weights that whoever loads the model reads, too."""
+
+from __future__ import annotations
+
+import re
+import stat
+from collections.abc import Iterable, Iterator
+from os.path import samefile
+from pathlib import Path, PurePosixPath
+from typing import Any, NamedTuple
+
+from .._base.errors import ExistsError, FormatError, ReadWriteError
+from .config import GENERATION, document_of, list_of
+
+_MOST_BYTES = 1 << 26
+"""Of a file: the largest tokenizers that are known have 35 MB."""
+_KINDS = (
+    ".json", ".jinja", ".txt", ".model", ".tiktoken", ".spm", ".vocab", ".bpe", ".codes", ".dic",
+)  # fmt: skip
+"""Texts and vocabularies: weights, code, pictures and pages have other suffixes."""
+_TOKENIZERS = re.compile(r"(?i)(vocab|merges|spiece|sentencepiece|tokenizer|tekken|bpe|dict)\b.*")
+"""Names of their files, whatever the suffix, such as tokenizer.model.v3."""
+_WEIGHTS_OR_CODE = (".bin", ".safetensors", ".pt", ".pth", ".pkl", ".npy", ".npz", ".py", ".sh")
+_OTHERS = re.compile(
+    r"\..*|.*\.index\.json|.*\.manifest\.json|manifest\.json|trainer_state\.json|.*_results\.json"
+    r"|training_args.*|adapter_config\.json|genai_config\.json|requirements.*\.txt|(?i:readme.*)"
+    r"|(?i:licen[cs]e.*)|.*log\.txt"
+)
+"""What a training, a pip, a person or an earlier export reads or has left."""
+_FOLDERS = ("additional_chat_templates",)
+"""Folders of such files that transformers reads."""
+
+
+class SideFile(NamedTuple):
+    """A file that lies beside a model."""
+
+    path: Path
+    name: str
+    """Relative to the model's folder."""
+
+
+def files_beside(folder: Path) -> list[SideFile]:
+    """Return the files beside a model's weights that belong beside its graphs, too.
+
+    These are small files that are neither weights nor code: the config, the tokenizer, processors,
+    templates, and what the modules of sentence-transformers have in folders of their own.
+    """
+    found = []
+    for part in ("", *_FOLDERS, *_modules(folder)):
+        with_parts = folder / part
+        for path in sorted(with_parts.iterdir()) if with_parts.is_dir() else ():
+            if _belongs(path):
+                found.append(SideFile(path, str(PurePosixPath(part) / path.name)))
+    return sorted(set(found), key=lambda each: each.name)
+
+
+def _modules(folder: Path) -> Iterator[str]:
+    """The folders of the modules that sentence-transformers applies to what the model gives."""
+    for each in list_of(folder, "modules.json"):
+        name = each.get("path") if isinstance(each, dict) else None
+        if isinstance(name, str) and re.fullmatch(r"[\w-][\w.-]*(/[\w-][\w.-]*)*", name):
+            yield name
+
+
+def _belongs(path: Path) -> bool:
+    name = path.name
+    if _OTHERS.fullmatch(name) or path.suffix in _WEIGHTS_OR_CODE:
+        return False
+    if path.suffix not in _KINDS and not _TOKENIZERS.fullmatch(name):
+        return False
+    if not path.is_file() or path.stat().st_size > _MOST_BYTES:
+        return False
+    return name != GENERATION or _is_readable(path)
+
+
+def _is_readable(settings: Path) -> bool:
+    """Return whether generate() can read its settings; no graph needs those that it cannot."""
+    try:
+        document_of(settings.parent, settings.name)
+    except FormatError:
+        return False
+    return True
+
+
+def copies_of(files: Iterable[SideFile], folder: Path) -> Iterator[tuple[SideFile, Path]]:
+    """Yield files and where they are to be copied to, without those that lie there themselves."""
+    for file in files:
+        target = folder / file.name
+        if not (target.exists() and samefile(file.path, target)):
+            yield file, target
+
+
+def refuse_copies(files: Iterable[SideFile], folder: Path, overwrite: bool) -> None:
+    """Refuse files that cannot be replaced, or may not be.
+
+    Args:
+        files: what is to be copied.
+        folder: where to.
+        overwrite: files may be replaced.
+
+    Raises:
+        ExistsError: there is one already, or a folder in its place.
+        ReadWriteError: nothing can be written there.
+    """
+    for _, target in copies_of(files, folder):
+        try:
+            kind: Any = stat.S_IFMT(target.lstat().st_mode)
+        except FileNotFoundError:
+            continue
+        except OSError as error:
+            raise ReadWriteError(f"{target}: cannot be written: {error.strerror}") from error
+        if kind not in (stat.S_IFREG, stat.S_IFLNK):
+            what = "a folder" if kind == stat.S_IFDIR else "no file"
+            raise ExistsError(f"{target}: is {what}; move it away")
+        if not overwrite:
+            raise ExistsError(f"{target}: exists; overwrite=True replaces it")

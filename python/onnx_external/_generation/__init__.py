@@ -1,0 +1,1 @@
+"""Generating text with exported decoders, on ONNX Runtime alone."""

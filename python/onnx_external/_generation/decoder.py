@@ -1,0 +1,245 @@
+"""The graphs of a decoder, which add tokens to the rows of a prompt."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from .._base.errors import (
+    InvalidArgumentError,
+    MismatchError,
+    NotFoundError,
+    RunError,
+)
+from .._comparing.running import Session, provider_names
+from .._folders.config import document_of
+from .._folders.preconditions import warn
+from .next_tokens import NextTokens, Prompts
+
+_PAST, _PRESENT = "past_key_values.", "present."
+_INPUTS = ("input_ids", "attention_mask", "position_ids")
+_TYPES = {"tensor(float)": np.float32, "tensor(float16)": np.float16}
+_LARGEST = np.iinfo(np.int64).max
+_POSITIONS = ("max_position_embeddings", "n_positions", "max_seq_len", "n_ctx")
+_FULL = -1
+"""Stands for the next token of a row that has no further positions."""
+
+
+@dataclass
+class _State:
+    """What a step leaves for the next one."""
+
+    cache: dict[str, Any]
+    mask: Any
+    places: Any
+
+
+class Decoder:
+    """The graph, or the two graphs, of a decoder.
+
+    Args:
+        folder: where they are: model.onnx, or prefill.onnx and decode.onnx.
+        providers: of ONNX Runtime.
+    """
+
+    def __init__(self, folder: Path, providers: str | Sequence[Any] | None = None) -> None:
+        self._folder = folder
+        given = provider_names(providers)
+        names = _graph_name(folder), "prefill.onnx", "decode.onnx"
+        found = [folder / name for name in names if (folder / name).is_file()]
+        if not found:
+            raise NotFoundError(
+                f"{folder}: has no model.onnx, nor prefill.onnx and decode.onnx; "
+                "onnx-external export MODEL -o FOLDER writes them"
+            )
+        self._first = Session(found[0], given, found[0].name)
+        self._next = Session(found[-1], given, found[-1].name) if found[1:] else self._first
+        for session in (self._first, self._next):
+            self._check(session)
+        self.ends, self._pad = token_ids(folder)
+        self._positions = _positions(folder)
+        self._next_tokens = NextTokens(*settings_of(folder))
+        warn(self._next_tokens.notes)
+
+    def _check(self, session: Session) -> None:
+        taken = {form.name for form in session.inputs}
+        caches = [form for form in session.outputs if form.name.startswith(_PRESENT)]
+        others = [name for name in taken if name not in _INPUTS and not name.startswith(_PAST)]
+        if others or "input_ids" not in taken or not caches or session.output_names[0] != "logits":
+            raise MismatchError(
+                f"{self._folder / session.name}: is not the graph of a decoder, which takes "
+                f"input_ids and a cache, and gives logits and a longer cache; it takes "
+                f"{', '.join(sorted(taken))}"
+            )
+        for form in session.inputs:
+            if form.name.startswith(_PAST) and form.type not in _TYPES:
+                raise MismatchError(
+                    f"{self._folder / session.name}: {form.name} is {form.type}, which numpy does "
+                    "not have; export with --dtype float32"
+                )
+
+    @property
+    def reads_text(self) -> bool:
+        """Whether a prompt is a text of its own, and not how another part's text begins."""
+        return True
+
+    @property
+    def continues(self) -> bool:
+        """Whether what it adds follows the prompt that was given."""
+        return True
+
+    def decoder_rows(
+        self, rows: Sequence[Sequence[int]], inputs: Mapping[str, Any]
+    ) -> Sequence[Sequence[int]]:
+        """Return the prompts of the decoder, which has nothing before it."""
+        return rows
+
+    def generate(self, rows: Sequence[Sequence[int]], count: int) -> list[list[int]]:
+        """Return the tokens that follow each row, without the one that ends it."""
+        found: list[list[int]] = [[] for _ in rows]
+        running = [True] * len(rows)
+        for tokens in self._steps(rows, count):
+            for row, token in enumerate(tokens):
+                running[row] = running[row] and token not in self.ends and token != _FULL
+                if running[row]:
+                    found[row].append(token)
+            if not any(running):
+                break
+        return found
+
+    def _steps(self, rows: Sequence[Sequence[int]], count: int) -> Iterator[list[int]]:
+        """The likeliest next token of each row, step by step; rows are padded on the left."""
+        longest = max(map(len, rows))
+        ids = np.full((len(rows), longest), self._pad, np.int64)
+        mask = np.zeros((len(rows), longest), np.int64)
+        for number, row in enumerate(rows):
+            ids[number, longest - len(row) :] = row
+            mask[number, longest - len(row) :] = 1
+        state = _State(_empty(self._first, len(rows)), mask, np.maximum(mask.cumsum(1) - 1, 0))
+        prompts = Prompts(ids, longest - mask.sum(1), count, sorted(self.ends))
+        choose = self._next_tokens.begin(prompts)
+        session, whole, full = self._first, ids, np.zeros(len(rows), bool)
+        for step in range(count):
+            try:
+                logits, state = self._run(session, ids, state)
+            except RunError as error:
+                full = self._rows_at_the_end(state, error, is_prompt=step == 0)
+                if full.all() or not _takes_positions(session):
+                    return
+                state.places = np.minimum(state.places, (self._positions or _LARGEST) - 1)
+                logits, state = self._run(session, ids, state)
+            session = self._next
+            ids = np.array(choose(logits[:, -1], whole), np.int64)[:, None]
+            whole = np.concatenate([whole, ids], 1)
+            yield np.where(full, _FULL, ids[:, 0]).tolist()
+
+    def _rows_at_the_end(self, state: _State, error: RunError, *, is_prompt: bool) -> Any:
+        """Return which rows have used all positions of the model, the cause of an error."""
+        full = state.places.max(1) >= (self._positions or _LARGEST)
+        if not full.any():
+            raise error
+        what = f"the model has {self._positions} positions"
+        if is_prompt:
+            longest = int(state.places.max()) + 1
+            raise InvalidArgumentError(
+                f"generate: a prompt has {longest} tokens, and {what}; shorten it"
+            ) from error
+        warn([f"generate: {what}: a text ends there"])
+        return full
+
+    def _run(self, session: Session, ids: Any, state: _State) -> tuple[Any, _State]:
+        feed = {
+            "input_ids": ids,
+            "attention_mask": state.mask,
+            "position_ids": state.places,
+            **state.cache,
+        }
+        try:
+            results = session.run(session.feed(feed, "generate"), "generate")
+        except RunError as error:
+            _refuse_unknown(session, ids, error)
+            raise
+        more = np.ones((len(ids), 1), np.int64)
+        cache = {
+            _PAST + name.removeprefix(_PRESENT): value
+            for name, value in results.items()
+            if name.startswith(_PRESENT)
+        }
+        mask = np.concatenate([state.mask, more], 1)
+        return results["logits"], _State(cache, mask, state.places[:, -1:] + 1)
+
+
+def _takes_positions(session: Session) -> bool:
+    return any(form.name == "position_ids" for form in session.inputs)
+
+
+def _refuse_unknown(session: Session, ids: Any, error: RunError) -> None:
+    """Name an id that the model has no token for, if there is one, as the cause of an error."""
+    size = next(form.shape[-1] for form in session.outputs if form.name == "logits")
+    if isinstance(size, int) and ids.max() >= size:
+        raise InvalidArgumentError(
+            f"generate: {ids.max()} is no id of a token: the model knows 0 to {size - 1}"
+        ) from error
+
+
+def _empty(session: Session, rows: int) -> dict[str, Any]:
+    """A cache without words."""
+    found = {}
+    for form in session.inputs:
+        if form.name.startswith(_PAST):
+            shape = [size if isinstance(size, int) else 0 for size in form.shape]
+            found[form.name] = np.zeros([rows, *shape[1:]], _TYPES[form.type])
+    return found
+
+
+def token_ids(folder: Path) -> tuple[set[int], int]:
+    """Return the tokens that end a text, and the one that fills it up."""
+    files = (_document(folder, name) for name in ("generation_config.json", "config.json"))
+    for found in (_genai_model(folder), *files):
+        ends = found.get("eos_token_id")
+        if isinstance(ends, (int, list)):
+            numbers = [ends] if isinstance(ends, int) else [e for e in ends if isinstance(e, int)]
+            pad = found.get("pad_token_id")
+            return set(numbers), pad if isinstance(pad, int) else (numbers or [0])[0]
+    return set(), 0
+
+
+def settings_of(folder: Path) -> tuple[Mapping[str, Any], str]:
+    """Return the settings of generate() as transformers reads them, and the name of their file."""
+    name = "generation_config.json"
+    if (folder / name).is_file():
+        return _document(folder, name), name
+    config = _document(folder, "config.json")
+    text = config.get("text_config")
+    return {**(text if isinstance(text, dict) else {}), **config}, "config.json"
+
+
+def _positions(folder: Path) -> int | None:
+    """The positions that the config tells; a model without a table may go beyond them."""
+    config = _document(folder, "config.json")
+    text = config.get("text_config")
+    for each in (config, text if isinstance(text, dict) else {}):
+        for name in _POSITIONS:
+            if isinstance(each.get(name), int):
+                return int(each[name])
+    return None
+
+
+def _graph_name(folder: Path) -> str:
+    """What the only graph is called, if the export was told another name than usual."""
+    decoder = _genai_model(folder).get("decoder")
+    name = decoder.get("filename") if isinstance(decoder, dict) else None
+    return name if isinstance(name, str) and Path(name).name == name else "model.onnx"
+
+
+def _genai_model(folder: Path) -> Mapping[str, Any]:
+    found = _document(folder, "genai_config.json").get("model")
+    return found if isinstance(found, dict) else {}
+
+
+def _document(folder: Path, name: str) -> Mapping[str, Any]:
+    return document_of(folder, name) if (folder / name).is_file() else {}

@@ -1,0 +1,171 @@
+"""Text by an encoder and a decoder that an export wrote, for oe.generate."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from .._base.errors import InvalidArgumentError, MismatchError, NotFoundError
+from .._comparing.chaining import handed_on
+from .._comparing.running import Session, provider_names
+from .._folders.config import document_of
+from .._folders.preconditions import warn
+from .decoder import Decoder, settings_of, token_ids
+from .next_tokens import NextTokens, Prompts
+
+_GRAPHS = ("encoder", "prefill", "decode")
+_WORDS = "decoder_input_ids"
+
+
+def is_pair(folder: Path) -> bool:
+    """Return whether a folder has the graphs of an encoder and a decoder."""
+    return (folder / "encoder.onnx").is_file()
+
+
+class Pair(Decoder):
+    """The three graphs of an encoder and a decoder.
+
+    Args:
+        folder: where they are.
+        providers: of ONNX Runtime.
+    """
+
+    def __init__(self, folder: Path, providers: str | Sequence[Any] | None = None) -> None:
+        self._folder = folder
+        given = provider_names(providers)
+        lacking = [each for each in _GRAPHS if not (folder / f"{each}.onnx").is_file()]
+        if lacking:
+            raise NotFoundError(
+                f"{folder}: has encoder.onnx and no {lacking[0]}.onnx; onnx-external export MODEL "
+                "-o FOLDER writes all three"
+            )
+        self._sessions = {
+            name: Session(folder / f"{name}.onnx", given, f"{name}.onnx") for name in _GRAPHS
+        }
+        for name in ("prefill", "decode"):
+            session = self._sessions[name]
+            if _WORDS not in _taken(session) or "logits" not in session.output_names:
+                raise MismatchError(
+                    f"{folder / session.name}: is not the graph of a decoder behind an encoder, "
+                    f"which takes {_WORDS} and gives logits; it takes "
+                    f"{', '.join(sorted(_taken(session)))}"
+                )
+        self.ends, self._pad = token_ids(folder)
+        self._next_tokens = NextTokens(*settings_of(folder))
+        warn(self._next_tokens.notes)
+        self._given: dict[str, Any] = {}
+
+    @property
+    def reads_text(self) -> bool:
+        """Whether the encoder takes ids of tokens."""
+        return "input_ids" in _taken(self._sessions["encoder"])
+
+    @property
+    def continues(self) -> bool:
+        """Whether what it adds follows the prompt: it is a text of its own."""
+        return False
+
+    def decoder_rows(
+        self, rows: Sequence[Sequence[int]], inputs: Mapping[str, Any]
+    ) -> list[list[int]]:
+        """Keep what the encoder takes, and return the prompts of the decoder.
+
+        Args:
+            rows: the ids of texts, which the encoder reads if it can, and the decoder otherwise.
+            inputs: of the encoder by name, such as sound features, and `decoder_input_ids`.
+
+        Raises:
+            InvalidArgumentError: they do not go together.
+        """
+        self._given = {name: np.asarray(value) for name, value in inputs.items()}
+        unknown = self._given.keys() - _taken(self._sessions["encoder"]) - {_WORDS}
+        if unknown:
+            raise InvalidArgumentError(
+                f"generate: {', '.join(sorted(unknown))}: the encoder takes "
+                f"{', '.join(sorted(_taken(self._sessions['encoder'])))}"
+            )
+        prompts = self._given.pop(_WORDS, None)
+        if self.reads_text and any(map(len, rows)):
+            self._given = {**_padded(rows, self._pad), **self._given}
+        elif prompts is None and any(map(len, rows)):
+            prompts = rows
+        missing = _taken(self._sessions["encoder"]) - self._given.keys()
+        if missing:
+            name = min(missing)
+            raise InvalidArgumentError(
+                f'generate: the encoder takes {name}; give inputs={{"{name}": array}}, '
+                f"--input {name}=FILE.npy"
+            )
+        count = len(next(iter(self._given.values())))
+        found = [[self._start()]] if prompts is None else [list(map(int, row)) for row in prompts]
+        found = found * count if len(found) == 1 else found
+        if len(found) != count or len({*map(len, found)}) > 1:
+            raise InvalidArgumentError(
+                f"generate: {len(found)} prompts of {', '.join(map(str, map(len, found)))} tokens: "
+                f"expected {count} for the {count} rows that the encoder takes, of one length"
+            )
+        return found
+
+    def _start(self) -> int:
+        """The token with which the decoder's texts begin."""
+        for name in ("generation_config.json", "config.json"):
+            found = document_of(self._folder, name) if (self._folder / name).is_file() else {}
+            for key in ("decoder_start_token_id", "bos_token_id"):
+                if isinstance(found.get(key), int):
+                    return int(found[key])
+        raise InvalidArgumentError(
+            f"generate: {self._folder} names no decoder_start_token_id; give the decoder's first "
+            f"tokens: {_WORDS}=[[ID]]"
+        )
+
+    def _steps(self, rows: Sequence[Sequence[int]], count: int) -> Iterator[list[int]]:
+        """The likeliest next token of each row, step by step."""
+        encoder = self._sessions["encoder"]
+        results = encoder.run(encoder.feed(self._given, "generate"), "generate")
+        carried = {**self._given, **handed_on("encoder", results)}
+        words = np.array(rows, np.int64)
+        padding = np.zeros(len(rows), np.int64)
+        choose = self._next_tokens.begin(Prompts(words, padding, count, sorted(self.ends)))
+        place, name = 0, "prefill"
+        for _ in range(count):
+            while place < words.shape[1]:  # at once, unless the graph takes one at a time
+                session = self._sessions[name]
+                end = place + 1 if _length(session) == 1 else words.shape[1]
+                feed = {**carried, _WORDS: words[:, place:end], **_places(words, place, end)}
+                results = session.run(session.feed(feed, "generate"), "generate")
+                carried |= handed_on(name, results)
+                place, name = end, "decode"
+            chosen = choose(results["logits"][:, -1], words)
+            words = np.concatenate([words, np.array(chosen, np.int64)[:, None]], 1)
+            yield chosen
+
+
+def _taken(session: Session) -> set[str]:
+    return {form.name for form in session.inputs}
+
+
+def _length(session: Session) -> Any:
+    return next(form.shape[1] for form in session.inputs if form.name == _WORDS)
+
+
+def _places(words: Any, start: int, end: int) -> dict[str, Any]:
+    """What some decoders take beside the tokens."""
+    places = np.arange(start, end)[None].repeat(len(words), 0)
+    return {
+        "decoder_attention_mask": np.ones((len(words), end), np.int64),
+        "decoder_position_ids": places,
+    }
+
+
+def _padded(rows: Sequence[Sequence[int]], pad: int) -> dict[str, Any]:
+    """Texts of the encoder, padded on the right."""
+    longest = max(map(len, rows))
+    ids = np.full((len(rows), longest), pad, np.int64)
+    mask = np.zeros((len(rows), longest), np.int64)
+    for number, row in enumerate(rows):
+        ids[number, : len(row)] = row
+        mask[number, : len(row)] = 1
+    return {"input_ids": ids, "attention_mask": mask}

@@ -1,0 +1,1 @@
+"""Saving, planning, verifying, listing and cutting models, and their reports."""

@@ -1,0 +1,107 @@
+"""oe.plan: what a save would do, to be looked at before it is carried out."""
+
+from __future__ import annotations
+
+from collections import abc
+from typing import TYPE_CHECKING, Any
+
+from .._base.argument_types import checks_types
+from .._base.options import FloatType, Layout, LayoutName, Mapping, StrPath, Weights
+from .._base.progress import Progress
+from .._sources.graphs import Graph
+from .reports import SaveReport
+from .save import save
+
+if TYPE_CHECKING:
+    import numpy as np
+    import torch
+
+    from .._base.options import SaveKeywords
+
+
+class Plan(SaveReport):
+    """What a save would do, and the arguments to do it with, which it keeps alive."""
+
+    _arguments: tuple[Graph | abc.Mapping[str, Graph], Weights | None, StrPath | None, SaveKeywords]
+
+    def save(self, path: StrPath | None = None, *, progress: Progress = None) -> SaveReport:
+        """Carry it out.
+
+        The arguments are looked at again: what changed since is taken as it is now.
+
+        Args:
+            path: as for `oe.save`. None: where it was planned for.
+            progress: as for `oe.save`. None: as it was planned.
+
+        Raises:
+            Error: as `oe.save` raises it.
+        """
+        model, weights, planned, options = self._arguments
+        if progress is not None:
+            options = {**options, "progress": progress}
+        return save(model, planned if path is None else path, weights, **options)
+
+
+@checks_types
+def plan(
+    model: Graph | abc.Mapping[str, Graph],
+    *,
+    path: StrPath | None = None,
+    weights: Weights | None = None,
+    layout: LayoutName = "single",
+    dtype: FloatType | torch.dtype | np.dtype[Any] | None = None,
+    overwrite: bool = False,
+    verify: bool = True,
+    fsync: bool = True,
+    threads: int = 0,
+    progress: Progress = None,
+    extra: Weights | None = None,
+    mapping: Mapping | None = None,
+    files: Layout | None = None,
+) -> Plan:
+    """Return what `oe.save` would do with the same arguments, and write nothing.
+
+    The plan holds the arguments, so that `plan.save()` can carry it out.
+
+    ```python
+    plan = oe.plan("graph.onnx", path="out/model.onnx", weights="checkpoint.pt")
+    for pair in plan.pairs:
+        print(pair.slot, "from", pair.key)
+    plan.save()
+    ```
+
+    Args:
+        model: as for `oe.save`, and so are all others.
+        path: where it would be saved, by name only. None: no folder is looked at.
+        weights: what the graph gets, by name only. None: the weights that the model has.
+        layout: "single", "per-tensor", "shards", "inline" or "link".
+        dtype: the float type to which floats of the weights are converted.
+        overwrite: plan to replace the model that is there.
+        verify: for `plan.save()`: compare every byte before the model appears.
+        fsync: for `plan.save()`: wait for the disk.
+        threads: the most threads that work at a time; 0 means one per CPU.
+        progress: as for `oe.save`.
+        extra: tensors beside the weights.
+        mapping: which key fills which weight.
+        files: what the files are called and how they are made.
+
+    Raises:
+        MappingError: weights and keys do not fit one to one, or weights have no data.
+        Error: everything else that `oe.save` would raise before it writes.
+    """
+    options: SaveKeywords = {
+        "layout": layout,
+        "dtype": dtype,
+        "overwrite": overwrite,
+        "verify": verify,
+        "fsync": fsync,
+        "threads": threads,
+        "progress": progress,
+        "extra": extra,
+        "mapping": mapping,
+        "files": files,
+    }
+    planned = Plan.__new__(Plan)
+    planned.__dict__.update(save(model, path, weights, **options, dry_run=True).__dict__)
+    planned._arguments = (model, weights, path, options)
+    return planned

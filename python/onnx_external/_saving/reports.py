@@ -1,0 +1,470 @@
+"""What save, verify, inspect and cut report: the JSON documents of the commands, as dataclasses.
+
+docs/cli.md describes every member. Members that a document leaves out have their defaults.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import dataclass, field, fields
+from functools import cached_property
+from typing import Any, TypeVar
+
+from .._base.pages import Paged
+
+_T = TypeVar("_T")
+
+
+def _make(cls: type[_T], document: dict[str, Any], **lists: type) -> _T:
+    """Make a dataclass of the members that it has; `lists` name the classes of lists of objects."""
+    members = _members(cls, document)
+    for name, item in lists.items():
+        members[name] = _items(item, document.get(name, []))
+    return cls(**members)
+
+
+def _items(cls: type[_T], documents: list[dict[str, Any]]) -> list[_T]:
+    known = frozenset(each.name for each in fields(cls))  # type: ignore[arg-type]
+    return [
+        # Usually all members are known: a save may have a hundred thousand tensors.
+        cls(**each) if each.keys() <= known else cls(**_members(cls, each))
+        for each in documents
+    ]
+
+
+def _members(cls: type, document: dict[str, Any]) -> dict[str, Any]:
+    known = {each.name for each in fields(cls)}
+    return {name: value for name, value in document.items() if name in known}
+
+
+class _Document(Paged):
+    """A report that remembers its document."""
+
+    _document: dict[str, Any]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the document that the command prints with --json."""
+        return self._document
+
+
+@dataclass(frozen=True)
+class SavedTensor:
+    """One initializer that was saved, or would be."""
+
+    slot: str
+    """The initializer's name."""
+    length: int
+    """Bytes of its data."""
+    key: str | None = None
+    """The checkpoint's name; None for data that the model already had."""
+    rule: str | None = None
+    """Which rule of docs/mapping.md chose the key; None without a key."""
+    recipe: list[str | dict[str, list[int]]] = field(default_factory=list)
+    """The steps that make it from the key, as in a map file."""
+    file: str | None = None
+    """Relative to the model's folder; None for what is inside of the model."""
+    offset: int = 0
+    """Where its bytes begin in `file`."""
+    overflowed: int = 0
+    """Finite values that became infinite when they were converted (`dtype`, `cast`)."""
+    largest_overflowed: float = 0.0
+    """The largest magnitude among them."""
+
+
+@dataclass(frozen=True)
+class SavedModel:
+    """One of the models of a save."""
+
+    model: str
+    """Path of the model."""
+    tensors: list[SavedTensor]
+    """The initializers that were saved, or would be."""
+    inputs_left: list[str]
+    """Inputs of the graph that the caller feeds."""
+    initializers_kept: list[str]
+    """Initializers that keep the graph's data."""
+    kept_by_option: list[str]
+    """Data of the graph that `keep` names."""
+    slots_left: list[str]
+    """What has no data; only with `partial`. No runtime opens such a model."""
+    left_old: list[str]
+    """Weights that keep the graph's data because the checkpoint lacks them; only with `partial`."""
+    complete: bool
+    """Whether both lists are empty: every weight has its value."""
+    alignment: str
+    """The prefix that was added to keys ("+model.") or taken off ("-module."); else ""."""
+    bytes: int
+    """Of the ranges that the model refers to, whoever else does."""
+    remarks: list[dict[str, Any]] = field(default_factory=list)
+    """What is unusual about the external data of the given model: `kind`, `first` and `tensors`,
+    `message`."""
+    manifest: str = ""
+    """The file with the checksums of its tensors, relative to the model's folder."""
+
+    @property
+    def pairs(self) -> list[SavedTensor]:
+        """The initializers that are filled from the weights: slot, key, rule and recipe."""
+        return [tensor for tensor in self.tensors if tensor.key is not None]
+
+
+@dataclass
+class SaveReport(_Document):
+    """What a save did, or would do: with its models, and with what they share.
+
+    A model alone has what `models` says of it as attributes of the report, too.
+    """
+
+    dry_run: bool
+    """True: nothing was written."""
+    unmatched_keys: list[str]
+    """Keys of the weights that fill nothing."""
+    baked_keys: list[str]
+    """Of `unmatched_keys`: buffers that exporters bake in, and keys whose values the graph has."""
+    unused_modules: list[dict[str, Any]]
+    """Modules that no graph uses at all: `name`, and `keys`, how many keys it has."""
+    ignored_keys: list[str]
+    """Of `unmatched_keys`: those that `ignore` excluded."""
+    skipped_keys: list[str]
+    """Of `unmatched_keys`: those that would be refused without `unmatched` or `partial`."""
+    overlaid: list[dict[str, Any]]
+    """With `overlay`: `key`, its `checkpoint` (from 1), and `by`, the one that replaced it."""
+    tied_keys: list[dict[str, str]]
+    """Keys that fill nothing and have the bytes of one that does: `key` and `matched_key`."""
+    complete: bool
+    """Whether all models are."""
+    oversized: list[str]
+    """Tensors larger than `max_shard_size`; each has a shard of its own."""
+    bytes: int
+    """Size of the data files, each byte once, or of the data in the model ("inline")."""
+    seconds: float
+    """Time of the whole job; 0 in a dry run."""
+    verified: bool
+    """Whether every byte that was written was read back; says nothing of what is missing."""
+    derived: dict[str, Any] = field(default_factory=dict)
+    """Derived tensors that the map defined, as in a map file."""
+    notes: list[str] = field(default_factory=list)
+    """Sentences on what may surprise, such as a file of a folder that was not read."""
+    linked_bytes: int = 0
+    """With the layout "link": bytes of the ranges that the models refer to."""
+    data_left_for: list[dict[str, str]] = field(default_factory=list)
+    """Data files of replaced models that stay: `file`, and `model`, another that uses it."""
+    test_data: list[dict[str, Any]] = field(default_factory=list)
+    """With `test_data`, by set: `folder`, `inputs`, and `unused` tensors that feed no input."""
+    dimensions: list[dict[str, Any]] = field(default_factory=list)
+    """With two or more sets: dimensions that varied or are symbolic, with a `verdict`."""
+
+    def _add_notes(self, notes: list[str]) -> None:
+        """Add sentences, to the document as well."""
+        if notes:
+            self.notes = self._document["notes"] = [*self.notes, *notes]
+
+    @cached_property
+    def models(self) -> list[SavedModel]:
+        """The models in the order of the graphs, made when first asked for: they may be large."""
+        documents = self._document.get("models", [self._document])
+        return [_make(SavedModel, document, tensors=SavedTensor) for document in documents]
+
+    @property
+    def folder(self) -> str:
+        """The folder of the models."""
+        return os.path.dirname(self.models[0].model)
+
+    @property
+    def _alone(self) -> SavedModel:
+        if len(self.models) > 1:
+            raise AttributeError(f"the report is on {len(self.models)} models: see its `models`")
+        return self.models[0]
+
+    @property
+    def model(self) -> str:
+        """The file of the model alone."""
+        return self._alone.model
+
+    @property
+    def manifest(self) -> str:
+        """`SavedModel.manifest` of the model alone."""
+        return self._alone.manifest
+
+    @property
+    def tensors(self) -> list[SavedTensor]:
+        """`SavedModel.tensors` of the model alone."""
+        return self._alone.tensors
+
+    @property
+    def pairs(self) -> list[SavedTensor]:
+        """`SavedModel.pairs` of the model alone."""
+        return self._alone.pairs
+
+    @property
+    def inputs_left(self) -> list[str]:
+        """`SavedModel.inputs_left` of the model alone."""
+        return self._alone.inputs_left
+
+    @property
+    def initializers_kept(self) -> list[str]:
+        """`SavedModel.initializers_kept` of the model alone."""
+        return self._alone.initializers_kept
+
+    @property
+    def kept_by_option(self) -> list[str]:
+        """`SavedModel.kept_by_option` of the model alone."""
+        return self._alone.kept_by_option
+
+    @property
+    def slots_left(self) -> list[str]:
+        """`SavedModel.slots_left` of the model alone."""
+        return self._alone.slots_left
+
+    @property
+    def left_old(self) -> list[str]:
+        """`SavedModel.left_old` of the model alone."""
+        return self._alone.left_old
+
+    @property
+    def alignment(self) -> str:
+        """`SavedModel.alignment` of the model alone."""
+        return self._alone.alignment
+
+    @property
+    def remarks(self) -> list[dict[str, Any]]:
+        """`SavedModel.remarks` of the model alone."""
+        return self._alone.remarks
+
+    @property
+    def files(self) -> dict[str, int]:
+        """The data files of all models, relative to their folder, and their sizes in bytes."""
+        sizes: dict[str, int] = {}
+        for tensor in (tensor for model in self.models for tensor in model.tensors):
+            if tensor.file is not None:
+                end = tensor.offset + tensor.length
+                sizes[tensor.file] = max(end, sizes.get(tensor.file, 0))
+        return sizes
+
+    def __str__(self) -> str:
+        """Return what was saved in a line; `repr()` has all of it."""
+        where = self.models[0].model if len(self.models) == 1 else self.folder
+        tensors = sum(len(model.tensors) for model in self.models)
+        done = "dry run, nothing was written" if self.dry_run else "saved"
+        done += ", complete" if self.complete else ", incomplete: not every weight has its value"
+        done += ", verified" if self.verified else ""
+        files = f"data files: {len(self.files)}"
+        return f"{where}: tensors: {tensors}, {files}, bytes: {self.bytes:,}; {done}"
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that is wrong with a model."""
+
+    code: str
+    """Which rule is broken, such as "crc-differs" (docs/cli.md has all)."""
+    tensor: str
+    """The name of the initializer; empty for the model as a whole."""
+    file: str
+    """The data file, relative to the model; may be empty."""
+    message: str
+    """What is wrong, as a sentence."""
+
+    def __str__(self) -> str:
+        """Return all in a line, as verify-external prints it."""
+        places = [f"'{place}'" for place in (self.tensor, self.file) if place]
+        return ": ".join([self.code, *places, self.message])
+
+
+@dataclass
+class VerifyReport(_Document):
+    """What a verification found."""
+
+    ok: bool
+    """Whether there are no findings, and nothing lacks its data."""
+    complete: bool
+    """Whether nothing lacks its data; `ok` is False where it does."""
+    findings: list[Finding]
+    """What is wrong; at most 1,000, then one that says how many more there are."""
+    tensors: int
+    """How many external tensors there are."""
+    inline_tensors: int
+    """Tensors inside of the model that the manifest or the weights have."""
+    inline_uncompared: int
+    """Float initializers inside of the model that were compared with nothing."""
+    bytes: int
+    """Bytes that were read."""
+    compared: int
+    """Of `tensors`: those that were compared with the weights."""
+    compared_by_manifest: int
+    """Of `compared`: those whose key only the manifest names."""
+    converted: int
+    """Of `compared`: those that were compared after a change of type."""
+    linked: int
+    """Of `tensors`: those that are a checkpoint's own ranges."""
+    linked_without_crc: int
+    """Of `linked`: those without a recorded CRC-32."""
+    without_length: int
+    """Of `tensors`: those whose entry states no length; other readers may refuse them."""
+    used_manifest: bool
+    """Whether there was a manifest."""
+    overflowed: int = 0
+    """Values that became infinite when they were converted for this model, by its manifest."""
+    notes: list[str] = field(default_factory=list)
+    """Sentences on what may surprise, such as a file of a folder that was not read."""
+    remarks: list[dict[str, Any]] = field(default_factory=list)
+    """What is unusual about external data that can be read: `kind`, `first` and `tensors`,
+    `message`."""
+    models: dict[str, VerifyReport] = field(default_factory=dict)
+    """Of a folder of models that were saved together: the report of each file. The members above
+    are then of all of them; bytes that models share count for each."""
+
+    def __bool__(self) -> bool:
+        """Return whether nothing is wrong."""
+        return self.ok
+
+    def __str__(self) -> str:
+        """Return the verdict in a line, and each finding in one below; `repr()` has all of it."""
+        verdict = "ok" if self.ok else f"findings: {len(self.findings)}"
+        verdict += "" if self.complete else ", not every weight has its value"
+        read = f"external tensors: {self.tensors}, bytes: {self.bytes:,}"
+        where = "" if self._verified is None else f"{self._verified}: "
+        return "\n".join([f"{where}{read}; {verdict}", *map(str, self.findings)])
+
+
+@dataclass
+class CutReport(_Document):
+    """What a piece of a model has."""
+
+    inputs: list[str]
+    """Names, in the order of the piece; those with a default value come last."""
+    outputs: list[str]
+    """Names, in the order of the piece."""
+    fed_back: list[str]
+    """Inputs that depend, in the whole model, on an output of the piece."""
+    untyped: list[str]
+    """Outputs whose element type is not known."""
+    nodes: int
+    """How many its main graph has."""
+    initializers: int
+    """How many its main graph has."""
+    functions: int
+    """How many it calls, directly or through others."""
+    weight_bytes: int
+    """Of all its tensors, in data files or in the piece."""
+    model_bytes: int
+    """Of the piece itself."""
+    data_files: list[str]
+    """Locations that it refers to, relative to the folder of the model."""
+
+
+@dataclass(frozen=True)
+class InspectedTensor:
+    """One tensor of a checkpoint or a model."""
+
+    name: str
+    """The key, or the initializer's name."""
+    dtype: str
+    """Torch's name of the element type, such as "bfloat16"."""
+    shape: list[int]
+    """As it is in the file."""
+    nbytes: int
+    """Bytes of the contiguous tensor."""
+    file: str | None = None
+    """Where its bytes are; None unless they are one plain range."""
+    offset: int | None = None
+    """Where they begin in `file`."""
+    view: dict[str, Any] | None = None
+    """How it lies in a file where it is no plain range: `file`, `offset`, `strides`, ..."""
+    sha256: str | None = None
+    """With `sha256`: of the contiguous row-major little-endian bytes."""
+    problem: str | None = None
+    """Of an initializer whose entry breaks the rules: what is wrong."""
+
+
+@dataclass
+class Inspection(_Document):
+    """What is in a checkpoint or a model."""
+
+    format: str
+    """Such as "torch-zip", "safetensors", "sharded safetensors", "dcp" or "onnx"."""
+    tensors: list[InspectedTensor]
+    """In the order of the files."""
+    bytes: int
+    """The sum of their `nbytes`."""
+    files: int
+    """How many files there are."""
+    file_bytes: int
+    """The size of all files."""
+    version: str | None = None
+    """Torch's version of the archive, or IR version and opsets of a model."""
+    producer: str | None = None
+    """The program that wrote a model, as the model states."""
+    byte_order: str | None = None
+    """ "little", "big" or "mixed"; None if there are no bytes."""
+    pickle_protocol: int | None = None
+    """Of the pickle with the names; 0 stands for 0 and 1."""
+    refusal: str | None = None
+    """Why a save would refuse the checkpoint without a `key`; None if it would not."""
+    open_slots: list[dict[str, Any]] = field(default_factory=list)
+    """Of a model: names that nothing defines."""
+    node_tensors: list[dict[str, Any]] = field(default_factory=list)
+    """Of a model: large values that nodes hold, such as Constant nodes."""
+    tied: list[dict[str, str]] = field(default_factory=list)
+    """Tensors that share their bytes, as pairs."""
+    tied_names: list[dict[str, str]] = field(default_factory=list)
+    """Names that a file records for tensors that it has under another."""
+    opaque_objects: list[dict[str, str]] = field(default_factory=list)
+    """Objects of classes that are not known, and were not looked into."""
+    refused_tensors: list[dict[str, str]] = field(default_factory=list)
+    """Tensors that a save would refuse, and why."""
+    notes: list[str] = field(default_factory=list)
+    """Sentences on what may surprise, such as a file of a folder that was not read."""
+
+
+_D = TypeVar("_D", bound=_Document)
+
+
+def _report(cls: type[_D], document: dict[str, Any], **lists: type) -> _D:
+    report = _make(cls, document, **lists)
+    report._document = document
+    return report
+
+
+def save_report(text: str) -> SaveReport:
+    """Make the report of a save from its document."""
+    return _report(SaveReport, json.loads(text))
+
+
+def verify_report(text: str) -> VerifyReport:
+    """Make the report of a verification from its document."""
+    document = json.loads(text)
+    if "models" not in document:
+        return _report(VerifyReport, document, findings=Finding)
+    models = {
+        each["model"]: _report(VerifyReport, each, findings=Finding) for each in document["models"]
+    }
+    whole = _report(VerifyReport, _sum_of(document["models"]), findings=Finding)
+    whole.models = models
+    whole._document = document
+    return whole
+
+
+def _sum_of(documents: list[dict[str, Any]]) -> dict[str, Any]:
+    """Add up counts and lists; what is true or false must be true of all."""
+    whole: dict[str, Any] = {}
+    names = (name for each in documents for name in _members(VerifyReport, each))
+    for name in dict.fromkeys(names):
+        values = [each[name] for each in documents if name in each]
+        if isinstance(values[0], bool):
+            whole[name] = all(values)
+        elif name == "notes":  # on the checkpoint, which is the same one
+            whole[name] = values[0]
+        else:
+            whole[name] = sum(values, [] if isinstance(values[0], list) else 0)
+    return whole
+
+
+def inspection(text: str) -> Inspection:
+    """Make an inspection from its document."""
+    return _report(Inspection, json.loads(text), tensors=InspectedTensor)
+
+
+def cut_report(text: str) -> CutReport:
+    """Make the report of a cut from its document."""
+    return _report(CutReport, json.loads(text))

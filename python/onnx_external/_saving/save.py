@@ -1,0 +1,233 @@
+"""oe.save."""
+
+from __future__ import annotations
+
+import logging
+from collections import abc
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from .. import _core
+from .._base.argument_types import checks_types, of_class, path_of, paths_of
+from .._base.collector import collector_paused
+from .._base.errors import WrongTypeError, checkpoint_is
+from .._base.options import FloatType, Layout, LayoutName, Mapping, StrPath, Weights, flat
+from .._base.progress import Progress, shown
+from .._sources.graphs import Graph, given_models
+from .._sources.weights import given_extra, given_sources
+from .programs import notes_on_training
+from .reports import SaveReport, save_report
+from .transposing import chosen, ir_models, moved_pairs, transposable, transposed_model, wanted
+
+if TYPE_CHECKING:
+    import numpy as np
+    import torch
+
+
+_log = logging.getLogger("onnx_external")
+
+
+def target_of(path: StrPath | None) -> tuple[Path | None, str]:
+    """The folder and the model's name: "out/model.onnx" and "out" mean the same."""
+    if path is None:
+        return None, "model.onnx"
+    target = Path(path_of("path", path))
+    if target.suffix == ".onnx" and not target.is_dir():
+        return target.parent, target.name
+    return target, "model.onnx"
+
+
+@checks_types
+def save(
+    model: Graph | abc.Mapping[str, Graph],
+    path: StrPath | None,
+    weights: Weights | None = None,
+    *,
+    layout: LayoutName = "single",
+    dtype: FloatType | torch.dtype | np.dtype[Any] | None = None,
+    overwrite: bool = False,
+    verify: bool = True,
+    fsync: bool = True,
+    dry_run: bool = False,
+    threads: int = 0,
+    progress: Progress = None,
+    extra: Weights | None = None,
+    mapping: Mapping | None = None,
+    files: Layout | None = None,
+) -> SaveReport:
+    """Save a model with its weights as external data, and prove that every byte landed.
+
+    The save is complete and right, or it raises and nothing is changed. Nothing is changed in the
+    objects that are given, and nothing plain is copied: tensors are written from where they are.
+    They must not be resized by others meanwhile; what changes otherwise is found by the
+    verification.
+
+    ```python
+    oe.save(torch.onnx.export(module, args, dynamo=True), "out/model.onnx")
+    oe.save("graph.onnx", "out/model.onnx", "checkpoint.pt")
+    ```
+
+    Args:
+        model: a torch ONNXProgram, what `oe.torch.skeleton` returns, an onnx_ir.Model, an
+            onnx.ModelProto of any size, the bytes of one, or a file; with or without data. A dict
+            of names to such models ({"encoder.onnx": ..., "decoder.onnx": ...}): all of them share
+            their data files, each byte is stored once.
+        path: the model's file ("out/model.onnx"), or the folder of a "model.onnx"; folders are
+            made. Of several models: the folder. A dry run may have None, and looks at no folder.
+        weights: a checkpoint (a file, a shard index, a folder), an open `Checkpoint` (which
+            `oe.open_checkpoint` may be told how to read), a binary stream, a dict of names to
+            tensors (a state dict), a module of torch, or a list of these. None: the weights that
+            the model has get the layout.
+        layout: where the data goes. "single": into one file beside the model; "per-tensor": into a
+            file for each tensor, in a folder; "shards": into files of at most
+            `Layout.max_shard_size` (a larger tensor has one of its own); "inline": into the model
+            file, of at most 2 GiB; "link": nowhere, the model refers to the files of `weights`,
+            which must lie in its folder or below.
+        dtype: a float type, such as "float16" or torch.float16, to which all floats of `weights`
+            are converted, with torch's rounding. It does not change the graph, which must state
+            that type: export `module.half()` with float inputs in half. None: none is converted.
+        overwrite: replace a model that is there. It stays whole until the new one is.
+        verify: read everything back and compare every byte before the model appears.
+        fsync: wait until the disk has it all, so that a power cut loses nothing.
+        dry_run: write nothing; the report says what would be done. `oe.plan` does the same, and
+            keeps the arguments.
+        threads: the most threads that work at a time; 0 means one per CPU. They end before this
+            returns. The files do not depend on it.
+        progress: a callable (phase, bytes done, bytes in all), True for a bar, or False for none.
+            None: a bar if stderr is a terminal and tqdm is installed.
+        extra: tensors beside the weights, in the same forms; a dict may also have a file for a
+            name. They fill the slots of their names, such as buffers that no state dict has, and go
+            before those of `weights`.
+        mapping: `oe.Mapping(prefix=, rename=, map=, inputs=, keep=, overlay=, ignore=, unmatched=,
+            partial=, cast=, keep_inputs=, learn_map=)`: which key fills which weight. None: equal
+            names, up to a prefix that all have, and what docs/mapping.md lists.
+        files: `oe.Layout(data_name=, data_dir=, max_shard_size=, align=, dedup=, inline_below=,
+            attributes=, transpose_weights=, checksum=, resume=, max_expand=, base_dir=,
+            test_data=)`: what the files are called and how they are made. None: the data of
+            "single" is "model.onnx.data".
+
+    Returns:
+        What was done: `tensors` says where each lies and which key it came from, `verified` that
+        the bytes were compared, `complete` that no weight lacks its value. Of several models,
+        `models` says so of each.
+
+    Raises:
+        MappingError: weights and keys do not fit one to one, or weights have no data.
+        ExistsError: there is a model, and `overwrite` is False.
+        MismatchError: bytes or shapes contradict each other, or changed while they were written.
+        Error: everything else; the subclass and `code` tell the cause.
+        TypeError: an argument is of a kind that cannot be saved; the message names the tensor.
+    """
+    which, how = of_class("mapping", Mapping, mapping), of_class("files", Layout, files)
+    options: dict[str, Any] = {
+        **flat(which),
+        **flat(how),
+        "layout": layout,
+        "dtype": dtype,
+        "overwrite": overwrite,
+        "verify": verify,
+        "fsync": fsync,
+        "map": dict(which.map) if isinstance(which.map, abc.Mapping) else which.map,
+        "learn_map": given_sources("learn_map", which.learn_map),
+        "test_data": None if how.test_data is None else paths_of("test_data", how.test_data),
+        "threads": threads,
+        "dry_run": dry_run,
+        "before_publish": getattr(progress, "before_publish", None),
+    }
+    del options["data_dir"], options["transpose_weights"]
+    del options["base_dir"]  # each graph has its own
+    if path is None and not dry_run:
+        raise WrongTypeError("path: None is for a dry run")
+    may_lack_data = weights is not None or extra is not None or which.partial
+    folder, models = _named(model, path)
+    notes = notes_on_training(models.values())
+    for note in notes:
+        _log.warning(note)
+    inner = ir_models(models)
+    if not wanted(how.transpose_weights, layout, weights, which.learn_map, inner):
+        inner = None
+    with collector_paused():
+        sources, more = given_sources("weights", weights), given_extra(extra)
+
+    def run(graphs: abc.Mapping[str, Graph], callback: Any, **changed: Any) -> SaveReport:
+        settings = {**options, **changed}
+        with collector_paused():
+            given = given_models(graphs, how.base_dir, may_lack_data)
+        document = _core.save(
+            given.graphs, given.tensors, sources, more, folder, how.data_dir, callback, settings
+        )
+        return save_report(document)
+
+    with shown(progress) as callback, checkpoint_is("weights"):
+        changed: dict[str, Any] = {}
+        candidates = [transposable(graph) for graph in (inner or {}).values()]
+        if inner is not None and any(candidates):
+            tensors = [each.tensors for each in run(models, None, **_PLAN_ONLY).models]
+            turned = chosen(candidates, tensors)
+            names = list(models) if len(models) > 1 else [""]
+            changed = moved_pairs(options, names, tensors, turned)
+            for (name, graph), weights_of in zip(inner.items(), turned, strict=True):
+                if weights_of:
+                    models[name] = transposed_model(graph, weights_of.keys())
+        report = _logged(run(models, callback, **changed))
+        report._add_notes(notes)
+        return report
+
+
+_PLAN_ONLY = {"dry_run": True, "dedup": "storage", "before_publish": None}
+"""Options of a plan that tells where weights would go, without reading them."""
+
+
+def _named(
+    model: Graph | abc.Mapping[str, Graph], path: StrPath | None
+) -> tuple[StrPath | None, dict[str, Graph]]:
+    """Return the folder, and the models by their names."""
+    if isinstance(model, abc.Mapping):
+        return path, dict(model)
+    folder, name = target_of(path)
+    return folder, {name: model}
+
+
+def _logged(report: SaveReport) -> SaveReport:
+    if not report.dry_run:
+        document = report.to_dict()
+        models = document.get("models", [document])
+        _log.info(
+            "saved %s%s: %d tensors, %d bytes in %.2f s",
+            ", ".join(model["model"] for model in models),
+            "" if report.complete else ", incomplete",
+            sum(len(model["tensors"]) for model in models),
+            report.bytes,
+            report.seconds,
+        )
+    return report
+
+
+def save_model_with_external_data(
+    basepath: StrPath,
+    model_location: str,
+    initializer_location: str,
+    torch_load_paths: Weights,
+    onnx_model: Graph,
+) -> None:
+    """Save as onnxruntime's and torch's function of this name does: one file per tensor.
+
+    A model that is there is replaced; data of later saves goes into `initializer_location`.N.
+
+    Args:
+        basepath: the folder of the model.
+        model_location: the name of the model's file, such as "model.onnx".
+        initializer_location: the name of the folder for the data, beside the model.
+        torch_load_paths: the checkpoint, in any form that `weights` of `oe.save` takes.
+        onnx_model: the graph, in any form that `oe.save` takes.
+
+    Raises:
+        Error: as `oe.save` raises it.
+    """
+    with collector_paused():
+        given = given_models({model_location: onnx_model}, None, may_lack_data=True)
+        sources = given_sources("torch_load_paths", torch_load_paths)
+    options = {"layout": "per-tensor", "overwrite": True}
+    _core.save(
+        given.graphs, given.tensors, sources, None, basepath, initializer_location, None, options
+    )

@@ -1,0 +1,234 @@
+"""Transposed weights in the place of weights behind a Transpose.
+
+torch's exporter puts a Transpose between the weight of a linear layer and its MatMul, and its
+optimizer folds the two. A graph that is exported without weights, or without the optimizer, keeps
+the node, and quantizers that look for the weight of a MatMul find none. Here the graph gets a slot
+of the reversed shape in the place of both, and a save transposes the weight while it is written.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping, Sequence, Set
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from .._base.errors import InvalidArgumentError
+
+if TYPE_CHECKING:
+    import onnx_ir
+
+    from .reports import SavedTensor
+
+_FOLDED = "pkg.onnxscript.optimizer.folded_from"
+_TRANSPOSED = "pkg.onnx_external.transposed"
+"""Says that a Transpose was folded, and nothing else (src/onnx/exporter_marks.h)."""
+
+
+def wanted(
+    asked: bool | None,
+    layout: str,
+    weights: object,
+    learn_map: object,
+    models: Mapping[str, onnx_ir.Model] | None,
+) -> bool:
+    """Whether a save is to transpose weights; None asks for it where that is possible.
+
+    Raises:
+        InvalidArgumentError: it was asked for and is not possible.
+    """
+    refuse_linked(asked, layout)
+    reason = ""
+    if layout == "link":
+        return False
+    if weights is None:
+        reason = "no weights are given; weights=module.state_dict() gives those of a module"
+    elif models is None:
+        reason = (
+            "the model is no program of torch.onnx.export or onnx_ir.Model; onnx_ir.load(FILE) "
+            "and onnx_ir.from_proto(PROTO) make one"
+        )
+    elif learn_map is not None:
+        reason = "with learn_map, the slots of the graph are compared with its old weights"
+    if asked and reason:
+        raise InvalidArgumentError(f"transpose_weights=True: {reason}")
+    return asked is not False and not reason
+
+
+def refuse_linked(asked: bool | None, layout: object) -> None:
+    """Refuse what cannot be: weights that are transposed and not copied."""
+    if asked and layout == "link":
+        raise InvalidArgumentError(
+            "transpose_weights=True: layout='link' refers to the checkpoint's bytes as they are; "
+            "choose a layout that copies them, such as layout='single', or leave "
+            "transpose_weights=True away"
+        )
+
+
+def ir_models(models: Mapping[str, Any]) -> dict[str, onnx_ir.Model] | None:
+    """The models of onnx_ir inside of what was given, or None if one of them is something else."""
+    ir = sys.modules.get("onnx_ir")
+    found = {name: getattr(model, "model", model) for name, model in models.items()}
+    every = ir is not None and all(isinstance(model, ir.Model) for model in found.values())
+    return found if every else None
+
+
+def _transposes(value: onnx_ir.Value) -> list[onnx_ir.Node]:
+    """The nodes that transpose a matrix, if nothing else uses it; else nothing."""
+    graph = value.graph
+    if value.is_graph_output() or value.shape is None or len(value.shape) != 2:
+        return []
+    nodes = {node: None for node, _ in value.uses()}
+    for node in nodes:
+        perm = node.attributes.get("perm")
+        if (
+            node.op_type != "Transpose"
+            or node.domain not in ("", "ai.onnx")
+            or node.graph is not graph
+            or (perm is not None and list(perm.as_ints()) != [1, 0])
+            or node.outputs[0].is_graph_output()
+        ):
+            return []
+    return list(nodes)
+
+
+def transposable(model: onnx_ir.Model) -> set[str]:
+    """The matrices of the main graph that nothing but Transpose nodes uses."""
+    return {
+        name
+        for name, value in model.graph.initializers.items()
+        if f"{name}.transposed" not in model.graph.initializers and _transposes(value)
+    }
+
+
+def transposed_model(model: onnx_ir.Model, names: Set[str]) -> onnx_ir.Model:
+    """Return a copy in which slots stand for what Transpose nodes make of some weights.
+
+    The new slot says what it was folded from, and that it is transposed, so that whoever fills it
+    finds the weight, even if it is square (docs/mapping.md).
+    """
+    import onnx_ir
+
+    model = model.clone()
+    graph = model.graph
+    for name in [name for name in graph.initializers if name in names]:
+        value = graph.initializers[name]
+        nodes = _transposes(value)
+        assert value.shape is not None
+        made = onnx_ir.Value(
+            name=f"{name}.transposed", type=value.type, shape=onnx_ir.Shape(reversed(value.shape))
+        )
+        made.metadata_props.update(value.metadata_props)
+        made.metadata_props[_FOLDED] = repr([name])
+        made.metadata_props[_TRANSPOSED] = "True"
+        graph.initializers.add(made)
+        for node in nodes:
+            onnx_ir.convenience.replace_all_uses_with(node.outputs[0], made)
+            graph.remove(node, safe=True)
+        del graph.initializers[name]
+    return model
+
+
+def chosen(
+    candidates: Sequence[Set[str]], planned: Sequence[Sequence[SavedTensor]]
+) -> list[dict[str, SavedTensor]]:
+    """Of each of several graphs: the weights to transpose, as a plan without that has them.
+
+    What a save would store for them must not be needed in its own form, too, such as by the Gather
+    of a tied embedding or by another graph: it would be stored twice.
+    """
+
+    def place(tensor: SavedTensor) -> tuple[str, int] | None:
+        return None if tensor.file is None or not tensor.length else (tensor.file, tensor.offset)
+
+    fixed = {
+        place(tensor)
+        for names, tensors in zip(candidates, planned, strict=True)
+        for tensor in tensors
+        if tensor.slot not in names or tensor.key is None
+    } - {None}
+    return [
+        {
+            tensor.slot: tensor
+            for tensor in tensors
+            if tensor.slot in names and tensor.key is not None and place(tensor) not in fixed
+        }
+        for names, tensors in zip(candidates, planned, strict=True)
+    ]
+
+
+def moved_pairs(
+    options: Mapping[str, Any],
+    models: Sequence[str],
+    planned: Sequence[Sequence[SavedTensor]],
+    turned: Sequence[Mapping[str, SavedTensor]],
+) -> dict[str, Any]:
+    """Return the option `map` with what it says of weights said of transposed slots.
+
+    Args:
+        options: those of the save.
+        models: the names of the graphs, or [""] for one alone.
+        planned: the tensors of each graph.
+        turned: what `chosen` returned.
+    """
+    pairs = [
+        (name, tensor)
+        for name, each in zip(models, turned, strict=True)
+        for tensor in each.values()
+        if tensor.rule == "map"
+    ]
+    if not pairs:
+        return {}
+    stay = {
+        tensor.slot
+        for tensors, each in zip(planned, turned, strict=True)
+        for tensor in tensors
+        if tensor.slot not in each
+    }
+    gone = {tensor.slot for _, tensor in pairs} - stay
+    document = _map_document(options["map"])
+    common = {slot: key for slot, key in document["map"].items() if slot not in gone}
+    own = {name: dict(slots) for name, slots in document["models"].items()}
+    for name, tensor in pairs:
+        entries = own.setdefault(name, {}) if name else common
+        entries.pop(tensor.slot, None)
+        entry = {"key": tensor.key, "recipe": _turned(tensor.recipe)}
+        entries[f"{tensor.slot}.transposed"] = entry
+    return {"map": _without_empty({**document, "map": common, "models": own})}
+
+
+def with_pairs(pairs: Mapping[str, str], given: Any) -> Any:
+    """Return the option `map` with further pairs of slot and key, over which its own go.
+
+    A file that is no map is returned as it is, for a save to refuse.
+    """
+    if not pairs:
+        return given
+    try:
+        document = _map_document(given)
+    except (AttributeError, OSError, TypeError, ValueError):
+        return given
+    return _without_empty({**document, "map": {**pairs, **document["map"]}})
+
+
+def _without_empty(document: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: part for name, part in document.items() if part}
+
+
+def _map_document(given: Any) -> dict[str, dict[str, Any]]:
+    """The parts of a map file (docs/mapping.md), of its document, or of nothing."""
+    if given is not None and not isinstance(given, Mapping):
+        given = json.loads(Path(given).read_text("utf-8"))
+    parts = {name: (given or {}).get(name) for name in ("derived", "map", "models")}
+    if not any(isinstance(part, Mapping) for part in parts.values()):
+        parts = {"map": given}  # a plain list of slots
+    return {name: dict(parts.get(name) or {}) for name in ("derived", "map", "models")}
+
+
+def _turned(recipe: Sequence[Any]) -> list[Any]:
+    """The recipe and a transpose; a cast comes last."""
+    steps = list(recipe)
+    if steps and steps[-1] == "cast":
+        return [*steps[:-1], "transpose", "cast"]
+    return [*steps, "transpose"]

@@ -1,0 +1,109 @@
+"""Verifying models that were written, and listing what is in files."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+
+from .. import _core
+from .._base.argument_types import checks_types, of_class, path_of, paths_of
+from .._base.errors import InvalidArgumentError, checkpoint_is
+from .._base.options import Mapping, StrPath, Weights, flat
+from .._base.progress import Progress, shown
+from .._sources.weights import given_sources
+from .reports import Inspection, VerifyReport, inspection, verify_report
+
+
+@checks_types
+def verify(
+    model: StrPath,
+    against: Weights | None = None,
+    *,
+    cold: bool = False,
+    threads: int = 0,
+    progress: Progress = None,
+    mapping: Mapping | None = None,
+    max_expand: int = 4,
+) -> VerifyReport:
+    """Read a written model back, and list what is wrong with it.
+
+    Args:
+        model: the file, or its folder. A folder of models that were saved together means all of
+            them, and then `VerifyReport.models` has the report of each.
+        against: the weights that it must equal, byte by byte, in any form that `oe.save` takes; for
+            a save with `extra`, a list of both. None: its manifest tells. Lazy tensors are made
+            one by one.
+        cold: read from the disk, not from the page cache.
+        threads: the most threads that work at a time; 0 means one per CPU.
+        progress: as for `oe.save`.
+        mapping: how the save mapped keys to weights, where its manifest does not say it.
+            `learn_map` is not among it: the manifest has what was learned.
+        max_expand: how many times the bytes of its files `against` may have.
+
+    Returns:
+        The findings. `ok` says that there are none and that no weight lacks its value.
+
+    Raises:
+        NotFoundError: there is no such model.
+        Error: the model or the weights cannot be read at all.
+    """
+    options = flat(of_class("mapping", Mapping, mapping))
+    del options["keep_inputs"]
+    if options.pop("learn_map") is not None:
+        raise InvalidArgumentError("mapping: learn_map is for a save; the manifest has its pairs")
+    options |= {"max_expand": max_expand, "cold": cold, "threads": threads}
+    path, sources = path_of("model", model), given_sources("against", against)
+    with shown(progress) as callback, checkpoint_is("against"):
+        report = verify_report(_core.verify(path, sources, callback, options))
+    report._verified = os.fspath(path)
+    return report
+
+
+@checks_types
+def inspect(
+    paths: StrPath | Sequence[StrPath],
+    *,
+    key: str | None = None,
+    variant: str | None = None,
+    overlay: bool = False,
+    densify: bool = False,
+    widen_complex32: bool = False,
+    max_expand: int = 4,
+    filter: str | None = None,
+    sha256: bool = False,
+    threads: int = 0,
+    progress: Progress = None,
+) -> Inspection:
+    """List what is in a checkpoint or a model. Nothing is executed.
+
+    Args:
+        paths: a model or a checkpoint, or the folder of one; several files are one checkpoint.
+        key: list only the dict of names to tensors that this is in a nested checkpoint, e.g.
+            "state_dict".
+        variant: of a folder, the files of this variant: "fp16" takes model.fp16.safetensors.
+        overlay: of a tensor that several paths have, take the last one's.
+        densify: list sparse tensors as dense ones.
+        widen_complex32: list complex32 tensors as complex64.
+        max_expand: how many times the bytes of its files the tensors may have.
+        filter: only names that contain a match of this regular expression (RE2).
+        sha256: read every tensor that is listed, for its digest.
+        threads: the most threads that work at a time; 0 means one per CPU.
+        progress: as for `oe.save`.
+
+    Raises:
+        NotFoundError: there is no such file.
+        FormatError: it is damaged, or of no format that is known.
+    """
+    options = {
+        "key": key,
+        "variant": variant,
+        "overlay": overlay,
+        "densify": densify,
+        "widen_complex32": widen_complex32,
+        "max_expand": max_expand,
+        "filter": filter,
+        "sha256": sha256,
+        "threads": threads,
+    }
+    with shown(progress) as callback:
+        return inspection(_core.inspect(paths_of("paths", paths), callback, options))

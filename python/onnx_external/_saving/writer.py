@@ -1,0 +1,135 @@
+"""Writing tensor by tensor, for exporters whose tensors come one by one and go away."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import Any, Literal
+
+from .. import _core
+from .._base.argument_types import checks_types, of_class, refuse_others
+from .._base.errors import InvalidArgumentError
+from .._base.options import Layout, Mapping, StrPath, flat
+from .._base.progress import Progress, shown
+from .._sources.graphs import Graph, graph_without
+from .._sources.tensors import checked_name, describe
+from .save import target_of
+
+_log = logging.getLogger("onnx_external")
+
+_FILES = ("data_name", "max_shard_size", "align")
+"""Fields of `Layout` that say something here."""
+
+
+class Writer:
+    """Writes a model whose tensors are given one by one.
+
+    ```python
+    with oe.Writer("out/model.onnx") as writer:
+        for name, tensor in tensors:
+            writer.add(name, tensor)  # it may go away now
+        writer.finish(graph)
+    ```
+
+    Nothing is visible in the folder before finish() has returned. Whatever else ends the `with`
+    removes everything that was written.
+    """
+
+    @checks_types
+    def __init__(
+        self,
+        path: StrPath,
+        *,
+        layout: Literal["single", "per-tensor", "shards"] = "single",
+        overwrite: bool = False,
+        verify: bool = True,
+        fsync: bool = True,
+        threads: int = 0,
+        mapping: Mapping | None = None,
+        files: Layout | None = None,
+    ) -> None:
+        """Start a save. Nothing is visible before finish().
+
+        Args:
+            path: the model's file, or the folder of a "model.onnx".
+            layout: "single", "per-tensor" or "shards", as for `oe.save`.
+            overwrite: replace a model that is there.
+            verify: read everything back before the model appears.
+            fsync: wait until the disk has it all.
+            threads: the most threads that finish() uses; 0 means one per CPU.
+            mapping: `oe.Mapping(partial=True)` takes a graph that lacks weights; no runtime opens
+                the model then. The other options are not for tensors that have their names.
+            files: `oe.Layout(data_name=, data_dir=, max_shard_size=, align=)`.
+
+        Raises:
+            ExistsError: there is a model, and `overwrite` is False.
+            InvalidArgumentError: an option is not for a Writer, or a name is no plain file name.
+        """
+        folder, name = target_of(path)
+        assert folder is not None
+        which, how = of_class("mapping", Mapping, mapping), of_class("files", Layout, files)
+        refuse_others("mapping", which, ("partial",), "a Writer")
+        refuse_others("files", how, ("data_dir", *_FILES), "a Writer")
+        options: dict[str, Any] = {
+            **{name: value for name, value in flat(how).items() if name in _FILES},
+            "layout": layout,
+            "overwrite": overwrite,
+            "verify": verify,
+            "fsync": fsync,
+            "partial": which.partial,
+            "threads": threads,
+        }
+        self._path = folder / name
+        self._names: set[str] = set()
+        self._finished = False
+        self._core = _core.Writer(folder, name, how.data_dir, options)
+
+    def add(self, name: str, tensor: object) -> None:
+        """Write a tensor, of any kind that a state dict may have. Any thread may call this.
+
+        The tensor is not used any more when this returns.
+
+        Args:
+            name: that of the initializer.
+            tensor: of torch, numpy or onnx_ir, or an object with `__dlpack__` or `__array__`.
+
+        Raises:
+            Error: the tensor cannot be saved, or the disk is full.
+        """
+        self._core.add([describe(checked_name("add", name), tensor)])
+        self._names.add(name)
+
+    @checks_types
+    def finish(self, model: Graph, *, progress: Progress = None) -> Path:
+        """Read everything back, write the model and make it visible. Return its path.
+
+        Args:
+            model: the graph, in any form that `oe.save` takes. The tensors that were added become
+                its initializers, in the place of those of their names if it has some; other data
+                of it stays inside of it.
+            progress: as for `oe.save`.
+
+        Raises:
+            MappingError: the graph has weights that were not added and that it does not hold, or
+                weights that contradict each other.
+        """
+        graph = graph_without(model, self._names)
+        with shown(progress) as callback:
+            self._core.finish(graph, callback)
+        self._finished = True
+        _log.info("saved %s: %d tensors", self._path, len(self._names))
+        return self._path
+
+    def close(self) -> None:
+        """Remove what was written, unless it is finished."""
+        self._core.abandon()
+
+    def __enter__(self) -> Writer:
+        """Return self."""
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *error: object) -> None:
+        """Remove what was written, unless it is finished."""
+        self.close()
+        if kind is None and not self._finished:
+            raise InvalidArgumentError(f"{self._path}: finish() was not called; nothing was saved")

@@ -1,0 +1,140 @@
+"""Sizes that a test on sizes chooses, and what they are for given sizes of the inputs.
+
+After `if n % 4: n = n + 4 - n % 4` the size n is either of two. In the graph it is a value that
+only the graph knows, a symbol of torch that has no value, by which nothing could be decided. But it
+is Where(n % 4 != 0, n + 4 - n % 4, n): so it has a value for the example, and what is decided by
+that becomes a guard on the sizes of the inputs.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import contextvars
+import weakref
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from typing import Any
+
+import sympy  # type: ignore[import-untyped]
+import torch
+from torch.fx import Interpreter
+from torch.fx.experimental.symbolic_shapes import ShapeEnv, ShapeGuard
+from torch.utils._sympy.functions import FloorDiv, Where
+
+from onnx_external._base.swapping import exchanged, set_within
+
+_MOST = 400
+"""Operations of a definition; a size with a longer one is a value that only the graph knows."""
+_VALUES = "real_tensor_prop_unbacked_vals"
+"""Attribute of a ShapeEnv: what torch decides by, where a symbol has no value."""
+_BY_VALUES = "propagate_real_tensors"
+"""How the message of an assertion begins that torch makes of such a decision."""
+
+_tests: contextvars.ContextVar[tuple[Any, ...]] = contextvars.ContextVar("tests", default=())
+_guards: weakref.WeakKeyDictionary[ShapeEnv, list[ShapeGuard]] = weakref.WeakKeyDictionary()
+
+
+def is_size(value: Any) -> bool:
+    """Return whether the value is an integer, of Python or symbolic, and no bool."""
+    return isinstance(value, (int, torch.SymInt)) and not isinstance(value, bool)
+
+
+def guards_on_chosen(environment: ShapeEnv) -> list[ShapeGuard]:
+    """Return what was decided by sizes that tests choose: the list that it is collected in."""
+    return _guards.setdefault(environment, [])
+
+
+def choosing(test: Any) -> AbstractContextManager[None]:
+    """Return the context in which a torch.cond of this test is evaluated."""
+    return set_within(_tests, (*_tests.get(), test))
+
+
+def definition_by_outer_test(one: Any, other: Any) -> Any:
+    """Return the definition of a size that the torch.cond that is being evaluated chooses."""
+    tests = _tests.get()
+    return definition(tests[-1], one, other) if tests else None
+
+
+def definition(test: Any, one: Any, other: Any) -> Any:
+    """Return, of the sizes of inputs, what is `one` where the test holds, else `other`.
+
+    Returns:
+        An expression of sympy; None if it depends on values of tensors.
+    """
+    sizes = [each for each in (one, other) if isinstance(each, torch.SymInt)]
+    if not all(map(is_size, (one, other))) or not (sizes or isinstance(test, torch.SymBool)):
+        return None
+    environment = (sizes or [test])[0].node.shape_env
+    values = [expanded(environment, expression_of(each)) for each in (one, other)]
+    if values[0] == values[1]:
+        found = values[0]
+    elif isinstance(test, torch.SymBool):
+        found = Where(expanded(environment, test.node.expr), *values)
+    else:
+        return None
+    if not found.free_symbols <= environment.backed_var_to_val.keys():
+        return None
+    return found if found.count_ops() <= _MOST else None
+
+
+def define(size: Any, expression: Any) -> None:
+    """Let a size that the graph decides be what `definition` has returned for it."""
+    if expression is None or not isinstance(size, torch.SymInt) or not size.node.expr.is_symbol:
+        return
+    values = getattr(size.node.shape_env, _VALUES, None)
+    if values is not None:
+        values[size.node.expr] = expression
+
+
+def expanded(environment: Any, expression: Any) -> Any:
+    """Return an expression with the definitions of the sizes that tests choose."""
+    return expression.xreplace(getattr(environment, _VALUES, {}))
+
+
+def expression_of(value: Any) -> Any:
+    """Return what a size is to sympy."""
+    return sympy.Integer(value) if isinstance(value, int) else value.node.expr
+
+
+@contextlib.contextmanager
+def decided_by_definitions() -> Iterator[None]:
+    """Within this context what is decided by sizes that tests choose becomes a guard.
+
+    Of torch's own it would become an assertion in the graph, which ONNX has not.
+    """
+    plain = ShapeEnv.guard_or_defer_runtime_assert
+
+    def guard(self: Any, expression: Any, message: str, *more: Any, **rest: Any) -> Any:
+        if not message.startswith(_BY_VALUES):
+            return plain(self, expression, message, *more, **rest)
+        found = expanded(self, expression)
+        if not found.free_symbols <= self.backed_var_to_val.keys():
+            return plain(self, expression, message, *more, **rest)
+        if found == sympy.true or self._suppress_guards_tls():
+            return True
+        guards_on_chosen(self).append(ShapeGuard(found, self._get_sloc(), False))
+        if not expression.atoms(FloorDiv):  # which torch simplifies again and again
+            self.axioms.update(dict(self.get_implications(self.simplify(expression))))
+        return True
+
+    with contextlib.ExitStack() as stack:
+        if hasattr(ShapeEnv, "_log_real_tensor_propagation"):
+            unsaid = exchanged(ShapeEnv, "_log_real_tensor_propagation", lambda *_: None)
+            stack.enter_context(unsaid)
+            stack.enter_context(exchanged(ShapeEnv, "guard_or_defer_runtime_assert", guard))
+            stack.enter_context(exchanged(Interpreter, "run_node", _defining(Interpreter.run_node)))
+        yield
+
+
+def _defining(plain: Callable[..., Any]) -> Callable[..., Any]:
+    """What runs a node of a graph: a size that it gives is what it was when it was traced."""
+
+    def run_node(self: Any, node: Any) -> Any:
+        traced = node.meta.get("val")
+        found = plain(self, node)
+        if isinstance(traced, torch.SymInt):
+            values = getattr(traced.node.shape_env, _VALUES, {})
+            define(found, values.get(traced.node.expr))
+        return found
+
+    return run_node

@@ -1,0 +1,173 @@
+"""Tests on sizes that torch decides without a word, since it takes it that no size is 0.
+
+`x.shape[0] == 0` is false in a trace, and no guard says so. Here such tests are noted: as guards,
+and on the value of the test, so that rewritten code can leave it to the graph.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import contextvars
+import operator
+import sys
+import weakref
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import AbstractContextManager
+from types import FrameType
+from typing import Any, NamedTuple
+
+import torch
+from torch.fx.experimental.sym_node import SymNode
+from torch.fx.experimental.symbolic_shapes import ShapeEnv, uninteresting_files
+
+from onnx_external._base.swapping import exchanged, set_within
+from onnx_external._tracing.frames import LIBRARIES, outside, tests_value
+
+_COMPARISONS = ("eq", "ne", "lt", "le", "gt", "ge")
+_for_users: set[str] = set()
+"""Files of ours that compare what the user's code gives them."""
+_MARK = "_oe_compared"
+"""Attribute of a node of torch: what was compared, if only a size of 0 makes a difference."""
+
+
+class NotEmpty(NamedTuple):
+    """A line of the user's that holds for sizes above 0 only."""
+
+    symbol: Any
+    path: str
+    line: int
+
+
+class _Compared(NamedTuple):
+    """What a comparison was of."""
+
+    name: str
+    """Of the function of module `operator`."""
+    left: Any
+    right: Any
+    lines: tuple[NotEmpty, ...]
+
+
+_found: weakref.WeakKeyDictionary[ShapeEnv, Counter[NotEmpty]] = weakref.WeakKeyDictionary()
+"""How many comparisons of each line the graph does not decide."""
+
+
+def compares_for_users(path: str) -> None:
+    """Count the comparisons of a file of ours as those of the user's code that calls it."""
+    _for_users.add(path)
+
+
+def not_empty(environment: ShapeEnv) -> list[NotEmpty]:
+    """Return the lines that were traced for sizes above 0 only."""
+    return [line for line, count in _found.get(environment, Counter()).items() if count > 0]
+
+
+_left: contextvars.ContextVar[bool] = contextvars.ContextVar("left_to_graph", default=False)
+
+
+_tried: contextvars.ContextVar[bool] = contextvars.ContextVar("only_tried", default=False)
+
+
+def is_only_tried() -> bool:
+    """Return whether code runs that will run again, of which nothing comes into the graph."""
+    return _tried.get()
+
+
+def only_tried() -> AbstractContextManager[None]:
+    """Return the context of code that will run again; what it compares is not noted."""
+    return set_within(_tried, True)
+
+
+def left_to_graph(empty: bool) -> AbstractContextManager[None]:
+    """Return the context in which the graph decides comparisons that a size of 0 makes otherwise.
+
+    Args:
+        empty: whether sizes of inputs may be 0; otherwise it does not.
+    """
+    return set_within(_left, empty)
+
+
+def decided_by_graph(test: torch.SymBool) -> torch.Tensor | None:
+    """Return a comparison that is left to the graph as a tensor; None if it is none."""
+    mark: _Compared | None = getattr(test.node, _MARK, None)
+    if mark is None or not _left.get():
+        return None
+    sides = (torch.scalar_tensor(each, dtype=torch.int64) for each in (mark.left, mark.right))
+    found: torch.Tensor = getattr(operator, mark.name)(*sides)
+    # It is no assumption any longer.
+    _found[test.node.shape_env].subtract(mark.lines)
+    setattr(test.node, _MARK, mark._replace(lines=()))
+    return found
+
+
+@contextlib.contextmanager
+def empty_sizes_noted() -> Iterator[None]:
+    """Within this context comparisons of sizes are noted that a size of 0 makes otherwise."""
+    with contextlib.ExitStack() as stack:
+        for name in _COMPARISONS:
+            if hasattr(SymNode, name):
+                stack.enter_context(exchanged(SymNode, name, _noting(name, getattr(SymNode, name))))
+        yield
+
+
+def _noting(name: str, plain: Any) -> Any:
+    def compared(self: Any, other: Any) -> Any:
+        found = plain(self, other)
+        if isinstance(found, SymNode) and found.expr.is_Boolean and not found.expr.free_symbols:
+            _note(name, self, other, found)
+        return found
+
+    return compared
+
+
+def _note(name: str, one: Any, other: Any, found: Any) -> None:
+    symbols = _empty_matters(name, one, other, bool(found.expr))
+    frame = _users_test() if symbols else None
+    if frame is None:
+        return
+    place = frame.f_code.co_filename, frame.f_lineno
+    lines = tuple(NotEmpty(each, *place) for each in symbols if not _tried.get())
+    setattr(found, _MARK, _Compared(name, _side(one), _side(other), lines))
+    _found.setdefault(one.shape_env, Counter()).update(lines)
+
+
+def _empty_matters(name: str, one: Any, other: Any, outcome: bool) -> list[Any]:
+    """The sizes with which a comparison comes out otherwise if they are 0."""
+    hints = getattr(one.shape_env, "backed_var_to_val", {})
+    pair = [getattr(each, "expr", None) for each in (one, other)]
+    if any(each is None for each in pair):
+        return []
+    found = []
+    for symbol in {s for each in pair for s in getattr(each, "free_symbols", ()) if s in hints}:
+        sizes = {**hints, symbol: hints[symbol] * 0}
+        try:
+            left, right = (int(each.xreplace(sizes)) for each in pair if each is not None)
+        except Exception:  # a division by the size, or a value that only the graph knows
+            continue
+        if getattr(operator, name)(left, right) != outcome:
+            found.append(symbol)
+    return sorted(found, key=str)
+
+
+def _side(node: Any) -> Any:
+    return int(node.expr) if node.expr.is_number else torch.SymInt(node)
+
+
+def _users_test() -> FrameType | None:
+    """The frame of the user's that compares, or asks for the truth; None if torch itself does.
+
+    What rewritten code calls to compare does it for the user.
+    """
+    frame = outside(sys._getframe(1), {*uninteresting_files(), __file__}.__contains__)
+    if frame is None:
+        return None
+    if frame.f_code.co_filename in _for_users:
+        return outside(frame, _is_library)
+    if _is_library(frame.f_code.co_filename):
+        return None
+    return frame if tests_value(frame, "COMPARE_OP") else None
+
+
+def _is_library(path: str) -> bool:
+    return path.startswith(LIBRARIES)

@@ -1,0 +1,84 @@
+"""Which frames and files are the user's, where a frame is, and whether it tests a value."""
+
+from __future__ import annotations
+
+import contextlib
+import dis
+import os
+import sysconfig
+from collections.abc import Callable
+from pathlib import Path
+from types import CodeType, FrameType
+from typing import Any
+
+import numpy
+import torch
+
+LIBRARIES = tuple(
+    str(Path(place)) + "/" for place in (Path(torch.__file__).parent, Path(__file__).parents[1])
+)
+"""Folders whose lines tell a user nothing: torch's, and this package's."""
+
+
+def _folder(module: Any) -> str:
+    return os.path.join(os.path.dirname(os.path.abspath(module.__file__)), "")
+
+
+_STANDARD = sysconfig.get_path("stdlib") + os.sep
+_PACKAGES = ("site-packages", "dist-packages")
+_PARTS_OF_TORCH = ("torchgen", "functorch", "triton")
+_OTHERS = (
+    _folder(torch),
+    _folder(numpy),
+    os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), ""),
+    *(
+        os.path.join(os.path.dirname(os.path.dirname(_folder(torch))), p, "")
+        for p in _PARTS_OF_TORCH
+    ),
+)
+_TESTING = ("POP_JUMP", "JUMP_IF", "UNARY_NOT", "TO_BOOL")
+"""What instructions are called that ask a value whether it is true."""
+
+
+Place = tuple[int, int | None, int | None, int | None]
+"""Line, last line, column, last column; the line alone on Python 3.10."""
+
+
+def is_users(path: str) -> bool:
+    """Return whether code of this file is the user's.
+
+    It is not if it is of torch, of Python's library, of NumPy or of this package, or made by
+    torch.fx. What other packages hold (models, above all) counts as the user's.
+    """
+    if path.startswith(("<frozen", "<eval_with_key>", *_OTHERS)):
+        return False
+    if path.startswith((_STANDARD, _folder(contextlib))):
+        return any(f"{os.sep}{name}{os.sep}" in path for name in _PACKAGES)
+    return True
+
+
+def outside(frame: FrameType | None, hidden: Callable[[str], bool]) -> FrameType | None:
+    """Return the innermost frame, from this one on, whose file is not hidden."""
+    while frame is not None and hidden(frame.f_code.co_filename):
+        frame = frame.f_back
+    return frame
+
+
+def tests_value(frame: FrameType, *others: str) -> bool:
+    """Return whether a frame asks a value whether it is true.
+
+    Args:
+        frame: which is at an instruction.
+        others: what further instructions that count begin with.
+    """
+    instruction = dis.opname[frame.f_code.co_code[frame.f_lasti]]
+    return instruction.startswith((*_TESTING, *others))
+
+
+def place_of(code: CodeType, instruction: int, line: int) -> Place:
+    """Return the place of an instruction in its file; `line` is what is known without columns."""
+    if hasattr(code, "co_positions"):  # since Python 3.11
+        first, last, column, last_column = list(code.co_positions())[instruction // 2]
+        if first is not None:
+            return first, last, column, last_column
+    return line, None, None, None

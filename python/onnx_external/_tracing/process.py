@@ -1,0 +1,317 @@
+"""What an export finds in the process, and puts back however it ends.
+
+torch and transformers put most of it back by themselves, but not after an error in the middle of a
+transformation, and not if Ctrl-C comes while they do.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import importlib
+import logging
+import os
+import random
+import signal
+import sys
+import threading
+import traceback
+import warnings
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any, TypeAlias
+
+import torch
+
+from .._base.swapping import all_undone, undoing
+
+_Undo: TypeAlias = Callable[[], None]
+
+_FLAGS = (
+    ("torch.compiler", "_is_compiling_flag"),
+    ("torch.compiler", "_is_exporting_flag"),
+    ("torch.compiler", "_is_non_strict_tracing_flag"),
+    ("torch.fx._symbolic_trace", "_is_fx_tracing_flag"),
+    ("torch.fx.traceback", "current_meta"),
+    ("torch.fx.traceback", "current_replay_node"),
+    ("torch.fx.traceback", "should_preserve_node_meta"),
+    ("sys", "stdout"),
+    ("sys", "stderr"),
+    ("sys", "excepthook"),
+    ("threading", "excepthook"),
+    ("warnings", "showwarning"),
+    ("warnings", "_showwarnmsg_impl"),
+)
+"""Globals of modules."""
+_CONFIGS = ("torch._dynamo.config", "torch._functorch.config", "torch.fx.experimental._config")
+_SIGNALS = ("SIGINT", "SIGTERM", "SIGHUP", "SIGALRM")
+_OBJECTS = 50_000
+"""New objects between two searches for cycles. A trace makes many more, and nearly all of them
+stay until it ends: with Python's 700, the searches take up to a third of a small module's export.
+"""
+
+
+@contextlib.contextmanager
+def process_kept() -> Iterator[None]:
+    """Put back, when the context ends, what is the process's or the thread's.
+
+    That is what contexts of `exchanged` have left; torch's modes, its stacks of modes, flags,
+    defaults and configurations; random generators; loggers, filters of warnings, streams, signal
+    handlers, the environment and the current folder. A second interruption does not keep it from
+    being put back.
+    """
+    undo: list[_Undo] = [keep() for keep in _KEPT]
+    keys = torch._C._ForceDispatchKeyGuard(
+        torch._C._dispatch_tls_local_include_set(), torch._C._dispatch_tls_local_exclude_set()
+    )
+    try:
+        with keys, all_undone(), _cycles_searched_seldom():
+            try:
+                yield
+            except BaseException as error:
+                if not isinstance(error, Exception):
+                    # Contexts that Ctrl-C kept from ending would end with the traceback, later.
+                    traceback.clear_frames(error.__traceback__)
+                raise
+    finally:
+        try:
+            _call(undo)
+        finally:
+            _call(undo)
+
+
+@contextlib.contextmanager
+def _cycles_searched_seldom() -> Iterator[None]:
+    before = gc.get_threshold()
+    with undoing(lambda: gc.set_threshold(*before)):
+        if before[0]:  # else it does not search at all
+            gc.set_threshold(max(before[0], _OBJECTS), *before[1:])
+        yield
+
+
+def _call(undo: list[_Undo]) -> None:
+    for each in undo:
+        with contextlib.suppress(Exception):  # the others are to be put back all the same
+            each()
+
+
+def _keep_transforms() -> _Undo:
+    """Those of functorch, which an error inside of one leaves on its stack."""
+    functorch = torch._C._functorch
+    depth = functorch.get_dynamic_layer_stack_depth()
+
+    def undo() -> None:
+        if functorch.get_dynamic_layer_stack_depth() > depth:
+            functorch.pop_dynamic_layer_stack_and_undo_to_depth(depth)
+
+    return undo
+
+
+def _keep_stack(kind: str) -> _Undo:
+    """The stack of modes of a kind: "dispatch" or "function"."""
+    size = getattr(torch._C, f"_len_torch_{kind}_stack")
+    at = getattr(torch._C, f"_get_{kind}_stack_at")
+    pop = getattr(torch._C, f"_pop_torch_{kind}_stack")
+    push = getattr(torch._C, f"_push_on_torch_{kind}_stack")
+    before = [at(place) for place in range(size())]
+
+    def undo() -> None:
+        now = [at(place) for place in range(size())]
+        if len(now) == len(before) and all(a is b for a, b in zip(now, before, strict=True)):
+            return
+        for _ in now:
+            pop()
+        for mode in before:
+            push(mode)
+
+    return undo
+
+
+def _keep_modes() -> _Undo:
+    from torch.backends import mha
+
+    kept: list[tuple[Callable[[], Any], Callable[[Any], Any]]] = [
+        (torch.is_grad_enabled, torch._C._set_grad_enabled),
+        (torch.get_default_dtype, torch.set_default_dtype),
+        (torch.is_autocast_cache_enabled, torch.set_autocast_cache_enabled),
+        (torch.are_deterministic_algorithms_enabled, torch.use_deterministic_algorithms),
+        (mha.get_fastpath_enabled, mha.set_fastpath_enabled),
+    ]
+    for device in ("cpu", "cuda"):
+        read, write = torch.is_autocast_enabled, torch.set_autocast_enabled
+        kept.append((partial(read, device), partial(write, device)))
+    return _unless_as_before([(get, set_, get()) for get, set_ in kept])
+
+
+def _unless_as_before(kept: list[tuple[Callable[[], Any], Callable[[Any], Any], Any]]) -> _Undo:
+    def undo() -> None:
+        for get, put, before in kept:
+            if get() != before:
+                put(before)
+
+    return undo
+
+
+def _keep_flags() -> _Undo:
+    places = [(importlib.import_module(name), flag) for name, flag in _FLAGS]
+    before = [(place, flag, vars(place)[flag]) for place, flag in places if flag in vars(place)]
+
+    def undo() -> None:
+        for place, flag, value in before:
+            if vars(place).get(flag) is not value:
+                setattr(place, flag, value)
+
+    return undo
+
+
+def _keep_context() -> _Undo:
+    """What torch is tracing or compiling in this thread."""
+    from torch import _guards
+
+    context = getattr(_guards, "_TLS", None)
+    before = dict(vars(context)) if context is not None else {}
+
+    def undo() -> None:
+        if context is not None and vars(context) != before:
+            vars(context).clear()
+            vars(context).update(before)
+
+    return undo
+
+
+def _keep_configs() -> _Undo:
+    """The configurations of torch's parts; one that is not imported yet has its defaults."""
+    found = [sys.modules[name] for name in _CONFIGS if name in sys.modules]
+    before = [(config, config.get_config_copy()) for config in found]
+
+    def undo() -> None:
+        for config, values in before:
+            now = config.get_config_copy()
+            for name, value in values.items():
+                if now.get(name) != value:
+                    setattr(config, name, value)
+
+    return undo
+
+
+def _keep_memory() -> _Undo:
+    """What torch remembers of a trace, with all of its graph, until the next one."""
+    from torch.fx.experimental import proxy_tensor, symbolic_shapes
+
+    proxies = vars(proxy_tensor).get("_FAKE_TENSOR_ID_TO_PROXY_MAP_FOR_EXPORT", {})
+    before = dict(proxies)
+    caches = [each for each in vars(symbolic_shapes.ShapeEnv).values() if _is_cache(each)]
+
+    def undo() -> None:
+        proxies.clear()
+        proxies.update(before)
+        for each in caches:
+            each.cache_clear()
+        tracker = getattr(sys.modules.get(_OF_GENERATORS), "PhiloxStateTracker", None)
+        for name in _STATES if tracker is not None else ():
+            if name in vars(tracker):
+                delattr(tracker, name)
+
+    return undo
+
+
+_OF_GENERATORS = "torch._functorch._aot_autograd.graph_capture_wrappers"
+_STATES = ("running_state", "fwd_state", "bwd_state")
+"""Of random numbers in a trace; each trace makes them anew."""
+
+
+def _is_cache(value: Any) -> bool:
+    return hasattr(value, "cache_clear")
+
+
+def _keep_generators() -> _Undo:
+    import numpy as np
+
+    python, arrays, tensors = random.getstate(), np.random.get_state(), torch.get_rng_state()
+    devices = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else []
+
+    def undo() -> None:
+        random.setstate(python)
+        np.random.set_state(arrays)
+        torch.set_rng_state(tensors)
+        if devices:
+            torch.cuda.set_rng_state_all(devices)
+
+    return undo
+
+
+def _keep_loggers() -> _Undo:
+    before = {
+        each: (each.level, each.disabled, each.propagate, list(each.handlers), list(each.filters))
+        for each in [logging.root, *logging.root.manager.loggerDict.values()]
+        if isinstance(each, logging.Logger)
+    }
+
+    def undo() -> None:
+        for each, (level, disabled, propagate, handlers, filters) in before.items():
+            if each.level != level:
+                each.setLevel(level)
+            each.disabled, each.propagate = disabled, propagate
+            if each.handlers != handlers:
+                each.handlers[:] = handlers
+            if each.filters != filters:
+                each.filters[:] = filters
+
+    return undo
+
+
+def _keep_warnings() -> _Undo:
+    before, filters = warnings.filters, list(warnings.filters)
+
+    def undo() -> None:
+        if warnings.filters is not before or list(before) != filters:
+            warnings.filters = before
+            before[:] = filters  # type: ignore[index]
+            warnings._filters_mutated()  # type: ignore[attr-defined]
+
+    return undo
+
+
+def _keep_surroundings() -> _Undo:
+    """The environment, the folder, where modules are looked for, and signal handlers."""
+    environment, folder, path = dict(os.environ), _folder(), list(sys.path)
+    numbers = [getattr(signal, name) for name in _SIGNALS if hasattr(signal, name)]
+    own = threading.current_thread() is threading.main_thread()  # others may not set handlers
+    handlers = {number: signal.getsignal(number) for number in numbers} if own else {}
+
+    def undo() -> None:
+        if dict(os.environ) != environment:
+            os.environ.clear()
+            os.environ.update(environment)
+        if folder and _folder() != folder:
+            os.chdir(folder)
+        sys.path[:] = path
+        for number, handler in handlers.items():
+            if signal.getsignal(number) is not handler and handler is not None:
+                signal.signal(number, handler)
+
+    return undo
+
+
+def _folder() -> str:
+    try:
+        return os.getcwd()
+    except OSError:  # it is removed
+        return ""
+
+
+_KEPT: tuple[Callable[[], _Undo], ...] = (
+    _keep_transforms,
+    lambda: _keep_stack("dispatch"),
+    lambda: _keep_stack("function"),
+    _keep_modes,
+    _keep_flags,
+    _keep_context,
+    _keep_configs,
+    _keep_memory,
+    _keep_generators,
+    _keep_loggers,
+    _keep_warnings,
+    _keep_surroundings,
+)
+"""What is kept, in the order in which it is put back."""

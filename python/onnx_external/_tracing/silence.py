@@ -1,0 +1,60 @@
+"""Keep what exporters print, log and warn of from the caller's terminal."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import logging
+import os
+import warnings
+from collections.abc import Iterator
+
+from .._base.progress import no_monitor, only_errors, torch_silent
+
+_LOGGERS = ("onnx_ir", "onnxscript", "torch.onnx", "torch._export", "torch._dynamo")
+"""Those that warn of what is meant here (no data), and parents of some that are made meanwhile."""
+
+
+@contextlib.contextmanager
+def quiet() -> Iterator[None]:
+    """Silence what the exporter and the optimizer say about slots without data.
+
+    Their logs and warnings, and what they print: torch prints pages of its graph if a trace fails,
+    and logs tracebacks of what it then does in another way.
+    """
+    nowhere = io.StringIO()
+    with (
+        warnings.catch_warnings(),
+        no_monitor(),
+        contextlib.redirect_stdout(nowhere),
+        contextlib.redirect_stderr(nowhere),
+        torch_silent(),
+        contextlib.ExitStack() as stack,
+    ):
+        warnings.simplefilter("ignore")
+        for name in _LOGGERS:
+            stack.enter_context(only_errors(name))
+        yield
+
+
+@contextlib.contextmanager
+def silent(everything: bool = False) -> Iterator[None]:
+    """Keep what exporters print and log from the caller's terminal.
+
+    Args:
+        everything: also what C++ writes to the standard error.
+    """
+    before = logging.root.manager.disable
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(quiet())
+        stack.enter_context(contextlib.redirect_stdout(io.StringIO()))
+        stack.enter_context(contextlib.redirect_stderr(io.StringIO()))
+        if everything:
+            kept = os.dup(2)
+            stack.callback(os.close, kept)
+            stack.callback(os.dup2, kept, 2)
+            with open(os.devnull, "wb") as nothing:
+                os.dup2(nothing.fileno(), 2)
+        logging.disable(logging.CRITICAL)
+        stack.callback(logging.disable, before)
+        yield

@@ -1,0 +1,113 @@
+"""What is changed in torch and transformers while a module is traced and converted."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from .silence import silent
+
+Call = tuple[tuple[Any, ...], dict[str, Any]]
+"""What a module is called with."""
+
+
+class Surroundings:
+    """Nothing is changed: as oe.torch.export does it."""
+
+    strict_too = True
+    """Whether the exporter traces what it cannot trace otherwise with strict=True."""
+
+    @contextlib.contextmanager
+    def recording(self) -> Iterator[None]:
+        """Within it the reference runs."""
+        yield
+
+    @contextlib.contextmanager
+    def tracing(self, onnx: bool) -> Iterator[None]:
+        """Within it modules are traced, converted and run."""
+        yield
+
+    def conversions(self) -> dict[Any, Any]:
+        """Return torch.onnx.export's custom_translation_table."""
+        return {}
+
+    def exported(self, program: Any) -> None:
+        """Change a program before it is converted."""
+
+    def converted(self, program: Any) -> None:
+        """Change a graph after it was converted."""
+
+
+class TransformersSurroundings(Surroundings):
+    """As transformers.exporters does it, and with it oe.transformers.export."""
+
+    strict_too = False
+
+    def __init__(self, model: Any) -> None:
+        self._model = model
+        self._flags: dict[str, Any] = {}
+
+    def prepared(self, given: Mapping[str, Any]) -> Call:
+        """Return what the model is called with: what is not for a trace is computed before."""
+        from transformers.exporters.utils import prepare_for_export
+
+        _, inputs, self._flags = prepare_for_export(self._model, dict(given))
+        return (), dict(inputs)
+
+    @contextlib.contextmanager
+    def recording(self) -> Iterator[None]:
+        """Within it the model gives what the trace will give, with caches of the same form."""
+        from transformers.exporters import exporter_dynamo, utils
+
+        with (
+            utils.apply_patches("dynamo"),
+            exporter_dynamo.reset_model_state(self._model),
+            exporter_dynamo.patch_model_config(self._model, self._flags),
+        ):
+            yield
+
+    @contextlib.contextmanager
+    def tracing(self, onnx: bool) -> Iterator[None]:
+        """Within it transformers' patches are applied."""
+        from transformers.exporters import utils
+
+        if onnx:
+            from transformers.exporters import exporter_onnx  # noqa: F401  # its patches
+        patches = utils.apply_patches("onnx") if onnx else contextlib.nullcontext()
+        with patches, self.recording():
+            yield
+
+    def conversions(self) -> dict[Any, Any]:
+        """Return transformers' own."""
+        from transformers.exporters import exporter_onnx
+
+        return dict(exporter_onnx._ONNX_TRANSLATION_TABLE)
+
+    def exported(self, program: Any) -> None:
+        """Repair nodes that torch.onnx does not convert."""
+        from transformers.exporters.utils import apply_fx_node_fixes
+
+        apply_fx_node_fixes("onnx", program.graph_module)
+
+    def converted(self, program: Any) -> None:
+        """Repair nodes that ONNX Runtime does not take."""
+        from transformers.exporters.exporter_onnx import apply_onnx_ir_fixes
+
+        apply_onnx_ir_fixes(program)
+
+
+def register_caches(module: Any) -> None:
+    """Let torch look into the caches of transformers, if the module has a model of it."""
+    library = sys.modules.get("transformers")
+    models = [
+        each
+        for each in module.modules()
+        if library is not None and isinstance(each, library.PreTrainedModel)
+    ]
+    with contextlib.suppress(ImportError), silent():  # older ones have no exporters
+        for each in models[:1]:
+            from transformers.exporters.exporter_dynamo import register_cache_pytrees_for_model
+
+            register_cache_pytrees_for_model(each)

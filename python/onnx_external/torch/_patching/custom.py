@@ -1,0 +1,155 @@
+"""Patches in the form of classes: methods that stand in for those of another class.
+
+```python
+class patched_Encoder:
+    _PATCHED_CLASS_ = Encoder          # or its dotted name
+    _PATCHES_ = ["forward"]
+    _VERSIONS_ = {"transformers": ">=5.0"}   # optional: where it holds
+
+    def forward(self, x):
+        ...
+```
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from importlib import metadata
+from types import ModuleType
+from typing import Any
+
+from ..._base.errors import InvalidArgumentError
+
+
+@dataclass(frozen=True)
+class MethodPatch:
+    """One method that stands in for another."""
+
+    owner: type
+    method: str
+    function: Any
+    """As it stands in the class: a function, a property, a static or class method."""
+    patch: type
+
+    @property
+    def name(self) -> str:
+        """What it is of: "module.Class.method"."""
+        return f"{self.owner.__module__}.{self.owner.__qualname__}.{self.method}"
+
+    @property
+    def code(self) -> Any:
+        """The code object of its function; None if it has none."""
+        function = getattr(self.function, "__func__", self.function)
+        function = getattr(function, "fget", function)
+        return getattr(inspect.unwrap(function), "__code__", None)
+
+
+@dataclass(frozen=True)
+class Skipped:
+    """A patch that is not applied."""
+
+    name: str
+    why: str
+
+
+def _is_patch(value: Any) -> bool:
+    return isinstance(value, type) and "_PATCHED_CLASS_" in vars(value)
+
+
+def patches_in(module: ModuleType) -> Iterator[type]:
+    """Yield the classes in a module that are patches."""
+    yield from filter(_is_patch, vars(module).values())
+
+
+def _classes(custom: Iterable[type | ModuleType]) -> Iterator[type]:
+    for each in custom:
+        if isinstance(each, ModuleType):
+            yield from (one for one in patches_in(each) if one.__module__ == each.__name__)
+        elif _is_patch(each):
+            yield each
+        else:
+            raise InvalidArgumentError(
+                f"custom: {each!r} is no class with _PATCHED_CLASS_ and _PATCHES_, nor a module "
+                "of such classes"
+            )
+
+
+def _resolved(dotted: str) -> type | None:
+    """A class by its name, e.g. "package.module.Class"; None if it is not there."""
+    module, _, name = dotted.rpartition(".")
+    try:
+        found = getattr(importlib.import_module(module), name, None)
+    except ImportError:
+        return None
+    return found if isinstance(found, type) else None
+
+
+def _unmet(patch: type) -> str | None:
+    """The first requirement that the installed versions do not meet."""
+    for package, wanted in getattr(patch, "_VERSIONS_", {}).items():
+        from packaging.specifiers import SpecifierSet
+
+        try:
+            there = metadata.version(package)
+        except metadata.PackageNotFoundError:
+            return f"{package} is not installed"
+        if not SpecifierSet(wanted).contains(there, prereleases=True):
+            return f"it is for {package} {wanted}, and {there} is installed"
+    return None
+
+
+def _methods(patch: type, owner: type) -> Iterator[MethodPatch]:
+    names = getattr(patch, "_PATCHES_", None)
+    if not isinstance(names, (list, tuple)):
+        raise InvalidArgumentError(
+            f"{patch.__qualname__}: _PATCHES_ must be the list of the methods that it replaces"
+        )
+    for name in names:
+        own = [each for each in patch.__mro__ if each not in owner.__mro__ and name in vars(each)]
+        if not own:
+            raise InvalidArgumentError(
+                f"{patch.__qualname__}: _PATCHES_ names {name!r}, which the class does not define"
+            )
+        if not hasattr(owner, name):
+            raise InvalidArgumentError(
+                f"{patch.__qualname__}: {owner.__qualname__} has no {name!r} in the installed "
+                "version; say in _VERSIONS_ for which versions the patch is"
+            )
+        yield MethodPatch(owner, name, vars(own[0])[name], patch)
+
+
+def method_patches(
+    custom: Iterable[type | ModuleType], strict: bool = True
+) -> tuple[list[MethodPatch], list[Skipped]]:
+    """Return the patches of classes, or of all such classes of modules.
+
+    Args:
+        custom: the classes and modules.
+        strict: what does not fit is an error; else it is skipped.
+
+    Raises:
+        InvalidArgumentError: a class does not have the form, or names what is not there.
+    """
+    found: list[MethodPatch] = []
+    skipped: list[Skipped] = []
+    for patch in _classes(custom):
+        owner = patch._PATCHED_CLASS_  # type: ignore[attr-defined]
+        name = owner if isinstance(owner, str) else getattr(owner, "__qualname__", str(owner))
+        if isinstance(owner, str):
+            owner = _resolved(owner)
+        why = "the class is not there" if owner is None else _unmet(patch)
+        if why is not None:
+            skipped.append(Skipped(name, why))
+            continue
+        try:
+            if not isinstance(owner, type):
+                raise InvalidArgumentError(f"{patch.__qualname__}: _PATCHED_CLASS_ is no class")
+            found += _methods(patch, owner)
+        except InvalidArgumentError as error:
+            if strict:
+                raise
+            skipped.append(Skipped(name, str(error)))
+    return found, skipped

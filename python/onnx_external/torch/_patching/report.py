@@ -1,0 +1,137 @@
+"""What was patched, why, and which nodes of a program came through it."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import CodeType
+from typing import Any
+
+import torch
+
+from ..._base.swapping import exchanged
+from ..._saving.programs import nodes_of
+from .custom import Skipped
+from .static_dimensions import SizeConstraint
+
+_MARK = "onnx_external_patches"
+"""Under which torch carries the names of patches along with a node."""
+
+
+@dataclass(frozen=True)
+class AppliedPatch:
+    """One thing that is changed while the context lasts."""
+
+    kind: str
+    """ "torch", "transformers", "class", "custom", "rewriting", or the package that it is of."""
+    name: str
+    """What is changed."""
+    why: str
+    places: tuple[tuple[str, int, int], ...] = ()
+    """Files, and their first and last lines, of code that runs in place of other code."""
+
+
+def places_of(code: CodeType | None) -> tuple[tuple[str, int, int], ...]:
+    """Return where a function's code stands, as `AppliedPatch.places` has it."""
+    lines = [line for _, _, line in code.co_lines() if line] if code is not None else []
+    return ((code.co_filename, min(lines), max(lines)),) if code is not None and lines else ()
+
+
+@dataclass
+class Patches:
+    """What `oe.torch.patches()` yields; it grows until the context ends."""
+
+    applied: list[AppliedPatch] = field(default_factory=list)
+    skipped: list[Skipped] = field(default_factory=list)
+    """Patches that do not hold for the installed versions, or whose classes are not there."""
+    constraints: list[SizeConstraint] = field(default_factory=list)
+    """What the traces assumed about sizes."""
+    diffs: dict[str, str] = field(default_factory=dict)
+    """For each rewritten function, a unified diff."""
+    notes: list[str] = field(default_factory=list)
+    """What the rewriting left out of the graph, and what it could not do."""
+
+    def report(self) -> str:
+        """Return what was changed, as text."""
+        return "\n".join(self._lines())
+
+    def _lines(self) -> Iterator[str]:
+        width = max((len(each.kind) for each in self.applied), default=0)
+        for each in self.applied:
+            yield f"{each.kind:{width}}  {each.name}: {each.why}"
+        yield from (f"left out: {each.name}: {each.why}" for each in self.skipped)
+        yield from (f"size: {each}" for each in self.constraints)
+        yield from (f"note: {each}" for each in self.notes)
+
+    def involved(self, program: torch.export.ExportedProgram) -> dict[str, list[str]]:
+        """Return the nodes of a program that patched code made, by the name of the patch.
+
+        What changes how torch traces (kinds "torch" and "class") makes no nodes of its own.
+        """
+        found: dict[str, list[str]] = {each.name: [] for each in self.applied if each.places}
+        for node in nodes_of(program):
+            for name in (node.meta.get("custom") or {}).get(_MARK, ()):
+                found.setdefault(name, []).append(node.name)
+        return found
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain dicts and lists."""
+        applied = [{"kind": each.kind, "name": each.name, "why": each.why} for each in self.applied]
+        return {
+            **vars(self),
+            "applied": applied,
+            "skipped": [vars(each) for each in self.skipped],
+            "constraints": [vars(each) for each in self.constraints],
+        }
+
+    def dump(self, folder: str | Path) -> list[str]:
+        """Write the report and the diffs into a folder, and return the files' paths."""
+        target = Path(folder)
+        target.mkdir(parents=True, exist_ok=True)
+        texts = {f"{_file_name(name)}.diff": diff for name, diff in self.diffs.items()}
+        texts["patches.txt"] = self.report() + "\n"
+        for name, text in texts.items():
+            (target / name).write_text(text, encoding="utf-8")
+        return [str(target / name) for name in sorted(texts)]
+
+
+def _file_name(name: str) -> str:
+    return re.sub(r"[^\w.-]+", "_", name).strip("._") or "function"
+
+
+@contextlib.contextmanager
+def nodes_marked(patches: Patches) -> Iterator[None]:
+    """Let each node that is made know through which patched code it came.
+
+    Torch itself keeps only the lines of forward() with a node.
+    """
+    create = torch.fx.Graph.create_node
+
+    def marked(self: torch.fx.Graph, *args: Any, **kwargs: Any) -> torch.fx.Node:
+        node = create(self, *args, **kwargs)
+        names = _patches_on_the_stack(patches)
+        if names:
+            node.meta["custom"] = {**(node.meta.get("custom") or {}), _MARK: names}
+        return node
+
+    with exchanged(torch.fx.Graph, "create_node", marked):
+        yield
+
+
+def _patches_on_the_stack(patches: Patches) -> list[str]:
+    placed = [each for each in patches.applied if each.places]
+    names: dict[str, None] = {}
+    frame = sys._getframe(2) if placed else None
+    while frame is not None:
+        for each in placed:
+            if any(
+                frame.f_code.co_filename == file and first <= frame.f_lineno <= last
+                for file, first, last in each.places
+            ):
+                names[each.name] = None
+        frame = frame.f_back
+    return list(names)

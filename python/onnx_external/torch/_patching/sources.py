@@ -1,0 +1,48 @@
+"""Patches that another package brings along, in the form of classes (see `custom`)."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from collections.abc import Iterator
+from types import ModuleType
+
+from ..._base.errors import InvalidArgumentError
+from .custom import MethodPatch, Skipped, method_patches, patches_in
+
+_PLACES = {"onnx_diagnostic": "onnx_diagnostic.torch_export_patches.patches"}
+"""Packages that are known, and where their patches are."""
+
+
+def patches_of(source: str) -> tuple[list[MethodPatch], list[Skipped]]:
+    """Return the patches of a package, and what of them does not fit to what is installed.
+
+    Args:
+        source: its name.
+
+    Raises:
+        InvalidArgumentError: it is none of those that are known, or it is not installed.
+    """
+    if source not in _PLACES:
+        raise InvalidArgumentError(f"source: expected {' or '.join(_PLACES)}, not {source!r}")
+    try:
+        place = importlib.import_module(_PLACES[source])
+    except Exception as error:  # whatever it needs, or does while it is imported
+        raise InvalidArgumentError(
+            f"source: {source} cannot be imported: {type(error).__name__}: {error}"
+        ) from error
+    skipped: list[Skipped] = []
+    found = (each for module in _modules(place, skipped) for each in patches_in(module))
+    methods, others = method_patches(dict.fromkeys(found), strict=False)
+    return methods, skipped + others
+
+
+def _modules(place: ModuleType, skipped: list[Skipped]) -> Iterator[ModuleType]:
+    """The modules of a package; one that is for other versions may not import."""
+    yield place
+    for each in pkgutil.iter_modules(getattr(place, "__path__", ())):
+        name = f"{place.__name__}.{each.name}"
+        try:
+            yield importlib.import_module(name)
+        except Exception as error:  # of whatever kind
+            skipped.append(Skipped(name, f"it does not import: {error}"))

@@ -1,0 +1,251 @@
+"""The graphs of a folder of transformers, beside transformers' own model with its weights."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property, partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+
+from .._base.errors import Error, InvalidArgumentError
+from .._comparing.inputs import InputSet, given_by_name
+from .._comparing.precision import graph_at
+from .._comparing.references import ModuleReference
+from ._decoders import Graphs
+from ._inputs import Inputs, inputs_of
+from ._reference import TransformersReference, loaded
+from ._stepping import calls_of_several, forward_calls, with_prompt
+from ._tracing import Part, encoder_of, examples_of, graph_modules
+
+_MORE = 5
+"""Words that the second set has more than the first; and it has one row more."""
+_FEW = 2
+"""Words of a short text."""
+
+_STEPS = 3
+"""Tokens behind the prompt; graphs without sizes that vary take one."""
+
+Graph = tuple[ModuleReference, list[InputSet], list[str]]
+"""What a graph is compared with, on which sets, and what was left out."""
+
+
+class Pass(NamedTuple):
+    """One run of a graph."""
+
+    graph: str
+    """Its name: "encoder", "prefill" or "decode"."""
+    given: dict[str, Any]
+    """What transformers' module takes in this place."""
+
+
+def passes(
+    model: Any, given: Mapping[str, Any], graphs: Iterable[str], dynamic: bool
+) -> list[Pass]:
+    """Return the runs that make a text, with the inputs that transformers gives its modules.
+
+    Args:
+        model: of transformers.
+        given: inputs of generate().
+        graphs: the names of the graphs, in order.
+        dynamic: sizes of the graphs vary.
+
+    Raises:
+        ExportError: generate() does not run.
+    """
+    several = dynamic and model.config.is_encoder_decoder and not model._is_stateful
+    prompted = several and calls_of_several(model, given) is not None
+    words = with_prompt(model, given) if prompted else given
+    calls = forward_calls(model, words, 1 + (_STEPS if dynamic else 1))
+    found = [Pass("encoder", encoder_of(model, given)[1])] if "encoder" in graphs else []
+    return [*found, Pass("prefill", calls[0]), *(Pass("decode", call) for call in calls[1:])]
+
+
+def _longer(given: Mapping[str, Any], model: Any) -> dict[str, Any]:
+    """Other examples: one row more, and texts that are longer, or one picture more."""
+    pictures = _one_picture_more(given, model)
+    if pictures is not None:
+        return pictures
+    most = getattr(model.config, "max_position_embeddings", None) or 1 << 30
+    tensors = {name: each for name, each in given.items() if isinstance(each, torch.Tensor)}
+    words = tensors.get("input_ids", tensors.get("inputs_embeds"))
+    text = None if words is None else words.shape[:2]
+    # The mask of a sound has the length of the sound, which stays.
+    kept = {each.shape[:2] for each in tensors.values() if each.is_floating_point()} - {text}
+    found = {}
+    for name, value in given.items():
+        if not isinstance(value, torch.Tensor) or value.dim() == 0:
+            found[name] = value
+            continue
+        form = value.shape[:2]
+        longer = form == text and "pixel" not in name
+        longer |= value.dim() == 2 and not value.is_floating_point() and form not in kept
+        value = torch.cat([value, value[:1]])
+        if longer:
+            more = max(0, min(_MORE, most - 4 - value.shape[1]))
+            # What a mask says of the last word holds for those behind it.
+            rest = value[:, -1:].repeat_interleave(more, 1) if "mask" in name else value[:, :more]
+            value = torch.cat([value, rest], 1)
+        found[name] = value
+    return found
+
+
+def _shorter(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Other examples: one row of two words, fewer than the code of a state may need at least."""
+    found = {}
+    for name, value in given.items():
+        if isinstance(value, torch.Tensor) and value.dim() > 0:
+            value = value[-1:]
+            if value.dim() == 2 and not value.is_floating_point():
+                value = value[:, :_FEW]  # a mask that begins with a zero still does
+        found[name] = value
+    return found
+
+
+def _one_picture_more(given: Mapping[str, Any], model: Any) -> dict[str, Any] | None:
+    """Pictures of different sizes, for towers that take the patches of all pictures in one row.
+
+    A text that comes with them gets as many places more. None if the inputs have no such form.
+    """
+    name = next((each for each in given if each.endswith("grid_thw")), None)
+    if name is None:
+        return None
+    grid, config = given[name], model.config
+    side = getattr(getattr(config, "vision_config", config), "spatial_merge_size", 2)
+    high = grid[-1:] + torch.tensor([[0, side, 0]])
+    before, more = (int(each.prod(-1).sum()) for each in (grid, high))
+    words = given.get("input_ids")
+    longer = None if words is None else _with_places(words, config, more // side**2)
+    if words is not None and longer is None:
+        return None
+    found = dict(given)
+    for other, value in given.items():
+        if other == name or not isinstance(value, torch.Tensor):
+            continue
+        if words is not None and value.shape[:2] == words.shape:
+            found[other] = value[:, longer]
+        elif value.shape[:1] == (before,):
+            found[other] = value[torch.arange(before + more) % before]
+    return {**found, name: torch.cat([grid, high])}
+
+
+def _with_places(words: Any, config: Any, count: int) -> Any:
+    """The places of a text, and then those of a picture more, with what stands around a picture.
+
+    None if the text has several rows, or no picture.
+    """
+    token = getattr(config, "image_token_id", None)
+    places = [] if token is None else (words[0] == token).nonzero().flatten().tolist()
+    if len(words) != 1 or not places:
+        return None
+    around = [[place] for place in (places[0] - 1, places[-1] + 1) if 0 <= place < words.shape[1]]
+    start, end = around if len(around) == 2 else ([], [])
+    return torch.tensor([*range(words.shape[1]), *start, *places[:1] * count, *end])
+
+
+def example_graphs(
+    model: Any,
+    inputs: Inputs,
+    dynamic: bool,
+    graphs: Graphs | None = None,
+) -> tuple[dict[str, dict[str, Part]], list[str]]:
+    """Return the graphs of a model with its input sets, and what was left out.
+
+    The sets are "example" and "longer", "shorter" for models with a state, and "prompt" and
+    "longer prompt" for the one graph of a decoder.
+    """
+    first = examples_of(model, inputs, dynamic)
+    parts, notes = {"example": graph_modules(model, first, dynamic, graphs)}, []
+    others = {"longer": _longer(first, model)}
+    if getattr(model, "_is_stateful", False):
+        others["shorter"] = _shorter(first)
+    for name, each in others.items():
+        try:
+            parts[name] = graph_modules(model, each, dynamic, graphs)
+        except Error as error:
+            notes.append(f"{name} is left out: {error}")
+    for title, name in (("prompt", "example"), ("longer prompt", "longer")):
+        part = parts.get(name, {}).get("model")
+        if part is not None and part.prompt is not None:
+            parts[title] = {"model": part._replace(given=part.prompt, prompt=None)}
+    return parts, notes
+
+
+@dataclass
+class Folder:
+    """The graphs of a model, and where transformers' model is."""
+
+    models: dict[str, Path]
+    source: Path
+    task: str | None
+    dtype: str | None
+    inputs: Inputs | None
+    dynamic: bool = True
+    exported: str | None = None
+    variant: str | None = None
+    computes: str | None = None
+    """The type of the graphs' weights: without a dtype the reference is converted to it."""
+
+    @cached_property
+    def model(self) -> Any:
+        """Transformers' model, with its weights.
+
+        Raises:
+            ExportError: transformers cannot load it.
+        """
+        return loaded(self.source, self.task, self.dtype or self.computes, self.variant)
+
+    def passes(self) -> list[Pass]:
+        """Return the runs of several graphs that make a text, one behind the other.
+
+        Raises:
+            ExportError: transformers' model does not run.
+        """
+        given = examples_of(self.model, self._chosen(), self.dynamic)
+        return passes(self.model, given, self.models, self.dynamic)
+
+    def _chosen(self) -> Inputs:
+
+        return inputs_of(self.model, self.source, self.inputs)
+
+    def graphs(self) -> dict[str, Graph]:
+        """Load transformers' model, and return what each graph is compared with.
+
+        Raises:
+            ExportError: transformers cannot load it, or it does not run.
+            InvalidArgumentError: it has no part of a graph's name.
+        """
+        model, inputs = self.model, self._chosen()
+        graphs: Graphs = "two" if {"prefill", "decode"} & self.models.keys() else "one"
+        parts, notes = example_graphs(model, inputs, self.dynamic, graphs)
+        found: dict[str, Graph] = {}
+        for name, path in self.models.items():
+            graph = graph_at(path)
+            part = self._part_of(name, graph, parts["example"])
+            if part is None:
+                raise InvalidArgumentError(
+                    f"{path}: {type(model).__name__} has no part of this name; it has "
+                    f"{', '.join(parts['example'])}"
+                )
+            sets = [
+                InputSet(title, partial(given_by_name, each[part].given), title != "example")
+                for title, each in parts.items()
+            ]
+            kept = [value.name for value in graph.output]
+            found[name] = (TransformersReference(parts["example"][part].module, kept), sets, notes)
+        return found
+
+    @staticmethod
+    def _part_of(name: str, graph: Any, parts: Mapping[str, Part]) -> str | None:
+        """The part that a graph is: by its name, else the only one with its inputs; or None."""
+        if name in parts or len(parts) == 1:
+            return name if name in parts else next(iter(parts))
+        taken = {each.name for each in graph.input}
+        fits = []
+        for other, part in parts.items():
+            reference = TransformersReference(part.module, [])
+            if {path for path, _ in reference.named_inputs(part.given)} == taken:
+                fits.append(other)
+        return fits[0] if len(fits) == 1 else None

@@ -10,8 +10,8 @@
 
 namespace onnx_external::python {
 
-// Throws the exception of onnx_external._base.errors that belongs to the error, with its message, its
-// lists and its remedies; `cause` becomes its __cause__. Needs the GIL.
+// Throws the exception of onnx_external._base.errors that belongs to the error, with its message,
+// its lists and its remedies; `cause` becomes its __cause__. Needs the GIL.
 [[noreturn]] void raise(const Error& error, nanobind::handle cause = {});
 
 // Throws WrongTypeError with a message that names the argument or the tensor.

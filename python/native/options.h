@@ -1,5 +1,5 @@
-// Options by name, as python/onnx_external/_base/options.py has them, as the library's options, by the
-// table of the commands' options (options/options.h): the names are those of the commands, with
+// Options by name, as python/onnx_external/_base/options.py has them, as the library's options, by
+// the table of the commands' options (options/options.h): the names are those of the commands, with
 // underscores.
 #pragma once
 

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/name_map.h"
+#include "base/text.h"
 #include "base/try.h"
 #include "onnx/graph_facts.h"
 #include "onnx/model_access.h"
@@ -17,32 +18,17 @@ namespace {
 
 constexpr std::string_view kTransposedSuffix = ".transposed";
 
-// Names that the model does not have.
-class FreshNames {
- public:
-  explicit FreshNames(const GraphFacts& facts)
-      : taken_(facts.defined_names.begin(), facts.defined_names.end()) {
-    for (const Slot& slot : facts.slots) {
-      taken_.insert(slot.name);
-    }
+// Whether the bytes that the kernel makes are those that the nodes read. MatMulNBits reads them as
+// they are. An embedding has no room for a padded block; the standard form has none either, nor for
+// a row of zero points that ends within a byte.
+bool fits(const Matrix& matrix, const Scheme& scheme, QuantizedForm form) {
+  const bool is_standard = form == QuantizedForm::kDequantizeLinear;
+  if (!is_standard && !matrix.is_gathered()) {
+    return true;
   }
-
-  std::string take(const std::string& wanted) {
-    std::string name = wanted;
-    for (std::size_t i = 1; !taken_.insert(name).second; ++i) {
-      name = wanted + "_" + std::to_string(i);
-    }
-    return name;
-  }
-
- private:
-  OwnedNameSet taken_;
-};
-
-// Whether the bytes that the kernel makes are those that the nodes read. An embedding has no room
-// for a padded block.
-bool fits(const Matrix& matrix, std::uint32_t block) {
-  return !matrix.is_gathered() || matrix.k % block == 0;
+  const bool is_whole = !is_standard || scheme.bits == 8 || !scheme.zero_points || matrix.n == 1 ||
+                        matrix.k / scheme.block % 2 == 0;
+  return matrix.k % scheme.block == 0 && is_whole;
 }
 
 struct Verdict {
@@ -51,8 +37,10 @@ struct Verdict {
   Scheme scheme = {};
 };
 
+using NodeSet = std::unordered_set<const onnx::NodeProto*>;
+
 Verdict judge_matrix(const GraphWeight& weight, const Matrix& matrix,
-                     const QuantizeOptions& options) {
+                     const QuantizeOptions& options, const NodeSet& multiplied_gathers) {
   for (const std::string& pattern : options.keep_float) {
     if (matches_pattern(weight.name, pattern) || matches_pattern(weight.key, pattern)) {
       return {FloatReason::kPattern, pattern};
@@ -70,17 +58,28 @@ Verdict judge_matrix(const GraphWeight& weight, const Matrix& matrix,
   }
   Scheme scheme = is_head ? head_scheme(options) : options.scheme;
   scheme.scales = dtype_from_onnx(matrix.data_type).value_or(scheme.scales);
-  while (scheme.block > kMinQuantizedBlock && !fits(matrix, scheme.block)) {
+  if (matrix.is_gathered() && options.form == QuantizedForm::kDequantizeLinear) {
+    const bool is_multiplied_at_once =
+        std::any_of(matrix.uses.begin(), matrix.uses.end(),
+                    [&](const MatrixUse& use) { return multiplied_gathers.contains(use.node); });
+    if (scheme.bits == 4 || is_multiplied_at_once) {
+      return {FloatReason::kForm,
+              scheme.bits == 4 ? "gathers no codes of 4 bits" : "has no rows that a product reads"};
+    }
+  }
+  while (scheme.block > kMinQuantizedBlock && !fits(matrix, scheme, options.form)) {
     scheme.block /= 2;
   }
-  return {fits(matrix, scheme.block) ? FloatReason::kNone : FloatReason::kBlocks, "", scheme};
+  return {fits(matrix, scheme, options.form) ? FloatReason::kNone : FloatReason::kBlocks, "",
+          scheme};
 }
 
 // The schemes of a weight's matrices; nothing if one of them stays as it is, and so all do.
-std::optional<std::vector<Scheme>> schemes_of(GraphWeight& weight, const QuantizeOptions& options) {
+std::optional<std::vector<Scheme>> schemes_of(GraphWeight& weight, const QuantizeOptions& options,
+                                              const NodeSet& multiplied_gathers) {
   std::vector<Scheme> schemes;
   for (const Matrix& matrix : weight.matrices) {
-    Verdict verdict = judge_matrix(weight, matrix, options);
+    Verdict verdict = judge_matrix(weight, matrix, options, multiplied_gathers);
     if (verdict.reason != FloatReason::kNone) {
       weight.reason = verdict.reason;
       weight.detail = std::move(verdict.detail);
@@ -91,42 +90,76 @@ std::optional<std::vector<Scheme>> schemes_of(GraphWeight& weight, const Quantiz
   return weight.reason == FloatReason::kNone ? std::optional(std::move(schemes)) : std::nullopt;
 }
 
-Result<std::vector<MatrixTensor>> tensors_of(const Matrix& matrix, const Scheme& scheme,
-                                             const std::string& base, FreshNames& names) {
+// The tensors of the standard form: codes and zero points have types of as many bits.
+std::vector<MatrixTensor> standard_tensors(const Matrix& matrix, const Scheme& scheme,
+                                           const PackedLayout& layout) {
   using Part = MatrixTensor::Part;
-  TRY_ASSIGN(const PackedLayout layout, packed_layout(scheme, matrix.n, matrix.k));
+  const std::int32_t type = onnx_data_type(scheme.bits == 4 ? DType::kUInt4 : DType::kUInt8);
   std::vector<MatrixTensor> tensors;
-  const auto add = [&](Part part, const char* suffix, const PackedPart& packed, Shape dims) {
-    tensors.push_back(
-        {part, names.take(base + suffix), onnx_data_type(packed.dtype), std::move(dims)});
-  };
-  if (matrix.is_multiplied()) {
-    add(Part::kCodes, ".codes", layout.codes, layout.codes.shape);
-  }
-  if (matrix.is_gathered()) {
-    const Shape& codes = layout.codes.shape;
-    add(Part::kTable, ".table", layout.codes, {codes[0], codes[1] * codes[2]});
-  }
-  add(Part::kScales, ".scales", layout.scales, layout.scales.shape);
+  tensors.push_back({Part::kCodes, ".codes", type, {matrix.n, matrix.k}});
+  tensors.push_back({Part::kScales, ".scales", matrix.data_type, layout.scales.shape});
   if (scheme.zero_points) {
-    add(Part::kZeroPoints, ".zero_points", layout.zero_points, layout.zero_points.shape);
+    tensors.push_back({Part::kZeroPoints, ".zero_points", type, layout.scales.shape});
   }
   return tensors;
 }
 
-Status choose(std::size_t i, MatrixPlan& plan, FreshNames& names) {
+std::vector<MatrixTensor> contrib_tensors(const Matrix& matrix, const Scheme& scheme,
+                                          const PackedLayout& layout) {
+  using Part = MatrixTensor::Part;
+  constexpr std::int32_t kBytes = onnx::TensorProto::UINT8;
+  std::vector<MatrixTensor> tensors;
+  const Shape& codes = layout.codes.shape;
+  if (matrix.is_multiplied()) {
+    tensors.push_back({Part::kCodes, ".codes", kBytes, codes});
+  }
+  if (matrix.is_gathered()) {
+    tensors.push_back({Part::kTable, ".table", kBytes, {codes[0], codes[1] * codes[2]}});
+  }
+  tensors.push_back({Part::kScales, ".scales", matrix.data_type, layout.scales.shape});
+  if (scheme.zero_points) {
+    tensors.push_back({Part::kZeroPoints, ".zero_points", kBytes, layout.zero_points.shape});
+  }
+  return tensors;
+}
+
+Status choose(std::size_t i, const NodeSet& multiplied_gathers, MatrixPlan& plan,
+              FreshNames& names) {
   GraphWeight& weight = plan.weights[i];
-  const auto schemes = schemes_of(weight, plan.options);
+  const auto schemes = schemes_of(weight, plan.options, multiplied_gathers);
   for (std::size_t m = 0; schemes && m < schemes->size(); ++m) {
     std::string base = weight.name;
     if (base.ends_with(kTransposedSuffix)) {
       base.resize(base.size() - kTransposedSuffix.size());
     }
     base += schemes->size() == 1 ? "" : "." + std::to_string(m);
-    TRY_ASSIGN(auto tensors, tensors_of(weight.matrices[m], (*schemes)[m], base, names));
+    const Matrix& matrix = weight.matrices[m];
+    const Scheme& scheme = (*schemes)[m];
+    TRY_ASSIGN_IN(quote(weight.name), const auto layout, packed_layout(scheme, matrix.n, matrix.k));
+    auto tensors = plan.options.form == QuantizedForm::kMatMulNBits
+                       ? contrib_tensors(matrix, scheme, layout)
+                       : standard_tensors(matrix, scheme, layout);
+    for (MatrixTensor& tensor : tensors) {
+      tensor.name = names.take(base + tensor.name);
+    }
     plan.matrices.push_back({i, m, (*schemes)[m], std::move(tensors)});
   }
   return {};
+}
+
+// The Gathers whose rows a product reads. If both of its inputs come from DequantizeLinear, ONNX
+// Runtime makes an integer product of it, which knows no blocks and fails.
+NodeSet list_multiplied_gathers(const WeightGraph& graph) {
+  NodeSet found;
+  for (const GraphNodeValues& node : graph.nodes()) {
+    const bool is_product = node.node->op_type() == "MatMul" || node.node->op_type() == "Gemm";
+    if (is_product && !node.inputs.empty() && node.inputs.front() != kNoValue) {
+      if (const auto producer = graph[node.inputs.front()].producer; producer != kNoProducer) {
+        found.insert(graph.nodes()[producer].node);
+      }
+    }
+  }
+  return found;
 }
 
 // Shapes, axes and indices that nothing but removed nodes read.
@@ -160,7 +193,44 @@ std::vector<std::size_t> list_unread(const Model& model, const WeightGraph& grap
   return found;
 }
 
+// The version of ONNX's own operators that the model imports.
+std::int64_t opset_of(const onnx::ModelProto& model) {
+  for (const auto& import : model.opset_import()) {
+    if (import.domain().empty() || import.domain() == "ai.onnx") {
+      return import.version();
+    }
+  }
+  return 1;
+}
+
+Status check_form(const Model& model, const QuantizeOptions& options) {
+  constexpr std::int64_t kFirstOpset = 21;
+  const std::int64_t opset = opset_of(model.proto());
+  if (options.form == QuantizedForm::kDequantizeLinear && opset < kFirstOpset) {
+    return fail(ErrorCode::kUnsupported,
+                "the model is of opset " + std::to_string(opset) +
+                    ", whose DequantizeLinear knows no blocks; export it with opset 21 or newer, "
+                    "or choose the form matmulnbits");
+  }
+  return {};
+}
+
 }  // namespace
+
+FreshNames::FreshNames(const GraphFacts& facts)
+    : taken_(facts.defined_names.begin(), facts.defined_names.end()) {
+  for (const Slot& slot : facts.slots) {
+    taken_.insert(slot.name);
+  }
+}
+
+std::string FreshNames::take(const std::string& wanted) {
+  std::string name = wanted;
+  for (std::size_t i = 1; !taken_.insert(name).second; ++i) {
+    name = wanted + "_" + std::to_string(i);
+  }
+  return name;
+}
 
 bool matches_pattern(std::string_view name, std::string_view pattern) {
   std::size_t n = 0;
@@ -192,14 +262,16 @@ std::string_view ChosenMatrix::name_of(MatrixTensor::Part part) const {
 
 Result<MatrixPlan> choose_matrices(const Model& model, std::vector<GraphWeight> weights,
                                    const QuantizeOptions& options) {
+  TRY(check_form(model, options));
   MatrixPlan plan;
   plan.weights = std::move(weights);
   plan.options = options;
+  TRY_ASSIGN(const auto graph, WeightGraph::of(model));
+  const NodeSet multiplied_gathers = list_multiplied_gathers(graph);
   FreshNames names(model.facts());
   for (std::size_t i = 0; i < plan.weights.size(); ++i) {
-    TRY(choose(i, plan, names));
+    TRY(choose(i, multiplied_gathers, plan, names));
   }
-  TRY_ASSIGN(const auto graph, WeightGraph::of(model));
   plan.unread_inline = list_unread(model, graph, plan);
   return plan;
 }

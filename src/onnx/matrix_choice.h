@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/name_map.h"
 #include "onnx/matrix_uses.h"
 #include "onnx_external/model.h"
 #include "onnx_external/quantize.h"
@@ -18,8 +19,9 @@ namespace onnx_external {
 
 // A new initializer of the main graph.
 struct MatrixTensor {
-  // The part of a quantized matrix that it holds: PackedLayout has the bytes of each. kTable has
-  // those of kCodes in the shape that an embedding needs, so both can share a range of a file.
+  // The part of a quantized matrix that it holds: PackedLayout has the bytes of each, whatever its
+  // type and shape here. kTable has those of kCodes in the shape that an embedding needs, so both
+  // can share a range of a file.
   enum class Part : std::uint8_t { kCodes, kTable, kScales, kZeroPoints };
   Part part = Part::kCodes;
   std::string name;
@@ -54,7 +56,8 @@ struct MatrixPlan {
 
 // Sets the reasons of weights that stay as they are, and returns the others' schemes. Names of
 // tensors are the weight's name with ".codes", ".table", ".scales" and ".zero_points", after a
-// number if the weight has several matrices, and unlike all names of the model. A pure function.
+// number if the weight has several matrices, and unlike all names of the model. kUnsupported if the
+// form needs a newer opset. A pure function.
 // Requires: check_options(options) succeeds; the weights are find_matrices(model, ...).
 [[nodiscard]] Result<MatrixPlan> choose_matrices(const Model& model,
                                                  std::vector<GraphWeight> weights,
@@ -66,6 +69,17 @@ struct MatrixPlan {
                                                std::span<const std::optional<StoredSlot>> stored,
                                                const QuantizeOptions& options,
                                                MatchedInputs inputs = MatchedInputs::kRemove);
+
+// Gives names that neither the model nor an earlier call has.
+class FreshNames {
+ public:
+  explicit FreshNames(const GraphFacts& facts);
+  // The name itself, or with a number at its end.
+  [[nodiscard]] std::string take(const std::string& wanted);
+
+ private:
+  OwnedNameSet taken_;
+};
 
 // Whether the pattern stands for the whole name: * for any characters, ? for one. Takes at most
 // time proportional to both lengths.

@@ -79,7 +79,13 @@ onnx::NodeProto table_node(const ChosenMatrix& chosen, const MatrixUse& use) {
 class MatrixReplacer {
  public:
   MatrixReplacer(const Model& model, const MatrixPlan& plan, ModelEdits& edits)
-      : model_(model), plan_(plan), edits_(edits) {}
+      : model_(model), plan_(plan), edits_(edits), names_(model.facts()) {
+    for (const ChosenMatrix& chosen : plan.matrices) {
+      for (const MatrixTensor& tensor : chosen.tensors) {
+        (void)names_.take(tensor.name);
+      }
+    }
+  }
 
   Status replace() {
     TRY_ASSIGN(graphs_, list_graphs(model_.proto().graph()));
@@ -108,7 +114,11 @@ class MatrixReplacer {
 
  private:
   void replace_node(const ChosenMatrix& chosen, const MatrixUse& use) {
-    if (use.role == MatrixRole::kEmbedding) {
+    const bool is_gather = use.role == MatrixRole::kEmbedding;
+    if (plan_.options.form == QuantizedForm::kDequantizeLinear) {
+      return is_gather ? gather_codes(chosen, use) : dequantize_matrix(chosen, use);
+    }
+    if (is_gather) {
       return put(table_node(chosen, use), *use.node);
     }
     onnx::NodeProto product = product_node(plan_, chosen, use);
@@ -116,16 +126,82 @@ class MatrixReplacer {
       return put(product, *use.node);
     }
     // What is added is no bias of one number a column, so an Add of its own does it.
-    const std::string inner = use.node->output(0) + "_product";
-    const onnx::NodeProto sum = with_operator(*use.node, "Add", "", {inner, use.addend});
-    product.set_name(use.node->name() + "_product");
-    product.set_output(0, inner);
-    ModelText text;
+    const std::string inner = put_before(std::move(product), *use.node);
+    put(with_operator(*use.node, "Add", "", {inner, use.addend}), *use.node);
+  }
+
+  // The codes of some rows: Gather(codes), Gather(scales), Gather(zero points), DequantizeLinear.
+  void gather_codes(const ChosenMatrix& chosen, const MatrixUse& use) {
+    const std::string& ids = use.node->input(1);
+    const auto gather = [&](Part part) {
+      return put_before(with_operator(*use.node, "Gather", "", {chosen.name_of(part), ids}),
+                        *use.node);
+    };
+    const std::string codes = gather(Part::kCodes);
+    const std::string scales = gather(Part::kScales);
+    const std::string zero_points = chosen.scheme.zero_points
+                                        ? gather(Part::kZeroPoints)
+                                        : middle_zero_points(chosen, scales, *use.node);
+    onnx::NodeProto node =
+        with_operator(*use.node, "DequantizeLinear", "", {codes, scales, zero_points});
+    set_attribute("axis", -1, node);
+    set_attribute("block_size", chosen.scheme.block, node);
+    put(node, *use.node);
+  }
+
+  // ONNX Runtime folds the Transposes, and fuses DequantizeLinear(axis 0) and the product.
+  void dequantize_matrix(const ChosenMatrix& chosen, const MatrixUse& use) {
+    const auto transpose = [&](Part part) {
+      return put_before(with_operator(*use.node, "Transpose", "", {chosen.name_of(part)}),
+                        *use.node);
+    };
+    const std::string codes = transpose(Part::kCodes);
+    const std::string scales = transpose(Part::kScales);
+    const std::string zero_points = chosen.scheme.zero_points
+                                        ? transpose(Part::kZeroPoints)
+                                        : middle_zero_points(chosen, scales, *use.node);
+    onnx::NodeProto node =
+        with_operator(*use.node, "DequantizeLinear", "", {codes, scales, zero_points});
+    set_attribute("axis", 0, node);
+    set_attribute("block_size", chosen.scheme.block, node);
+    onnx::NodeProto product(*use.node);
+    product.set_input(1, put_before(std::move(node), *use.node));
+    product.clear_attribute();  // of a Gemm: alpha, beta and transA are the default
+    put(product, *use.node);
+  }
+
+  // As many zero points as there are scales, each 2^(bits-1).
+  std::string middle_zero_points(const ChosenMatrix& chosen, const std::string& scales,
+                                 const onnx::NodeProto& node) {
+    const std::string shape = put_before(with_operator(node, "Shape", "", {scales}), node);
+    onnx::NodeProto fill = with_operator(node, "ConstantOfShape", "", {shape});
+    onnx::AttributeProto& value = *fill.add_attribute();
+    value.set_name("value");
+    value.set_type(onnx::AttributeProto::TENSOR);
+    value.mutable_t()->set_data_type(onnx::TensorProto::UINT8);
+    value.mutable_t()->add_dims(1);
+    value.mutable_t()->set_raw_data(
+        std::string(1, static_cast<char>(1 << (chosen.scheme.bits - 1))));
+    std::string filled = put_before(std::move(fill), node);
+    if (chosen.scheme.bits == 8) {
+      return filled;
+    }
+    onnx::NodeProto cast = with_operator(node, "Cast", "", {filled});
+    set_attribute("to", onnx_data_type(DType::kUInt4), cast);
+    return put_before(std::move(cast), node);
+  }
+
+  // Puts a node before another one. Returns the fresh name of its output, which is its own, too.
+  std::string put_before(onnx::NodeProto fresh, const onnx::NodeProto& node) {
+    const std::string output = names_.take(node.output(0) + "_" + fresh.op_type());
+    fresh.set_name(output);
+    fresh.clear_output();
+    fresh.add_output(output);
+    ModelText& text = edits_.before[&node];
     const ModelText::Mark begin = text.here();
-    append_message(product, text);
+    append_message(fresh, text);
     text.wrap(begin, onnx::GraphProto::kNodeFieldNumber);
-    edits_.before.insert_or_assign(use.node, std::move(text));
-    put(sum, *use.node);
+    return output;
   }
 
   void put(const onnx::NodeProto& fresh, const onnx::NodeProto& node) {
@@ -183,9 +259,9 @@ class MatrixReplacer {
   void import_domain() {
     const onnx::ModelProto& proto = model_.proto();
     const auto& imports = proto.opset_import();
-    if (plan_.matrices.empty() || std::any_of(imports.begin(), imports.end(), [](const auto& each) {
-          return each.domain() == kContrib;
-        })) {
+    if (plan_.matrices.empty() || plan_.options.form != QuantizedForm::kMatMulNBits ||
+        std::any_of(imports.begin(), imports.end(),
+                    [](const auto& each) { return each.domain() == kContrib; })) {
       return;
     }
     onnx::OperatorSetIdProto import;
@@ -200,6 +276,7 @@ class MatrixReplacer {
   const Model& model_;
   const MatrixPlan& plan_;
   ModelEdits& edits_;
+  FreshNames names_;
   std::vector<GraphNode> graphs_;
   std::vector<NameSet> gone_;  // of each graph: values that are no more
   std::unordered_set<const onnx::NodeProto*> views_;

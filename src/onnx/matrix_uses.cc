@@ -422,6 +422,8 @@ std::string float_reason_text(FloatReason reason, std::string_view detail) {
       return "it is a head or an embedding, which stay in float";
     case FloatReason::kBlocks:
       return "no block of 16 columns or more divides its rows";
+    case FloatReason::kForm:
+      return "the standard form " + what;
   }
   return "";
 }

@@ -83,7 +83,8 @@ enum class FloatReason : std::uint8_t {
   kRouter,   // it chooses experts
   kPattern,  // the caller keeps it
   kChosen,   // the options keep its role as floats
-  kBlocks,   // no block divides the rows of an embedding
+  kBlocks,   // no block divides the rows of an embedding, or any rows in the standard form
+  kForm,     // the standard form cannot gather its rows: `detail`
 };
 
 // A float weight of the graph and what it is used for.

@@ -50,6 +50,7 @@ std::string matrix_json(const MatrixPlan& plan, const ChosenMatrix& chosen, std:
     tensors += (i == 0 ? "" : ", ");
     tensors += "{" + text_of("part", std::to_string(static_cast<int>(tensor.part))) + ", " +
                text_of("name", json_quote(tensor.name)) + ", " +
+               text_of("type", std::to_string(tensor.data_type)) + ", " +
                text_of("dims", list_of(tensor.dims)) + ", " +
                text_of("file", json_quote(std::to_string(number) + "." + std::to_string(i))) + "}";
   }

@@ -114,6 +114,28 @@ TEST(MatrixChoice, AnEmbeddingHasNoRoomForAPaddedBlock) {
   }
 }
 
+TEST(MatrixChoice, TheStandardFormHasWholeBlocksAndWholeBytes) {
+  for (const auto& [columns, block] : {std::pair(128, 64U), {192, 32U}, {96, 16U}, {72, 0U}}) {
+    MatrixGraph graph;
+    graph.builder().model().mutable_opset_import(0)->set_version(21);
+    graph.weight("w", {columns, 64}).builder().input("x", kFloat, {2, columns});
+    graph.node("MatMul", {"x", "w"}, {"y"}).node("ReduceMax", {"y"}, {"z"});
+    QuantizeOptions options;
+    options.form = QuantizedForm::kDequantizeLinear;
+    const auto plan = plan_of(graph, options);
+    if (block == 0) {
+      EXPECT_THAT(plan, FailsWith(ErrorCode::kUnsupported, "nothing to quantize"));
+      continue;
+    }
+    ASSERT_THAT(plan, IsOk());
+    const ChosenMatrix& chosen = plan->matrices.at(0);
+    EXPECT_EQ(chosen.scheme.block, block) << columns;
+    EXPECT_EQ(chosen.tensors[0].data_type, onnx_data_type(DType::kUInt4));
+    EXPECT_THAT(chosen.tensors[0].dims, ElementsAre(64, columns));
+    EXPECT_THAT(chosen.tensors[2].dims, ElementsAre(64, columns / block));
+  }
+}
+
 TEST(MatrixChoice, PatternsAndOptionsKeepFloats) {
   MatrixGraph graph;
   QuantizeOptions options;

@@ -138,6 +138,58 @@ TEST(MatrixNodes, AnEmbeddingReadsItsTable) {
                                    Pair("bits", 8), Pair("block_size", 64)));
 }
 
+std::vector<std::string> operators(const onnx::GraphProto& graph) {
+  std::vector<std::string> found;
+  for (const auto& node : graph.node()) {
+    found.push_back(node.op_type());
+  }
+  return found;
+}
+
+QuantizeOptions standard_form() {
+  QuantizeOptions options;
+  options.form = QuantizedForm::kDequantizeLinear;
+  return options;
+}
+
+TEST(MatrixNodes, TheStandardFormDequantizesTheTransposeOfTheRows) {
+  MatrixGraph graph;
+  graph.builder().model().mutable_opset_import(0)->set_version(21);
+  graph.weight("w", {64, 128}).weight("b", {64}).builder().input("x", kFloat, {2, 128});
+  graph.node("Gemm", {"x", "w", "b"}, {"y"}).with("transB", std::int64_t{1});
+  graph.node("ReduceMax", {"y"}, {"z"});
+  const auto model = replaced(graph, standard_form());
+  ASSERT_THAT(model, IsOk());
+  const onnx::GraphProto& made = model->proto().graph();
+  EXPECT_THAT(operators(made), ElementsAre("Transpose", "Transpose", "Transpose",
+                                           "DequantizeLinear", "Gemm", "ReduceMax"));
+  const onnx::NodeProto& dequantize = made.node(3);
+  EXPECT_THAT(dequantize.input(),
+              ElementsAre(made.node(0).output(0), made.node(1).output(0), made.node(2).output(0)));
+  EXPECT_THAT(attributes(dequantize),
+              UnorderedElementsAre(Pair("axis", 0), Pair("block_size", 64)));
+  EXPECT_THAT(made.node(4).input(), ElementsAre("x", dequantize.output(0), "b"));
+  EXPECT_THAT(made.node(4).attribute(), IsEmpty()) << "the matrix is [K, N] now";
+  EXPECT_EQ(model->proto().opset_import_size(), 1);
+}
+
+TEST(MatrixNodes, TheStandardFormGathersCodes) {
+  MatrixGraph graph;
+  graph.builder().model().mutable_opset_import(0)->set_version(21);
+  graph.weight("w", {1000, 128}).node("Gather", {"w", "ids"}, {"h"});
+  const auto model = replaced(graph, standard_form());
+  ASSERT_THAT(model, IsOk());
+  EXPECT_THAT(operators(model->proto().graph()),
+              ElementsAre("Gather", "Gather", "Shape", "ConstantOfShape", "DequantizeLinear"));
+}
+
+TEST(MatrixNodes, TheStandardFormNeedsOpset21) {
+  MatrixGraph graph;
+  graph.weight("w", {1000, 128}).node("Gather", {"w", "ids"}, {"h"});
+  EXPECT_THAT(replaced(graph, standard_form()),
+              FailsWith(ErrorCode::kUnsupported, "the model is of opset 17"));
+}
+
 TEST(MatrixNodes, NodesOfBodiesAreReplacedInTheirGraph) {
   MatrixGraph graph;
   graph.builder().input("x", kFloat, {2, 128}).input("c", onnx::TensorProto::BOOL, {});

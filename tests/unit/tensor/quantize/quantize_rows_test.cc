@@ -57,7 +57,7 @@ Packed expected(const Scheme& scheme, const Rows& rows) {
   std::fill(out.zero_points.begin(), out.zero_points.end(), std::byte{0x80});  // unused halves
   std::vector<float> scales;
   for (std::uint64_t row = 0; row < rows.count(); ++row) {
-    std::byte* const zeros = out.zero_points.data() + row * ((blocks * scheme.bits + 7) / 8);
+    const std::uint64_t zeros = row * ((blocks * scheme.bits + 7) / 8);
     for (std::uint64_t block = 0; block < blocks; ++block) {
       std::vector<float> x(scheme.block);
       const std::uint64_t first = block * scheme.block;
@@ -71,7 +71,7 @@ Packed expected(const Scheme& scheme, const Rows& rows) {
       }
       scales.push_back(made.scale);
       if (scheme.zero_points) {
-        store(scheme.bits, block, made.zero, zeros);
+        store(scheme.bits, block, made.zero, out.zero_points.data() + zeros);
       }
     }
   }

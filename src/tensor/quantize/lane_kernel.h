@@ -6,197 +6,24 @@
 // docs/quantize.md, so the number of lanes cannot change a bit. Compiled without contraction of
 // multiplications and additions.
 //
-// Everything lies in an unnamed namespace and nothing here calls a function template of the
-// standard library: the linker keeps one copy of such a function, which could be the one for a
-// processor that this machine does not have.
+// As in lane_vectors.h, nothing here may be shared with other sources by the linker.
 #pragma once
 
 #include <cfloat>
-#include <cstring>
-#include <utility>
-
-#if defined(__x86_64__)
-#include <immintrin.h>
-#endif
 
 #include "tensor/quantize/block_job.h"
+#include "tensor/quantize/lane_vectors.h"
 
 static_assert(FLT_EVAL_METHOD == 0, "the rule rounds every operation to float32");
-
-#define ONNX_EXTERNAL_INLINE [[gnu::always_inline]] inline
 
 namespace onnx_external {
 namespace {
 
-constexpr int kLanes = ONNX_EXTERNAL_LANES;
 constexpr std::uint32_t kMostColumns = 256;
 constexpr std::uint32_t kMagnitude = 0x7fffffff;
-constexpr std::uint32_t kInfinity = 0x7f800000;
 constexpr std::uint32_t kLeastNormal = 0x00800000;
 constexpr std::uint32_t kHalfOverflow = 0x47800000;     // 2^16
 constexpr std::uint32_t kLeastNormalHalf = 0x38800000;  // 2^-14
-constexpr std::uint32_t kHalfRebias = 112U << 23;
-
-typedef float Floats __attribute__((vector_size(4 * kLanes)));
-typedef std::int32_t Ints __attribute__((vector_size(4 * kLanes)));
-typedef std::uint32_t Words __attribute__((vector_size(4 * kLanes)));
-typedef std::uint16_t Halves __attribute__((vector_size(2 * kLanes)));
-
-ONNX_EXTERNAL_INLINE Floats all(float value) {
-  return Floats{} + value;
-}
-
-ONNX_EXTERNAL_INLINE Words all(std::uint32_t value) {
-  return Words{} + value;
-}
-
-ONNX_EXTERNAL_INLINE Floats to_floats(Ints values) {
-  return __builtin_convertvector(values, Floats);
-}
-
-ONNX_EXTERNAL_INLINE Ints to_ints(Floats values) {
-  return __builtin_convertvector(values, Ints);
-}
-
-// The larger or smaller of each pair; b if they are equal or one is NaN, as the instructions do.
-#if defined(__AVX512F__)
-constexpr __mmask16 kAllLanes = 0xffff;  // GCC 12 warns of what the forms without a mask hold
-ONNX_EXTERNAL_INLINE Floats larger(Floats a, Floats b) {
-  return (Floats)_mm512_maskz_max_ps(kAllLanes, (__m512)a, (__m512)b);
-}
-ONNX_EXTERNAL_INLINE Floats smaller(Floats a, Floats b) {
-  return (Floats)_mm512_maskz_min_ps(kAllLanes, (__m512)a, (__m512)b);
-}
-ONNX_EXTERNAL_INLINE Floats truncated(Floats a) {
-  return (Floats)_mm512_maskz_roundscale_ps(kAllLanes, (__m512)a,
-                                            _MM_FROUND_TO_ZERO | _MM_FROUND_NO_EXC);
-}
-#elif defined(__AVX2__)
-ONNX_EXTERNAL_INLINE Floats larger(Floats a, Floats b) {
-  return (Floats)_mm256_max_ps((__m256)a, (__m256)b);
-}
-ONNX_EXTERNAL_INLINE Floats smaller(Floats a, Floats b) {
-  return (Floats)_mm256_min_ps((__m256)a, (__m256)b);
-}
-ONNX_EXTERNAL_INLINE Floats truncated(Floats a) {
-  return (Floats)_mm256_round_ps((__m256)a, _MM_FROUND_TO_ZERO | _MM_FROUND_NO_EXC);
-}
-#else
-#if defined(__SSE2__)
-ONNX_EXTERNAL_INLINE Floats larger(Floats a, Floats b) {
-  return (Floats)_mm_max_ps((__m128)a, (__m128)b);
-}
-ONNX_EXTERNAL_INLINE Floats smaller(Floats a, Floats b) {
-  return (Floats)_mm_min_ps((__m128)a, (__m128)b);
-}
-#else
-ONNX_EXTERNAL_INLINE Floats larger(Floats a, Floats b) {
-  return a > b ? a : b;
-}
-ONNX_EXTERNAL_INLINE Floats smaller(Floats a, Floats b) {
-  return a < b ? a : b;
-}
-#endif
-ONNX_EXTERNAL_INLINE Floats truncated(Floats a) {  // of small numbers
-  return to_floats(to_ints(a));
-}
-#endif
-
-// The value in the range of codes, before it is truncated to one.
-ONNX_EXTERNAL_INLINE Floats clamped(Floats value, Floats top) {
-  return smaller(larger(value, Floats{}), top);
-}
-
-// ---- Transposition
-
-// Swaps the off-diagonal blocks of all 2 * kStep x 2 * kStep blocks.
-template <int kStep, std::size_t... kIndex>
-ONNX_EXTERNAL_INLINE void swap_blocks(Floats* rows, std::index_sequence<kIndex...>) {
-  for (int i = 0; i < kLanes; ++i) {
-    if ((i & kStep) == 0) {
-      const Floats a = rows[i];
-      const Floats b = rows[i + kStep];
-      rows[i] = __builtin_shufflevector(
-          a, b, ((kIndex & kStep) != 0 ? kLanes + kIndex - kStep : kIndex)...);
-      rows[i + kStep] = __builtin_shufflevector(
-          a, b, ((kIndex & kStep) != 0 ? kLanes + kIndex : kIndex + kStep)...);
-    }
-  }
-}
-
-ONNX_EXTERNAL_INLINE void transpose(Floats* rows) {
-  constexpr auto kIndices = std::make_index_sequence<kLanes>();
-  if constexpr (kLanes > 8) {
-    swap_blocks<8>(rows, kIndices);
-  }
-  if constexpr (kLanes > 4) {
-    swap_blocks<4>(rows, kIndices);
-  }
-  swap_blocks<2>(rows, kIndices);
-  swap_blocks<1>(rows, kIndices);
-}
-
-// ---- Loading
-
-template <DType kType>
-ONNX_EXTERNAL_INLINE Floats widened(Words bits) {
-  if constexpr (kType == DType::kBFloat16) {
-    return (Floats)(bits << 16);
-  }
-  const Words magnitude = bits & 0x7fffU;
-  // Subnormal halves are whole numbers of 2^-24, and converted as such.
-  const Floats subnormal = to_floats((Ints)magnitude) * 0x1p-24F;
-  const Words normal = (magnitude << 13) + kHalfRebias;
-  const Words special = (magnitude << 13) | kInfinity;
-  const Words number = magnitude < 0x400U ? (Words)subnormal : normal;
-  return (Floats)((magnitude >= 0x7c00U ? special : number) | ((bits & 0x8000U) << 16));
-}
-
-template <DType kType>
-ONNX_EXTERNAL_INLINE Floats load(const std::byte* in) {
-  if constexpr (kType == DType::kFloat32) {
-    Floats floats;
-    std::memcpy(&floats, in, sizeof(floats));
-    return floats;
-  }
-  Halves halves;
-  std::memcpy(&halves, in, sizeof(halves));
-  return widened<kType>(__builtin_convertvector(halves, Words));
-}
-
-// Column k of `blocks` blocks to x[k]; lanes without a block of their own repeat the last one.
-template <DType kType>
-void load_blocks(const std::byte* const* values, std::size_t blocks, std::uint32_t columns,
-                 Floats* x) {
-  const std::byte* lane[kLanes];
-  for (std::size_t i = 0; i < kLanes; ++i) {
-    lane[i] = values[i < blocks ? i : blocks - 1];
-  }
-  Floats tile[kLanes];
-  std::uint32_t k = 0;
-  if constexpr (kType != DType::kFloat32) {
-    for (; k + 2 * kLanes <= columns; k += 2 * kLanes) {  // pairs of columns as words
-      for (int i = 0; i < kLanes; ++i) {
-        std::memcpy(&tile[i], lane[i] + std::size_t{2} * k, sizeof(Floats));
-      }
-      transpose(tile);
-      for (int i = 0; i < kLanes; ++i) {
-        const Words pair = (Words)tile[i];
-        x[k + 2 * static_cast<unsigned>(i)] = widened<kType>(pair & 0xffffU);
-        x[k + 2 * static_cast<unsigned>(i) + 1] = widened<kType>(pair >> 16);
-      }
-    }
-  }
-  for (; k < columns; k += kLanes) {
-    for (int i = 0; i < kLanes; ++i) {
-      tile[i] = load<kType>(lane[i] + std::size_t{kType == DType::kFloat32 ? 4 : 2} * k);
-    }
-    transpose(tile);
-    for (int i = 0; i < kLanes; ++i) {
-      x[k + static_cast<unsigned>(i)] = tile[i];
-    }
-  }
-}
 
 void load_any(const BlockJob& job, std::size_t first, std::size_t blocks, Floats* x) {
   switch (job.values_type) {
@@ -325,48 +152,7 @@ void encode_any(const BlockJob& job, const Floats* x, const Encoding& by, Words*
   }
 }
 
-// ---- Storing
-
-// The words of each lane, one lane after the other, `count` words each.
-void store_words(const Words* words, std::size_t count, std::byte* out) {
-  if (count % kLanes == 0) {
-    for (std::size_t w = 0; w < count; w += kLanes) {
-      Floats tile[kLanes];
-      std::memcpy(tile, words + w, sizeof(tile));
-      transpose(tile);
-      for (std::size_t lane = 0; lane < kLanes; ++lane) {
-        std::memcpy(out + (lane * count + w) * 4, &tile[lane], sizeof(Floats));
-      }
-    }
-    return;
-  }
-  typedef std::uint32_t Four __attribute__((vector_size(16)));
-  for (std::size_t w = 0; w + 4 <= count; w += 4) {
-    for (std::size_t lane = 0; lane < kLanes; lane += 4) {
-      Four row[4];
-      for (std::size_t i = 0; i < 4; ++i) {
-        std::memcpy(&row[i], reinterpret_cast<const std::byte*>(&words[w + i]) + lane * 4, 16);
-      }
-      const Four low01 = __builtin_shufflevector(row[0], row[1], 0, 4, 1, 5);
-      const Four high01 = __builtin_shufflevector(row[0], row[1], 2, 6, 3, 7);
-      const Four low23 = __builtin_shufflevector(row[2], row[3], 0, 4, 1, 5);
-      const Four high23 = __builtin_shufflevector(row[2], row[3], 2, 6, 3, 7);
-      const Four turned[4] = {__builtin_shufflevector(low01, low23, 0, 1, 4, 5),
-                              __builtin_shufflevector(low01, low23, 2, 3, 6, 7),
-                              __builtin_shufflevector(high01, high23, 0, 1, 4, 5),
-                              __builtin_shufflevector(high01, high23, 2, 3, 6, 7)};
-      for (std::size_t i = 0; i < 4; ++i) {
-        std::memcpy(out + ((lane + i) * count + w) * 4, &turned[i], 16);
-      }
-    }
-  }
-  for (std::size_t w = count - count % 4; w < count; ++w) {
-    for (std::size_t lane = 0; lane < kLanes; ++lane) {
-      const std::uint32_t word = words[w][lane];
-      std::memcpy(out + (lane * count + w) * 4, &word, 4);
-    }
-  }
-}
+// ---- A group of blocks, one a lane
 
 void store_group(const BlockJob& job, std::size_t first, std::size_t blocks, const Words* words,
                  Words scales, Floats zeros) {
@@ -390,7 +176,20 @@ void store_group(const BlockJob& job, std::size_t first, std::size_t blocks, con
   }
 }
 
-// ---- A group of blocks, one a lane
+struct Errors {
+  Floats differences;
+  Floats squares;
+  Words exponents;
+};
+
+void store_errors(const BlockJob& job, std::size_t first, std::size_t blocks,
+                  const Errors& errors) {
+  for (std::size_t lane = 0; lane < blocks; ++lane) {
+    job.differences[first + lane] = errors.differences[lane];
+    job.squares[first + lane] = errors.squares[lane];
+    job.exponents[first + lane] = static_cast<std::int32_t>(errors.exponents[lane]);
+  }
+}
 
 struct Extremes {
   Floats high = {};   // at least 0
@@ -415,6 +214,19 @@ ONNX_EXTERNAL_INLINE Floats nearest_scale(const BlockJob& job, Floats high, Floa
     return (high - low) / float((1U << job.bits) - 1);
   }
   return (-low >= high ? low : high) / -float(1U << (job.bits - 1));
+}
+
+// `scale` is the magnitude of the stored one.
+ONNX_EXTERNAL_INLINE std::uint32_t faults_of(const BlockJob& job, const Extremes& found,
+                                             Words scale) {
+  const std::uint32_t too_large = job.scales_type == DType::kFloat16 ? kHalfOverflow : kInfinity;
+  const Words not_finite = (Words)found.largest >= kInfinity ? all(kNotFinite) : Words{};
+  const Words overflow = scale >= too_large ? all(kScaleOverflow) : Words{};
+  std::uint32_t faults = 0;
+  for (std::size_t lane = 0; lane < kLanes; ++lane) {
+    faults |= not_finite[lane] | overflow[lane];
+  }
+  return faults;
 }
 
 // `x` is overwritten. Returns the faults.
@@ -464,22 +276,9 @@ std::uint32_t quantize_group(const BlockJob& job, std::size_t first, std::size_t
   encode_any(job, x, {inverse, zero, unit, scaled}, words, differences, squares);
   store_group(job, first, blocks, words, scale.bits, zero);
   if (job.differences != nullptr) {
-    for (std::size_t lane = 0; lane < blocks; ++lane) {
-      job.differences[first + lane] = differences[lane];
-      job.squares[first + lane] = squares[lane];
-      job.exponents[first + lane] = static_cast<std::int32_t>(exponent[lane] >> 23);
-    }
+    store_errors(job, first, blocks, {differences, squares, exponent >> 23});
   }
-  const Words not_finite = (Words)found.largest >= kInfinity ? all(kNotFinite) : Words{};
-  const Words overflow =
-      magnitude >= (job.scales_type == DType::kFloat16 ? kHalfOverflow : kInfinity)
-          ? all(kScaleOverflow)
-          : Words{};
-  std::uint32_t faults = 0;
-  for (std::size_t lane = 0; lane < kLanes; ++lane) {
-    faults |= not_finite[lane] | overflow[lane];
-  }
-  return faults;
+  return faults_of(job, found, magnitude);
 }
 
 std::uint32_t quantize_lanes(const BlockJob& job) {

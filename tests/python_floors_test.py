@@ -143,6 +143,8 @@ def faults(root):
             used.add((module.name, target))
             if (module.name, target) not in ALLOWED:
                 edges.setdefault(module.name, set()).add(target)
+    for path in sorted((root / 'python/tests').glob('test_*.py')):
+        yield f'{path.name}: put it into a folder of python/tests, each of which is a test of tests/python'
     for circle in circles(edges):
         yield f'circle: {", ".join(circle)}'
     for pair in ALLOWED.keys() - used:

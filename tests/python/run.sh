@@ -1,22 +1,12 @@
 #!/bin/sh
-# Runs a part of the package's tests, or ruff and mypy, in the environment of environment.sh.
+# Runs the tests of a part of the package, or ruff and mypy, in the environment of environment.sh.
 #
-# usage: run.sh SOURCE_DIR WORK_DIR sources|exports|rewriting|others
+# usage: run.sh SOURCE_DIR WORK_DIR PART
+#   PART  sources: ruff and mypy; core_alone: the core's tests as if torch were not installed;
+#         else a folder of python/tests
 set -eu
 source=$1 work=$2 part=$3
 . "$work/env/bin/activate"
-
-exports="adapters beside example* folder_* generation* repeating torch_* transformers_*"
-rewriting="diagnose* leftovers patches rewriting_* validate*"
-
-# The files of the tests of some subjects, each behind $1.
-files() {
-  for subject in $2; do
-    for file in "$source"/python/tests/test_$subject.py; do
-      printf '%s%s\n' "$1" "$file"
-    done
-  done
-}
 
 if [ "$part" = sources ]; then
   cd "$source"
@@ -25,12 +15,11 @@ if [ "$part" = sources ]; then
   mypy --cache-dir "$work/mypy"
   exit
 fi
+set -- "$source/python/tests/$part"
+if [ "$part" = core_alone ]; then
+  export PYTHONPATH="$source/python/tests"
+  set -- -p without_torch "$source/python/tests/core"
+fi
 cd "$work"  # the package that was installed is meant, not the folder of its sources
-case $part in
-  exports) chosen=$(files '' "$exports") ;;
-  rewriting) chosen=$(files '' "$rewriting") ;;
-  others) chosen="$(files --ignore= "$exports $rewriting") $source/python/tests" ;;
-esac
-# Three of these parts run beside each other, and beside other tests: one thread each.
-# shellcheck disable=SC2086  # names without spaces
-OMP_NUM_THREADS=1 python -m pytest -q -p no:cacheprovider $chosen
+# Several parts run beside each other, and beside other tests: one thread each.
+OMP_NUM_THREADS=1 python -m pytest -q -p no:cacheprovider "$@"

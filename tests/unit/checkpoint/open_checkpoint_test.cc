@@ -187,8 +187,8 @@ TEST(OpenCheckpoint, SaysWhatAFolderHasInThePlaceOfACheckpoint) {
   EXPECT_THAT(open({dir.path()}), FailsWith(ErrorCode::kUnsupported, "compressed with xz"));
 }
 
-// A folder of the Hub has config.json; python/tests/test_folder_layouts.py compares the choice with
-// transformers' own.
+// A folder of the Hub has config.json; python/tests/folders/test_folder_layouts.py compares the
+// choice with transformers' own.
 class Folder : public ::testing::Test {
  protected:
   // The name of the only tensor, which tells which file was read.

@@ -25,7 +25,7 @@ from onnx_external._commands.export import parser as export
 from onnx_external._commands.generate import parser as generate
 from onnx_external._commands.validate import parser as validate
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 PAGE = ROOT / "packaging/onnx-external.1"
 PARSERS = {"export": export, "generate": generate, "validate": validate, "diagnose": diagnose}
 

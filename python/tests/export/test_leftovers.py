@@ -10,7 +10,7 @@ pytest.importorskip("torch", minversion="2.11")
 pytest.importorskip("transformers", minversion="5.20")
 pytest.importorskip("onnxscript")
 
-DOCS = Path(__file__).resolve().parents[2] / "docs/python-export.md"
+DOCS = Path(__file__).resolve().parents[3] / "docs/python-export.md"
 
 SCRIPT = """
 import logging, os, signal, sys, threading, warnings

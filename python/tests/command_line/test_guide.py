@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from printed import masked, run_page
 
-DOCS = Path(__file__).resolve().parents[2] / "docs"
+DOCS = Path(__file__).resolve().parents[3] / "docs"
 STEPS = {"guide": 15, "after-export": 10}
 MOST_LINES = 300
 

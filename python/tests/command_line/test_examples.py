@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from printed import masked, output_of
 
-EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
+EXAMPLES = Path(__file__).resolve().parents[3] / "examples"
 NEEDED = ("torch", "transformers", "tokenizers", "onnx", "onnxscript", "onnxruntime")
 SCRIPTS = {path.stem: path for path in EXAMPLES.glob("*.py") if path.stem != "small_llama"}
 MOST_LINES = 90

@@ -10,7 +10,7 @@ import pytest
 
 import onnx_external
 
-DOCS = Path(__file__).resolve().parents[2] / "docs"
+DOCS = Path(__file__).resolve().parents[3] / "docs"
 PAGES = {
     "python": 1,
     "python-saving": 5,

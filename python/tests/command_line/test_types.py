@@ -9,7 +9,7 @@ import pytest
 
 import onnx_external
 
-PAGES = sorted((Path(__file__).resolve().parents[2] / "docs").glob("*.md"))
+PAGES = sorted((Path(__file__).resolve().parents[3] / "docs").glob("*.md"))
 
 # Packages whose own types are not looked at.
 CONFIGURATION = """

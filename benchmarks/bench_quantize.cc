@@ -2,11 +2,13 @@
 // a weight are 1e9 / items_per_second. The matrix is far larger than the caches.
 #include <benchmark/benchmark.h>
 
+#include <algorithm>
 #include <cstring>
 #include <random>
-#include <string>
+#include <span>
 #include <vector>
 
+#include "base/io_buffer.h"
 #include "tensor/quantize/dequantize_rows.h"
 #include "tensor/quantize/packed_layout.h"
 #include "tensor/quantize/quantize_rows.h"
@@ -18,7 +20,7 @@ constexpr std::uint64_t kRows = 2048;
 constexpr std::uint64_t kColumns = 4096;
 
 // Gaussian weights, the same in each row but for where they begin.
-std::vector<std::byte> weights() {
+std::span<std::byte> weights(IoBuffer& buffer) {
   std::mt19937 generator(1);
   std::normal_distribution<float> normal(0, 0.02F);
   std::vector<std::uint16_t> values(kRows * kColumns);
@@ -29,7 +31,7 @@ std::vector<std::byte> weights() {
     values[i] =
         i < 64 * kColumns ? static_cast<std::uint16_t>(bits >> 16) : values[i % (63 * kColumns)];
   }
-  std::vector<std::byte> bytes(values.size() * sizeof(values[0]));
+  const auto bytes = buffer.first(values.size() * sizeof(values[0]));
   std::memcpy(bytes.data(), values.data(), bytes.size());
   return bytes;
 }
@@ -37,13 +39,14 @@ std::vector<std::byte> weights() {
 struct Matrix {
   explicit Matrix(const Scheme& scheme) {
     const auto layout = packed_layout(scheme, kRows, kColumns);
-    codes.resize(layout->codes.bytes);
-    scales.resize(layout->scales.bytes);
-    zero_points.resize(layout->zero_points.bytes);
+    codes = buffers[0].first(layout->codes.bytes);
+    scales = buffers[1].first(layout->scales.bytes);
+    zero_points = buffers[2].first(layout->zero_points.bytes);
   }
-  std::vector<std::byte> codes;
-  std::vector<std::byte> scales;
-  std::vector<std::byte> zero_points;
+  IoBuffer buffers[3];
+  std::span<std::byte> codes;
+  std::span<std::byte> scales;
+  std::span<std::byte> zero_points;
 };
 
 void bm_quantize(benchmark::State& state, const char* text, QuantizePath path, bool errors) {
@@ -52,8 +55,9 @@ void bm_quantize(benchmark::State& state, const char* text, QuantizePath path, b
     return;
   }
   const Scheme scheme = *parse_scheme(text);
-  const std::vector<std::byte> values = weights();
-  Matrix out(scheme);
+  IoBuffer buffer;
+  const auto values = weights(buffer);
+  const Matrix out(scheme);
   for ([[maybe_unused]] auto round : state) {
     QuantizationError error;
     if (!quantize_rows(
@@ -69,6 +73,9 @@ void bm_quantize(benchmark::State& state, const char* text, QuantizePath path, b
 void bm_dequantize(benchmark::State& state, const char* text) {
   const Scheme scheme = *parse_scheme(text);
   const Matrix in(scheme);
+  for (const auto part : {in.codes, in.scales, in.zero_points}) {
+    std::fill(part.begin(), part.end(), std::byte{1});
+  }
   std::vector<float> out(kRows * kColumns);
   for ([[maybe_unused]] auto round : state) {
     dequantize_rows(scheme, kColumns, {in.codes, in.scales, in.zero_points}, out);

@@ -15,11 +15,14 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.utils import _pytree as pytree
 
 from .._base.errors import InvalidArgumentError
 
 _ROWS = 2
 _LENGTH = 8
+_CHOICES = 3
+"""Texts in a row, of which a model chooses one."""
 _MOST = 1 << 27
 """Elements of an example."""
 _SAMPLES = 16_000
@@ -107,6 +110,46 @@ def words_of(config: Any, rows: int, length: int) -> torch.Tensor:
     count = int(first_setting(config, "vocab_size") or 32)
     ids = torch.arange(rows * length).reshape(rows, length) * 7 + 11
     return ids % max(count - 8, 1) + min(4, count - 1)
+
+
+def _text(examples: Examples) -> torch.Tensor:
+    """Ids of words; heads of encoder-decoders classify the token that ends each text."""
+    rows = _ROWS * (_CHOICES if chooses(examples.model) else 1)
+    ids, end = words_of(examples.config, rows, _LENGTH), examples.setting("eos_token_id")
+    if has_head_behind_decoder(examples.model) and isinstance(end, int):
+        ids[:, -1] = end
+    return ids
+
+
+def _decoder_text(examples: Examples) -> torch.Tensor:
+    """Ids of words: as many as the encoder takes if a head compares the two, else fewer."""
+    fewer = 0 if has_head_behind_decoder(examples.model) else 3
+    return words_of(examples.config, _ROWS, examples.text()[1] - fewer)
+
+
+def chooses(model: Any) -> bool:
+    """Return whether the texts of a model have a dimension of choices behind that of rows."""
+    from transformers.models.auto.modeling_auto import MODEL_FOR_MULTIPLE_CHOICE_MAPPING_NAMES
+
+    return type(model).__name__ in pytree.tree_leaves(
+        list(MODEL_FOR_MULTIPLE_CHOICE_MAPPING_NAMES.values())
+    )
+
+
+def in_choices(made: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """Return examples whose rows became rows of choices."""
+    return {name: each.unflatten(0, (-1, _CHOICES)) for name, each in made.items()}
+
+
+def has_head_behind_decoder(model: Any) -> bool:
+    """Return whether a model classifies what a decoder makes of the text of its encoder.
+
+    forward() then gives the decoder the encoder's text, moved on by one token.
+    """
+    from transformers.models.auto.modeling_auto import MODEL_MAPPING_NAMES as bare
+
+    is_bare = type(model).__name__ in pytree.tree_leaves(list(bare.values()))
+    return bool(model.config.is_encoder_decoder) and not model.can_generate() and not is_bare
 
 
 def _attention_mask(examples: Examples) -> torch.Tensor | None:
@@ -285,7 +328,7 @@ MAKERS: dict[str, Maker] = {
     "input_features": _spectrum,
     "input_values": _sound,
     "past_values": _series,
-    "input_ids": lambda examples: words_of(examples.config, _ROWS, _LENGTH),
+    "input_ids": _text,
     "inputs_embeds": _embeddings,
     "attention_mask": _attention_mask,
     "input_features_mask": lambda examples: _sound_mask(examples, "input_features").bool(),
@@ -299,6 +342,6 @@ MAKERS: dict[str, Maker] = {
     "pixel_values_videos": _video,
     "pixel_mask": _pixel_mask,
     "noise": _order,
-    "decoder_input_ids": lambda examples: words_of(examples.config, _ROWS, _LENGTH - 3),
+    "decoder_input_ids": _decoder_text,
 }
 """How each input is made; those come first by whose sizes others go."""

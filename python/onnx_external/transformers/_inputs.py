@@ -20,7 +20,14 @@ from .._base.argument_types import are_names, wrong_type
 from .._base.errors import InvalidArgumentError
 from .._comparing.values import to_torch
 from .._folders.config import read_leniently
-from ._examples import MAKERS, Examples, first_setting
+from ._examples import (
+    MAKERS,
+    Examples,
+    chooses,
+    first_setting,
+    has_head_behind_decoder,
+    in_choices,
+)
 
 Inputs: TypeAlias = Mapping[str, Any] | Sequence[str]
 """Examples by name, or the names of inputs for which examples are made."""
@@ -130,7 +137,9 @@ def _usual(model: Any, given: set[str]) -> tuple[str, ...]:
     if "pixel_values" in taken and not (main == "input_ids" and generates):
         found += ["pixel_values", "noise"]  # which the model would draw, differently in each run
     if not generates:
-        found += ["decoder_input_ids"]
+        moves_on = getattr(model.config, "decoder_start_token_id", None) is not None
+        alike = moves_on and has_head_behind_decoder(model)
+        found += [] if alike else ["decoder_input_ids"]
         found += [name for name in _WITH_DEFAULTS if name not in _GIVEN_ONLY or name in given]
     return tuple(name for name in dict.fromkeys(found) if name in taken)
 
@@ -259,7 +268,7 @@ def sample_inputs(model: Any, names: Sequence[str]) -> dict[str, torch.Tensor]:
             f"{type(model).__name__} takes {', '.join(lacking) or main_input(model)}, for "
             "which there is no example here; give inputs={name: tensor}"
         )
-    return examples.made
+    return in_choices(examples.made) if chooses(model) else examples.made
 
 
 def _ordered(names: Sequence[str]) -> list[str]:

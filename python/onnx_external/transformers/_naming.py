@@ -191,6 +191,10 @@ class _Roles:
             name.startswith("encoder_outputs") or ".encoder." in name for name in names
         )
         self._has_text = any(name in _WORDS for name in names)
+        self._chooses = any(
+            value.name == "input_ids" and len(value.shape or ()) == len(_OF_CHOICES)
+            for value in model.graph.inputs
+        )
         self._text = "encoder_sequence" if is_encoder else "sequence"
         self.words = next(iter(_numbers_of_words(model)), None)
         """How many words the graph takes, if that does not vary."""
@@ -210,6 +214,8 @@ class _Roles:
             return "encoder_sequence" if place == 1 else None
         if name in _MEDIA:
             return dict(enumerate(_media(name, shape))).get(place)
+        if self._chooses and rank == len(_OF_CHOICES):
+            return _OF_CHOICES[place]
         if place == 1 and (rank == 2 or name in _TEXTS):
             return self._of_text(name)
         return None
@@ -237,6 +243,7 @@ class _Roles:
 
 _WORDS = ("input_ids", "decoder_input_ids", "inputs_embeds")
 _TEXTS = ("inputs_embeds", "decoder_inputs_embeds", "bbox", "logits", "last_hidden_state")
+_OF_CHOICES = ("batch", "choices", "sequence")
 _PIECES = {
     "pixel_values": "patches",  # of all images in one row
     "image_grid_thw": "images",

@@ -166,6 +166,40 @@ def test_one_row_of_one_word_lets_rows_and_words_vary(reranker: Path, tmp_path: 
     assert len(shown) < 2000 and shown.count("\n") < 10
 
 
+def test_heads_behind_a_decoder_take_texts_that_end_and_choices_have_a_dimension(
+    tmp_path: Path,
+) -> None:
+    layers = {"encoder_layers": 1, "decoder_layers": 1, "d_model": 16}
+    heads = {"encoder_attention_heads": 2, "decoder_attention_heads": 2}
+    sizes = {"encoder_ffn_dim": 24, "decoder_ffn_dim": 24}
+    judge = made("BartForSequenceClassification", **layers, **heads, **sizes)
+    words = torch.randint(4, 40, (3, 6))
+    words[:, -2] = judge.config.eos_token_id
+    chooser = made("BertForMultipleChoice", num_hidden_layers=1)
+    texts = torch.randint(4, 40, (3, 4, 5))
+    for model, ids, forms in (
+        (judge, words, "int64[batch, sequence]"),
+        (chooser, texts, "int64[batch, choices, sequence]"),
+    ):
+        name = type(model).__name__
+        model.save_pretrained(tmp_path / name)
+        report = oe.transformers.export(tmp_path / name, tmp_path / f"{name}-out")
+        assert set(report.inputs["model"].values()) == {forms} and report.checked == {"model": 2}
+        given = {each: torch.ones_like(ids) for each in report.inputs["model"]} | {"input_ids": ids}
+        session = runtime.InferenceSession(report.graphs["model"].model)
+        (got,) = session.run(["logits"], {each: value.numpy() for each, value in given.items()})
+        with torch.no_grad():
+            np.testing.assert_allclose(got, model(**given).logits.numpy(), atol=1e-4, rtol=1e-3)
+
+
+def test_a_text_of_the_decoder_is_as_long_as_a_head_that_compares_the_two_needs() -> None:
+    small = {"d_model": 16, "d_kv": 8, "d_ff": 24, "num_layers": 1, "num_heads": 2}
+    names = ("input_ids", "decoder_input_ids")
+    for name, fewer in (("T5ForSequenceClassification", 0), ("T5Model", 3)):
+        found = sample_inputs(made(name, **small), names)
+        assert found["input_ids"].shape[1] - found["decoder_input_ids"].shape[1] == fewer
+
+
 def test_what_is_fixed_is_a_note() -> None:
     from onnx_external.transformers._tracing import notes_of_fixed
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+import contextlib
+from collections.abc import Collection, Iterable
 from typing import Any
 
 import torch
+from torch.utils import _pytree as pytree
 
+from .._base.errors import RunError
 from .._control_flow import Places, at_key, state_kept
 from .comparing import agree
 from .inputs import Given
@@ -19,8 +22,8 @@ def first_call(
 ) -> tuple[dict[str, Value], list[str]]:
     """Return what a module gives, and what is to be said if another call gives something else.
 
-    It is called twice if it changes anything of itself but the memory of tensors. All that is put
-    back.
+    It is called again, also after a call with other values, if it changes anything of itself, or
+    of what its code names, but the memory of tensors. All that is put back.
 
     Args:
         reference: the module.
@@ -35,25 +38,44 @@ def first_call(
         if not kept:
             return first, []
         with torch.random.fork_rng(devices=[]):
-            second = reference.outputs(given, what)
-        if first.keys() == second.keys() and agree(first, second):
-            return first, []
+            if _agrees(first, reference, given, what):
+                with (
+                    contextlib.suppress(RunError),
+                    reference.within(contextlib.nullcontext(), _turned),
+                ):
+                    reference.outputs(given, what)
+                if _agrees(first, reference, given, what):
+                    return first, []
     return first, [
         f"the module gives something else when it is called again, since it keeps "
         f"{', '.join(kept)}; the graph computes every call as the first one"
     ]
 
 
-def _changed(places: Places, known: Collection[str]) -> list[str]:
+def _agrees(first: dict[str, Value], reference: ModuleReference, given: Given, what: str) -> bool:
+    again = reference.outputs(given, what)
+    return first.keys() == again.keys() and agree(first, again)
+
+
+def _turned(call: Any) -> Any:
+    """The same values in the reverse order, which a module takes if it takes these."""
+    return pytree.tree_map_only(torch.Tensor, lambda each: each.flip([*range(each.dim())]), call)
+
+
+def _changed(kept: Iterable[Places], known: Collection[str]) -> list[str]:
     """The attributes, items and outer variables of a module that hold something else now."""
-    found = []
-    for number, now in places.changes().items():
-        place = places.all[number]
-        keys: Any = [""]
-        if isinstance(now, list):
-            keys = range(len(now))
-        elif isinstance(now, dict):
-            keys = now
-        changed = [key for key in keys if at_key(now, key) is not at_key(place.before, key)]
-        found += [place.named(key) for key in changed[:1] if key not in known]
+    found, seen = [], set()
+    for places in kept:
+        for number, now in places.changes().items():
+            place = places.all[number]
+            if id(place.owner) in seen:
+                continue
+            seen.add(id(place.owner))
+            keys: Any = [""]
+            if isinstance(now, list):
+                keys = range(len(now))
+            elif isinstance(now, dict):
+                keys = now
+            changed = [key for key in keys if at_key(now, key) is not at_key(place.before, key)]
+            found += [place.named(key) for key in changed[:1] if key not in known]
     return found

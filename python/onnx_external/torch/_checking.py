@@ -70,7 +70,10 @@ def why_not(module: Any, asked: bool | None) -> str:
     if missing := missing_text("onnxruntime"):
         return missing
     if module is None:
-        return "the module has no weights of its own to be run with"
+        return (
+            "no module here has the values that weights=, extra= or mapping= gives; a module in "
+            "weights= is run with its own"
+        )
     if not isinstance(module, nn.Module):
         return ""
     tensors = [*module.parameters(), *module.buffers()]

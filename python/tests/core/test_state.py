@@ -116,6 +116,40 @@ def test_what_a_module_keeps_for_its_next_call_is_noted(tmp_path: Path) -> None:
     assert module.calls == 0
 
 
+HISTORY: list[Any] = []
+
+
+def test_lists_that_grow_with_each_call_are_noted_if_results_depend_on_them(
+    tmp_path: Path,
+) -> None:
+    class Keeps(nn.Module):  # type: ignore[misc,name-defined]
+        def __init__(self) -> None:
+            super().__init__()
+            self.seen: list[Any] = []
+
+    class Averages(Keeps):
+        def forward(self, x: Any) -> Any:
+            self.seen.append(x * 2)
+            return torch.stack(self.seen[-2:]).mean(0)  # the same if it is called with the same
+
+    class Counts(Keeps):
+        def forward(self, x: Any) -> Any:
+            HISTORY.append(1)
+            return x * len(HISTORY)
+
+    class Logs(Keeps):
+        def forward(self, x: Any) -> Any:
+            self.seen.append(x * 2)
+            return self.seen[-1]
+
+    x = torch.randn(3, 4)
+    for kind, kept in ((Averages, "Averages.seen[0]"), (Counts, "HISTORY[0]"), (Logs, "")):
+        report = oe.torch.export(kind().eval(), (x,), tmp_path / f"{kind.__name__}.onnx", **QUIET)
+        told = [each for each in report.notes if "when it is called again" in each]
+        assert len(told) == bool(kept) and all(kept in each for each in told)
+    assert HISTORY == []
+
+
 def test_nothing_is_said_of_a_module_that_changes_nothing(tmp_path: Path) -> None:
     layers = nn.Sequential(nn.BatchNorm1d(4), nn.ReLU(inplace=True), nn.GRU(4, 3))
     x = torch.randn(5, 4)

@@ -214,7 +214,7 @@ def test_a_graph_that_is_not_checked_says_why(
     assert made.checked == 0 and kind_of(made.notes[0]) == UNCHECKED
     assert made.notes[0] in str(made)
     assert exported("other", lambda: torch.nn.Linear(8, 3), weights=linear).checked > 1
-    with pytest.raises(oe.ExportError, match="no weights of its own"):
+    with pytest.raises(oe.ExportError, match="no module here has the values that weights="):
         exported("asked", lambda: linear, weights=linear.state_dict(), check=True)
     assert exported("training", torch.nn.Linear(8, 3).train()).checked > 1
 

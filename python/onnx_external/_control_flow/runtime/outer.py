@@ -232,12 +232,13 @@ def _holds_traced(content: Any) -> bool:
 
 
 @contextlib.contextmanager
-def outside_kept(module: Any) -> Iterator[None]:
+def outside_kept(module: Any) -> Iterator[Places]:
     """Put back, when the context ends, what code of a module has written to, whatever it is.
 
     That is attributes, classes, globals, and what they hold, but not the memory of tensors.
     Functions of the code that keep what they return keep nothing meanwhile: a trace would leave
-    tensors without values in them, and a size that varies is not a key.
+    tensors without values in them, and a size that varies is not a key. The context gives where
+    the code may write to.
 
     Args:
         module: a module, or a function that makes one.
@@ -253,15 +254,16 @@ def outside_kept(module: Any) -> Iterator[None]:
             plain = getattr(value, "__func__", value).__wrapped__
             made = type(value)(plain) if isinstance(value, (staticmethod, classmethod)) else plain
             stack.enter_context(exchanged(owner, name, made))
-        yield
+        yield places
 
 
 @contextlib.contextmanager
-def state_kept(module: Any) -> Iterator[Places]:
+def state_kept(module: Any) -> Iterator[tuple[Places, Places]]:
     """Within this context a module may write to itself and to what it holds; all is put back.
 
     So are what its code writes to elsewhere (see `outside_kept`), and the memory of tensors, but
-    for parameters, of which there would be a copy. The context gives what the module itself holds.
+    for parameters, of which there would be a copy. The context gives what the module itself holds,
+    and where its code may write to elsewhere.
 
     Raises:
         RewriteError: a parameter was written to.
@@ -271,8 +273,9 @@ def state_kept(module: Any) -> Iterator[Places]:
     own = [each for each in places.tensors if not isinstance(each, nn.Parameter)]
     parameters = dict(module.named_parameters()) if is_module else {}
     versions = {name: version_of(each) for name, each in parameters.items()}
-    with memory_kept([*(module.buffers() if is_module else ()), *own]), outside_kept(module):
-        yield places
+    buffers = module.buffers() if is_module else ()
+    with memory_kept([*buffers, *own]), outside_kept(module) as outer:
+        yield places, outer
     for name, each in parameters.items():
         if version_of(each) != versions[name]:
             raise RewriteError(

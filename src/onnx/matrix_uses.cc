@@ -247,13 +247,19 @@ class MatrixFinder {
         return refuse(FloatReason::kView, op, weight);
       }
     }
-    if (is_default && (op == "MatMul" || op == "Gemm") && reader.input < 2) {
+    if (is_default && (op == "MatMul" || op == "Gemm") && reader.input < 2 && is_complete(node)) {
       multiply(reader, view, source, weight);
-    } else if (is_default && op == "Gather" && reader.input == 0) {
+    } else if (is_default && op == "Gather" && reader.input == 0 && is_complete(node)) {
       gather(node, view, source, weight);
     } else {
       refuse(FloatReason::kReader, operator_of(*node.node), weight);
     }
+  }
+
+  // Whether the node has the two inputs and the output that its operator requires.
+  [[nodiscard]] static bool is_complete(const GraphNodeValues& node) {
+    return node.inputs.size() >= 2 && node.inputs[0] != kNoValue && node.inputs[1] != kNoValue &&
+           node.outputs.size() == 1 && node.outputs.front() != kNoValue;
   }
 
   [[nodiscard]] bool is_filled_identity(const GraphNodeValues& node) const {
@@ -312,8 +318,7 @@ class MatrixFinder {
   }
 
   [[nodiscard]] MatrixRole role_of(const GraphNodeValues& node, std::int64_t n) const {
-    const bool has_output = !node.outputs.empty() && node.outputs.front() != kNoValue;
-    const Destiny destiny = has_output ? destinies_[node.outputs.front()] : Destiny();
+    const Destiny destiny = destinies_[node.outputs.front()];
     if (destiny.chooses && n <= kMaxRouted) {
       return MatrixRole::kRouter;
     }

@@ -363,6 +363,19 @@ TEST(MatrixUses, CyclesEndTheWalk) {
   EXPECT_EQ(reason_of(graph), FloatReason::kView) << "another node defines a first";
 }
 
+TEST(MatrixUses, IncompleteNodesAreNoProducts) {
+  using Names = std::vector<std::string>;
+  const std::vector<std::pair<Names, Names>> ends = {
+      {{"w"}, {"y"}}, {{"", "w"}, {"y"}}, {{"x", "w"}, {}}, {{"x", "w"}, {""}}, {{"w", ""}, {"y"}}};
+  for (const char* op : {"MatMul", "Gemm", "Gather"}) {
+    for (const auto& [inputs, outputs] : ends) {
+      MatrixGraph graph;
+      graph.weight("w", {128, 128}).node(op, inputs, outputs);
+      EXPECT_NE(reason_of(graph), FloatReason::kNone) << op;
+    }
+  }
+}
+
 TEST(MatrixUses, NodesWithoutInputsOrOutputsAreLeftAlone) {
   MatrixGraph graph;
   graph.weight("w", {128, 128});

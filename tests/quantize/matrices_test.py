@@ -339,6 +339,7 @@ def quantize(rows: np.ndarray, matrix: dict, dtype: type) -> tuple:
     else:
         scales = (np.maximum(high, -low) / (2 ** (bits - 1) - 1)).astype(dtype)
         zeros = np.full(scales.shape, 2 ** (bits - 1), np.float32)
+    scales[scales == 0] = 1  # of a block of zeros
     wide = scales.astype(np.float32)[..., None]
     codes = np.clip(np.round(blocks / wide) + zeros[..., None], 0, top).astype(np.uint8)
     exact = ((codes - zeros[..., None]) * wide).reshape(n, -1)[:, :k]
@@ -376,7 +377,7 @@ def fill(model: onnx.ModelProto, matrices: list, folder: Path) -> onnx.ModelProt
         array.reshape(-1)[places] = exact
         tensor.CopyFrom(numpy_helper.from_array(array, tensor.name))
     for node in floats.graph.node:
-        if node.op_type == "Cast":  # of a weight, which is no bfloat16 any more
+        if node.op_type == "Cast" and node.input[0] in weights:  # which is no bfloat16 any more
             node.op_type = "Identity"
             del node.attribute[:]
     return floats

@@ -181,7 +181,7 @@ def outcomes_together(groups: list[Group]) -> list[tuple[str, str]]:
 
     import onnx_external as oe
     from onnx_external.torch._converting import converted
-    from onnx_external.torch._exporting import optimized
+    from onnx_external.torch._optimizing import optimized
     from onnx_external.torch._programs import told
     from onnx_external.torch._tracing import trace
 

@@ -8,7 +8,8 @@ oe.torch.export(make_model, (ids,), "out/model.onnx", weights="model.safetensors
 """
 
 from .._base.meter import Step
-from ._exporting import ExportReport, Source, export, skeleton
+from ._export_reports import ExportReport, Source
+from ._exporting import export, skeleton
 from ._patching.patches import patches
 from ._skeleton import Skeleton, Slot
 from ._untouched import build

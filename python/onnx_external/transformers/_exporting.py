@@ -31,7 +31,7 @@ from .._folders.preconditions import (
 from .._saving.reports import SavedModel, SaveReport
 from .._saving.transposing import refuse_linked
 from .._tracing.process import process_kept
-from ..torch._exporting import PACKAGES, Source, left_in, sources_of
+from ..torch._export_reports import PACKAGES, Source, left_in, sources_of
 from ..torch._rewritten import Rewrite
 from . import _genai
 from ._adapters import merged

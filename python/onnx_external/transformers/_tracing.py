@@ -13,9 +13,9 @@ from .._base.errors import ExportError
 from .._base.meter import Meter
 from .._base.notes import Note
 from ..torch._converting import one_subgraph_version, operators_found_once
-from ..torch._exporting import optimized
 from ..torch._guards import Sizes
 from ..torch._mending import mend
+from ..torch._optimizing import optimized
 from ..torch._skeleton import Skeleton, make_skeleton
 from ..torch._tracing import without_cache_of_results
 from ..torch._untouched import ZeroProducts, tensors_of

@@ -1,0 +1,128 @@
+"""What an export did, and where the values of each initializer came from."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from .._base.meter import Step, Stepwise, screen
+from .._base.notes import UNCHECKED, kind_of
+from .._control_flow import Rewriting
+from .._saving.reports import SavedModel, SaveReport
+from ._skeleton import Skeleton, left_of
+
+if TYPE_CHECKING:
+    pass
+
+PACKAGES = ("torch", "onnx", "onnx-ir", "onnxscript", "transformers", "onnx-external")
+"""What takes part in an export."""
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where the values of an initializer came from."""
+
+    origin: str
+    """ "checkpoint", "module" (its own weights), "init" (the module computed it) or "constant" (of
+    the trace)."""
+    key: str | None = None
+    """The key that filled it; None if none did."""
+    recipe: list[Any] = field(default_factory=list)
+    """The steps that made it from the key, as in a map file."""
+
+
+_GUARDS_SHOWN = 3
+"""In the text of a report."""
+_SHOWN = (UNCHECKED, "other-opset", "fixed-sizes", "changed-state")
+"""The kinds of the notes in it."""
+
+
+@dataclass
+class ExportReport(Stepwise):
+    """What an export did."""
+
+    path: str
+    """The model's file."""
+    sources: dict[str, Source]
+    """By initializer: where its values came from."""
+    steps: list[Step]
+    """What was done, with its time and memory."""
+    versions: dict[str, str]
+    """Of the packages that took part."""
+    patches: list[str]
+    """What was changed in torch and transformers while the model was traced."""
+    checked: int
+    """Input sets, the example among them, on which the graph gave what the module gives."""
+    guards: list[str]
+    """What the trace assumed about sizes, such as "x.size()[1] > 6", or "words > 6" if
+    `dynamic_shapes` calls it so, with the line of the code. One that rules out a single size is
+    left out if the graph was right for a set of that size."""
+    rewriting: Rewriting
+    """What was rewritten so that the module could be exported: diffs, and what no set reached."""
+    notes: list[str]
+    """How it was traced, if not in the usual way, that all sizes are fixed if nobody said which
+    vary, and why it was not checked."""
+    left: dict[str, int]
+    """What an optimizer that has the weights would have done, and the save did not."""
+    save: SaveReport
+    """What was saved, and where each tensor lies."""
+    made_sets: int = 0
+    """The sets among `checked` that nobody gave: the example, made with other sizes."""
+
+    @property
+    def complete(self) -> bool:
+        """Whether every weight has its value, as `save.complete`."""
+        return self.save.complete
+
+    @property
+    def verified(self) -> bool:
+        """Whether every byte that was written was read back, as `save.verified`."""
+        return self.save.verified
+
+    def __str__(self) -> str:
+        """Return what was exported in a line, and what was not compared; `repr()` has all of it."""
+        told = f"{self.save}; input sets on which it was compared: {self.checked}"
+        if self.made_sets:
+            told += f" ({self.made_sets} of them made with other sizes)"
+        told += "".join(f"; {note}" for note in self.notes if kind_of(note) in _SHOWN)
+        told += "".join(f"; {note}" for note in self.rewriting.notes)
+        if self.rewriting.changes:
+            told += f"; rewritten functions: {len(self.rewriting.changes)}"
+        if self.rewriting.unreached:
+            told += f"; ways that no input set takes: {len(self.rewriting.unreached)}"
+            told += "".join(f"\n  {each}" for each in self.rewriting.unreached)
+        return screen((told + self._limits()).split("\n"), width=1_000)
+
+    def _limits(self) -> str:
+        """The sizes for which the graph holds, as far as the trace has limited them."""
+        shown = [f"\n  it holds for sizes with {each}" for each in self.guards[:_GUARDS_SHOWN]]
+        more = len(self.guards) - len(shown)
+        return "".join(shown) + (f"\n  and {more} more in report.guards" if more else "")
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain dicts and lists."""
+        parts = {
+            name: value
+            for name, value in vars(self).items()
+            if name not in ("save", "sources", "steps", "rewriting")
+        }
+        parts["rewriting"] = self.rewriting.to_dict()
+        sources = {name: asdict(source) for name, source in self.sources.items()}
+        steps = [asdict(step) for step in self.steps]
+        return {**parts, "sources": sources, "steps": steps, "save": self.save.to_dict()}
+
+
+def sources_of(
+    made: Skeleton, report: SaveReport | SavedModel, origin: str = "checkpoint"
+) -> dict[str, Source]:
+    """Where each initializer's values came from; `origin`: of those that were filled."""
+    found = {name: Source(kind) for name, kind in made.constants.items()}
+    for tensor in report.tensors:
+        if tensor.key is not None:
+            found[tensor.slot] = Source(origin, tensor.key, tensor.recipe)
+    return found
+
+
+def left_in(made: Skeleton, report: SaveReport | SavedModel) -> dict[str, int]:
+    """As `Skeleton.left`, of the model that was saved."""
+    return left_of(made.model, made.slots.keys() & {tensor.slot for tensor in report.tensors})

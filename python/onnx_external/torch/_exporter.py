@@ -1,0 +1,289 @@
+"""The stages of an export: trace, skeleton, weights, comparison, save."""
+
+from __future__ import annotations
+
+import re
+from collections import abc
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from torch import nn
+
+from .._base.errors import ExportError, RewriteError
+from .._base.meter import Meter, versions
+from .._base.notes import UNCHECKED, Note
+from .._base.options import Mapping, StrPath, Weights, contents_of
+from .._base.progress import Progress
+from .._comparing.randomness import drawing_of_program
+from .._control_flow import Rewriting
+from .._saving.reports import SaveReport
+from .._saving.transposing import with_pairs
+from .._tracing.surroundings import Call
+from ._checking import (
+    Checked,
+    Checking,
+    UnloadableGraphError,
+    WrongGraphError,
+    half_types,
+    refuse_broken,
+    refuse_unloadable,
+    why_not,
+)
+from ._export_reports import PACKAGES, ExportReport, left_in, sources_of
+from ._filling import keys_of, save_skeleton, state_of, ties_for, weights_of
+from ._optimizing import OptimizerError, skeleton_of
+from ._programs import Captured, captured
+from ._repeated import NotRepeatedError
+from ._rewritten import ModuleWays, may_repeat
+from ._skeleton import Skeleton
+from ._targets import Program
+from ._tracing import Tracer
+
+if TYPE_CHECKING:
+    pass
+
+
+def _run_by(target: nn.Module | Program, weights: Any, is_made: bool) -> Any:
+    """What computes with the weights of the graph; None if nothing here does."""
+    if weights is None:
+        return getattr(target, "exported_program", target)
+    if isinstance(weights, nn.Module) and (is_made or type(weights) is type(target)):
+        return weights
+    return None
+
+
+@dataclass(frozen=True)
+class TraceOptions:
+    """How a module is traced, and its graph made."""
+
+    shapes: Any
+    """Dynamic shapes."""
+    onnx: abc.Mapping[str, Any]
+    """Of torch.onnx.export."""
+    optimize: bool
+    extra: abc.Mapping[str, Any] | None
+    keep: Collection[str]
+    repeat: bool
+    """Trace few of many layers that are alike."""
+    gives_state: bool
+    """State that forward updates becomes outputs."""
+
+
+@dataclass(frozen=True)
+class CheckOptions:
+    """How a graph is compared with its module."""
+
+    check: bool | None
+    atol: float | None
+    rtol: float | None
+
+
+@dataclass
+class Attempt:
+    """One graph, and what is to be stored with it."""
+
+    found: Captured
+    made: Skeleton
+    weights: Weights | nn.Module | None
+    options: dict[str, Any]
+    tracer: Tracer
+    checked: Checked = field(default_factory=Checked)
+    note: str = ""
+
+    def take(self, other: Attempt) -> None:
+        """Become another attempt."""
+        vars(self).update(vars(other))
+
+    def take_weights(self, target: nn.Module | Program, keep: Collection[str]) -> None:
+        """Take the weights of a module, and say which are kept, without use, or tied."""
+        own = self.weights is None
+        if self.weights is None or isinstance(self.weights, nn.Module):
+            self.weights = weights_of(target if own else self.weights, self.made)
+        mapping: Mapping = self.options["mapping"]
+        if not own:
+            given = mapping.ignore or []
+            spare = {*keep, *(state_of(target).keys() - self.made.named())}
+            ignored = [f"^{re.escape(name)}$" for name in sorted(spare)]
+            mapping = replace(
+                mapping, ignore=[*([given] if isinstance(given, str) else given), *ignored]
+            )
+        if self.made.ties and self.weights is not None:
+            ties = ties_for(self.made, keys_of(self.weights))
+            mapping = replace(mapping, map=with_pairs(ties, mapping.map))
+        self.options["mapping"] = mapping
+
+    def save_into(self, path: Path) -> None:
+        """Save it for a while, to run it."""
+        given = {"mapping": self.options["mapping"], "files": contents_of(self.options["files"])}
+        save_skeleton(
+            self.made, path, self.weights, progress=False, fsync=False, verify=False, **given
+        )
+
+    def compared(
+        self, runs: Any, calls: Sequence[Call], options: CheckOptions, meter: Meter
+    ) -> Checked:
+        """Compare the graph with the module, or refuse sets for which it may be wrong."""
+        check = options.check
+        found, converts = self.found, self.options["dtype"] or self.options["mapping"].cast
+        reason = "the weights are converted" if converts else why_not(runs, check)
+        if check is False or reason or self.options["dry_run"]:
+            refuse_broken(found.sizes, calls)
+            if check and reason:
+                raise ExportError(f"check=True: the graph cannot be checked: {reason}")
+            note = Note(f"not checked: {reason}", UNCHECKED)
+            return Checked(0, [note] if reason and check is None else [])
+        draws = [] if found.traced is None else drawing_of_program(found.traced)
+        types = [] if found.traced is None else half_types(found.traced)
+        with meter.step("check"):
+            makes_sets = isinstance(runs, nn.Module)
+            checking = Checking(
+                runs,
+                found.sizes,
+                calls,
+                draws,
+                types,
+                makes_sets,
+                atol=options.atol,
+                rtol=options.rtol,
+            )
+            checking.changed, checking.state_named = found.changed, found.state_named
+            return checking.run(self.save_into)
+
+
+@dataclass
+class Exporter:
+    """Makes the graph of one target, compares it with the target, and saves it."""
+
+    target: nn.Module | Program
+    is_made: bool
+    """Whether a function made the target, whose parameters have no values."""
+    calls: Sequence[Call]
+    """The example, and all further input sets."""
+    weights: Weights | nn.Module | None
+    saving: abc.Mapping[str, Any]
+    """Options of oe.save."""
+    tracing: TraceOptions
+    checking: CheckOptions
+    ways: ModuleWays
+    meter: Meter
+
+    def first(self) -> tuple[Attempt, Rewriting]:
+        """Return the first graph that is right, and what was rewritten for it."""
+        return self.ways.first(self._captured, self._judge)
+
+    def save(self, attempt: Attempt, path: StrPath, progress: Progress) -> SaveReport:
+        """Save the graph of an attempt with its weights."""
+        refuse_unloadable(attempt.checked.unloadable)
+        with self.meter.step("save"):
+            return save_skeleton(
+                attempt.made, path, attempt.weights, progress=progress, **attempt.options
+            )
+
+    def report(
+        self,
+        attempt: Attempt,
+        rewriting: Rewriting,
+        saved: SaveReport,
+        early: Sequence[str],
+        fixed: Sequence[str],
+    ) -> ExportReport:
+        """Return the report of an export that was saved.
+
+        Args:
+            attempt: what was saved.
+            rewriting: what was rewritten.
+            saved: the report of the save.
+            early: notes that were logged before the trace.
+            fixed: notes on sizes that do not vary.
+        """
+        made, found, checked = attempt.made, attempt.found, attempt.checked
+        changed = [] if self.tracing.gives_state else [each.note for each in found.changed]
+        return ExportReport(
+            path=saved.model,
+            sources=sources_of(made, saved, "module" if self.weights is None else "checkpoint"),
+            steps=self.meter.steps,
+            versions=versions(PACKAGES),
+            patches=[],
+            checked=checked.sets,
+            guards=[
+                text
+                for text, guard in zip(made.guards, found.sizes.guards, strict=True)
+                if str(guard) not in checked.disproved
+            ],
+            rewriting=rewriting,
+            notes=[
+                *early,
+                *filter(None, [found.note, attempt.note, Note(found.opset_kept, "other-opset")]),
+                *fixed,
+                *changed,
+                *checked.notes,
+                *rewriting.notes,
+            ],
+            left=left_in(made, saved),
+            save=saved,
+            made_sets=checked.made,
+        )
+
+    def _captured(self, tracer: Tracer) -> Attempt:
+        """Trace, and leave the optimizer out if it fails: its graph is half-changed."""
+        try:
+            return self._traced(tracer, self.tracing.optimize)
+        except OptimizerError as error:
+            attempt = self._traced(tracer, False)
+            attempt.note = f"the graph is not optimized: {error}"
+            return attempt
+
+    def _traced(self, tracer: Tracer, optimize: bool) -> Attempt:
+        """Trace with few layers where that may do, and otherwise, or if it fails, with all."""
+        how = self.tracing
+        few = how.repeat and may_repeat(tracer) and not (how.extra or how.keep or how.gives_state)
+        if not few:
+            return self._attempt(tracer, optimize, False)
+        try:
+            return self._attempt(tracer, optimize, True)
+        except OptimizerError:  # a full trace would not help
+            raise
+        except ExportError as error:
+            note = str(error) if isinstance(error, NotRepeatedError) else ""
+        attempt = self._attempt(tracer, optimize, False)
+        attempt.note = note
+        return attempt
+
+    def _attempt(self, tracer: Tracer, optimize: bool, few: bool) -> Attempt:
+        how = self.tracing
+        given = (*self.ways.example, how.shapes, how.onnx, self.meter, tracer)
+        with captured(self.target, *given, few, self.is_made, how.gives_state) as found:
+            made = skeleton_of(found, self.meter, optimize=optimize, extra=how.extra, keep=how.keep)
+        return Attempt(found, made, self.weights, dict(self.saving), tracer)
+
+    def _judge(self, attempt: Attempt) -> None:
+        """Compare a graph; one of few layers that is wrong is traced in full and judged again."""
+        try:
+            self._compare(attempt)
+        except (WrongGraphError, UnloadableGraphError):
+            if attempt.found.repetition is None:
+                raise
+            attempt.take(self._attempt(attempt.tracer, self.tracing.optimize, False))
+            attempt.note = "traced in full, since the graph with repeated layers was wrong"
+            self._compare(attempt)
+
+    def _compare(self, attempt: Attempt) -> None:
+        attempt.take_weights(self.target, self.tracing.keep)
+        runs = None
+        if not self.tracing.extra and not self.saving["mapping"].partial:
+            runs = _run_by(self.target, self.weights, self.is_made)
+        attempt.checked = attempt.compared(runs, self.calls, self.checking, self.meter)
+
+
+def refuse_unreached(rewriting: Rewriting) -> None:
+    """Refuse branches and numbers of rounds that no input set reached.
+
+    Raises:
+        RewriteError: there are some.
+    """
+    if rewriting.unreached:
+        raise RewriteError(
+            "; ".join(rewriting.unreached) + "; give an input set for each in input_sets="
+        )

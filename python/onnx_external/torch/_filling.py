@@ -1,0 +1,79 @@
+"""Which weights fill a skeleton, and the save of it."""
+
+from __future__ import annotations
+
+import os
+from collections import abc
+from collections.abc import Set
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import nn
+
+from .._base.errors import NotFoundError
+from .._base.options import StrPath, Weights
+from .._saving.reports import SaveReport
+from .._saving.save import save
+from .._sources.checkpoint import open_checkpoint
+from ._complex_numbers import paired
+from ._plain_saving import save_alone
+from ._skeleton import Skeleton
+from ._targets import Program
+from ._untouched import has_no_data
+
+if TYPE_CHECKING:
+    pass
+
+
+def ties_for(made: Skeleton, keys: Set[str]) -> dict[str, str]:
+    """For slots whose name no key has: the key with another name of the same tensor."""
+    return {
+        slot: next(name for name in names if name in keys)
+        for slot, names in made.ties.items()
+        if slot not in keys and not keys.isdisjoint(names)
+    }
+
+
+def keys_of(weights: Weights) -> set[str]:
+    """The keys of a checkpoint in any form that oe.save() takes."""
+    if isinstance(weights, abc.Mapping):
+        return set(weights)
+    if isinstance(weights, nn.Module):
+        return set(weights.state_dict())
+    if not isinstance(weights, (str, os.PathLike)):
+        return {name for one in weights for name in keys_of(one)}
+    with open_checkpoint(weights) as checkpoint:
+        return set(checkpoint)
+
+
+def weights_of(target: nn.Module | Program, made: Skeleton) -> dict[str, torch.Tensor] | None:
+    """The weights of the target that the graph needs. None if it has none with values."""
+    needed = made.named()
+    return {
+        name: paired(tensor.detach())
+        for name, tensor in state_of(target).items()
+        if name in needed and not has_no_data(tensor)
+    } or None
+
+
+def state_of(target: nn.Module | Program) -> dict[str, torch.Tensor]:
+    """The tensors of the state dict of a target; extra state may be anything else."""
+    program = target.exported_program if isinstance(target, torch.onnx.ONNXProgram) else target
+    state: abc.Mapping[str, Any] = {}
+    if isinstance(program, nn.Module):
+        state = program.state_dict()
+    elif program is not None:
+        state = program.state_dict
+    return {name: each for name, each in state.items() if isinstance(each, torch.Tensor)}
+
+
+def save_skeleton(
+    made: Skeleton, path: StrPath, weights: Weights | None, **options: Any
+) -> SaveReport:
+    graph = made.SerializeToString() if options.get("layout") == "link" else made
+    try:
+        return save(graph, path, weights, **options)
+    except NotFoundError:
+        if weights is not None or made.slots:
+            raise
+    return save_alone(made, path, options)  # there is nothing to store beside the graph

@@ -1,0 +1,68 @@
+"""From a captured graph to a skeleton: torch's optimizer, repeated layers, versions and names."""
+
+from __future__ import annotations
+
+from collections import abc
+from collections.abc import Collection
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from .._base.errors import ExportError, chain
+from .._base.meter import Meter
+from ._dimension_names import name_sizes
+from ._opsets import with_opset
+from ._output_names import name_outputs
+from ._programs import Captured
+from ._skeleton import Skeleton, make_skeleton
+
+if TYPE_CHECKING:
+    import onnx_ir
+
+
+class OptimizerError(ExportError):
+    """torch's optimizer fails; the graph without it may be right."""
+
+
+def optimized(model: onnx_ir.Model) -> onnx_ir.Model:
+    """As torch.onnx.export(optimize=True) does it."""
+    program = torch.onnx.ONNXProgram(model, None)
+    try:
+        program.optimize()
+    except Exception as error:
+        told = [str(each).strip().partition("\n")[0] for each in list(chain(error))[-2:]]
+        words = ": ".join(dict.fromkeys(filter(None, told))) or type(error).__name__
+        raise OptimizerError(
+            f"torch's optimizer fails: {words}; optimize=False leaves it out"
+        ) from error
+    return program.model
+
+
+def skeleton_of(
+    found: Captured,
+    meter: Meter,
+    *,
+    optimize: bool,
+    extra: abc.Mapping[str, Any] | None = None,
+    keep: Collection[str] = (),
+) -> Skeleton:
+    """Make the skeleton of a captured graph."""
+    with meter.step("optimize"):
+
+        def change(model: onnx_ir.Model) -> onnx_ir.Model:
+            repetition = found.repetition
+            starts = repetition.starts(model) if repetition is not None else {}
+            model = optimized(model) if optimize else model
+            if repetition is not None:
+                repetition.repeat(model, found.program.exported_program, starts)
+            model, found.opset_kept = with_opset(model, found.opset)
+            return model
+
+        made = make_skeleton(found.program.model, extra or {}, keep, change)
+        name_outputs(made.model, found.outputs_named)
+        if found.sizes_named is not None:
+            name_sizes(made.model, found.sizes_named)
+    made.ties = {name: found.ties[name] for name in made.slots if name in found.ties}
+    named = found.sizes_named or {}
+    made.guards = [found.sizes.worded(each, named) for each in found.sizes.guards]
+    return made

@@ -1,7 +1,6 @@
 #include "onnx/matrix_uses.h"
 
 #include <algorithm>
-#include <array>
 #include <string>
 #include <unordered_map>
 #include <utility>
@@ -387,66 +386,6 @@ class MatrixFinder {
 };
 
 }  // namespace
-
-std::string float_reason_text(FloatReason reason, std::string_view detail) {
-  const std::string what(detail);
-  switch (reason) {
-    case FloatReason::kNone:
-      return "";
-    case FloatReason::kVector:
-      return "it is no matrix";
-    case FloatReason::kType:
-      return "products of type " + what + " run on no CPU";
-    case FloatReason::kReader:
-      return what + " reads it";
-    case FloatReason::kFirstInput:
-      return "it is the first input of " + what;
-    case FloatReason::kGemm:
-      return "a Gemm scales or transposes more than the weight";
-    case FloatReason::kGatherAxis:
-      return "a Gather takes columns of it";
-    case FloatReason::kBatches:
-      return what + " does not read it as a matrix";
-    case FloatReason::kView:
-      return what + " moves its elements in a way that cannot be followed";
-    case FloatReason::kSeveral:
-      return "nodes read it in several ways";
-    case FloatReason::kGraphOutput:
-      return "it is an output";
-    case FloatReason::kReplaceable:
-      return "callers may replace it, because it is an input as well";
-    case FloatReason::kUnread:
-      return "no node reads it";
-    case FloatReason::kSmall:
-      return "it is small";
-    case FloatReason::kRouter:
-      return "it chooses experts";
-    case FloatReason::kPattern:
-      return "the pattern " + quote(what) + " keeps it";
-    case FloatReason::kChosen:
-      return "it is a head or an embedding, which stay in float";
-    case FloatReason::kBlocks:
-      return "no block of 16 columns or more divides its rows";
-    case FloatReason::kForm:
-      return "the standard form " + what;
-  }
-  return "";
-}
-
-std::string_view role_name(MatrixRole role) {
-  constexpr std::array<std::string_view, 4> kRoleNames{"linear", "head", "embedding", "router"};
-  return kRoleNames[static_cast<std::size_t>(role)];
-}
-
-bool Matrix::has(MatrixRole role) const {
-  return std::any_of(uses.begin(), uses.end(),
-                     [&](const MatrixUse& use) { return use.role == role; });
-}
-
-bool Matrix::is_multiplied() const {
-  return std::any_of(uses.begin(), uses.end(),
-                     [](const MatrixUse& use) { return use.role != MatrixRole::kEmbedding; });
-}
 
 Result<std::vector<GraphWeight>> find_matrices(const Model& model,
                                                std::span<const std::optional<StoredSlot>> stored,

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -12,6 +13,7 @@
 #include "onnx_external/checkpoint.h"
 #include "onnx_external/mapping.h"
 #include "onnx_external/model.h"
+#include "onnx_external/quantize.h"
 #include "onnx_external/result.h"
 
 namespace onnx_external {
@@ -72,6 +74,22 @@ enum class TensorSource : std::uint8_t {
   kModelInline,    // source_index into Model::inline_tensors()
 };
 
+// A part of a quantized matrix. The parts of one matrix are made together, in one pass over its
+// rows, and their ranges follow each other in this order.
+enum class MatrixPart : std::uint8_t { kCodes, kScales, kZeroPoints };
+inline constexpr std::size_t kMatrixParts = 3;
+
+// How the bytes of such a part are made of a matrix of rows x columns. The rows are those that the
+// tensor's recipe makes of the source; what it converts them to, if anything, is float32.
+struct PackedTensor {
+  Scheme scheme = {};
+  MatrixPart part = MatrixPart::kCodes;
+  std::uint64_t rows = 0;
+  std::uint64_t columns = 0;
+
+  friend bool operator==(const PackedTensor&, const PackedTensor&) = default;
+};
+
 // One tensor of the model that will be written, usually an initializer.
 struct PlannedTensor {
   std::string name;
@@ -92,6 +110,7 @@ struct PlannedTensor {
   // Index into Model::external_tensors() for the model's existing data that is in memory, as the
   // checkpoint's tensor `source_index`. It has no key.
   std::optional<std::size_t> existing_index = {};
+  std::optional<PackedTensor> packed = {};  // then `dims` are the part's, and so are its bytes
   // Index into SavePlan::ranges; nothing = inline in the model.
   std::optional<std::uint32_t> range;
 };
@@ -114,10 +133,14 @@ struct PlannedFile {
   std::uint64_t hole_bytes = 0;
 };
 
+struct MatrixPlan;  // onnx/matrix_choice.h
+
 // One of the models of a plan, which share its data files.
 struct PlannedModel {
   std::string name;
   MappingOptions mapping_options = {};  // Mapping::options, for its manifest
+  // Which nodes read quantized matrices; null if none does. Refers to the planned model.
+  std::shared_ptr<const MatrixPlan> matrices = {};
 };
 
 struct SavePlan {
@@ -172,6 +195,8 @@ struct PlanOptions {
   // that states another type is kMismatch. If not set, a tensor is converted to the type of its
   // slot where the mapping paired different float types (MappingOptions::casts).
   std::optional<DType> dtype = {};
+  // What becomes of matrices (quantize.h); nothing: they stay as they are. Not for kLink.
+  std::optional<QuantizeOptions> quantize = {};
   // The copied data of the loaded model may be at most this many times what its files store, or
   // kAlwaysExpandedBytes, whichever is more. 0 counts as 1.
   std::uint64_t max_expand = 4;

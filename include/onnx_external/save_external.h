@@ -92,7 +92,30 @@ struct SavedTensor {
   std::uint64_t length = 0;
   std::int32_t data_type = 0;
   Shape dims;
-  Overflow overflow;  // values that became infinite when they were converted
+  Overflow overflow;                        // values that became infinite when they were converted
+  std::optional<PackedTensor> packed = {};  // it is a part of a quantized matrix
+};
+
+// A matrix of a graph that a save quantizes (PlanOptions::quantize).
+struct QuantizedMatrix {
+  std::string weight;  // the graph's name; several matrices may be parts of one weight
+  std::string key;     // empty: the graph holds the weight
+  std::string role;    // "linear", "head", "embedding"
+  Scheme scheme;
+  std::uint64_t rows = 0;
+  std::uint64_t columns = 0;
+  std::uint64_t bytes_before = 0;  // in the graph's type
+  std::uint64_t bytes = 0;         // of codes, scales and zero points
+  // The root mean square of what quantizing changed, divided by that of the values. In a dry run,
+  // of a few rows. Nothing if it is not known: another process or a killed save made the codes.
+  std::optional<double> error = {};
+};
+
+// A float weight of a graph that such a save leaves as it is.
+struct FloatWeight {
+  std::string weight;
+  std::string reason;  // "Conv reads it"
+  std::uint64_t bytes = 0;
 };
 
 // One of the graphs of a save.
@@ -120,6 +143,9 @@ struct SavedModel {
   // What is unusual about the given model's external data. Prepacked weights of ONNX Runtime and
   // basepath are left out of the written model; the rest is written as usual.
   std::vector<CountedRemark> remarks;
+  // With PlanOptions::quantize, in the order of the graph.
+  std::vector<QuantizedMatrix> quantized = {};
+  std::vector<FloatWeight> floats = {};
 
   // The names with the first verdict in their order, then those with the next ...
   [[nodiscard]] std::vector<std::string> names_with(

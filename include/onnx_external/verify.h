@@ -162,6 +162,7 @@ struct ExpectedTensor {
   // counts like a CRC-32 that the checkpoint records.
   std::optional<std::uint32_t> written_crc = {};
   TensorPlace place = TensorPlace::kInitializer;  // of `initializer` in its graph
+  std::optional<PackedTensor> packed = {};        // it is a part of the quantized tensor
 };
 
 // Does what verify_model() does, and compares every byte, type and dimension of the expected

@@ -86,6 +86,10 @@ class StagedSave {
   // out.
   [[nodiscard]] const std::map<std::size_t, Overflow>& overflows() const;
 
+  // What quantizing changed in each matrix whose codes this process made, as
+  // QuantizedMatrix::error, by the index of their range.
+  [[nodiscard]] const std::map<std::uint32_t, double>& quantization_errors() const;
+
   // How many bytes of the data files a killed save had already written.
   [[nodiscard]] std::uint64_t bytes_resumed() const;
 

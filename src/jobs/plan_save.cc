@@ -12,6 +12,7 @@
 #include "save/output_names.h"
 #include "save/plan_checks.h"
 #include "save/planned_bytes.h"
+#include "save/quantize_plan.h"
 #include "save/sparse_files.h"
 #include "verify/recorded_bytes.h"
 
@@ -36,7 +37,7 @@ Status check_made_tensors(const SavePlan& plan, const Checkpoint& checkpoint) {
 // recorded CRCs.
 Result<SavePlan> complete(SavePlan plan, const SourceModels& models, const Checkpoint& checkpoint,
                           const std::filesystem::path& folder, const PlanOptions& options,
-                          const WriteOptions& write) {
+                          const WriteOptions& write, const OwnWeights& own) {
   TRY(check_expansion(plan, models, options.max_expand));
   if (options.layout == Layout::kLink) {
     TRY_ASSIGN(plan, link_files(std::move(plan), models, checkpoint, folder));
@@ -47,6 +48,9 @@ Result<SavePlan> complete(SavePlan plan, const SourceModels& models, const Check
                                        write.progress));
   }
   TRY(note_recorded_crcs(models, plan));
+  if (options.quantize) {
+    TRY(quantize_plan(models, checkpoint, options, write.inputs, own, plan));
+  }
   return plan;
 }
 
@@ -55,7 +59,7 @@ Result<SavePlan> complete(SavePlan plan, const SourceModels& models, const Check
 Result<SavePlan> plan_models(std::span<const Model> models, std::span<const std::string> names,
                              const Checkpoint& checkpoint, std::span<const Mapping> mappings,
                              const SaveTarget& target, const PlanOptions& options,
-                             const WriteOptions& write) {
+                             const WriteOptions& write, const OwnWeights& own) {
   const auto name_of = [&](std::size_t i) {
     return models.size() == 1 ? graph_name(models[i]) : names[i];
   };
@@ -72,7 +76,7 @@ Result<SavePlan> plan_models(std::span<const Model> models, std::span<const std:
   for (std::uint32_t i = 0; i < models.size(); ++i) {
     TRY_IN(name_of(i), check_shapes(models[i], i, plan.tensors));
   }
-  return complete(std::move(plan), models, checkpoint, target.folder, options, write);
+  return complete(std::move(plan), models, checkpoint, target.folder, options, write, own);
 }
 
 Status note_sources(std::span<const Model> models, const Checkpoint& checkpoint,

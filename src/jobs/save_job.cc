@@ -13,6 +13,7 @@
 #include "base/name_map.h"
 #include "base/try.h"
 #include "jobs/beside_model.h"
+#include "jobs/quantize_report.h"
 #include "jobs/save_report.h"
 #include "onnx/data_remarks.h"
 #include "onnx/graph_facts.h"
@@ -151,6 +152,7 @@ std::vector<SavedTensor> saved_tensors(SavePlan& plan,
     entry.length = tensor.nbytes;
     entry.data_type = tensor.data_type;
     entry.dims = std::move(tensor.dims);
+    entry.packed = tensor.packed;
     saved.push_back(std::move(entry));
   }
   return saved;
@@ -210,7 +212,7 @@ Status plan_job(SaveJob& job, const MappingKeys& keys, std::span<const Mapping> 
     write.sync = Sync::kNone;
   }
   TRY_ASSIGN(job.plan, plan_models(job.models, job.names, *job.checkpoint, mappings, job.target,
-                                   job.options.plan, write));
+                                   job.options.plan, write, job.own));
   SaveReport& report = job.report;
   report.folder = job.target.folder;
   report.keys = reported_keys(keys, mappings.front());
@@ -239,6 +241,8 @@ Result<SaveReport> carry_out(SaveJob job) {
     note_side_files(model, job.target.folder, report);
   }
   if (job.options.mode == RunMode::kDryRun) {
+    TRY_ASSIGN(const auto errors, sampled_errors(job.plan, *job.checkpoint));
+    report_quantized(job, errors);
     report_tensors({}, job);
     return std::move(report);
   }
@@ -252,6 +256,7 @@ Result<SaveReport> carry_out(SaveJob job) {
     TRY(verify_staged(job, staged));
     report.verified = true;
   }
+  report_quantized(job, staged.quantization_errors());
   report_tensors(staged.overflows(), job);
   TRY(job.options.before_publish ? job.options.before_publish() : Status());
   TRY(staged.publish());

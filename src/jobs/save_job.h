@@ -19,6 +19,7 @@
 #include "onnx_external/result.h"
 #include "onnx_external/save_external.h"
 #include "onnx_external/test_data.h"
+#include "save/own_weights.h"
 
 namespace onnx_external {
 
@@ -30,6 +31,7 @@ struct SaveJob {
   std::chrono::steady_clock::time_point start = std::chrono::steady_clock::now();
   std::vector<Model> models = {};  // freed once they have been written
   std::optional<Checkpoint> checkpoint = {};
+  OwnWeights own = {};  // of `models`, where the options quantize
   SavePlan plan = {};
   RecordedInputs inputs = {};
   SaveReport report = {};
@@ -69,13 +71,14 @@ struct SaveInputs {
                                        const std::filesystem::path& folder);
 
 // As plan_save(), but for note_sources(), for models called `names`. The model's name in `target`
-// is not used. Requires: as many models, names and mappings.
+// is not used. `own`: what the checkpoint has of the models' own weights; without it these stay in
+// float. Requires: as many models, names and mappings.
 [[nodiscard]] Result<SavePlan> plan_models(std::span<const Model> models,
                                            std::span<const std::string> names,
                                            const Checkpoint& checkpoint,
                                            std::span<const Mapping> mappings,
                                            const SaveTarget& target, const PlanOptions& options,
-                                           const WriteOptions& write);
+                                           const WriteOptions& write, const OwnWeights& own = {});
 
 // The last step of plan_save(), which a dry run leaves out: fills in what is known of the sources,
 // SavePlan::job and PlannedFile::hole_bytes. Opens each file of the models' own data. kIo.

@@ -171,6 +171,9 @@ Status add_data_in_memory(SaveJob& job, std::vector<ProvidedTensor> tensors) {
       }
     }
   }
+  if (job.options.plan.quantize) {
+    TRY_ASSIGN(job.own, append_own_weights(job.models, tensors));
+  }
   TRY_ASSIGN(const auto given, provided_checkpoint(std::move(tensors), {}, ProvidedNames::kAny));
   CheckpointAccess::append_existing(*job.checkpoint, given);
   for (const Model& model : job.models) {
@@ -223,6 +226,7 @@ Result<SaveJob> start_job(const SaveTarget& target, SaveInputs inputs, const Sav
     job.target.folder = ".";
   }
   TRY(check_graphs(inputs.graphs));
+  TRY(options.plan.quantize ? onnx_external::check_options(*options.plan.quantize) : Status());
   TRY(check_options(job));
   TRY(check_target(job));
   TRY(open_inputs(job, inputs));

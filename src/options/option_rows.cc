@@ -16,6 +16,7 @@ using std::string_view_literals::operator""sv;
 constexpr unsigned kMatching = kSaveExternal | kVerifyExternal;  // keys and slots
 constexpr unsigned kReading = kMatching | kInspectExternal;      // checkpoints
 constexpr unsigned kAll = kReading | kCutExternal;
+constexpr std::uint64_t kMaxAccuracyLevel = 4;
 constexpr std::uint64_t kMaxExpand = 1'000'000'000'000;
 
 // The words of a choice, and what each of them means.
@@ -33,6 +34,10 @@ constexpr std::array kConvertNames = {"sparse"sv, "complex32"sv};
 constexpr std::array kConverted = {&OpenOptions::densify, &OpenOptions::widen_complex32};
 constexpr std::array kChecksumNames = {"sha1"sv};
 constexpr std::array kChecksums = {Checksum::kSha1};
+constexpr std::array kHeadNames = {"int8"sv, "int4"sv, "float"sv};
+constexpr std::array kHeads = {HeadWeights::kInt8, HeadWeights::kInt4, HeadWeights::kFloat};
+constexpr std::array kFormNames = {"matmulnbits"sv, "qdq"sv};
+constexpr std::array kForms = {QuantizedForm::kMatMulNBits, QuantizedForm::kDequantizeLinear};
 constexpr std::array kOrderNames = {"name"sv, "size"sv};
 constexpr std::array kOrders = {ListOrder::kName, ListOrder::kSize};
 
@@ -99,6 +104,12 @@ Status take_convert(CommandOptions& options, const std::string& text) {
   bool OpenOptions::*converted = nullptr;
   Status status = choose(text, kConvertNames, kConverted, converted);
   return status ? set(options.save.open.*converted, true) : status;
+}
+
+// The options of a quantized save, however many of them are given.
+QuantizeOptions& quantize_of(CommandOptions& options) {
+  auto& quantize = options.save.plan.quantize;
+  return quantize ? *quantize : quantize.emplace();
 }
 
 using K = OptionKind;
@@ -266,6 +277,30 @@ constexpr OptionRow kRows[] = {
      "slot; float32, float16, bfloat16, float64: all; a graph that states\n"
      "another type is refused: export the module in that type",
      [](O& o, Text text) { return take_dtype(o, text); }, kDtypeNames},
+    {"quantize", "SCHEME", K::kText, G::kOutput, kSaveExternal, true,
+     "int4: matrices become codes of 4 bits, in blocks of 64 with zero points,\n"
+     "for ONNX Runtime; int4/32, int4/128, ...: other blocks; int8: 8 bits, in\n"
+     "blocks of 128; all parts: 'int4/64, zero points, 5 steps' or\n"
+     "'int4/32, symmetric, nearest' (docs/quantize.md)",
+     [](O& o, Text text) { return set_to(quantize_of(o).scheme, parse_scheme(text)); }},
+    {"quantize-head", "TYPE", K::kText, G::kOutput, kSaveExternal, true,
+     "with --quantize, the head and the embeddings: int8 (default), int4, float",
+     [](O& o, Text text) { return choose(text, kHeadNames, kHeads, quantize_of(o).head); },
+     kHeadNames},
+    {"keep-float", "PATTERN", K::kTexts, G::kOutput, kSaveExternal, true,
+     "with --quantize, weights that stay as they are, with * and ? (repeatable)",
+     [](O& o, Text text) { return append(quantize_of(o).keep_float, text); }},
+    {"accuracy-level", "N", K::kNumber, G::kOutput, kSaveExternal, true,
+     "with --quantize: 4: activations are rounded to 8 bits, which is fast\n"
+     "(default); 0: they stay floats",
+     [](O& o, Text text) {
+       return set_to(quantize_of(o).accuracy_level, number_in(text, 0, kMaxAccuracyLevel));
+     }},
+    {"quantize-form", "HOW", K::kText, G::kOutput, kSaveExternal, true,
+     "with --quantize: matmulnbits: operators of ONNX Runtime (default); qdq:\n"
+     "DequantizeLinear of ONNX, opset 21 and newer",
+     [](O& o, Text text) { return choose(text, kFormNames, kForms, quantize_of(o).form); },
+     kFormNames},
     {"test-data", "FILE", K::kPaths, G::kOutput, kSaveExternal, true,
      "inputs recorded with torch.save: (args, kwargs), a dict, or a list\n"
      "of these; written as test_data_set_N/input_K.pb (repeatable)",

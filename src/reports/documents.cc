@@ -7,6 +7,7 @@
 #include "onnx_external/dtype.h"
 #include "reports/json_text.h"
 #include "reports/remark_text.h"
+#include "save/packed_json.h"
 
 namespace onnx_external {
 namespace {
@@ -43,9 +44,28 @@ Document saved_tensor(const SavedTensor& tensor) {
     out["offset"] = tensor.offset;
   }
   out["length"] = tensor.length;
+  if (tensor.packed) {
+    out["part"] = part_name(tensor.packed->part);
+  }
   if (tensor.overflow.values > 0) {
     out["overflowed"] = tensor.overflow.values;
     out["largest_overflowed"] = tensor.overflow.largest;
+  }
+  return out;
+}
+
+Document quantized_matrix(const QuantizedMatrix& matrix) {
+  Document out{{"weight", matrix.weight}};
+  if (!matrix.key.empty()) {
+    out["key"] = matrix.key;
+  }
+  out["role"] = matrix.role;
+  out["scheme"] = scheme_text(matrix.scheme);
+  out["shape"] = {matrix.rows, matrix.columns};
+  out["bytes_before"] = matrix.bytes_before;
+  out["bytes"] = matrix.bytes;
+  if (matrix.error) {
+    out["error"] = *matrix.error;
   }
   return out;
 }
@@ -207,6 +227,13 @@ void add_slots(const SavedModel& report, Document& document) {
   document["inputs_left"] = report.inputs_left();
   document["initializers_kept"] = report.initializers_kept();
   document["kept_by_option"] = report.kept_by_option;
+  for (const QuantizedMatrix& matrix : report.quantized) {
+    document["quantized"].push_back(quantized_matrix(matrix));
+  }
+  for (const FloatWeight& weight : report.floats) {
+    document["floats"].push_back(
+        {{"weight", weight.weight}, {"reason", weight.reason}, {"bytes", weight.bytes}});
+  }
   document["slots_left"] = report.slots_left();
   document["left_old"] = report.left_old();
 }

@@ -6,7 +6,9 @@
 #include <tuple>
 
 #include "onnx/inline_data.h"
+#include "save/passes.h"
 #include "save/planned_bytes.h"
+#include "save/row_packer.h"
 
 namespace onnx_external {
 namespace {
@@ -44,15 +46,26 @@ class StepPlanner {
 
   CopySteps plan() && {
     for (const std::uint32_t range : copy_order(job_.plan)) {
-      if (is_copied(range)) {
+      if (!is_copied(range)) {
+        continue;
+      }
+      if (ranges_of_pass(job_.plan, head_of_pass(job_.plan, range)) == 1) {
         add_range(range);
+      } else if (head_of_pass(job_.plan, range) == range) {
+        add_pass(range);
       }
     }
     return std::move(out_);
   }
 
  private:
-  bool is_copied(std::size_t range) const { return !job_.done[range]; }
+  // All ranges of a pass are made again if one of them is missing.
+  bool is_copied(std::size_t range) const {
+    const std::uint32_t head = head_of_pass(job_.plan, static_cast<std::uint32_t>(range));
+    const auto first = job_.done.begin() + head;
+    return !std::all_of(first, first + static_cast<std::ptrdiff_t>(ranges_of_pass(job_.plan, head)),
+                        [](const auto& crc) { return crc.has_value(); });
+  }
 
   bool has_own_file(std::uint32_t range) const {
     return out_.files[job_.plan.ranges[range].file].all == 1;
@@ -101,6 +114,22 @@ class StepPlanner {
     }
   }
 
+  // The files of a pass count as shared even if they have one range each, since other files are
+  // written in the same step.
+  void add_pass(std::uint32_t head) {
+    const std::uint64_t bytes = job_.plan.ranges[head].bytes;
+    const std::uint64_t most = is_made(head) ? bytes : pass_chunk_bytes(job_, head);
+    const std::size_t before = out_.items.size();
+    for (std::uint64_t first = 0; first < bytes; first += most) {
+      out_.items.push_back({head, first, std::min(most, bytes - first)});
+    }
+    const std::size_t chunks = out_.items.size() - before;
+    out_.split.emplace(head, chunks);
+    for (std::size_t part = 0; part < ranges_of_pass(job_.plan, head); ++part) {
+      out_.shared[job_.plan.ranges[head + part].file] += chunks;
+    }
+  }
+
   const CopyJob& job_;
   int threads_;
   CopySteps out_;
@@ -112,6 +141,13 @@ std::uint64_t chunk_bytes(const CopyJob& job, std::uint32_t range) {
   const PlannedTensor& tensor = job.plan.tensors[job.plan.ranges[range].source_tensor];
   const auto tiles = planned_tiles(job.checkpoint, tensor);
   return tiles ? tiles->chunk_bytes(kCopyChunkBytes) : kCopyChunkBytes;
+}
+
+std::uint64_t pass_chunk_bytes(const CopyJob& job, std::uint32_t head) {
+  const PlannedTensor& tensor = tensor_of(job.plan, head);
+  const DerivedView view = planned_view(job.checkpoint, tensor);
+  const RowPacker rows(job.checkpoint, *view, tensor.cast_to, *tensor.packed);
+  return rows.chunk_rows(kPassChunkBytes) * rows.row_bytes(MatrixPart::kCodes);
 }
 
 bool is_decoded(const CopyJob& job, std::uint32_t range) {

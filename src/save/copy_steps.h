@@ -28,6 +28,9 @@ inline constexpr std::uint64_t kCopyChunkBytes = std::uint64_t{64} << 20;
 // different files. Measured with two threads: 1 GB in shards of 100 MB takes 7 % longer one by one.
 inline constexpr std::uint32_t kShardsAtOnce = 8;
 
+// About how many bytes of the source a chunk of a pass reads.
+inline constexpr std::uint64_t kPassChunkBytes = std::uint64_t{8} << 20;
+
 struct CopyJob {
   const SavePlan& plan;
   SourceModels models;
@@ -38,14 +41,16 @@ struct CopyJob {
   RecordWriter* record;       // gets every other range as soon as it is written; may be null
 };
 
-// A range or a chunk of one.
+// A range or a chunk of one. An item of a pass (save/passes.h) has whole rows of its head, and
+// stands for the same rows of the ranges behind it.
 struct CopyItem {
   std::uint32_t range = 0;
   std::uint64_t first = 0;  // counted from the start of the range
   std::uint64_t length = 0;
 };
 
-// The number of ranges of a file, and how many of them need no copying.
+// The number of ranges of a file, and how many of them are in it already. (Those of a pass are made
+// again all the same if another of its ranges is missing.)
 struct FileRanges {
   std::size_t all = 0;
   std::size_t done = 0;
@@ -67,6 +72,10 @@ struct CopySteps {
 // The size of the chunks that a range is split into: kCopyChunkBytes, or a similar number of bytes
 // that is whole tiles.
 [[nodiscard]] std::uint64_t chunk_bytes(const CopyJob& job, std::uint32_t range);
+
+// The size of the chunks, in bytes of the head, that a pass is cut into, whatever the number of
+// threads: so its errors are summed in the same order.
+[[nodiscard]] std::uint64_t pass_chunk_bytes(const CopyJob& job, std::uint32_t head);
 
 // True for inline numbers of the model that are not raw bytes yet and must be decoded in order.
 [[nodiscard]] bool is_decoded(const CopyJob& job, std::uint32_t range);

@@ -144,6 +144,10 @@ Result<std::string> name_job(const SavePlan& plan, const SourceModels& models,
     const PlannedTensor& tensor = plan.tensors[range.source_tensor];
     hasher.add(static_cast<std::uint64_t>(tensor.source));
     hasher.add(static_cast<std::uint64_t>(tensor.data_type));
+    if (tensor.packed) {
+      hasher.add(scheme_text(tensor.packed->scheme));
+      hasher.add(static_cast<std::uint64_t>(tensor.packed->part));
+    }
     TRY(add_source(tensor, models, checkpoint, hasher));
   }
   return hasher.hex();

@@ -15,6 +15,7 @@
 #include "checkpoint/derivation_json.h"
 #include "onnx_external/plan.h"
 #include "save/manifest_options.h"
+#include "save/packed_json.h"
 #include "tensor/recipe_json.h"
 
 namespace onnx_external {
@@ -51,6 +52,9 @@ void append_tensor(std::string& out, const ManifestTensor& tensor) {
   }
   if (!tensor.recipe.empty()) {
     out.append(", \"recipe\": ").append(recipe_json(tensor.recipe));
+  }
+  if (tensor.packed) {
+    out.append(", \"quantize\": ").append(packed_json(*tensor.packed));
   }
   if (tensor.overflowed != 0) {
     append_number(out, ", \"overflowed\": ", tensor.overflowed);
@@ -174,6 +178,9 @@ Result<ManifestTensor> parse_tensor(const Json& entry, const Manifest& manifest)
   TRY_ASSIGN(tensor.rule, optional_text(entry, "rule"));
   if (const Json* const recipe = entry.find("recipe"); recipe != nullptr) {
     TRY_ASSIGN(tensor.recipe, parse_recipe(*recipe));
+  }
+  if (const Json* const packed = entry.find("quantize"); packed != nullptr) {
+    TRY_ASSIGN_IN("\"quantize\"", tensor.packed, parse_packed(*packed));
   }
   if (entry.find("overflowed") != nullptr) {
     TRY_ASSIGN(tensor.overflowed, uint_member(entry, "overflowed"));

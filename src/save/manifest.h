@@ -8,8 +8,10 @@
 //  "options": {...}?,
 //  "set": [{"file": "encoder.onnx", "bytes": 1234, "crc32": "0123abcd"}, ...]?,
 //  "linked": [{"file": "checkpoint.pt", "bytes": 1234}, ...]?,
-//  "tensors": [{"slot", "place"?, "graph"?, "key"?, "rule"?, "recipe"?, "overflowed"?,
+//  "tensors": [{"slot", "place"?, "graph"?, "key"?, "rule"?, "recipe"?, "quantize"?, "overflowed"?,
 //               "file"?, "offset", "length", "crc32"?, "dtype", "dims"}, ...]}
+//
+// A tensor with "quantize" is a part of a quantized matrix (packed_json.h).
 //
 // "options" are those of the save (manifest_options.h).
 //
@@ -26,6 +28,7 @@
 
 #include "onnx_external/mapping.h"
 #include "onnx_external/model.h"
+#include "onnx_external/plan.h"
 #include "onnx_external/recipe.h"
 #include "onnx_external/result.h"
 #include "onnx_external/tensor.h"
@@ -52,6 +55,7 @@ struct ManifestTensor {
   Shape dims;
   TensorPlace place = TensorPlace::kInitializer;  // written as "sparse" and "attribute"
   Recipe recipe = {};                             // how the bytes are made from the key's
+  std::optional<PackedTensor> packed = {};        // "quantize"
   std::uint64_t overflowed = 0;  // values that the recipe's cast made infinite; written when not 0
 
   friend bool operator==(const ManifestTensor&, const ManifestTensor&) = default;

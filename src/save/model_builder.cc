@@ -7,6 +7,7 @@
 #include "base/file.h"
 #include "base/try.h"
 #include "onnx/graph_facts.h"
+#include "onnx/matrix_nodes.h"
 #include "onnx/model_edits.h"
 #include "onnx/model_segments.h"
 #include "onnx/model_source.h"
@@ -24,6 +25,9 @@ Result<ModelSegments> ModelBuilder::build(MatchedInputs inputs,
       TRY_ASSIGN(auto data, data_of(i, sha1s));
       place(plan_.tensors[i], std::move(data), placed);
     }
+  }
+  if (const auto& matrices = plan_.models[model_index_].matrices) {
+    TRY(replace_matrices(model_, *matrices, placed.edits));
   }
   TRY(attach(model_, placed.attachments, inputs, placed.edits));
   remove_parent_note(model_, placed.edits);
@@ -144,6 +148,7 @@ ManifestTensor ModelBuilder::record_of(std::size_t number,
   record.key = tensor.key;
   record.rule = tensor.rule ? std::string(rule_name(*tensor.rule)) : std::string();
   record.recipe = tensor.recipe;
+  record.packed = tensor.packed;
   record.length = tensor.nbytes;
   record.data_type = tensor.data_type;
   record.dims = tensor.dims;

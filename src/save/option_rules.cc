@@ -13,6 +13,9 @@ std::string wrong_with_link(const PlanOptions& plan, const WriteOptions& write, 
   if (plan.dedup == Dedup::kContent) {
     return "to look for equal bytes saves nothing with the layout link, which copies nothing";
   }
+  if (plan.quantize) {
+    return "quantized weights are in no file yet, so they cannot be linked; choose another layout";
+  }
   if (plan.dtype || casts == Casts::kAllow) {
     return "a conversion makes new bytes, and the layout link copies none";
   }
@@ -42,6 +45,11 @@ std::string wrong_options(const PlanOptions& plan, const WriteOptions& write, Ca
 }  // namespace
 
 Status check_option_rules(const PlanOptions& plan, const WriteOptions& write, Casts casts) {
+  if (plan.quantize) {
+    if (Status checked = check_options(*plan.quantize); !checked) {
+      return checked;
+    }
+  }
   std::string wrong = wrong_options(plan, write, casts);
   return wrong.empty() ? Status() : fail(ErrorCode::kInvalidArgument, std::move(wrong));
 }

@@ -79,7 +79,7 @@ Result<Overflow> count_overflow(const Checkpoint& checkpoint, const PlannedTenso
 }  // namespace
 
 bool may_overflow(const Checkpoint& checkpoint, const PlannedTensor& tensor) {
-  if (!tensor.cast_to) {
+  if (!tensor.cast_to || tensor.packed) {  // to quantize an infinity is an error
     return false;
   }
   const DType from = source_type(checkpoint, tensor);

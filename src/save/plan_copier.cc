@@ -4,6 +4,7 @@
 #include <sys/resource.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <map>
 #include <mutex>
@@ -18,6 +19,8 @@
 #include "base/try.h"
 #include "save/file_syncer.h"
 #include "save/item_copier.h"
+#include "save/pass_copier.h"
+#include "save/passes.h"
 #include "save/range_source.h"
 
 namespace onnx_external {
@@ -34,6 +37,12 @@ struct SharedFile {
 // The chunks of a range that was split.
 struct Chunks {
   std::vector<std::uint32_t> crcs;
+  std::atomic<std::size_t> left{0};
+};
+
+// The chunks of a pass.
+struct PassChunks {
+  std::vector<PassResult> results;
   std::atomic<std::size_t> left{0};
 };
 
@@ -69,7 +78,9 @@ class PlanCopier {
         steps_(plan_copy(job, threads_)),
         range_copiers_(static_cast<std::size_t>(threads_)),
         syncer_(job.options.sync, job.plan.files.size(), room_for_unsynced(job, threads_)),
-        copier_(job, [&meter](std::uint64_t bytes) { return meter.add(bytes); }) {
+        copier_(job, [&meter](std::uint64_t bytes) { return meter.add(bytes); }),
+        passes_(job, [&meter](std::uint64_t bytes) { return meter.add(bytes); }),
+        packing_(static_cast<std::size_t>(threads_)) {
     copied_.crcs.resize(job.plan.ranges.size());
     copied_.infinite.resize(job.plan.ranges.size());
     copied_.sha1s.resize(job.plan.files.size());
@@ -80,6 +91,11 @@ class PlanCopier {
       shared_[file].items_left = items;
     }
     for (const auto& [range, chunks] : steps_.split) {
+      if (is_pass(range)) {
+        pass_chunks_[range].results.resize(chunks);
+        pass_chunks_[range].left = chunks;
+        continue;
+      }
       chunks_[range].crcs.resize(chunks);
       chunks_[range].left = chunks;
     }
@@ -89,7 +105,7 @@ class PlanCopier {
     meter_.begin(Phase::kCopy, steps_.bytes);
     TRY(check_model_sources());
     TRY(parallel_for(steps_.items.size(), threads_, [this](std::size_t index, int thread) {
-      return take(steps_.items[index], range_copiers_[static_cast<std::size_t>(thread)]);
+      return take(steps_.items[index], static_cast<std::size_t>(thread));
     }));
     for (std::size_t i = 0; i < copied_.infinite.size(); ++i) {
       copied_.infinite[i] = job_.done[i].has_value() || copier_.gave_infinity(i);
@@ -101,11 +117,16 @@ class PlanCopier {
   }
 
  private:
-  Status take(const CopyItem& item, RangeCopier& copier) {
+  Status take(const CopyItem& item, std::size_t thread) {
+    if (is_pass(item.range)) {
+      return copy_pass(item, packing_[thread]);
+    }
     const auto shared = shared_.find(range_of(item).file);
-    return shared == shared_.end() ? copy_file(item, copier)
-                                   : copy_into(item, shared->second, copier);
+    return shared == shared_.end() ? copy_file(item, range_copiers_[thread])
+                                   : copy_into(item, shared->second, range_copiers_[thread]);
   }
+
+  bool is_pass(std::uint32_t range) const { return ranges_of_pass(job_.plan, range) > 1; }
 
   // A model may state any range, so all are checked before room is reserved for them.
   Status check_model_sources() const {
@@ -177,6 +198,56 @@ class PlanCopier {
                                             : finish_chunk(item, chunks->second, source, crc);
     const bool was_last = --file.items_left == 0;
     return status && was_last ? finish_shared(number, file) : status;
+  }
+
+  Status copy_pass(const CopyItem& item, PackingBuffers& buffers) {
+    const std::size_t parts = ranges_of_pass(job_.plan, item.range);
+    std::array<const OutputFile*, kMatrixParts> outputs{};
+    for (std::size_t part = 0; part < parts; ++part) {
+      const std::uint32_t file = job_.plan.ranges[item.range + part].file;
+      SharedFile& shared = shared_.at(file);
+      TRY(open_once(file, shared));
+      outputs[part] = &*shared.output;
+    }
+    TRY_ASSIGN(const auto made, passes_.copy(item, std::span(outputs).first(parts), buffers));
+    TRY(finish_pass_chunk(item, made));
+    for (std::size_t part = 0; part < parts; ++part) {
+      const std::uint32_t file = job_.plan.ranges[item.range + part].file;
+      SharedFile& shared = shared_.at(file);
+      TRY(--shared.items_left == 0 ? finish_shared(file, shared) : Status());
+    }
+    return {};
+  }
+
+  // As finish_chunk(), for each range of the pass.
+  Status finish_pass_chunk(const CopyItem& item, const PassResult& made) {
+    PassChunks& chunks = pass_chunks_.at(item.range);
+    const std::uint64_t chunk_size = pass_chunk_bytes(job_, item.range);
+    chunks.results[static_cast<std::size_t>(item.first / chunk_size)] = made;
+    if (--chunks.left > 0) {
+      return {};
+    }
+    const std::uint64_t rows = tensor_of(range_of(item)).packed->rows;
+    const std::uint64_t rows_of_chunk = rows_of(job_, {item.range, 0, chunk_size}).count;
+    QuantizationError error;
+    for (const PassResult& chunk : chunks.results) {
+      error.add(chunk.error);
+    }
+    for (std::size_t part = 0; part < ranges_of_pass(job_.plan, item.range); ++part) {
+      const auto range = item.range + static_cast<std::uint32_t>(part);
+      const std::uint64_t row_bytes = job_.plan.ranges[range].bytes / rows;
+      std::uint32_t crc = 0;
+      std::uint64_t left = rows;
+      for (const PassResult& chunk : chunks.results) {
+        const std::uint64_t count = std::min(left, rows_of_chunk);
+        crc = crc32_concat(crc, chunk.crcs[part], count * row_bytes);
+        left -= count;
+      }
+      TRY(finish_range(range, {}, crc));
+    }
+    const std::lock_guard<std::mutex> lock(errors_mutex_);
+    copied_.errors.emplace(item.range, error);
+    return {};
   }
 
   Status open_once(std::uint32_t number, SharedFile& file) const {
@@ -262,8 +333,12 @@ class PlanCopier {
   std::vector<RangeCopier> range_copiers_;  // of each thread
   FileSyncer syncer_;
   ItemCopier copier_;
+  PassCopier passes_;
+  std::vector<PackingBuffers> packing_;  // of each thread
   std::map<std::uint32_t, SharedFile> shared_;
-  std::map<std::uint32_t, Chunks> chunks_;  // of the ranges that were split
+  std::map<std::uint32_t, Chunks> chunks_;           // of the ranges that were split
+  std::map<std::uint32_t, PassChunks> pass_chunks_;  // by the head
+  std::mutex errors_mutex_;                          // guards copied_.errors
   CopiedFiles copied_;
 };
 

@@ -2,12 +2,14 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <string>
 #include <vector>
 
 #include "base/directory.h"
 #include "base/progress_meter.h"
 #include "onnx_external/plan.h"
+#include "onnx_external/quantize.h"
 #include "onnx_external/result.h"
 #include "save/copy_steps.h"
 
@@ -18,6 +20,9 @@ struct CopiedFiles {
   // Index = SavePlan::ranges: the conversion of the range produced infinities, or may have: a
   // resumed range was converted by the killed save.
   std::vector<bool> infinite;
+  // Of the ranges that passes made, the codes of quantized matrices: what the codes lose. Without
+  // those that a killed save or another process made.
+  std::map<std::uint32_t, QuantizationError> errors;
   // Index = SavePlan::files; lower-case hex; empty texts without Checksum::kSha1.
   std::vector<std::string> sha1s;
 };

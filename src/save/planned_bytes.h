@@ -1,5 +1,5 @@
 // The bytes of a tensor that comes from the checkpoint: after its recipe, and converted if the plan
-// says so. The tensor is a PlannedTensor, or a WantedTensor of the verification.
+// says so, or quantized. The tensor is a PlannedTensor, or a WantedTensor of the verification.
 #pragma once
 
 #include <cstdint>
@@ -12,6 +12,7 @@
 #include "onnx_external/checkpoint.h"
 #include "onnx_external/plan.h"
 #include "onnx_external/result.h"
+#include "save/row_packer.h"
 #include "tensor/derived_view.h"
 
 namespace onnx_external {
@@ -37,10 +38,13 @@ namespace onnx_external {
              : MemoryRuns::Held();
 }
 
-// As Checkpoint::read() and read_as(); whole elements.
+// As Checkpoint::read() and read_as(); whole elements. Of a part of a quantized matrix, any bytes.
 [[nodiscard]] inline Status read_planned(const Checkpoint& checkpoint, const auto& tensor,
                                          std::uint64_t first, std::span<std::byte> out) {
   const DerivedView view = planned_view(checkpoint, tensor);
+  if (tensor.packed) {
+    return read_packed(checkpoint, *view, tensor.cast_to, *tensor.packed, first, out);
+  }
   return tensor.cast_to ? checkpoint.read_as(*view, *tensor.cast_to, first, out)
                         : checkpoint.read(*view, first, out);
 }
@@ -48,7 +52,7 @@ namespace onnx_external {
 // Reads them in tiles where reading in order would be slow.
 [[nodiscard]] inline std::optional<TiledView> planned_tiles(const Checkpoint& checkpoint,
                                                             const auto& tensor) {
-  return tensor.source == TensorSource::kCheckpoint
+  return tensor.source == TensorSource::kCheckpoint && !tensor.packed
              ? TiledView::of(checkpoint, *planned_view(checkpoint, tensor), tensor.cast_to)
              : std::nullopt;
 }
@@ -56,14 +60,16 @@ namespace onnx_external {
 // The range of a file that holds exactly these bytes.
 [[nodiscard]] inline std::optional<FileRange> planned_range(const Checkpoint& checkpoint,
                                                             const auto& tensor) {
-  return tensor.cast_to ? std::nullopt : checkpoint.plain_range(*planned_view(checkpoint, tensor));
+  return tensor.cast_to || tensor.packed
+             ? std::nullopt
+             : checkpoint.plain_range(*planned_view(checkpoint, tensor));
 }
 
 // The CRC-32 that the checkpoint records for the bytes; nothing if there is none. Accepts every
 // planned tensor.
 [[nodiscard]] inline std::optional<std::uint32_t> recorded_crc_of(const Checkpoint& checkpoint,
                                                                   const auto& tensor) {
-  return tensor.source != TensorSource::kCheckpoint || tensor.cast_to
+  return tensor.source != TensorSource::kCheckpoint || tensor.cast_to || tensor.packed
              ? std::nullopt
              : checkpoint.recorded_crc(*planned_view(checkpoint, tensor));
 }

@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "base/try.h"
+#include "save/passes.h"
 
 namespace onnx_external {
 namespace {
@@ -26,8 +27,12 @@ WrittenRanges ranges_of_others(const SavePlan& plan, const Team& team) {
   const std::uint64_t share = plan.bytes / static_cast<std::uint64_t>(team.size) + 1;  // rounded up
   WrittenRanges others;
   std::uint64_t begin = 0;
-  for (const DataRange& range : plan.ranges) {
-    const auto owner = static_cast<int>((begin + range.bytes / 2) / share);
+  int owner = 0;
+  for (std::uint32_t i = 0; i < plan.ranges.size(); ++i) {
+    const DataRange& range = plan.ranges[i];
+    if (head_of_pass(plan, i) == i) {  // one process makes all ranges of a pass
+      owner = static_cast<int>((begin + range.bytes / 2) / share);
+    }
     others.push_back(owner == team.rank ? std::nullopt : std::optional(0U));
     begin += range.bytes;
   }

@@ -43,6 +43,7 @@ struct StagedSave::State {
   std::vector<std::uint32_t> crcs;
   std::map<std::size_t, std::uint32_t> inline_crcs;
   std::map<std::size_t, Overflow> overflows;
+  std::map<std::uint32_t, double> errors;
   std::uint64_t bytes_resumed = 0;
 
   State(std::filesystem::path folder, const SavePlan& plan)
@@ -95,6 +96,10 @@ const std::map<std::size_t, Overflow>& StagedSave::overflows() const {
 
 const std::map<std::size_t, std::uint32_t>& StagedSave::inline_crcs() const {
   return state_->inline_crcs;
+}
+
+const std::map<std::uint32_t, double>& StagedSave::quantization_errors() const {
+  return state_->errors;
 }
 
 std::uint64_t StagedSave::bytes_resumed() const {
@@ -298,6 +303,9 @@ Result<StagedSave> stage(const SavePlan& given_plan, const SourceModels& models,
   TRY_ASSIGN(state->overflows, find_overflows(given_plan, checkpoint, copied.infinite));
   TRY(write_models(builders, std::move(data.model), copied, state->overflows, options,
                    transaction));
+  for (const auto& [range, error] : copied.errors) {
+    state->errors.emplace(range, error.relative_rms());
+  }
   // From here on the sources are no longer needed.
   TRY(checkpoint.check_unchanged());
   state->crcs = std::move(copied.crcs);

@@ -55,6 +55,7 @@ std::optional<std::vector<ExpectedTensor>> recorded(const Manifest& manifest,
     expected.push_back(
         {record.slot, record.graph, found->second, ExpectedBy::kManifest, Casts::kRefuse});
     expected.back().recipe = record.recipe;
+    expected.back().packed = record.packed;
   }
   return expected.empty() ? std::nullopt : std::optional(std::move(expected));
 }
@@ -148,8 +149,12 @@ MappingOptions options_of_save(const Manifest& manifest, const MappingOptions& g
   options.unmatched = given.unmatched == Unmatched::kStrict ? options.unmatched : given.unmatched;
   options.prefix = prefix_of_save(manifest);
   for (const ManifestTensor& record : manifest.tensors) {
+    if (record.packed) {
+      options.keep.push_back(record.slot);  // no key fills it as it is
+      continue;
+    }
     options.casts = ends_with_cast(record.recipe) ? Casts::kAllow : options.casts;
-    if (!record.key.empty() && record.place == TensorPlace::kInitializer &&
+    if (!record.key.empty() && record.place == TensorPlace::kInitializer && !record.packed &&
         record.rule != rule_name(Rule::kKept)) {
       options.map.push_back({record.slot, record.key, record.recipe});
     }
@@ -195,10 +200,20 @@ std::vector<ExpectedTensor> merged(std::vector<ExpectedTensor> expected,
   return expected;
 }
 
+// No slot of the written model takes the keys that were quantized, but they are used.
+void note_packed_keys(const Manifest& manifest, Given& given) {
+  for (const ManifestTensor& record : manifest.tensors) {
+    if (record.packed && !record.key.empty()) {
+      given.others.exist = true;
+      given.others.used_keys.push_back(record.key);
+    }
+  }
+}
+
 // The pairs that mapping finds without the manifest's, plus those that the manifest adds. If they
 // agree, the save's own mapping must succeed again; otherwise the checkpoint has weights that the
 // model lacks, or lacks some of the model's.
-Result<std::vector<ExpectedTensor>> expected_by_record(const Given& given, const Manifest& manifest,
+Result<std::vector<ExpectedTensor>> expected_by_record(Given& given, const Manifest& manifest,
                                                        std::vector<ExpectedTensor> records,
                                                        const MappingOptions& requested) {
   MappingOptions options = options_of_save(manifest, requested);
@@ -206,7 +221,9 @@ Result<std::vector<ExpectedTensor>> expected_by_record(const Given& given, const
     options.inputs = inputs_of(given.model);  // what the save left open it left to the caller
   }
   MappingOptions partial;
+  note_packed_keys(manifest, given);
   partial.casts = options.casts;
+  partial.keep = options.keep;
   partial.partial = Partial::kAllow;
   partial.unmatched = Unmatched::kSkip;
   const auto mapping = given.map(partial);
@@ -299,8 +316,10 @@ std::vector<ExpectedTensor> expected_tensors(
     wanted.tensor = tensor.source_index;
     wanted.casts = tensor.cast_to ? Casts::kAllow : Casts::kRefuse;
     wanted.recipe = tensor.recipe;
+    wanted.packed = tensor.packed;
     const StorageKind kind = kind_of_source(checkpoint, tensor);
-    const bool is_rearranged = kind == StorageKind::kFile && !planned_range(checkpoint, tensor);
+    const bool is_rearranged =
+        tensor.packed || (kind == StorageKind::kFile && !planned_range(checkpoint, tensor));
     if (tensor.range && *tensor.range < range_crcs.size() &&
         (is_rearranged || kind == StorageKind::kMade)) {
       wanted.written_crc = range_crcs[*tensor.range];

@@ -13,6 +13,7 @@
 #include "onnx/inline_data.h"
 #include "onnx/side_files.h"
 #include "save/identity.h"
+#include "save/packed_json.h"
 #include "save/planned_bytes.h"
 #include "tensor/missing_data.h"
 #include "verify/set_check.h"
@@ -166,8 +167,12 @@ void ModelVerifier::match_expected(const ExpectedTensor& wanted) {
   const onnx::TensorProto& proto = *subject.tensor.proto;
   const TensorView& view = checkpoint_->tensors()[wanted.tensor];
   if (wanted.by == ExpectedBy::kModel && has_bytes_of(proto, view)) {
-    subject.equals = {wanted.tensor, {}, std::nullopt};
+    subject.equals = {wanted.tensor, {}, std::nullopt, {}};
     subject.written_crc = wanted.written_crc;
+    return;
+  }
+  if (wanted.packed) {
+    match_packed(wanted, subject);
     return;
   }
   const auto derived = apply_recipe(wanted.recipe, view);
@@ -178,7 +183,7 @@ void ModelVerifier::match_expected(const ExpectedTensor& wanted) {
   const bool casts = wanted.casts == Casts::kAllow || ends_with_cast(wanted.recipe);
   const bool castable = casts && can_cast_from(view.dtype) && target && can_cast_to(*target);
   if (shape && dims_of(proto) == *shape && (same_type || castable)) {
-    subject.equals = {wanted.tensor, wanted.recipe, same_type ? std::nullopt : target};
+    subject.equals = {wanted.tensor, wanted.recipe, same_type ? std::nullopt : target, {}};
     subject.written_crc = wanted.written_crc;
   } else {
     report(subject, FindingCode::kTypeDiffers,
@@ -187,6 +192,31 @@ void ModelVerifier::match_expected(const ExpectedTensor& wanted) {
                std::string(torch_name(view.dtype)) + " " + shape_text(view.shape) +
                (wanted.recipe.empty() ? "" : ", before " + recipe_text(wanted.recipe)));
   }
+}
+
+// A part of a quantized matrix has other dims than the matrix, and several shapes serve for codes.
+void ModelVerifier::match_packed(const ExpectedTensor& wanted, Subject& subject) {
+  const onnx::TensorProto& proto = *subject.tensor.proto;
+  const TensorView& view = checkpoint_->tensors()[wanted.tensor];
+  const PackedTensor& packed = *wanted.packed;
+  const auto derived = apply_recipe(wanted.recipe, view);
+  const auto rows = derived ? apply_recipe(wanted.recipe, view.shape) : fail(derived.error());
+  const bool same_shape = rows && rows->size() == 2 &&
+                          static_cast<std::uint64_t>((*rows)[0]) == packed.rows &&
+                          static_cast<std::uint64_t>((*rows)[1]) == packed.columns;
+  const auto bytes = onnx_nbytes(proto.data_type(), dims_of(proto));
+  const std::uint64_t part_bytes = packed_bytes(packed);
+  if (same_shape && can_cast_from(view.dtype) && bytes && *bytes == part_bytes &&
+      proto.data_type() == packed_data_type(packed)) {
+    subject.equals = {wanted.tensor, wanted.recipe, packing_cast(view.dtype), packed};
+    subject.written_crc = wanted.written_crc;
+    return;
+  }
+  report(subject, FindingCode::kTypeDiffers,
+         std::string(onnx_type_name(proto.data_type())) + " " + shape_text(dims_of(proto)) +
+             ", but the checkpoint's " + quote(view.name) + ", " +
+             std::string(torch_name(view.dtype)) + " " + shape_text(view.shape) +
+             ", does not give that when it is quantized (" + scheme_text(packed.scheme) + ")");
 }
 
 void ModelVerifier::read_parent() {

@@ -90,6 +90,7 @@ class ModelVerifier {
   // The second name gets a subject of its own behind those of the list.
   [[nodiscard]] Subject* shared_subject(const ExpectedTensor& wanted);
   void match_expected(const ExpectedTensor& wanted);
+  void match_packed(const ExpectedTensor& wanted, Subject& subject);
   // Notes the parent of a piece, and checks that it is still there.
   void read_parent();
   // The manifest's own model: this one, or the parent of a piece.

@@ -22,9 +22,10 @@ namespace onnx_external {
 
 // A checkpoint tensor in the form that the model must contain.
 struct WantedTensor {
-  std::size_t source_index = 0;       // index into Checkpoint::tensors()
-  Recipe recipe = {};                 // applied to it first
-  std::optional<DType> cast_to = {};  // the type to which its values are then converted
+  std::size_t source_index = 0;             // index into Checkpoint::tensors()
+  Recipe recipe = {};                       // applied to it first
+  std::optional<DType> cast_to = {};        // the type to which its values are then converted
+  std::optional<PackedTensor> packed = {};  // which part of it is meant once it is quantized
   TensorSource source = TensorSource::kCheckpoint;
 };
 

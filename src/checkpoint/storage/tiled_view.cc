@@ -33,7 +33,7 @@ constexpr std::uint64_t whole_multiple(std::uint64_t count, std::uint64_t of) {
 }  // namespace
 
 std::optional<TiledView> TiledView::of(const Checkpoint& checkpoint, const TensorView& view,
-                                       std::optional<DType> cast_to) {
+                                       std::optional<DType> cast_to, TileShape shape) {
   if (*element_count(view.shape) == 0) {
     return std::nullopt;
   }
@@ -51,7 +51,7 @@ std::optional<TiledView> TiledView::of(const Checkpoint& checkpoint, const Tenso
   if (tiled.rows_.size * tiled.columns_.size * tiled.unit_ <= kMinTiledBytes) {
     return std::nullopt;
   }
-  tiled.choose_tile();
+  tiled.choose_tile(shape);
   return tiled;
 }
 
@@ -72,7 +72,7 @@ double TiledView::cost(std::uint64_t rows, std::uint64_t columns) const {
                                   : reading + kWriteCall / static_cast<double>(columns * out_unit_);
 }
 
-void TiledView::choose_tile() {
+void TiledView::choose_tile(TileShape shape) {
   const std::uint64_t elements = kTileBytes / std::max(unit_, out_unit_);
   std::optional<double> best;
   const auto consider = [&](std::uint64_t rows) {
@@ -89,6 +89,9 @@ void TiledView::choose_tile() {
     }
   };
   consider(elements / columns_.size);  // whole rows, as many as fit
+  if (shape == TileShape::kWholeRows) {
+    return;
+  }
   consider(std::min(rows_.size, elements));
   for (std::uint64_t rows = kLeastRows; rows < std::min(rows_.size, elements); rows *= 2) {
     consider(rows);

@@ -21,6 +21,10 @@ inline constexpr std::uint64_t kTileBytes = std::uint64_t{16} << 20;
 // save or a verification stays below 64 MiB; further threads wait.
 inline constexpr int kMaxTiles = 3;
 
+// kWholeRows: tiles are whole rows of the tensor, so that read() gives all bytes in their order.
+// kAny chooses the fastest tiles.
+enum class TileShape : std::uint8_t { kAny, kWholeRows };
+
 // Receives a run of the tensor's bytes and its offset.
 using TakeRun = std::function<Status(std::uint64_t at, std::span<const std::byte> run)>;
 
@@ -31,7 +35,8 @@ class TiledView {
   // values are converted as by Checkpoint::read_as().
   [[nodiscard]] static std::optional<TiledView> of(const Checkpoint& checkpoint,
                                                    const TensorView& view,
-                                                   std::optional<DType> cast_to);
+                                                   std::optional<DType> cast_to,
+                                                   TileShape shape = TileShape::kAny);
 
   // The size of a chunk of whole tiles that has at least `least` bytes; chunks of this size,
   // counted from the start of the tensor, are read as efficiently as the whole.
@@ -51,7 +56,7 @@ class TiledView {
   TiledView(const Checkpoint& checkpoint, const TensorView& view, std::optional<DType> cast_to)
       : checkpoint_(checkpoint), view_(view), cast_to_(cast_to) {}
   [[nodiscard]] double cost(std::uint64_t rows, std::uint64_t columns) const;
-  void choose_tile();
+  void choose_tile(TileShape shape);
   [[nodiscard]] std::uint64_t element_of_matrix(std::uint64_t number) const;
 
   const Checkpoint& checkpoint_;

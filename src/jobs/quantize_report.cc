@@ -1,0 +1,122 @@
+#include "jobs/quantize_report.h"
+
+#include <algorithm>
+#include <array>
+#include <string_view>
+#include <utility>
+
+#include "base/name_map.h"
+#include "base/try.h"
+#include "onnx/graph_facts.h"
+#include "onnx/matrix_choice.h"
+#include "save/passes.h"
+#include "save/planned_bytes.h"
+#include "save/row_packer.h"
+
+namespace onnx_external {
+namespace {
+
+// The tensors of a model by their names.
+NameMap<const PlannedTensor*> tensors_of(const SavePlan& plan, std::uint32_t model) {
+  NameMap<const PlannedTensor*> tensors;
+  for (const PlannedTensor& tensor : plan.tensors) {
+    if (tensor.model_index == model && tensor.packed) {
+      tensors.emplace(tensor.name, &tensor);
+    }
+  }
+  return tensors;
+}
+
+std::string_view role_of(const Matrix& matrix) {
+  const bool is_head = matrix.has(MatrixRole::kHead);
+  return role_name(is_head                ? MatrixRole::kHead
+                   : matrix.is_gathered() ? MatrixRole::kEmbedding
+                                          : MatrixRole::kLinear);
+}
+
+QuantizedMatrix report_of(const GraphWeight& weight, const ChosenMatrix& chosen,
+                          const NameMap<const PlannedTensor*>& tensors, const SavePlan& plan,
+                          const std::map<std::uint32_t, double>& errors) {
+  const Matrix& matrix = weight.matrices[chosen.matrix];
+  QuantizedMatrix report;
+  report.weight = weight.name;
+  report.role = role_of(matrix);
+  report.scheme = chosen.scheme;
+  report.rows = static_cast<std::uint64_t>(matrix.n);
+  report.columns = static_cast<std::uint64_t>(matrix.k);
+  report.bytes_before = onnx_nbytes(weight.data_type, std::array{matrix.n, matrix.k}).value_or(0);
+  const auto first = tensors.find(chosen.tensors.front().name);
+  if (first == tensors.end()) {
+    return report;
+  }
+  report.key = first->second->key;
+  const std::uint32_t head = *first->second->range;
+  for (std::size_t part = 0; part < ranges_of_pass(plan, head); ++part) {
+    report.bytes += plan.ranges[head + part].bytes;
+  }
+  if (const auto error = errors.find(head); error != errors.end()) {
+    report.error = error->second;
+  }
+  return report;
+}
+
+// The rows of a sample: groups that are spread over the matrix.
+constexpr std::uint64_t kSampledGroups = 8;
+constexpr std::uint64_t kSampledRows = 8;
+
+Result<double> sampled_error(const PlannedTensor& tensor, const Checkpoint& checkpoint,
+                             IoBuffer& tile, PackingBuffers& buffers) {
+  const DerivedView view = planned_view(checkpoint, tensor);
+  const RowPacker rows(checkpoint, *view, tensor.cast_to, *tensor.packed);
+  const std::uint64_t all = tensor.packed->rows;
+  const std::uint64_t group = rows.needs_tile() ? rows.chunk_rows(1) : kSampledRows;
+  const std::uint64_t groups = rows.needs_tile() ? 1 : kSampledGroups;
+  const std::uint64_t step = std::max<std::uint64_t>(group, all / groups / group * group);
+  QuantizationError error;
+  for (std::uint64_t first = 0; first < all && first / step < groups; first += step) {
+    TRY(rows.make(
+        first, std::min(group, all - first), tile, buffers,
+        [](std::uint64_t, const PackedBytes&) { return Status(); }, &error));
+  }
+  return error.relative_rms();
+}
+
+}  // namespace
+
+void report_quantized(SaveJob& job, const std::map<std::uint32_t, double>& errors) {
+  for (std::uint32_t i = 0; i < job.plan.models.size(); ++i) {
+    const auto& matrices = job.plan.models[i].matrices;
+    if (!matrices) {
+      continue;
+    }
+    const auto tensors = tensors_of(job.plan, i);
+    SavedModel& report = job.report.models[i];
+    for (const ChosenMatrix& chosen : matrices->matrices) {
+      report.quantized.push_back(
+          report_of(matrices->weights[chosen.weight], chosen, tensors, job.plan, errors));
+    }
+    for (const GraphWeight& weight : matrices->weights) {
+      if (weight.reason != FloatReason::kNone) {
+        report.floats.push_back(
+            {weight.name, float_reason_text(weight.reason, weight.detail), weight.bytes});
+      }
+    }
+  }
+}
+
+Result<std::map<std::uint32_t, double>> sampled_errors(const SavePlan& plan,
+                                                       const Checkpoint& checkpoint) {
+  std::map<std::uint32_t, double> errors;
+  IoBuffer tile;
+  PackingBuffers buffers;
+  for (std::uint32_t range = 0; range < plan.ranges.size(); ++range) {
+    const PlannedTensor& tensor = tensor_of(plan, range);
+    if (tensor.packed && tensor.packed->part == MatrixPart::kCodes &&
+        kind_of_source(checkpoint, tensor) != StorageKind::kMade) {
+      TRY_ASSIGN(errors[range], sampled_error(tensor, checkpoint, tile, buffers));
+    }
+  }
+  return errors;
+}
+
+}  // namespace onnx_external

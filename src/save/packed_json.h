@@ -1,0 +1,31 @@
+// Parts of quantized matrices in manifests, and what follows from such a part alone.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "base/json.h"
+#include "onnx_external/plan.h"
+#include "onnx_external/result.h"
+
+namespace onnx_external {
+
+// {"part": "codes", "rows": 8, "columns": 64, "scheme": {...}} (tensor/quantize/scheme_json.h)
+[[nodiscard]] std::string packed_json(const PackedTensor& packed);
+// kCorrupt for anything else, and for a matrix without elements or whose parts have too many bytes.
+[[nodiscard]] Result<PackedTensor> parse_packed(const Json& json);
+
+// "codes", "scales", "zero_points".
+[[nodiscard]] std::string_view part_name(MatrixPart part);
+
+// The bytes of the part.
+// Requires: packed_layout() succeeds for the scheme, rows and columns.
+[[nodiscard]] std::uint64_t packed_bytes(const PackedTensor& packed);
+// Its TensorProto.DataType.
+[[nodiscard]] std::int32_t packed_data_type(const PackedTensor& packed);
+// What values of this type are converted to before they are quantized; nothing if they are
+// quantized as they are.
+[[nodiscard]] std::optional<DType> packing_cast(DType dtype);
+
+}  // namespace onnx_external

@@ -1,0 +1,48 @@
+// Makes several ranges in one pass over a tensor (save/passes.h): the parts of a quantized matrix.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <span>
+#include <utility>
+
+#include "base/buffer_pool.h"
+#include "base/output_file.h"
+#include "onnx_external/result.h"
+#include "save/copy_steps.h"
+#include "save/row_packer.h"
+
+namespace onnx_external {
+
+// What a pass over some rows made.
+struct PassResult {
+  std::array<std::uint32_t, kMatrixParts> crcs{};  // of the bytes of each part
+  QuantizationError error;
+};
+
+// Thread-safe. The job must outlive it.
+class PassCopier {
+ public:
+  // `step` as for ItemCopier.
+  PassCopier(const CopyJob& job, StepFn step) : job_(job), step_(std::move(step)) {}
+
+  // `item`: rows of the head of a pass. `files`: the file of each range of the pass. `buffers` are
+  // the calling thread's.
+  [[nodiscard]] Result<PassResult> copy(const CopyItem& item,
+                                        std::span<const OutputFile* const> files,
+                                        PackingBuffers& buffers);
+
+ private:
+  const CopyJob& job_;
+  StepFn step_;
+  BufferPool tiles_{kMaxTiles};
+};
+
+// The rows of a pass that an item covers: CopyItem counts bytes of the head.
+struct PassRows {
+  std::uint64_t first = 0;
+  std::uint64_t count = 0;
+};
+[[nodiscard]] PassRows rows_of(const CopyJob& job, const CopyItem& item);
+
+}  // namespace onnx_external

@@ -1,0 +1,159 @@
+#include "save/row_packer.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "base/try.h"
+#include "tensor/quantize/packed_layout.h"
+
+namespace onnx_external {
+namespace {
+
+// The rows that are quantized at once.
+std::uint64_t step_rows(std::uint64_t row_bytes) {
+  return std::max<std::uint64_t>(1, kRowsAtOnceBytes / std::max<std::uint64_t>(1, row_bytes));
+}
+
+// Of each part.
+std::array<std::uint64_t, kMatrixParts> row_bytes_of(const PackedTensor& packed) {
+  const auto layout = packed_layout(packed.scheme, 1, static_cast<std::int64_t>(packed.columns));
+  return layout ? std::array{layout->codes.row_bytes, layout->scales.row_bytes,
+                             layout->zero_points.row_bytes}
+                : std::array<std::uint64_t, kMatrixParts>{};
+}
+
+}  // namespace
+
+RowPacker::RowPacker(const Checkpoint& checkpoint, const TensorView& view,
+                     std::optional<DType> cast_to, const PackedTensor& packed)
+    : checkpoint_(checkpoint),
+      view_(view),
+      cast_to_(cast_to),
+      dtype_(cast_to.value_or(view.dtype)),
+      packed_(packed),
+      source_row_bytes_(packed.columns * byte_size(dtype_)),
+      part_row_bytes_(row_bytes_of(packed)),
+      tiles_(TiledView::of(checkpoint, view, cast_to, TileShape::kWholeRows)) {}
+
+std::uint64_t RowPacker::chunk_rows(std::uint64_t bytes) const {
+  const std::uint64_t least = std::max(bytes, source_row_bytes_);
+  return tiles_ ? tiles_->chunk_bytes(least) / source_row_bytes_ : least / source_row_bytes_;
+}
+
+// Collects bytes that come in order, and quantizes them when there are enough rows.
+class RowPacker::Collector {
+ public:
+  Collector(const RowPacker& all, std::uint64_t first, std::uint64_t count, PackingBuffers& buffers,
+            const Take& take, QuantizationError* error)
+      : all_(all),
+        row_(first),
+        end_(first + count),
+        buffers_(buffers),
+        take_(take),
+        error_(error),
+        rows_(buffers.rows.first(step_rows(all.source_row_bytes_) * all.source_row_bytes_)) {}
+
+  // Where the next bytes go, at most `most`; take_in() follows.
+  std::span<std::byte> room(std::uint64_t most) {
+    const std::uint64_t left = (end_ - row_) * all_.source_row_bytes_;
+    const std::uint64_t size = std::min<std::uint64_t>(rows_.size(), left);
+    return rows_.subspan(filled_, std::min<std::uint64_t>(size - filled_, most));
+  }
+
+  // Says that `bytes` bytes of the room are filled.
+  Status take_in(std::size_t bytes) {
+    filled_ += bytes;
+    return room(1).empty() ? quantize() : Status();
+  }
+
+  Status add(std::span<const std::byte> bytes) {
+    while (!bytes.empty()) {
+      const auto to = room(bytes.size());
+      std::memcpy(to.data(), bytes.data(), to.size());
+      bytes = bytes.subspan(to.size());
+      TRY(take_in(to.size()));
+    }
+    return {};
+  }
+
+  [[nodiscard]] bool is_done() const { return row_ == end_; }
+  [[nodiscard]] std::uint64_t next_byte() const { return row_ * all_.source_row_bytes_ + filled_; }
+
+ private:
+  Status quantize() {
+    const std::uint64_t rows = filled_ / all_.source_row_bytes_;
+    std::array<std::span<std::byte>, kMatrixParts> out;
+    PackedBytes made;
+    for (std::size_t part = 0; part < kMatrixParts; ++part) {
+      out[part] = buffers_.parts[part].first(rows * all_.part_row_bytes_[part]);
+      made.parts[part] = out[part];
+    }
+    TRY(quantize_rows(
+        all_.packed_.scheme,
+        {all_.dtype_, all_.packed_.columns, rows_.first(filled_), all_.view_.name, row_},
+        {out[0], out[1], out[2]}, error_));
+    const std::uint64_t first = row_;
+    row_ += rows;
+    filled_ = 0;
+    return take_(first, made);
+  }
+
+  const RowPacker& all_;
+  std::uint64_t row_;
+  std::uint64_t end_;
+  PackingBuffers& buffers_;
+  const Take& take_;
+  QuantizationError* error_;
+  std::span<std::byte> rows_;
+  std::size_t filled_ = 0;
+};
+
+Status RowPacker::make(std::uint64_t first, std::uint64_t count, IoBuffer& tile,
+                       PackingBuffers& buffers, const Take& take, QuantizationError* error) const {
+  Collector collector(*this, first, count, buffers, take, error);
+  if (tiles_) {
+    TRY(tiles_->read(
+        first * source_row_bytes_, count * source_row_bytes_, tile,
+        [&](std::uint64_t, std::span<const std::byte> run) { return collector.add(run); }));
+    return {};
+  }
+  while (!collector.is_done()) {
+    const std::uint64_t at = collector.next_byte();
+    const auto room = collector.room(kRowsAtOnceBytes + source_row_bytes_);
+    TRY(cast_to_ ? checkpoint_.read_as(view_, *cast_to_, at, room)
+                 : checkpoint_.read(view_, at, room));
+    TRY(collector.take_in(room.size()));
+  }
+  return {};
+}
+
+Status read_packed(const Checkpoint& checkpoint, const TensorView& view,
+                   std::optional<DType> cast_to, const PackedTensor& packed, std::uint64_t first,
+                   std::span<std::byte> out) {
+  const RowPacker rows(checkpoint, view, cast_to, packed);
+  const std::uint64_t row_bytes = rows.row_bytes(packed.part);
+  if (out.empty()) {
+    return {};
+  }
+  const std::uint64_t end = first + out.size();
+  const std::uint64_t step = rows.needs_tile() ? rows.chunk_rows(1) : 1;
+  const std::uint64_t first_row = first / row_bytes / step * step;
+  const std::uint64_t end_row =
+      std::min(packed.rows, ((end + row_bytes - 1) / row_bytes + step - 1) / step * step);
+  IoBuffer tile;
+  PackingBuffers buffers;
+  return rows.make(first_row, end_row - first_row, tile, buffers,
+                   [&](std::uint64_t row, const PackedBytes& made) -> Status {
+                     const auto part = made.parts[static_cast<std::size_t>(packed.part)];
+                     const std::uint64_t at = row * row_bytes;
+                     const std::uint64_t from = std::max(first, at);
+                     const std::uint64_t to = std::min(end, at + part.size());
+                     if (from < to) {
+                       std::memcpy(out.data() + (from - first), part.data() + (from - at),
+                                   to - from);
+                     }
+                     return {};
+                   });
+}
+
+}  // namespace onnx_external

@@ -84,6 +84,14 @@ std::string wrong_argument(CommandLine& line, Arguments& arguments) {
   } else if (line.count("--attributes") > 0) {
     return "--attributes: is for a model without CHECKPOINT";
   }
+  if (line.count("--quantize") == 0) {
+    for (const char* option :
+         {"--quantize-head", "--keep-float", "--accuracy-level", "--quantize-form"}) {
+      if (line.count(option) > 0) {
+        return fmt::format("{}: is for --quantize, which is not given", option);
+      }
+    }
+  }
   return "";
 }
 

@@ -27,6 +27,7 @@
 #include "native/work.h"
 #include "onnx_external/save_external.h"
 #include "reports/documents.h"
+#include "save/option_rules.h"
 #include "reports/page.h"
 
 namespace nb = nanobind;
@@ -188,6 +189,14 @@ std::string save(nb::object graphs, nb::object tensors, nb::object weights, nb::
   return save_document(report, options.mode);
 }
 
+// Raises what a save with these options would raise before it reads anything.
+void check_save_options(const nb::dict& given) {
+  Keywords keywords(given);
+  const SaveOptions options = save_options(keywords);
+  keywords.expect_empty();
+  check(check_option_rules(options.plan, options.write, options.mapping.casts));
+}
+
 // One report for each model of a set. Without weights, bytes that the models share are read once.
 using VerifyReports = std::vector<VerifyReport>;
 
@@ -292,6 +301,7 @@ void bind_jobs(nb::module_& module) {
   module.def("save", &save, nb::arg("graphs"), nb::arg("tensors"), nb::arg("weights").none(),
              nb::arg("extra").none(), nb::arg("folder").none(), nb::arg("data_dir"),
              nb::arg("progress").none(), nb::arg("options"));
+  module.def("check_save_options", &check_save_options, nb::arg("options"));
   module.def("verify", &verify, nb::arg("model"), nb::arg("against").none(),
              nb::arg("progress").none(), nb::arg("options"));
   module.def("page", &page_of, nb::arg("title"), nb::arg("document"),

@@ -28,7 +28,7 @@ from ._base.errors import (
     UnmergeableError,
     WrongTypeError,
 )
-from ._base.options import Layout, Mapping
+from ._base.options import Layout, Mapping, Quantize
 from ._core import PickledValue
 from ._core import version as __version__
 from ._saving.cut import cut, cut_bytes
@@ -96,6 +96,7 @@ __all__ = [
     "NotFoundError",
     "PickledValue",
     "Plan",
+    "Quantize",
     "ReadWriteError",
     "RewriteError",
     "RunError",

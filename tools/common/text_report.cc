@@ -15,6 +15,7 @@
 #include "base/size_text.h"
 #include "base/text.h"
 #include "common/output.h"
+#include "common/quantize_text.h"
 #include "reports/remark_text.h"
 
 namespace onnx_external {
@@ -330,6 +331,9 @@ std::string derived_text(const std::vector<DerivedTensor>& derived) {
 std::string slots_text(const SavedModel& report, bool is_linked) {
   std::vector<std::vector<std::string>> rows{{"slot", "key", "rule", "file", "size"}};
   for (const SavedTensor& tensor : report.tensors) {
+    if (tensor.packed) {
+      continue;  // matrices_text() has it
+    }
     rows.push_back({shown(tensor.slot), tensor.rule ? shown(tensor.key) : "-",
                     tensor.rule ? rule_text(*tensor.rule, tensor.recipe)
                     : is_linked ? "linked"
@@ -351,16 +355,17 @@ std::string saved_model_text(const SaveReport& report, Lists lists) {
   return fmt::format("{}: {}{}{}; {}{}{}\n", shown(model.model.string()), incomplete_lead(model),
                      totals_text(report), folder.empty() ? "" : " in " + shown(folder) + "/",
                      verdict_text(report), choices_text(report), rate_text(report)) +
-         overflows_text(model.tensors, lists) + keys_text(report, lists) +
-         graph_text(model, lists) + oversized_text(report, lists) + left_data_text(report, lists) +
-         test_data_text(report.test_data, lists);
+         quantized_text(model, lists) + overflows_text(model.tensors, lists) +
+         keys_text(report, lists) + graph_text(model, lists) + oversized_text(report, lists) +
+         left_data_text(report, lists) + test_data_text(report.test_data, lists);
 }
 
 std::string planned_model_text(const SaveReport& report, Lists lists) {
   const SavedModel& model = report.models.front();
-  return first_line(report) + slots_text(model, report.linked_bytes > 0) +
-         derived_text(report.derived) + keys_text(report, lists) + graph_text(model, lists) +
-         oversized_text(report, lists) + test_data_text(report.test_data, lists) +
+  return first_line(report) + matrices_text(model) + slots_text(model, report.linked_bytes > 0) +
+         quantized_text(model, lists) + derived_text(report.derived) + keys_text(report, lists) +
+         graph_text(model, lists) + oversized_text(report, lists) +
+         test_data_text(report.test_data, lists) +
          fmt::format("{}: {}{}; dry run, nothing was written\n", shown(model.model.string()),
                      totals_text(report), manifest_text(model));
 }
@@ -377,8 +382,8 @@ std::string models_text(const SaveReport& report, bool is_dry_run, Lists lists) 
                        incomplete_lead(model), count_text(model.tensors.size(), "tensor"),
                        size_text(model.bytes), count_text(count_files(model.tensors), "file"),
                        is_dry_run ? manifest_text(model) : "") +
-           (is_dry_run ? slots_text(model, report.linked_bytes > 0) : "") +
-           graph_text(model, lists);
+           (is_dry_run ? matrices_text(model) + slots_text(model, report.linked_bytes > 0) : "") +
+           quantized_text(model, lists) + graph_text(model, lists);
   }
   const std::uint64_t stored = report.linked_bytes > 0 ? report.linked_bytes : report.bytes;
   return out + derived_text(report.derived) +

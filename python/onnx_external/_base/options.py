@@ -1,4 +1,4 @@
-"""What a save takes beside its dozen arguments: `Mapping` and `Layout`, and the names of choices.
+"""What a save takes beside its arguments: `Mapping`, `Layout`, `Quantize`, names of choices.
 
 Each option stands here once; the fields have the names of the options of `save-external`.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from collections import abc
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, BinaryIO, Literal, TypedDict
 
 from .progress import Progress
@@ -142,11 +142,68 @@ class Layout:
     test_data: StrPath | Sequence[StrPath] | None = None
 
 
+@dataclass(frozen=True, kw_only=True)
+class Quantize:
+    """How matrices become codes of 4 or 8 bits, which ONNX Runtime multiplies by.
+
+    docs/quantize.md says what is quantized, by which rule, and what it costs.
+
+    ```python
+    oe.save("graph.onnx", "out", "llama/", quantize=oe.Quantize("int4/32", head="float"))
+    ```
+
+    Args:
+        scheme: "int4", "int8", or all parts, such as "int4/32", "int4/64, zero points, 5 steps" or
+            "int8/128, symmetric, nearest"; parts that are left out have the defaults of
+            docs/quantize.md.
+        head: what the head (the matrix that makes the logits) and embeddings become: "int8",
+            "int4" or "float".
+        keep_float: patterns of weights that stay as they are, with * and ?: names of the graph or
+            keys.
+        accuracy_level: 4 rounds activations to 8 bits for the products, which is several times
+            faster; 0 computes with floats.
+        form: "matmulnbits" writes operators of ONNX Runtime, "qdq" DequantizeLinear of ONNX (opset
+            21 and newer).
+
+    Raises:
+        InvalidArgumentError: (by what uses it) an option has a value that is not listed here.
+    """
+
+    scheme: str = field(default="int4", kw_only=False)
+    head: Literal["int8", "int4", "float"] = "int8"
+    keep_float: str | Sequence[str] | None = None
+    accuracy_level: Literal[0, 4] = 4
+    form: Literal["matmulnbits", "qdq"] = "matmulnbits"
+
+
+QuantizeArgument = Quantize | str | None
+"""How to quantize: a text is a scheme, such as "int4" or "int8/64"; None leaves floats."""
+
+
+def quantize_options(quantize: QuantizeArgument) -> dict[str, Any]:
+    """The options of `save-external` that say the same."""
+    if quantize is None:
+        return {}
+    given = Quantize(quantize) if isinstance(quantize, str) else quantize
+    return {
+        "quantize": given.scheme,
+        "quantize_head": given.head,
+        "keep_float": given.keep_float,
+        "accuracy_level": given.accuracy_level,
+        "quantize_form": given.form,
+    }
+
+
+NOT_QUANTIZED = dict.fromkeys(quantize_options(Quantize()))
+"""These options, none of them given."""
+
+
 class SaveKeywords(TypedDict, total=False):
     """The keywords of `oe.save` and `oe.plan`, for their overloads; a test compares the names."""
 
     layout: LayoutName
     dtype: FloatType | torch.dtype | np.dtype[Any] | None
+    quantize: QuantizeArgument
     overwrite: bool
     verify: bool
     fsync: bool

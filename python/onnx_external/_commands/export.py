@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 from .._base.notes import kind_of
-from .._base.options import Layout, LayoutName
+from .._base.options import Layout, LayoutName, Quantize
 from .._base.packages import FOLDERS, require
 from .._base.progress import ProgressCallback, only_errors, told
 from .._folders.config import check_folder, refuse_at_once, require_folder
@@ -84,6 +84,37 @@ def parser() -> Parser:
         action=argparse.BooleanOptionalAction,
         help="store matrices as MatMul reads them, without Transpose nodes, which quantizers do "
         "not see through (the default, but with --layout link)",
+    )
+    parser.add_argument(
+        "--quantize",
+        metavar="SCHEME",
+        help="int4 or int8: matrices become codes while they are written; int4/32 and others: "
+        "docs/quantize.md",
+    )
+    parser.add_argument(
+        "--quantize-head",
+        choices=("int8", "int4", "float"),
+        default="int8",
+        help="with --quantize: what the head and the embeddings become (default: int8)",
+    )
+    parser.add_argument(
+        "--keep-float",
+        metavar="PATTERN",
+        action="append",
+        help="with --quantize: weights that stay as they are, with * and ? (repeatable)",
+    )
+    parser.add_argument(
+        "--accuracy-level",
+        type=int,
+        choices=(0, 4),
+        default=4,
+        help="with --quantize: 4 rounds activations to 8 bits, which is fast; 0 does not",
+    )
+    parser.add_argument(
+        "--quantize-form",
+        choices=("matmulnbits", "qdq"),
+        default="matmulnbits",
+        help="with --quantize: operators of ONNX Runtime (default), or DequantizeLinear of ONNX",
     )
     parser.add_argument("--overwrite", action="store_true", help="replace what is there")
     parser.add_argument("--no-fsync", action="store_true", help="do not wait for the disk")
@@ -272,6 +303,16 @@ def _refuse_at_once(given: argparse.Namespace) -> list[str]:
     return note_of_dtype(given.dtype)
 
 
+def _quantize(given: argparse.Namespace) -> Quantize | None:
+    return given.quantize and Quantize(
+        given.quantize,
+        head=given.quantize_head,
+        keep_float=given.keep_float,
+        accuracy_level=given.accuracy_level,
+        form=given.quantize_form,
+    )
+
+
 def _run(given: argparse.Namespace, progress: ProgressCallback | None) -> Any:
     if progress is not None:
         progress("import torch and transformers", 0, 0)
@@ -299,6 +340,7 @@ def _run(given: argparse.Namespace, progress: ProgressCallback | None) -> Any:
             progress=progress or False,
             fsync=not given.no_fsync,
             layout=given.layout,
+            quantize=_quantize(given),
             variant=given.variant,
             overwrite=given.overwrite,
             files=files,

@@ -70,6 +70,8 @@ class SavedTensor:
     """Finite values that became infinite when they were converted (`dtype`, `cast`)."""
     largest_overflowed: float = 0.0
     """The largest magnitude among them."""
+    part: str | None = None
+    """Of a quantized matrix: "codes", "scales" or "zero_points"."""
 
 
 @dataclass(frozen=True)
@@ -101,6 +103,12 @@ class SavedModel:
     `message`."""
     manifest: str = ""
     """The file with the checksums of its tensors, relative to the model's folder."""
+    quantized: list[dict[str, Any]] = field(default_factory=list)
+    """With `quantize`: each matrix: `weight`, `key`, `role`, `scheme`, `shape`, `bytes_before`,
+    `bytes`, and `error`, the root mean square of what changed over that of the values (in a dry
+    run, of a few rows)."""
+    floats: list[dict[str, Any]] = field(default_factory=list)
+    """With `quantize`: what stays as it is: `weight`, `reason`, `bytes`."""
 
     @property
     def pairs(self) -> list[SavedTensor]:
@@ -230,6 +238,16 @@ class SaveReport(_Document):
     def remarks(self) -> list[dict[str, Any]]:
         """`SavedModel.remarks` of the model alone."""
         return self._alone.remarks
+
+    @property
+    def quantized(self) -> list[dict[str, Any]]:
+        """`SavedModel.quantized` of the model alone."""
+        return self._alone.quantized
+
+    @property
+    def floats(self) -> list[dict[str, Any]]:
+        """`SavedModel.floats` of the model alone."""
+        return self._alone.floats
 
     @property
     def files(self) -> dict[str, int]:

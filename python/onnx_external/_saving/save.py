@@ -11,7 +11,18 @@ from .. import _core
 from .._base.argument_types import checks_types, of_class, path_of, paths_of
 from .._base.collector import collector_paused
 from .._base.errors import WrongTypeError, checkpoint_is
-from .._base.options import FloatType, Layout, LayoutName, Mapping, StrPath, Weights, flat
+from .._base.options import (
+    NOT_QUANTIZED,
+    FloatType,
+    Layout,
+    LayoutName,
+    Mapping,
+    QuantizeArgument,
+    StrPath,
+    Weights,
+    flat,
+    quantize_options,
+)
 from .._base.progress import Progress, shown
 from .._sources.graphs import Graph, given_models
 from .._sources.weights import given_extra, given_sources
@@ -45,6 +56,7 @@ def save(
     *,
     layout: LayoutName = "single",
     dtype: FloatType | torch.dtype | np.dtype[Any] | None = None,
+    quantize: QuantizeArgument = None,
     overwrite: bool = False,
     verify: bool = True,
     fsync: bool = True,
@@ -86,6 +98,9 @@ def save(
         dtype: a float type, such as "float16" or torch.float16, to which all floats of `weights`
             are converted, with torch's rounding. It does not change the graph, which must state
             that type: export `module.half()` with float inputs in half. None: none is converted.
+        quantize: "int4", "int8", another scheme, or `oe.Quantize(scheme, head=, keep_float=,
+            accuracy_level=, form=)`: matrices become codes of 4 or 8 bits while they are written
+            (docs/quantize.md). None: floats stay floats.
         overwrite: replace a model that is there. It stays whole until the new one is.
         verify: read everything back and compare every byte before the model appears.
         fsync: wait until the disk has it all, so that a power cut loses nothing.
@@ -122,6 +137,7 @@ def save(
     options: dict[str, Any] = {
         **flat(which),
         **flat(how),
+        **quantize_options(quantize),
         "layout": layout,
         "dtype": dtype,
         "overwrite": overwrite,
@@ -174,7 +190,7 @@ def save(
         return report
 
 
-_PLAN_ONLY = {"dry_run": True, "dedup": "storage", "before_publish": None}
+_PLAN_ONLY = {"dry_run": True, "dedup": "storage", "before_publish": None, **NOT_QUANTIZED}
 """Options of a plan that tells where weights would go, without reading them."""
 
 

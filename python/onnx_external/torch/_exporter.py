@@ -14,7 +14,7 @@ from torch import nn
 from .._base.errors import ExportError, RewriteError
 from .._base.meter import Meter, versions
 from .._base.notes import UNCHECKED, Note
-from .._base.options import Mapping, StrPath, Weights, contents_of
+from .._base.options import Mapping, QuantizeArgument, StrPath, Weights, contents_of
 from .._base.progress import Progress
 from .._comparing.randomness import drawing_of_program
 from .._control_flow import Rewriting
@@ -173,12 +173,19 @@ class Exporter:
         """Return the first graph that is right, and what was rewritten for it."""
         return self.ways.first(self._captured, self._judge)
 
-    def save(self, attempt: Attempt, path: StrPath, progress: Progress) -> SaveReport:
-        """Save the graph of an attempt with its weights."""
+    def save(
+        self, attempt: Attempt, path: StrPath, progress: Progress, quantize: QuantizeArgument
+    ) -> SaveReport:
+        """Save the graph of an attempt with its weights, which become codes then."""
         refuse_unloadable(attempt.checked.unloadable)
         with self.meter.step("save"):
             return save_skeleton(
-                attempt.made, path, attempt.weights, progress=progress, **attempt.options
+                attempt.made,
+                path,
+                attempt.weights,
+                progress=progress,
+                quantize=quantize,
+                **attempt.options,
             )
 
     def report(

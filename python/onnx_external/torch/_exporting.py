@@ -9,10 +9,20 @@ from typing import TYPE_CHECKING, Any, Literal
 import torch
 from torch import nn
 
+from .. import _core
 from .._base.argument_types import checks_types, of_class, path_of
 from .._base.errors import InvalidArgumentError
 from .._base.meter import Meter
-from .._base.options import FloatType, Layout, LayoutName, Mapping, StrPath, Weights
+from .._base.options import (
+    FloatType,
+    Layout,
+    LayoutName,
+    Mapping,
+    QuantizeArgument,
+    StrPath,
+    Weights,
+    quantize_options,
+)
 from .._base.packages import CONVERSION, require
 from .._base.progress import Progress, shown
 from .._folders.preconditions import note_of_state, refuse_existing, warn
@@ -120,6 +130,7 @@ def export(
     dynamic_shapes: Any = None,
     layout: LayoutName = "single",
     dtype: FloatType | torch.dtype | np.dtype[Any] | None = None,
+    quantize: QuantizeArgument = None,
     overwrite: bool = False,
     verify: bool = True,
     fsync: bool = True,
@@ -167,6 +178,7 @@ def export(
             has others.
         layout: as for oe.save(): "single", "per-tensor", "shards", "inline" or "link".
         dtype: as for oe.save(): the float type to which the weights are converted.
+        quantize: as for oe.save(): how matrices become codes, after the check of the floats.
         overwrite: replace a model that is there.
         verify: read everything back and compare every byte before the model appears.
         fsync: wait until the disk has it all.
@@ -228,6 +240,7 @@ def export(
         "files": of_class("files", Layout, files),
     }
     refuse_linked(options["files"].transpose_weights, layout)
+    _core.check_save_options({"layout": layout, **quantize_options(quantize)})
     require("torch.onnx", *CONVERSION)
     target = checked_target(target)
     refuse_no_inputs(args)  # which says so if `path` stands there
@@ -266,6 +279,6 @@ def export(
         attempt, rewriting = exporter.first()
         if unreached == "refuse":
             refuse_unreached(rewriting)
-        report = exporter.save(attempt, path, callback or False)
+        report = exporter.save(attempt, path, callback or False, quantize)
     fixed = fixed_sizes(traced, calls, dynamic_shapes)
     return exporter.report(attempt, rewriting, report, early, fixed)

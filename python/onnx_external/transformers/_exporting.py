@@ -11,10 +11,19 @@ from typing import Any, Literal
 
 import torch
 
+from .. import _core
 from .._base.argument_types import checks_types, of_class
 from .._base.errors import InvalidArgumentError
 from .._base.meter import Meter, Step, Stepwise, screen, versions
-from .._base.options import FloatType, Layout, LayoutName, Mapping, StrPath
+from .._base.options import (
+    FloatType,
+    Layout,
+    LayoutName,
+    Mapping,
+    QuantizeArgument,
+    StrPath,
+    quantize_options,
+)
 from .._base.packages import FOLDERS, require
 from .._base.progress import Progress, shown
 from .._base.temporary import temporary_folder
@@ -144,6 +153,7 @@ def export(
     inputs: abc.Mapping[str, Any] | abc.Sequence[str] | None = None,
     variant: str | None = None,
     layout: LayoutName = "single",
+    quantize: QuantizeArgument = None,
     overwrite: bool = False,
     verify: bool = True,
     fsync: bool = True,
@@ -183,6 +193,7 @@ def export(
         variant: which weights are read: "fp16" takes model.fp16.safetensors.
         layout: as for oe.save(): "single", "per-tensor", "shards", "inline" or "link"; with "link",
             `path` is `folder` or above.
+        quantize: as for oe.save(): how matrices become codes, after the check of the floats.
         overwrite: replace what is there.
         verify: read everything back and compare every byte before the model appears.
         fsync: wait until the disk has it all.
@@ -223,6 +234,7 @@ def export(
         "files": of_class("files", Layout, files),
     }
     refuse_linked(options["files"].transpose_weights, layout)
+    _core.check_save_options({"layout": layout, **quantize_options(quantize)})
     if options["mapping"].map is not None:
         raise InvalidArgumentError(
             "mapping: the export knows which key is which weight; leave map away"
@@ -258,7 +270,7 @@ def export(
             beside, genai_notes = _genai.write(models, file, config, source, made)
             saves = Saving(loaded.weights, target, choice.graphs, beside)
             with meter.step("plan"):  # nothing is written unless all can be
-                report = saves.plan(options)
+                report = saves.plan(options | {"quantize": quantize})
             if dry_run:
                 break
             folder_of = partial(
@@ -281,7 +293,7 @@ def export(
             if check is not False:
                 choice.ways.prove(checked)
             with meter.step("save"):
-                report = saves.save(options)
+                report = saves.save(options | {"quantize": quantize})
     traced, ways = choice.graphs, choice.ways
     inputs_by_graph = {
         name: forms(graph.skeleton.model.graph.inputs) for name, graph in traced.items()

@@ -27,8 +27,8 @@
 #include "native/work.h"
 #include "onnx_external/save_external.h"
 #include "reports/documents.h"
-#include "save/option_rules.h"
 #include "reports/page.h"
+#include "save/option_rules.h"
 
 namespace nb = nanobind;
 

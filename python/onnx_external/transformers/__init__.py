@@ -9,7 +9,8 @@ oe.transformers.export("llama/", "out", layout="link")
 
 import torch
 
-from ._exporting import ModelReport, export
+from ._export_reports import ModelReport
+from ._exporting import export
 
 __all__ = ["ModelReport", "export"]
 

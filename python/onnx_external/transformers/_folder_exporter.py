@@ -1,0 +1,154 @@
+"""The stages of an export of a folder behind its traces: plan, comparison, save, report."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from .._base.meter import Meter, versions
+from .._base.options import QuantizeArgument
+from .._folders.preconditions import (
+    BFLOAT16,
+)
+from .._saving.reports import SaveReport
+from ..torch._export_reports import PACKAGES, left_in, sources_of
+from . import _genai
+from ._adapters import Source
+from ._checking import CheckedGraphs, Judging, WrongPartError
+from ._choosing import Choice
+from ._compared import Folder
+from ._export_reports import ModelReport
+from ._exporter import patches_of_transformers
+from ._inputs import note_of_omitted, omitted
+from ._loading import Loaded
+from ._naming import forms
+from ._saving import Saving
+from ._tracing import fixed_dimensions, notes_of_fixed
+from ._unseen import left_keys, note_on_keys
+from ._widening import note_on_types
+
+
+@dataclass
+class FolderExporter:
+    """Plans, compares and saves the graphs of a model, and makes those again that are wrong."""
+
+    loaded: Loaded
+    given: Source
+    """The folder of the model."""
+    target: Path
+    task: str | None
+    dynamic: bool
+    options: dict[str, Any]
+    """Options of oe.save."""
+    quantize: QuantizeArgument
+    """Likewise; the check is of the floats."""
+    choice: Choice
+    meter: Meter
+    made: Path
+    """A folder for files that go beside the graphs."""
+    checked: CheckedGraphs = field(default_factory=CheckedGraphs)
+    computes: str | None = field(init=False)
+    """The type that the model has before it is traced."""
+    saves: Saving = field(init=False)
+    _notes: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        """Look at the model before it is traced."""
+        self.computes = self.loaded.dtype
+
+    def save(self, check: bool | None, dry_run: bool) -> SaveReport:
+        """Save the graphs once they are right, or return the plan of a dry run.
+
+        Raises:
+            ExportError: a graph is wrong, and no other way of making it is left.
+        """
+        while True:
+            planned = self._planned()
+            if dry_run:
+                return planned
+            try:
+                self.checked = self._judging(planned).judged(check, self.meter)
+                break
+            except WrongPartError as error:
+                self.choice.again(error)
+        if check is not False:
+            self.choice.ways.prove(self.checked)
+        with self.meter.step("save"):
+            return self.saves.save(self.options | {"quantize": self.quantize})
+
+    def _planned(self) -> SaveReport:
+        """Plan the save of all graphs: nothing is written unless all can be."""
+        self.choice.refuse_gaps()
+        graphs = self.choice.graphs
+        models = {name: graph.skeleton.model for name, graph in graphs.items()}
+        config, file = self.loaded.model.config, _file_name(self.target)
+        beside, self._notes = _genai.write(models, file, config, self.given.folder, self.made)
+        self.saves = Saving(self.loaded.weights, self.target, graphs, beside)
+        with self.meter.step("plan"):
+            return self.saves.plan(self.options | {"quantize": self.quantize})
+
+    def _judging(self, planned: SaveReport) -> Judging:
+        folder_of = partial(
+            Folder,
+            source=self.given.folder,
+            task=self.task,
+            dtype=self.computes,
+            inputs=self.choice.inputs,
+            dynamic=self.dynamic,
+            variant=self.given.variant,
+        )
+        size = planned.bytes + planned.linked_bytes
+        return Judging(self.loaded.weights, self.choice.graphs, folder_of, size, self.options)
+
+    def report(self, report: SaveReport) -> ModelReport:
+        """Return the report of an export, by that of its save."""
+        loaded, traced, ways = self.loaded, self.choice.graphs, self.choice.ways
+        skeletons = {name: each.skeleton for name, each in traced.items()}
+        inputs = {name: forms(each.model.graph.inputs) for name, each in skeletons.items()}
+        untaken = omitted(loaded.model, inputs.values())
+        saved = dict(zip(traced, report.models, strict=True))
+        left = left_keys(report, loaded.unused)
+        return ModelReport(
+            path=str(self.saves.folder),
+            model_class=type(loaded.model).__name__,
+            dry_run=report.dry_run,
+            graphs=saved,
+            save=report,
+            sources={name: sources_of(each, saved[name]) for name, each in skeletons.items()},
+            unused_keys=[*loaded.unused, *left],
+            copied=self.saves.copied,
+            steps=self.meter.steps,
+            versions=versions(PACKAGES),
+            patches=patches_of_transformers(),
+            left={name: left_in(each, saved[name]) for name, each in skeletons.items()},
+            fixed={name: fixed_dimensions(each) for name, each in skeletons.items()},
+            inputs=inputs,
+            outputs={name: forms(each.model.graph.outputs) for name, each in skeletons.items()},
+            notes=[
+                *self.given.notes,
+                *([BFLOAT16] if loaded.model.dtype is torch.bfloat16 else []),
+                *note_on_types(loaded.narrow),
+                *loaded.notes,
+                *self.choice.notes,
+                *note_on_keys(report, left, type(loaded.model).__name__),
+                *(notes_of_fixed(skeletons) if self.dynamic else []),
+                *note_of_omitted(loaded.model, untaken, self.choice.inputs),
+                *self._notes,
+                *self.checked.notes,
+                *ways.all_notes(),
+            ],
+            checked=self.checked.sets,
+            chain=self.checked.chain,
+            rewriting=ways.done,
+            repeated=sorted(ways.repeating.done),
+            omitted_inputs=untaken,
+        )
+
+
+def _file_name(target: Path) -> str:
+    """What the graph is called if there is one only."""
+    return target.name if target.suffix == ".onnx" and not target.is_dir() else "model.onnx"

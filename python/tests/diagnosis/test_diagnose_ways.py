@@ -161,9 +161,9 @@ def test_followed_values_show_where_a_difference_goes(
     report = oe.diagnose(exported[0], model, SETS, follow=True)
     later = next(each for each in report.modules if each.name == "blocks.1")
     assert later.status == OK and all(each.ok for compared in later.sets for each in compared)
-    assert not any(each.ok for compared in later.followed for each in compared)
+    assert later.followed and not any(each.ok for compared in later.followed for each in compared)
     before = next(each for each in report.modules if each.name == "blocks.0.shared")
-    assert all(each.ok for compared in before.followed for each in compared)
+    assert before.followed and all(each.ok for compared in before.followed for each in compared)
     assert "followed" in report.tree().splitlines()[0]
 
 

@@ -47,6 +47,18 @@ def parser() -> Parser:
         EXIT_CODES.format("it is exported", "a graph is wrong"),
         _WORDS,
     )
+    _add_graph_options(parser)
+    _add_layout_options(parser)
+    _add_quantize_options(parser)
+    _add_trace_options(parser)
+    parser.add_argument("--dry-run", action="store_true", help="trace and plan, write nothing")
+    parser.add_argument("--json", action="store_true", help="the report as a JSON document")
+    parser.add_argument("-q", "--quiet", action="store_true", help="no text, no progress")
+    return parser
+
+
+def _add_graph_options(parser: Parser) -> None:
+    """Add what is exported, and which graphs it becomes."""
     parser.add_argument(
         "folder", metavar="FOLDER", help="config.json and weights, as save_pretrained() writes them"
     )
@@ -77,6 +89,10 @@ def parser() -> Parser:
     )
     parser.add_argument("--static", action="store_true", help="all dimensions are the examples'")
     parser.add_argument("--no-optimize", action="store_true", help="the graph as it was traced")
+
+
+def _add_layout_options(parser: Parser) -> None:
+    """Add how the data is stored."""
     parser.add_argument("--layout", choices=get_args(LayoutName), default="single", help=_LAYOUTS)
     parser.add_argument("--max-shard-size", metavar="SIZE", help="for --layout shards, e.g. 2GB")
     parser.add_argument(
@@ -85,6 +101,10 @@ def parser() -> Parser:
         help="store matrices as MatMul reads them, without Transpose nodes, which quantizers do "
         "not see through (the default, but with --layout link)",
     )
+
+
+def _add_quantize_options(parser: Parser) -> None:
+    """Add which matrices become codes."""
     parser.add_argument(
         "--quantize",
         metavar="SCHEME",
@@ -116,6 +136,10 @@ def parser() -> Parser:
         default="matmulnbits",
         help="with --quantize: operators of ONNX Runtime (default), or DequantizeLinear of ONNX",
     )
+
+
+def _add_trace_options(parser: Parser) -> None:
+    """Add how the model is traced and checked."""
     parser.add_argument("--overwrite", action="store_true", help="replace what is there")
     parser.add_argument("--no-fsync", action="store_true", help="do not wait for the disk")
     parser.add_argument(
@@ -155,10 +179,6 @@ def parser() -> Parser:
         metavar="DIR",
         help="a new folder, which gets a diff of each function that was rewritten",
     )
-    parser.add_argument("--dry-run", action="store_true", help="trace and plan, write nothing")
-    parser.add_argument("--json", action="store_true", help="the report as a JSON document")
-    parser.add_argument("-q", "--quiet", action="store_true", help="no text, no progress")
-    return parser
 
 
 def _size(number: int) -> str:

@@ -26,6 +26,10 @@ _onnx_external() {
     --asserts) words="omit refuse" ;;
     --graphs) words="one two" ;;
     --sort) words="name size" ;;
+    --quantize) words="int4 int8" ;;
+    --quantize-head) words="int8 int4 float" ;;
+    --quantize-form) words="matmulnbits qdq" ;;
+    --accuracy-level) words="0 4" ;;
     *)
       if [[ $current == -* ]]; then
         words=$("${command[@]}" --help 2>/dev/null | grep -oE '^  (-[a-z], )?--[a-z0-9-]+(, --[a-z0-9-]+)?' |

@@ -196,12 +196,13 @@ def test_bash_completes_commands_options_and_choices(tmp_path: Path) -> None:
     offered = set(completed(tmp_path, "validate", "--"))
     assert offered == {each for each in options if each.startswith("--")}
     text = (ROOT / "packaging/completions.bash").read_text()
-    choices = dict(re.findall(r"^    (--[a-z]+)\) words=\"([^\"]*)\"", text, re.MULTILINE))
+    choices = dict(re.findall(r"^    (--[a-z-]+)\) words=\"([^\"]*)\"", text, re.MULTILINE))
     for name, make in PARSERS.items():
         for action in make()._actions:
             if action.choices and action.option_strings:
                 option = action.option_strings[-1]
-                assert set(choices[option].split()) == set(action.choices), f"{name} {option}"
+                given = set(map(str, action.choices))
+                assert set(choices[option].split()) == given, f"{name} {option}"
 
 
 def test_a_step_is_a_line_where_stderr_is_no_terminal(capsys: pytest.CaptureFixture[str]) -> None:

@@ -154,7 +154,14 @@ NodeSet list_multiplied_gathers(const WeightGraph& graph) {
   for (const GraphNodeValues& node : graph.nodes()) {
     const bool is_product = node.node->op_type() == "MatMul" || node.node->op_type() == "Gemm";
     if (is_product && !node.inputs.empty() && node.inputs.front() != kNoValue) {
-      if (const auto producer = graph[node.inputs.front()].producer; producer != kNoProducer) {
+      auto producer = graph[node.inputs.front()].producer;
+      while (producer != kNoProducer && graph.nodes()[producer].node->op_type() == "Cast" &&
+             found.insert(graph.nodes()[producer].node).second) {  // else it was met before
+        const auto& inputs = graph.nodes()[producer].inputs;
+        producer = inputs.empty() || inputs.front() == kNoValue ? kNoProducer
+                                                                : graph[inputs.front()].producer;
+      }
+      if (producer != kNoProducer) {
         found.insert(graph.nodes()[producer].node);
       }
     }
@@ -281,15 +288,16 @@ Result<MatrixPlan> plan_matrices(const Model& model,
                                  const QuantizeOptions& options, MatchedInputs inputs) {
   TRY_ASSIGN(auto weights, find_matrices(model, stored, inputs));
   TRY_ASSIGN(auto plan, choose_matrices(model, std::move(weights), options));
-  if (plan.matrices.empty()) {
-    return fail(ErrorCode::kUnsupported,
-                "nothing to quantize: no MatMul, Gemm or Gather of the graph reads a float matrix "
-                "of " +
-                    std::to_string(options.min_columns) + " columns and " +
-                    std::to_string(options.min_rows) +
-                    " rows or more that the options do not keep in float");
-  }
-  return plan;
+  return plan.matrices.empty() ? Result<MatrixPlan>(nothing_to_quantize(options)) : std::move(plan);
+}
+
+tl::unexpected<Error> nothing_to_quantize(const QuantizeOptions& options) {
+  return fail(ErrorCode::kUnsupported,
+              "nothing to quantize: no MatMul, Gemm or Gather of the graph reads a float matrix "
+              "of " +
+                  std::to_string(options.min_columns) + " columns and " +
+                  std::to_string(options.min_rows) +
+                  " rows or more that the options do not keep in float");
 }
 
 }  // namespace onnx_external

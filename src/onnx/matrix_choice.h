@@ -81,6 +81,9 @@ class FreshNames {
   OwnedNameSet taken_;
 };
 
+// The error of a model, or of a set, in which nothing becomes codes.
+[[nodiscard]] tl::unexpected<Error> nothing_to_quantize(const QuantizeOptions& options);
+
 // Whether the pattern stands for the whole name: * for any characters, ? for one. Takes at most
 // time proportional to both lengths.
 [[nodiscard]] bool matches_pattern(std::string_view name, std::string_view pattern);

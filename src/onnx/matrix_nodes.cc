@@ -93,6 +93,9 @@ class MatrixReplacer {
     for (const ChosenMatrix& chosen : plan_.matrices) {
       for (const MatrixUse& use : plan_.matrix_of(chosen).uses) {
         replace_node(chosen, use);
+        if (use.role == MatrixRole::kEmbedding) {  // its rows may have another type now
+          gone_[use.graph].insert(use.node->output(0));
+        }
       }
     }
     for (const GraphWeight& weight : plan_.weights) {

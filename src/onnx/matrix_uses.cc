@@ -313,7 +313,28 @@ class MatrixFinder {
     if (axis != 0 && axis != -2) {
       return refuse(FloatReason::kGatherAxis, "", weight);
     }
-    add_use(view, source, {node.node, node.graph, MatrixRole::kEmbedding}, weight);
+    WeightView rows = view;
+    rows.data_type = type_behind(node.outputs.front(), view.data_type);
+    add_use(rows, source, {node.node, node.graph, MatrixRole::kEmbedding}, weight);
+  }
+
+  // The type to which all readers of a value convert it, float32 or float16; `type` if they do not.
+  // A table that is stored in a narrow type is looked up in that type, and its rows are converted.
+  [[nodiscard]] std::int32_t type_behind(ValueId value, std::int32_t type) const {
+    const auto readers = graph_.readers(value);
+    std::int32_t found = 0;
+    for (const ValueReader& reader : readers) {
+      const onnx::NodeProto& node = *graph_.nodes()[reader.node].node;
+      const auto to = is_default_domain(node) && node.op_type() == "Cast"
+                          ? static_cast<std::int32_t>(attribute_or(node, "to", 0))
+                          : 0;
+      const bool is_one = found == 0 || to == found;
+      if (!is_one || (to != onnx::TensorProto::FLOAT && to != onnx::TensorProto::FLOAT16)) {
+        return type;
+      }
+      found = to;
+    }
+    return readers.empty() || graph_[value].output_of != nullptr ? type : found;
   }
 
   [[nodiscard]] MatrixRole role_of(const GraphNodeValues& node, std::int64_t n) const {

@@ -1,7 +1,5 @@
 #include "save/quantize_plan.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <map>
 #include <memory>
@@ -218,14 +216,6 @@ class PlanQuantizer {
   std::map<std::tuple<std::uint32_t, std::string, std::string, std::int64_t>, std::uint32_t>
       packed_ranges_;  // of range before, rows and scheme: the range of the codes
 };
-
-tl::unexpected<Error> nothing_to_quantize(const QuantizeOptions& options) {
-  return fail(ErrorCode::kUnsupported,
-              fmt::format("nothing to quantize: no MatMul, Gemm or Gather of the graph reads a "
-                          "float matrix of {} columns and {} rows or more that the options do not "
-                          "keep in float",
-                          options.min_columns, options.min_rows));
-}
 
 }  // namespace
 

@@ -129,6 +129,24 @@ TEST(MatrixUses, ATiedHeadAndEmbeddingAreOneMatrix) {
   EXPECT_TRUE(weight.matrices[0].is_gathered());
 }
 
+TEST(MatrixUses, ATableHasTheTypeToWhichItsRowsAreConverted) {
+  for (const bool is_other : {false, true}) {
+    MatrixGraph graph;
+    graph.weight("w", {96, 128}, onnx::TensorProto::BFLOAT16);
+    graph.builder().input("ids", kInt64, {2});
+    graph.node("Gather", {"w", "ids"}, {"h"});
+    graph.node("Cast", {"h"}, {"f"}).with("to", std::int64_t{onnx::TensorProto::FLOAT});
+    if (is_other) {
+      graph.node("Neg", {"h"}, {"n"});
+      EXPECT_EQ(reason_of(graph), FloatReason::kType);
+    } else {
+      const GraphWeight weight = weight_of(graph);
+      expect_matrix(weight, {96, 128}, {});
+      EXPECT_EQ(weight.matrices[0].data_type, kFloat);
+    }
+  }
+}
+
 TEST(MatrixUses, ExpertsAreSlices) {
   MatrixGraph graph;
   graph.weight("w", {2, 48, 128}).integers("axes", {0});

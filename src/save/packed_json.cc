@@ -69,8 +69,12 @@ std::uint64_t packed_bytes(const PackedTensor& packed) {
   return layout ? layout_of(*layout, packed.part).bytes : 0;
 }
 
-std::int32_t packed_data_type(const PackedTensor& packed) {
-  return onnx_data_type(packed.part == MatrixPart::kScales ? packed.scheme.scales : DType::kUInt8);
+bool is_packed_type(const PackedTensor& packed, std::int32_t data_type) {
+  if (packed.part == MatrixPart::kScales) {
+    return data_type == onnx_data_type(packed.scheme.scales);
+  }
+  return data_type == onnx_data_type(DType::kUInt8) ||
+         (packed.scheme.bits == 4 && data_type == onnx_data_type(DType::kUInt4));
 }
 
 std::optional<DType> packing_cast(DType dtype) {

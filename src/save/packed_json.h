@@ -22,8 +22,9 @@ namespace onnx_external {
 // The bytes of the part.
 // Requires: packed_layout() succeeds for the scheme, rows and columns.
 [[nodiscard]] std::uint64_t packed_bytes(const PackedTensor& packed);
-// Its TensorProto.DataType.
-[[nodiscard]] std::int32_t packed_data_type(const PackedTensor& packed);
+// Whether a tensor of this TensorProto.DataType holds the part: codes and zero points of 4 bits may
+// be uint4, or pairs in uint8.
+[[nodiscard]] bool is_packed_type(const PackedTensor& packed, std::int32_t data_type);
 // What values of this type are converted to before they are quantized; nothing if they are
 // quantized as they are.
 [[nodiscard]] std::optional<DType> packing_cast(DType dtype);

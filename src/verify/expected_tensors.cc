@@ -210,6 +210,16 @@ void note_packed_keys(const Manifest& manifest, Given& given) {
   }
 }
 
+// Whether all keys were quantized, and nothing else came from the checkpoint: mapping has nothing
+// to fill then.
+bool all_are_packed(const Given& given, const std::vector<ExpectedTensor>& records) {
+  const NameSet used(given.others.used_keys.begin(), given.others.used_keys.end());
+  return std::all_of(records.begin(), records.end(),
+                     [](const ExpectedTensor& record) { return record.packed.has_value(); }) &&
+         std::all_of(given.keys.keys.begin(), given.keys.keys.end(),
+                     [&](const auto& key) { return used.contains(key.name); });
+}
+
 // The pairs that mapping finds without the manifest's, plus those that the manifest adds. If they
 // agree, the save's own mapping must succeed again; otherwise the checkpoint has weights that the
 // model lacks, or lacks some of the model's.
@@ -222,6 +232,9 @@ Result<std::vector<ExpectedTensor>> expected_by_record(Given& given, const Manif
   }
   MappingOptions partial;
   note_packed_keys(manifest, given);
+  if (all_are_packed(given, records)) {
+    return records;
+  }
   partial.casts = options.casts;
   partial.keep = options.keep;
   partial.partial = Partial::kAllow;

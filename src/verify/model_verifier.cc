@@ -207,7 +207,7 @@ void ModelVerifier::match_packed(const ExpectedTensor& wanted, Subject& subject)
   const auto bytes = onnx_nbytes(proto.data_type(), dims_of(proto));
   const std::uint64_t part_bytes = packed_bytes(packed);
   if (same_shape && can_cast_from(view.dtype) && bytes && *bytes == part_bytes &&
-      proto.data_type() == packed_data_type(packed)) {
+      is_packed_type(packed, proto.data_type())) {
     subject.equals = {wanted.tensor, wanted.recipe, packing_cast(view.dtype), packed};
     subject.written_crc = wanted.written_crc;
     return;

@@ -75,13 +75,13 @@ class QuantizedSave : public testing::Test {
     return builder.model();
   }
   Model open_graph() const {
-    return Model::from_proto(graph([this](GraphBuilder& builder) {
-                               for (const TestTensor& tensor : tensors_) {
-                                 builder.initializer(tensor.name, kFloat, tensor.shape, "");
-                               }
-                             }),
-                             {})
-        .value();
+    auto proto = graph([this](GraphBuilder& builder) {
+      for (const TestTensor& tensor : tensors_) {
+        builder.initializer(tensor.name, kFloat, tensor.shape, "");
+      }
+    });
+    proto.mutable_opset_import(0)->set_version(opset_);
+    return Model::from_proto(std::move(proto), {}).value();
   }
 
   SaveOptions options(int threads = 2) const {
@@ -111,6 +111,7 @@ class QuantizedSave : public testing::Test {
   fs::path file_;
   PlanOptions plan_;
   QuantizeOptions quantize_;
+  std::int64_t opset_ = 20;
   std::vector<TestTensor> tensors_ = {
       {.name = "table", .shape = {100, 64}, .bytes = even_floats(6400, 1)},
       {.name = "first", .shape = {64, 3000}, .bytes = even_floats(192'000, 2)},
@@ -185,6 +186,42 @@ TEST_F(QuantizedSave, DerivesAllBytesAgainFromTheCheckpoint) {
     EXPECT_TRUE(report->ok());
     EXPECT_EQ(report->compared + report->inline_compared, 10U);
   }
+}
+
+TEST_F(QuantizedSave, DerivesTheCodesOfEachTypeThatDequantizeLinearReads) {
+  opset_ = 21;
+  quantize_.form = QuantizedForm::kDequantizeLinear;
+  for (const char* scheme : {"int4/32", "int4/32, symmetric", "int8/32", "int8/32, zero points"}) {
+    quantize_.scheme = parse_scheme(scheme).value();
+    for (const Layout layout : {Layout::kSingle, Layout::kInline}) {
+      plan_.layout = layout;
+      ASSERT_THAT(save(out_), IsOk());
+      const auto report = verify_against(out_);
+      ASSERT_THAT(report, IsOk());
+      EXPECT_TRUE(report->ok()) << scheme;
+      EXPECT_EQ(report->compared + report->inline_compared, quantize_.scheme.zero_points ? 6U : 5U);
+    }
+  }
+}
+
+TEST_F(QuantizedSave, DerivesAModelWithoutAnyFloatsAgain) {
+  GraphBuilder builder;
+  builder.input("x", kFloat, {2, 64}).initializer("first", kFloat, {64, 3000}, "");
+  builder.node("MatMul", {"x", "first"}, {"y"}).output("y", kFloat, {2, 3000});
+  tensors_ = {tensors_[1]};
+  write_checkpoint();
+  ASSERT_THAT(
+      save_model_with_external_data({.folder = out_}, open_one(file_),
+                                    Model::from_proto(builder.model(), {}).value(), options()),
+      IsOk());
+  const auto report = verify_against(out_);
+  ASSERT_THAT(report, IsOk());
+  EXPECT_TRUE(report->ok());
+  EXPECT_EQ(report->compared, 2U);  // a head, which has no zero points
+
+  tensors_.push_back({.name = "more", .shape = {64}, .bytes = even_floats(64, 5)});
+  write_checkpoint();
+  EXPECT_THAT(verify_against(out_), FailsWith(ErrorCode::kNotFound, "more"));
 }
 
 TEST_F(QuantizedSave, FindsAChangedCodeAndAChangedScheme) {
@@ -433,6 +470,17 @@ TEST(PackedJson, ReadsWhatItWrites) {
     const PackedTensor packed{default_scheme(4), part, 33, 65};
     EXPECT_EQ(parse_packed(parse_json(packed_json(packed), 4).value()).value(), packed);
   }
+}
+
+TEST(PackedJson, TakesCodesOfFourBitsInBytesOrAlone) {
+  const std::int32_t kUInt4 = onnx_data_type(DType::kUInt4);
+  const std::int32_t kUInt8 = onnx_data_type(DType::kUInt8);
+  const PackedTensor codes{default_scheme(4), MatrixPart::kCodes, 8, 64};
+  EXPECT_TRUE(is_packed_type(codes, kUInt4));
+  EXPECT_TRUE(is_packed_type(codes, kUInt8));
+  EXPECT_FALSE(is_packed_type(codes, onnx_data_type(DType::kInt8)));
+  EXPECT_FALSE(is_packed_type({default_scheme(8), MatrixPart::kCodes, 8, 64}, kUInt4));
+  EXPECT_FALSE(is_packed_type({default_scheme(4), MatrixPart::kScales, 8, 64}, kUInt8));
 }
 
 TEST(PackedJson, RejectsLies) {

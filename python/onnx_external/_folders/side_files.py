@@ -27,6 +27,8 @@ _OTHERS = re.compile(
     r"|(?i:licen[cs]e.*)|.*log\.txt"
 )
 """What a training, a pip, a person or an earlier export reads or has left."""
+_OF_MODULES = (".safetensors", ".bin")
+"""What the weights of such a module are in."""
 _FOLDERS = ("additional_chat_templates",)
 """Folders of such files that transformers reads."""
 
@@ -43,13 +45,14 @@ def files_beside(folder: Path) -> list[SideFile]:
     """Return the files beside a model's weights that belong beside its graphs, too.
 
     These are small files that are neither weights nor code: the config, the tokenizer, processors,
-    templates, and what the modules of sentence-transformers have in folders of their own.
+    templates, and what the modules of sentence-transformers have in folders of their own, with
+    their weights.
     """
-    found = []
-    for part in ("", *_FOLDERS, *_modules(folder)):
+    found, modules = [], [*_modules(folder)]
+    for part in ("", *_FOLDERS, *modules):
         with_parts = folder / part
         for path in sorted(with_parts.iterdir()) if with_parts.is_dir() else ():
-            if _belongs(path):
+            if _belongs(path, _OF_MODULES if part in modules else ()):
                 found.append(SideFile(path, str(PurePosixPath(part) / path.name)))
     return sorted(set(found), key=lambda each: each.name)
 
@@ -62,12 +65,13 @@ def _modules(folder: Path) -> Iterator[str]:
             yield name
 
 
-def _belongs(path: Path) -> bool:
+def _belongs(path: Path, weights: tuple[str, ...]) -> bool:
     name = path.name
-    if _OTHERS.fullmatch(name) or path.suffix in _WEIGHTS_OR_CODE:
-        return False
-    if path.suffix not in _KINDS and not _TOKENIZERS.fullmatch(name):
-        return False
+    if path.suffix not in weights:
+        if _OTHERS.fullmatch(name) or path.suffix in _WEIGHTS_OR_CODE:
+            return False
+        if path.suffix not in _KINDS and not _TOKENIZERS.fullmatch(name):
+            return False
     if not path.is_file() or path.stat().st_size > _MOST_BYTES:
         return False
     return name != GENERATION or _is_readable(path)
@@ -80,6 +84,27 @@ def _is_readable(settings: Path) -> bool:
     except FormatError:
         return False
     return True
+
+
+_POINTER = b"version https://git-lfs"
+
+
+def note_on_pointers(files: Iterable[SideFile]) -> list[str]:
+    """Return the note on files that stand for others, which Git LFS has not fetched."""
+    found = [file.name for file in files if _begins(file.path, _POINTER)]
+    if not found:
+        return []
+    return [
+        f"{', '.join(found)}: a Git LFS pointer, not the file itself: `git lfs pull` fetches it"
+    ]
+
+
+def _begins(path: Path, start: bytes) -> bool:
+    try:
+        with path.open("rb") as file:
+            return file.read(len(start)) == start
+    except OSError:  # which is told when it is copied
+        return False
 
 
 def copies_of(files: Iterable[SideFile], folder: Path) -> Iterator[tuple[SideFile, Path]]:

@@ -105,9 +105,15 @@ class Examples:
         return first_setting(self.config, *names)
 
 
+def vocabulary_of(config: Any) -> int:
+    """Return how many words the text of a model may have; the config of a text knows it best."""
+    parts = (getattr(config, "text_config", None), config)
+    return int(next(filter(None, (first_setting(each, "vocab_size") for each in parts)), 32))
+
+
 def words_of(config: Any, rows: int, length: int) -> torch.Tensor:
     """Return ids that are not special tokens where there are enough others."""
-    count = int(first_setting(config, "vocab_size") or 32)
+    count = vocabulary_of(config)
     ids = torch.arange(rows * length).reshape(rows, length) * 7 + 11
     return ids % max(count - 8, 1) + min(4, count - 1)
 

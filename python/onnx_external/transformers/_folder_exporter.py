@@ -138,6 +138,7 @@ class FolderExporter:
                 *(notes_of_fixed(skeletons) if self.dynamic else []),
                 *note_of_omitted(loaded.model, untaken, self.choice.inputs),
                 *self._notes,
+                *self.saves.notes,
                 *self.checked.notes,
                 *ways.all_notes(),
             ],

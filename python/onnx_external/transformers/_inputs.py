@@ -24,9 +24,9 @@ from ._examples import (
     MAKERS,
     Examples,
     chooses,
-    first_setting,
     has_head_behind_decoder,
     in_choices,
+    vocabulary_of,
 )
 
 Inputs: TypeAlias = Mapping[str, Any] | Sequence[str]
@@ -287,8 +287,8 @@ def plain_words(model: Any) -> Any:
     for name, value in vars(settings).items():
         if name.endswith(("token_id", "token_ids", "tokens")):
             special.update(_numbers(value))
-    count = int(first_setting(model.config, "vocab_size") or 32)
-    word = next((word for word in range(count) if word not in special), 0)
+    words = range(vocabulary_of(model.config))
+    word = next((word for word in words if word not in special), 0)
 
     def choose(ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
         chosen = torch.full_like(scores, -torch.inf)

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from .._base.errors import Error, InvalidArgumentError, Remedy
 from .._base.options import Mapping
-from .._folders.side_files import SideFile, files_beside
+from .._folders.side_files import SideFile, files_beside, note_on_pointers
 from .._saving.reports import SaveReport
 from .._saving.save import save
 from .._sources.checkpoint import Checkpoint, open_checkpoint
@@ -52,6 +52,7 @@ class Saving:
         self._files = [*files_beside(self._source), *(SideFile(each, each.name) for each in made)]
         self._graphs = {f"{name}.onnx": graph for name, graph in graphs.items()}
         self.folder = self._folder()
+        self.notes = note_on_pointers(self._files)
         self.copied: list[str] = []
         """Files that lie beside the graphs now."""
 

@@ -1,4 +1,4 @@
-"""Switches of a config that are for training or a GPU: an export sets them aside."""
+"""Switches of a config that are for training, memory or a GPU: an export sets them aside."""
 
 from __future__ import annotations
 
@@ -7,7 +7,12 @@ from typing import Any
 
 import transformers
 
-_PLAIN = {"return_dict": True, "torchscript": False, "gradient_checkpointing": False}
+_PLAIN = {
+    "return_dict": True,
+    "torchscript": False,
+    "gradient_checkpointing": False,
+    "chunk_size_feed_forward": 0,  # which saves memory, and fixes lengths
+}
 """What each switch has where a model is only run."""
 _ATTENTION = "_attn_implementation_internal"
 """Where a config has its kernel; the property that sets it would set those of its parts, too."""
@@ -35,7 +40,7 @@ def without_switches(config: Any, made_by: Any) -> list[str]:
             found[f"attn_implementation={kernel!r}"] = None
     if not found:
         return []
-    return [f"config.json: {', '.join(found)} set aside, which is for training or a GPU"]
+    return [f"config.json: {', '.join(found)} set aside, which is for training, memory or a GPU"]
 
 
 def configs_in(config: Any) -> Iterator[Any]:

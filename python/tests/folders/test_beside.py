@@ -233,11 +233,11 @@ SIDE_FILES = {
     "chat_template.json", "preprocessor_config.json", "processor_config.json",
     "video_preprocessor_config.json", "modules.json", "sentence_bert_config.json",
     "config_sentence_transformers.json", "1_Pooling/config.json", "2_Dense/config.json",
-    "additional_chat_templates/rag.jinja",
+    "additional_chat_templates/rag.jinja", "2_Dense/model.safetensors",
 }  # fmt: skip
 OTHER_FILES = {
     "model.safetensors", "model.safetensors.index.json", "pytorch_model.bin", "vocab.py",
-    "2_Dense/model.safetensors", "trainer_state.json", "all_results.json", "README.md",
+    "2_Dense/module.py", "trainer_state.json", "all_results.json", "README.md",
     "model.manifest.json", "genai_config.json", "adapter_config.json", "modeling_own.py",
     "requirements.txt", ".gitattributes", "tokenizer.bin", "other/config.json", "loss.png",
 }  # fmt: skip
@@ -259,6 +259,17 @@ def test_all_files_that_a_loader_reads_are_side_files(tmp_path: Path) -> None:
     assert all(file.path == tmp_path / file.name for file in found)
     (tmp_path / "modules.json").write_text("[[")
     assert "1_Pooling/config.json" not in {file.name for file in files_beside(tmp_path)}
+
+
+def test_side_files_that_git_lfs_has_not_fetched_are_noted(tmp_path: Path) -> None:
+    from onnx_external._folders.side_files import files_beside, note_on_pointers
+
+    (tmp_path / "config.json").write_text("{}")
+    assert note_on_pointers(files_beside(tmp_path)) == []
+    for name in ("spiece.model", "tokenizer.json"):
+        (tmp_path / name).write_text("version https://git-lfs.github.com/spec/v1\nsize 12\n")
+    (note,) = note_on_pointers(files_beside(tmp_path))
+    assert note.startswith("spiece.model, tokenizer.json: a Git LFS pointer")
 
 
 @pytest.mark.parametrize("error", ENDINGS[:1])

@@ -15,6 +15,7 @@ transformers = pytest.importorskip("transformers", minversion="5.20")
 pytest.importorskip("onnxscript")
 runtime = pytest.importorskip("onnxruntime")
 
+from onnx_external.transformers._examples import words_of  # noqa: E402
 from onnx_external.transformers._inputs import inputs_of, note_of_omitted, omitted, sample_inputs  # noqa: E402
 
 TEXT = {
@@ -271,6 +272,7 @@ def test_a_model_whose_modules_keep_the_state_is_refused_by_name(
         ({"torchscript": True, "gradient_checkpointing": True}, "torchscript, gradient_checkpoin"),
         ({"attn_implementation": "flash_attention_2"}, "attn_implementation='flash_attention_2'"),
         ({"_attn_implementation": "flex_attention"}, "attn_implementation='flex_attention'"),
+        ({"chunk_size_feed_forward": 4}, "chunk_size_feed_forward"),
         ({"attn_implementation": "sdpa"}, ""),
         ({"attn_implementation": "eager"}, ""),
     ],
@@ -292,7 +294,8 @@ def test_switches_for_training_and_gpus_are_set_aside(
     for model in (found.model, loaded(tmp_path, None, None)):
         assert model.config._attn_implementation == ("eager" if eager else "sdpa")
         assert not isinstance(model(torch.ones(1, 4, dtype=torch.int64)), tuple)
-        assert not any(getattr(each, "gradient_checkpointing", False) for each in model.modules())
+        for switch in ("gradient_checkpointing", "chunk_size_feed_forward"):
+            assert not any(getattr(each, switch, False) for each in model.modules())
 
 
 def test_switches_of_parts_and_kernels_that_a_class_lacks_are_set_aside() -> None:
@@ -366,6 +369,12 @@ def test_made_examples_fit_the_config(
     assert {each: tuple(value.shape) for each, value in found.items()} == shapes
     with torch.no_grad():
         model(**found)
+
+
+def test_made_words_are_in_the_vocabulary_of_the_text() -> None:
+    config = SimpleNamespace(vocab_size=257_152, text_config=SimpleNamespace(vocab_size=20))
+    assert words_of(config, 2, 8).max() < 20
+    assert words_of(SimpleNamespace(vocab_size=200), 2, 8).max() > 20
 
 
 def test_made_sound_is_well_conditioned(tmp_path: Path) -> None:

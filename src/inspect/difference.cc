@@ -44,7 +44,7 @@ std::map<Place, std::size_t> places_of(const Inspection& inspection, const NameF
 }
 
 bool same_form(const InspectedTensor& a, const InspectedTensor& b) {
-  return a.dtype == b.dtype && a.shape == b.shape;
+  return form_text(a) == form_text(b);
 }
 
 // The tensors of `from` that no tensor of `others` has the name of.

@@ -22,6 +22,7 @@
 #include "checkpoint/storage/bytes_ids.h"
 #include "checkpoint/storage/checkpoint_access.h"
 #include "checkpoint/storage/expansion_limit.h"
+#include "inspect/quantized_list.h"
 #include "onnx/duplicate_names.h"
 #include "onnx/graph_facts.h"
 #include "onnx/graph_list.h"
@@ -45,15 +46,14 @@ std::string type_text(std::int32_t data_type) {
 }
 
 // read(first, out) gives the bytes [first, first + out.size()).
-Result<std::string> sha256_of(std::uint64_t nbytes, ProgressMeter& meter, const ReadSource& read) {
+Status add_to(Sha& sha, std::uint64_t nbytes, ProgressMeter& meter, const ReadSource& read) {
   IoBuffer buffer;
-  Sha sha(Sha::Kind::kSha256);
-  TRY(for_each_step(nbytes, buffer, [&](std::uint64_t first, std::span<std::byte> bytes) -> Status {
-    TRY(read(first, bytes));
-    sha.update(bytes);
-    return meter.step(bytes.size());
-  }));
-  return sha.hex();
+  return for_each_step(nbytes, buffer,
+                       [&](std::uint64_t first, std::span<std::byte> bytes) -> Status {
+                         TRY(read(first, bytes));
+                         sha.update(bytes);
+                         return meter.step(bytes.size());
+                       });
 }
 
 bool gets_digest(const Inspection& inspection, std::size_t index, const InspectOptions& options) {
@@ -221,11 +221,13 @@ Result<Inspection> inspect_checkpoint(std::span<const std::filesystem::path> pat
   for (const auto& file : CheckpointAccess::files(checkpoint)) {
     stored.add(*file);
   }
-  const auto digest = [&](std::size_t i, ProgressMeter& meter) {
-    return sha256_of(inspection.tensors[i].nbytes, meter,
-                     [&](std::uint64_t first, std::span<std::byte> out) {
-                       return checkpoint.read(i, first, out);
-                     });
+  const auto digest = [&](std::size_t i, ProgressMeter& meter) -> Result<std::string> {
+    Sha sha(Sha::Kind::kSha256);
+    TRY(add_to(sha, inspection.tensors[i].nbytes, meter,
+               [&](std::uint64_t first, std::span<std::byte> out) {
+                 return checkpoint.read(i, first, out);
+               }));
+    return sha.hex();
   };
   TRY(add_digests(inspection, options, stored, digest));
   TRY(check_storages(checkpoint, inspection, options));
@@ -267,16 +269,16 @@ InspectedTensor inspect_initializer(const ListedTensor& listed, const CutTensors
   return tensor;
 }
 
-Result<std::string> digest_initializer(const ModelFile& model, const ListedTensor& listed,
-                                       const InspectedTensor& tensor, ProgressMeter& meter) {
+Status add_initializer(const ModelFile& model, const ListedTensor& listed,
+                       const InspectedTensor& tensor, ProgressMeter& meter, Sha& sha) {
   if (!tensor.file) {
     TRY_ASSIGN(auto reader, InlineReader::open(*listed.proto, *model.cuts));
-    return sha256_of(reader.nbytes(), meter,
-                     [&](std::uint64_t, std::span<std::byte> out) { return reader.read(out); });
+    return add_to(sha, reader.nbytes(), meter,
+                  [&](std::uint64_t, std::span<std::byte> out) { return reader.read(out); });
   }
   TRY_ASSIGN(const auto folder, Directory::open(model.folder));
   TRY_ASSIGN(auto file, open_data_file(folder, *tensor.file));
-  return sha256_of(tensor.nbytes, meter, [&](std::uint64_t first, std::span<std::byte> out) {
+  return add_to(sha, tensor.nbytes, meter, [&](std::uint64_t first, std::span<std::byte> out) {
     return file->read(tensor.offset + first, out);
   });
 }
@@ -402,8 +404,15 @@ Result<Inspection> inspect_model_file(const ModelFile& model, const InspectOptio
   }
   TRY(note_duplicate(*model.proto, listed, inspection));
   const StoredBytes stored = add_model_facts(model, inspection);
-  const auto digest = [&](std::size_t i, ProgressMeter& meter) {
-    return digest_initializer(model, listed[i], inspection.tensors[i], meter);
+  const std::vector<InspectedTensor> initializers =
+      options.digests == Digests::kNone ? std::vector<InspectedTensor>() : inspection.tensors;
+  const auto sources = join_parts(model, listed, inspection);
+  const auto digest = [&](std::size_t i, ProgressMeter& meter) -> Result<std::string> {
+    Sha sha(Sha::Kind::kSha256);
+    for (const std::size_t source : sources[i]) {
+      TRY(add_initializer(model, listed[source], initializers[source], meter, sha));
+    }
+    return sha.hex();
   };
   TRY(add_digests(inspection, options, stored, digest));
   return inspection;
@@ -425,6 +434,18 @@ Result<Inspection> inspect_model(const std::filesystem::path& path, const Inspec
 }
 
 }  // namespace
+
+std::string form_text(const InspectedTensor& tensor) {
+  std::string text = tensor.dtype + " " + shape_text(tensor.shape);
+  if (const auto& scheme = tensor.scheme) {
+    text += ", blocks of " + std::to_string(scheme->block) +
+            (scheme->zero_points ? ", zero points" : ", symmetric");
+    if (scheme->scales != DType::kFloat32) {
+      text += ", " + std::string(torch_name(scheme->scales)) + " scales";
+    }
+  }
+  return text;
+}
 
 std::uint64_t add_bytes(std::uint64_t a, std::uint64_t b) {
   return checked_add(a, b).value_or(std::numeric_limits<std::uint64_t>::max());

@@ -16,6 +16,7 @@
 #include "onnx_external/checkpoint.h"
 #include "onnx_external/model.h"
 #include "onnx_external/progress.h"
+#include "onnx_external/quantize.h"
 #include "onnx_external/result.h"
 #include "onnx_external/tensor.h"
 
@@ -47,7 +48,16 @@ struct InspectedTensor {
   std::string
       sha256;  // lower-case hex, of the contiguous little-endian bytes; empty = not requested
   std::string problem;  // a model's entry that breaks the rules; empty = none
+  // A quantized matrix, which stands for its parts: `dtype` is int4 or int8, `file` and `offset`
+  // are those of the codes, and `sha256` is that of the bytes of codes, scales and zero points, one
+  // after another.
+  std::optional<Scheme> scheme = {};
+  std::string key = {};  // what it was made of, in the checkpoint; empty = the model's own
+  std::vector<InspectedTensor> parts = {};  // the tensors of the model, without digests
 };
+
+// "float32 [2, 3]", "int4 [4096, 4096], blocks of 64, zero points".
+[[nodiscard]] std::string form_text(const InspectedTensor& tensor);
 
 inline constexpr const char* kModelFormat = "onnx";
 inline constexpr std::uint64_t kMinNodeBytes = 256;  // shapes and axes have less

@@ -149,6 +149,15 @@ Document inspected_tensor(const InspectedTensor& tensor) {
   if (!tensor.problem.empty()) {
     out["problem"] = tensor.problem;
   }
+  if (tensor.scheme) {
+    out["scheme"] = scheme_text(*tensor.scheme);
+    if (!tensor.key.empty()) {
+      out["key"] = tensor.key;
+    }
+    for (const InspectedTensor& part : tensor.parts) {
+      out["parts"].push_back(inspected_tensor(part));
+    }
+  }
   return out;
 }
 

@@ -14,10 +14,6 @@
 namespace onnx_external {
 namespace {
 
-std::string form_of(const InspectedTensor& tensor) {
-  return tensor.dtype + " " + shape_text(tensor.shape);
-}
-
 using Rows = std::vector<std::vector<std::string>>;
 
 std::string section(std::string_view title, const Rows& rows) {
@@ -35,7 +31,7 @@ std::string section(std::string_view title, const Rows& rows) {
 Rows rows_of(const std::vector<InspectedTensor>& tensors) {
   Rows rows;
   for (const InspectedTensor& tensor : tensors) {
-    rows.push_back({shown(tensor.name), form_of(tensor), size_text(tensor.nbytes)});
+    rows.push_back({shown(tensor.name), form_text(tensor), size_text(tensor.nbytes)});
   }
   return rows;
 }
@@ -43,7 +39,7 @@ Rows rows_of(const std::vector<InspectedTensor>& tensors) {
 Rows rows_of(const std::vector<TensorPair>& pairs) {
   Rows rows;
   for (const TensorPair& pair : pairs) {
-    rows.push_back({shown(pair.a.name), form_of(pair.a), size_text(pair.a.nbytes)});
+    rows.push_back({shown(pair.a.name), form_text(pair.a), size_text(pair.a.nbytes)});
   }
   return rows;
 }
@@ -51,20 +47,24 @@ Rows rows_of(const std::vector<TensorPair>& pairs) {
 Rows form_rows(const std::vector<TensorPair>& pairs) {
   Rows rows;
   for (const TensorPair& pair : pairs) {
-    rows.push_back({shown(pair.a.name), form_of(pair.a), "->", form_of(pair.b)});
+    rows.push_back({shown(pair.a.name), form_text(pair.a), "->", form_text(pair.b)});
   }
   return rows;
 }
 
 Document form_document(const InspectedTensor& tensor) {
-  return {{"dtype", tensor.dtype}, {"shape", tensor.shape}};
+  Document out{{"dtype", tensor.dtype}, {"shape", tensor.shape}};
+  if (tensor.scheme) {
+    out["scheme"] = scheme_text(*tensor.scheme);
+  }
+  return out;
 }
 
 Document listed(const InspectedTensor& tensor) {
-  return {{"name", tensor.name},
-          {"dtype", tensor.dtype},
-          {"shape", tensor.shape},
-          {"nbytes", tensor.nbytes}};
+  Document out{{"name", tensor.name}};
+  out.update(form_document(tensor));
+  out["nbytes"] = tensor.nbytes;
+  return out;
 }
 
 Document listed(const TensorPair& pair) {

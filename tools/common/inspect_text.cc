@@ -17,10 +17,6 @@
 namespace onnx_external {
 namespace {
 
-std::string shape_and_type(const InspectedTensor& tensor) {
-  return tensor.dtype + " " + shape_text(tensor.shape);
-}
-
 // The same short names as for tensors.
 std::string type_name(std::int32_t elem_type) {
   if (elem_type == 0) {
@@ -83,8 +79,9 @@ std::string place_text(const InspectedTensor& tensor, std::string_view elsewhere
   if (tensor.view) {
     return view_text(*tensor.view);
   }
-  return tensor.file ? shown(*tensor.file) + " @" + std::to_string(tensor.offset)
-                     : std::string(elsewhere);
+  const std::string place = tensor.file ? shown(*tensor.file) + " @" + std::to_string(tensor.offset)
+                                        : std::string(elsewhere);
+  return tensor.scheme && !tensor.key.empty() ? place + ", from " + shown(tensor.key) : place;
 }
 
 std::string inspect_table(const Inspection& inspection) {
@@ -95,7 +92,7 @@ std::string inspect_table(const Inspection& inspection) {
     rows.front().emplace_back("sha256");
   }
   for (const InspectedTensor& tensor : inspection.tensors) {
-    rows.push_back({shown(tensor.name), shape_and_type(tensor), size_text(tensor.nbytes),
+    rows.push_back({shown(tensor.name), form_text(tensor), size_text(tensor.nbytes),
                     place_text(tensor, inspection.format == kModelFormat ? "(inline)" : "-")});
     if (digests) {
       rows.back().push_back(tensor.sha256);
@@ -175,7 +172,7 @@ std::string node_tensors_text(const std::vector<InspectedTensor>& tensors) {
   for (const InspectedTensor& tensor : tensors) {
     bytes = add_bytes(bytes, tensor.nbytes);
     if (shown_ones.size() < kShown) {
-      shown_ones.push_back(fmt::format("{} ({})", shown(tensor.name), shape_and_type(tensor)));
+      shown_ones.push_back(fmt::format("{} ({})", shown(tensor.name), form_text(tensor)));
     }
   }
   const std::size_t rest = tensors.size() - shown_ones.size();

@@ -42,7 +42,9 @@ def _tensors(model: str | os.PathLike[str] | bytes) -> Iterator[tuple[str, int]]
             listed = inspect(model).tensors
         except Error:  # ONNX Runtime says what is wrong with it
             return
-        found = [(each.name, each.dtype, each.shape) for each in listed]
+        # Of a quantized matrix, the scales count.
+        parts = [part for each in listed for part in each.parts or [vars(each)]]
+        found = [(part["name"], part["dtype"], part["shape"]) for part in parts]
     stored = any(dtype in _OF_16_BITS for _, dtype, _ in found)
     cast = _types_behind_casts(model if isinstance(model, bytes) else os.fspath(model), stored)
     for name, dtype, dims in found:

@@ -107,7 +107,8 @@ def _unloadable(name: str, model: str | bytes, error: Exception) -> RunError:
 
 def _has_bfloat16(path: str) -> bool:
     try:
-        return any(each.dtype == "bfloat16" for each in inspect(path).tensors)
+        listed = inspect(path).tensors
+        return any("bfloat16" in (each.scheme or each.dtype) for each in listed)
     except Error:
         return False
 

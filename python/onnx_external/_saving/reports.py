@@ -393,6 +393,12 @@ class InspectedTensor:
     """With `sha256`: of the contiguous row-major little-endian bytes."""
     problem: str | None = None
     """Of an initializer whose entry breaks the rules: what is wrong."""
+    scheme: str | None = None
+    """Of a quantized matrix, which stands for its parts: "int4/64, zero points, 5 steps"."""
+    key: str | None = None
+    """What a quantized matrix was made of, in the checkpoint."""
+    parts: list[dict[str, Any]] | None = None
+    """The initializers that a quantized matrix consists of."""
 
 
 @dataclass

@@ -80,6 +80,8 @@ benchmarks() {
     python3 tests/strict/modern_env.py build/check/tests/strict/modern benchmarks/python_save.py \
     --quick --rounds 1 --work-dir build/check/tests/benchmarks --bin-dir build/check/tools \
     --cases 2GB,small,read,seed
+  python3 tests/strict/modern_env.py build/check/tests/strict/modern benchmarks/quantize.py \
+    build/check/tools/save-external build/check/tests/benchmarks 0.5 1
 }
 
 # Graphs with repeated layers beside those of a full trace: 20 seconds of CPU for each architecture, and

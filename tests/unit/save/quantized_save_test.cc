@@ -248,6 +248,44 @@ TEST_F(QuantizedSave, FindsAChangedCodeAndAChangedScheme) {
   EXPECT_FALSE(other->ok());
 }
 
+TEST_F(QuantizedSave, FindsManifestsThatLieAboutAMatrix) {
+  ASSERT_THAT(save(out_), IsOk());
+  const std::string manifest = "out/initializers/" + std::string(kManifestName);
+  const std::string before = read_text(dir_.path() / manifest);
+  const std::string slot = R"("slot": "first.codes")";
+  for (const auto& [text, other] : std::vector<std::pair<std::string, std::string>>{
+           {R"("part": "codes")", R"("part": "scales")"},
+           {R"("part": "codes")", R"("part": "zero_points")"},
+           {R"("rows": 3000, "columns": 64)", R"("rows": 64, "columns": 3000)"},
+           {R"("rows": 3000, "columns": 64)", R"("rows": 1500, "columns": 128)"},
+           {R"("rows": 3000, "columns": 64)", R"("rows": 192000, "columns": 1)"},
+           {R"("rows": 3000)", R"("rows": 9223372036854775807)"},
+           {R"("columns": 64)", R"("columns": 4611686018427387904)"},
+           {R"("bits": 4)", R"("bits": 8)"},
+           {R"("steps": 5)", R"("steps": 3)"},
+           {R"("block": 64)", R"("block": 32)"},
+           {R"("zero_points": true)", R"("zero_points": false)"},
+           {R"("recipe": ["transpose"], )", ""},
+           {R"("recipe": ["transpose"])", R"("recipe": [{"reshape": [64, 3000]}])"},
+           {R"("key": "first")", R"("key": "second")"},
+           {R"("key": "first")", R"("key": "bias")"},
+       }) {
+    const std::size_t at = before.find(text, before.find(slot));
+    ASSERT_NE(at, std::string::npos) << text;
+    std::string json = before;
+    json.replace(at, text.size(), other);
+    dir_.write(manifest, json);
+    const auto report = verify_against(out_);
+    EXPECT_FALSE(report && report->ok()) << other;
+  }
+  dir_.write(manifest, before);
+  tensors_[1].dtype = DType::kInt64;
+  tensors_[1].bytes += tensors_[1].bytes;
+  write_checkpoint();
+  const auto integers = verify_against(out_);
+  EXPECT_FALSE(integers && integers->ok());
+}
+
 TEST_F(QuantizedSave, ReportsMatricesWithTheirErrorsAndFloatsWithReasons) {
   const auto report = save(out_);
   ASSERT_THAT(report, IsOk());

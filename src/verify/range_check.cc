@@ -23,30 +23,16 @@
 #include "checkpoint/storage/checkpoint_access.h"
 #include "evidence/read_budget.h"
 #include "save/planned_bytes.h"
+#include "verify/matrix_check.h"
+#include "verify/range_file.h"
 
 namespace onnx_external {
 namespace {
 
-// Stays in a core's L2 cache between reading, comparing and the CRC.
-constexpr std::uint64_t kPlainStep = std::uint64_t{256} << 10;
 // A tensor larger than this is shared by several threads.
 constexpr std::uint64_t kChunkBytes = std::uint64_t{32} << 20;
 
 constexpr std::uint64_t kMaxChunks = 4096;
-
-// The finding for an error of open_data_file or of reading.
-Fault fault_of(const Error& error) {
-  switch (error.code) {
-    case ErrorCode::kNotFound:
-      return {FindingCode::kMissingFile, error.message};
-    case ErrorCode::kInvalidArgument:
-      return {FindingCode::kBadFileKind, error.message};
-    case ErrorCode::kCorrupt:  // it became shorter while it was being read
-      return {FindingCode::kOutOfRange, error.message};
-    default:
-      return {FindingCode::kUnreadable, error.message};
-  }
-}
 
 struct Chunk {
   std::size_t check = 0;
@@ -95,10 +81,56 @@ std::set<std::string_view> overused_files(const Directory& folder,
   return overused;
 }
 
-std::vector<Chunk> cut(const Directory& folder, std::span<const RangeCheck> checks,
-                       const Checkpoint* checkpoint) {
+// What a thread does at once: one chunk, or some rows of the parts of a matrix.
+struct Task {
+  std::size_t chunk = 0;   // the first
+  std::size_t chunks = 1;  // parts
+};
+
+struct Work {
   std::vector<Chunk> chunks;
+  std::vector<Task> tasks;
+};
+
+void cut_matrix(std::span<const RangeCheck> checks, const MatrixCheck& matrix,
+                const Checkpoint& checkpoint, Work& work) {
+  const WantedTensor& tensor = *checks[matrix.front()].equals;
+  const std::uint64_t rows = tensor.packed->rows;
+  const std::uint64_t step = matrix_chunk_rows(checkpoint, tensor, kChunkBytes, kMaxChunks);
+  for (std::uint64_t first = 0; first < rows; first += std::min(step, rows - first)) {
+    work.tasks.push_back({work.chunks.size(), matrix.size()});
+    for (const std::size_t check : matrix) {
+      const std::uint64_t row_bytes = part_row_bytes(*checks[check].equals);
+      work.chunks.push_back({check, first * row_bytes, std::min(step, rows - first) * row_bytes});
+    }
+  }
+}
+
+// `skipped`: files whose ranges are not read.
+Work cut(const Directory& folder, std::span<const RangeCheck> checks, const Checkpoint* checkpoint,
+         const VerifyOptions& options, const std::set<std::string_view>& skipped) {
+  Work work;
+  std::vector<Chunk>& chunks = work.chunks;
+  std::vector<bool> done(checks.size());
   for (std::size_t i = 0; i < checks.size(); ++i) {
+    done[i] = skipped.contains(checks[i].location);
+  }
+  if (checkpoint != nullptr && options.compare != Compare::kPlaces) {
+    const auto is_readable = [&](const RangeCheck& check) {
+      return !skipped.contains(check.location) && is_in_file(folder, check);
+    };
+    for (const MatrixCheck& matrix : find_matrix_checks(checks, *checkpoint, is_readable)) {
+      cut_matrix(checks, matrix, *checkpoint, work);
+      for (const std::size_t check : matrix) {
+        done[check] = true;
+      }
+    }
+  }
+  const std::size_t of_matrices = chunks.size();
+  for (std::size_t i = 0; i < checks.size(); ++i) {
+    if (done[i]) {
+      continue;
+    }
     const bool is_made =
         checks[i].equals && kind_of_source(*checkpoint, *checks[i].equals) == StorageKind::kMade;
     // LazyBytes are produced once for the whole range. A missing file is reported by its reader.
@@ -119,7 +151,10 @@ std::vector<Chunk> cut(const Directory& folder, std::span<const RangeCheck> chec
       first += length;
     } while (first < checks[i].length);
   }
-  return chunks;
+  for (std::size_t i = of_matrices; i < chunks.size(); ++i) {
+    work.tasks.push_back({i, 1});
+  }
+  return work;
 }
 
 // The expected bytes of a range.
@@ -147,22 +182,13 @@ class ChunkReader {
   // Reads the chunk; an error of the data file becomes answer.fault.
   [[nodiscard]] Status run(const Directory& folder, ByteComparer& comparer, ProgressMeter& meter,
                            RangeAnswer& answer) const {
-    auto file = open_data_file(folder, check_.location, &answer.hub_link);
-    if (!file) {
-      answer.fault = fault_of(file.error());
-      return meter.step(chunk_.length);
-    }
-    answer.hard_links = (*file)->link_count() > 1;
-    if (!range_fits(check_.offset, check_.length, (*file)->size())) {
-      answer.fault = {FindingCode::kOutOfRange,
-                      "bytes " + std::to_string(check_.offset) + " to " +
-                          std::to_string(check_.offset + check_.length) + ", but the file has " +
-                          std::to_string((*file)->size()) + short_data_text(**file)};
+    const auto file = open_range(folder, check_, answer);
+    if (file == nullptr) {
       return meter.step(chunk_.length);
     }
     WantedBytes wanted = find_wanted(checkpoint_, check_);
     answer.own =
-        wanted.file != nullptr && wanted.offset == check_.offset && wanted.file->same_file(**file);
+        wanted.file != nullptr && wanted.offset == check_.offset && wanted.file->same_file(*file);
     if (options_.compare == Compare::kPlaces) {
       if (wanted.tensor != nullptr && !answer.own) {
         answer.fault = {FindingCode::kBytesDiffer, "it is not the checkpoint's own range"};
@@ -173,15 +199,15 @@ class ChunkReader {
       wanted = {};  // comparing it with itself proves nothing
     }
     if (options_.drop_cache == DropCache::kYes) {
-      drop_pages((*file)->fd(), check_.offset + chunk_.first, chunk_.length);
+      drop_pages(file->fd(), check_.offset + chunk_.first, chunk_.length);
     }
     TRY_ASSIGN(const auto held, wanted.tensor != nullptr
                                     ? hold_planned(*checkpoint_, *wanted.tensor)
                                     : MemoryRuns::Held());
     const auto tiles =
         wanted.tensor != nullptr ? planned_tiles(*checkpoint_, *wanted.tensor) : std::nullopt;
-    return tiles ? read_tiles(**file, *tiles, comparer, meter, answer)
-                 : read(**file, wanted, comparer, meter, answer);
+    return tiles ? read_tiles(*file, *tiles, comparer, meter, answer)
+                 : read(*file, wanted, comparer, meter, answer);
   }
 
  private:
@@ -320,9 +346,8 @@ Result<std::vector<RangeAnswer>> read_ranges(const std::filesystem::path& folder
                                              const VerifyOptions& options, ProgressMeter& meter) {
   TRY_ASSIGN(const auto directory, Directory::open(folder));
   const std::set<std::string_view> overused = overused_files(directory, checks);
-  std::vector<Chunk> chunks = cut(directory, checks, checkpoint);
-  std::erase_if(
-      chunks, [&](const Chunk& chunk) { return overused.contains(checks[chunk.check].location); });
+  const Work work = cut(directory, checks, checkpoint, options, overused);
+  const std::vector<Chunk>& chunks = work.chunks;
   std::vector<RangeAnswer> answers(chunks.size());
   std::uint64_t bytes = 0;
   for (const Chunk& chunk : chunks) {
@@ -331,13 +356,27 @@ Result<std::vector<RangeAnswer>> read_ranges(const std::filesystem::path& folder
   const int threads = thread_count(options.threads, bytes);
   std::vector<ByteComparer> comparers(static_cast<std::size_t>(threads));
   BufferPool tiles(kMaxTiles);
-  const auto read = [&](std::size_t i, int thread) {
+  std::vector<PackingBuffers> buffers(static_cast<std::size_t>(threads));
+  const auto read = [&](std::size_t number, int thread) {
+    const auto [i, parts] = work.tasks[number];
+    ByteComparer& comparer = comparers[static_cast<std::size_t>(thread)];
+    if (parts > 1) {
+      std::vector<const RangeCheck*> of_matrix;
+      for (std::size_t part = 0; part < parts; ++part) {
+        of_matrix.push_back(&checks[chunks[i + part].check]);
+      }
+      const std::uint64_t row_bytes = part_row_bytes(*of_matrix.front()->equals);
+      return check_matrix(
+          directory, of_matrix, chunks[i].first / row_bytes, chunks[i].length / row_bytes,
+          {*checkpoint, options, comparer, buffers[static_cast<std::size_t>(thread)], tiles, meter},
+          std::span(answers).subspan(i, parts));
+    }
     const ChunkReader reader(checks[chunks[i].check], chunks[i], checkpoint, options, tiles);
-    return reader.run(directory, comparers[static_cast<std::size_t>(thread)], meter, answers[i]);
+    return reader.run(directory, comparer, meter, answers[i]);
   };
   // To compare places takes less time than an OpenMP region (2 GB, linked: 3 % of the save).
-  TRY(options.compare == Compare::kPlaces ? parallel_tasks(chunks.size(), threads, read)
-                                          : parallel_for(chunks.size(), threads, read));
+  TRY(options.compare == Compare::kPlaces ? parallel_tasks(work.tasks.size(), threads, read)
+                                          : parallel_for(work.tasks.size(), threads, read));
   std::vector<RangeAnswer> ranges(checks.size());
   for (std::size_t i = 0; i < ranges.size(); ++i) {
     if (overused.contains(checks[i].location)) {

@@ -248,6 +248,33 @@ TEST_F(QuantizedSave, FindsAChangedCodeAndAChangedScheme) {
   EXPECT_FALSE(other->ok());
 }
 
+TEST_F(QuantizedSave, NamesTheFirstByteThatDiffersInEachPart) {
+  ASSERT_THAT(save(out_), IsOk());
+  for (const char* part : {"codes", "scales", "zero_points"}) {
+    const std::string file = std::string("out/initializers/second.") + part;
+    std::string text = read_text(dir_.path() / file);
+    for (const std::size_t byte : {std::size_t{801}, std::size_t{1200}}) {
+      text[byte] = static_cast<char>(text[byte] ^ 1);
+    }
+    dir_.write(file, text);
+  }
+  const auto report = verify_against(out_);
+  ASSERT_THAT(report, IsOk());
+  std::set<std::string> parts;
+  for (const Finding& finding : report->findings) {
+    if (finding.code == FindingCode::kBytesDiffer) {
+      EXPECT_THAT(finding.message, HasSubstr("byte 801 "));
+      parts.insert(finding.tensor);
+    }
+  }
+  EXPECT_THAT(parts, ElementsAre("second.codes", "second.scales", "second.zero_points"));
+
+  fs::remove(out_ / "initializers/second.scales");
+  const auto missing = verify_against(out_);
+  ASSERT_THAT(missing, IsOk());
+  EXPECT_FALSE(missing->ok());
+}
+
 TEST_F(QuantizedSave, FindsManifestsThatLieAboutAMatrix) {
   ASSERT_THAT(save(out_), IsOk());
   const std::string manifest = "out/initializers/" + std::string(kManifestName);

@@ -32,6 +32,8 @@ struct Scheme {
 inline constexpr std::uint32_t kMinQuantizedBlock = 16;
 inline constexpr std::uint32_t kMaxQuantizedBlock = 256;
 inline constexpr std::uint32_t kMaxSearchSteps = 33;
+// A matrix of more columns stays in float, because whole rows are in memory.
+inline constexpr std::int64_t kMaxQuantizedColumns = std::int64_t{1} << 20;
 
 // The schemes that "int4" and "int8" stand for: int4/64 with zero points and 5 steps, and int8/128,
 // symmetric and nearest.

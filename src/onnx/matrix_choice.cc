@@ -49,6 +49,9 @@ Verdict judge_matrix(const GraphWeight& weight, const Matrix& matrix,
   if (matrix.k < options.min_columns || matrix.n < options.min_rows) {
     return {FloatReason::kSmall};
   }
+  if (matrix.k > kMaxQuantizedColumns) {
+    return {FloatReason::kLong};
+  }
   if (matrix.has(MatrixRole::kRouter)) {
     return {FloatReason::kRouter};
   }

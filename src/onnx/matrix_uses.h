@@ -80,6 +80,7 @@ enum class FloatReason : std::uint8_t {
   kUnread,       // no node reads it
   // Of choose_matrices():
   kSmall,    // it has fewer columns or rows than the options want
+  kLong,     // more than kMaxQuantizedColumns columns
   kRouter,   // it chooses experts
   kPattern,  // the caller keeps it
   kChosen,   // the options keep its role as floats

@@ -39,6 +39,8 @@ std::string float_reason_text(FloatReason reason, std::string_view detail) {
       return "no node reads it";
     case FloatReason::kSmall:
       return "it is small";
+    case FloatReason::kLong:
+      return "its rows are too long";
     case FloatReason::kRouter:
       return "it chooses experts";
     case FloatReason::kPattern:

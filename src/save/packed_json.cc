@@ -51,6 +51,9 @@ Result<PackedTensor> parse_packed(const Json& json) {
   PackedTensor packed;
   TRY_ASSIGN(packed.rows, size_member(json, "rows"));
   TRY_ASSIGN(packed.columns, size_member(json, "columns"));
+  if (packed.columns > static_cast<std::uint64_t>(kMaxQuantizedColumns)) {
+    return corrupt(fmt::format("\"columns\" is more than {}", kMaxQuantizedColumns));
+  }
   TRY_ASSIGN(packed.scheme, parse_scheme(*scheme));
   TRY_ASSIGN(const auto layout, packed_layout(packed.scheme, static_cast<std::int64_t>(packed.rows),
                                               static_cast<std::int64_t>(packed.columns)));

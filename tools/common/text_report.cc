@@ -341,7 +341,7 @@ std::string slots_text(const SavedModel& report, bool is_linked) {
                     tensor.file.empty() ? "(inline)" : shown(tensor.file),
                     size_text(tensor.length)});
   }
-  return table_text(rows, {4});
+  return rows.size() > 1 || report.quantized.empty() ? table_text(rows, {4}) : "";
 }
 
 // ", with initializers/manifest.json": a dry run names each file that a save would write.

@@ -152,6 +152,18 @@ TEST(MatrixChoice, PatternsAndOptionsKeepFloats) {
                           "head.weight: it is a head or an embedding, which stay in float"));
 }
 
+TEST(MatrixChoice, RowsThatAreTooLongStay) {
+  for (const std::int64_t columns : {kMaxQuantizedColumns, kMaxQuantizedColumns + 64}) {
+    MatrixGraph graph;
+    graph.weight("wide", {columns, 128}).weight("layer", {128, 128});
+    graph.builder().input("x", kFloat, {2, columns});
+    graph.node("MatMul", {"x", "wide"}, {"y"}).node("MatMul", {"y", "layer"}, {"z"});
+    const auto plan = plan_of(graph);
+    ASSERT_THAT(plan, IsOk());
+    EXPECT_EQ(schemes(*plan).size(), columns == kMaxQuantizedColumns ? 2U : 1U);
+  }
+}
+
 TEST(MatrixChoice, NothingToQuantizeIsAnError) {
   MatrixGraph graph;
   QuantizeOptions options;

@@ -562,6 +562,10 @@ TEST(PackedJson, RejectsLies) {
   EXPECT_THAT(parsed("code", "8"), FailsWith(ErrorCode::kCorrupt, "part"));
   EXPECT_THAT(parsed("codes", "0"), FailsWith(ErrorCode::kCorrupt, "rows"));
   EXPECT_THAT(parsed("codes", "9223372036854775807"), FailsWith(ErrorCode::kCorrupt, ""));
+  const std::string wide =
+      R"({"part": "codes", "rows": 8, "columns": 1048577, "scheme": )" + scheme;
+  EXPECT_THAT(parse_packed(parse_json(wide + "}", 4).value()),
+              FailsWith(ErrorCode::kCorrupt, "columns"));
   EXPECT_THAT(parse_packed(parse_json(R"({"part": "codes"})", 4).value()),
               FailsWith(ErrorCode::kCorrupt, "scheme"));
 }

@@ -89,6 +89,20 @@ def parser() -> Parser:
     made.add_argument("--sets", type=int, help="how many; default: one for each size of a --dim")
     add("--atol", type=float, help="absolute tolerance of floats; default: by type")
     add("--rtol", type=float, help="relative tolerance of floats; default: by type")
+    quality = parser.add_argument_group("a quantized model")
+    quality.add_argument("--text", metavar="FILE", help="measure what it loses on this text")
+    quality.add_argument(
+        "--max-kl", type=float, metavar="NATS", help="largest mean KL divergence; default: 0.1"
+    )
+    quality.add_argument(
+        "--min-agreement", type=float, metavar="SHARE", help="least share of equal best tokens"
+    )
+    quality.add_argument(
+        "--max-error",
+        type=float,
+        metavar="SHARE",
+        help="largest relative error without logits; default: 0.25, of 8 bits 0.05",
+    )
     add("--provider", action="append", help="of ONNX Runtime, e.g. cuda; default: cpu")
     add("--latency", type=int, default=0, metavar="RUNS", help="measure so many runs")
     add("--memory", action="store_true", help="measure what loading and running takes")
@@ -121,7 +135,8 @@ def _verdict(each: ComparedOutput) -> str:
     if each.problem:
         return each.problem
     if each.ok:
-        return "ok"
+        off = f", {each.beyond} of {each.elements} beyond" if each.beyond else ""
+        return f"by quality{off}" if each.by_quality else "ok"
     if each.is_empty:
         return "nothing to compare: only NaN" if each.elements else "nothing to compare"
     told = f"{each.beyond} of {each.elements} ({each.share:.3g}) beyond"
@@ -182,6 +197,8 @@ def _print_graph(graph: GraphValidation, quiet: bool) -> None:
         print(_table(outputs))
         for tolerance in graph.tolerances:
             print(f"  {tolerance}")
+    if graph.quality is not None:
+        print(f"  quality: {graph.quality.sentence}")
     for note in graph.notes:
         print(f"  {note}")
     if graph.draws:
@@ -206,7 +223,8 @@ def _print_next(report: Validation, source: str) -> None:
     """How to find the module that goes wrong, where a folder says what they should give."""
     from .._folders.models import is_transformers
 
-    wrong = next((each for each in report.graphs if each.wrong), None)
+    judged = [each for each in report.graphs if each.quality is not None and not each.quality.ok]
+    wrong = next((each for each in report.graphs if each.wrong or each in judged), None)
     if wrong is not None and is_transformers(source) and os.path.isfile(wrong.model):
         print(f"onnx-external diagnose {wrong.model} --against {source} names the module")
 
@@ -228,6 +246,10 @@ def _validated(given: argparse.Namespace) -> Validation:
         sets=given.sets,
         atol=given.atol,
         rtol=given.rtol,
+        text=given.text,
+        max_kl=given.max_kl,
+        min_agreement=given.min_agreement,
+        max_error=given.max_error,
         providers=given.provider,
         latency=given.latency,
         memory=given.memory,

@@ -155,19 +155,20 @@ def quantized(model: str | bytes) -> Quantized | None:
     if proto is None:
         return None
     nodes = [*proto.graph.node, *(node for each in proto.functions for node in each.node)]
-    found = {n.op_type: n for n in nodes if any(word in n.op_type for word in _WORDS)}
+    found = [node for node in nodes if any(word in node.op_type for word in _WORDS)]
     if not found:
         return None
-    return Quantized(tuple(found), 4 if _has_four(found, proto) else 8)
+    names = dict.fromkeys(node.op_type for node in found)
+    return Quantized(tuple(names), 4 if _has_four(found, proto) else 8)
 
 
-def _has_four(nodes: dict[str, Any], model: Any) -> bool:
+def _has_four(nodes: Sequence[Any], model: Any) -> bool:
     import onnx
 
     name = onnx.TensorProto.DataType.Name
     if any(name(each.data_type) in _NARROW for each in model.graph.initializer):
         return True
-    found = (nodes[each] for each in _OF_FOUR if each in nodes)
+    found = (node for node in nodes if node.op_type in _OF_FOUR)
     bits = [{each.name: each.i for each in node.attribute}.get("bits", 4) for node in found]
     return any(each < 8 for each in bits)
 

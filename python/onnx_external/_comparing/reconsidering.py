@@ -55,7 +55,7 @@ class Outputs:
             what: the name of the set.
             wanted: the outputs that are expected, by the reference's names.
         """
-        first = self._compared(reference, wanted)
+        first = self.compared(reference, wanted)
         wrong = [each for each in first if each.is_wrong]
         if not wrong or not isinstance(reference, ModuleReference):
             return first
@@ -70,7 +70,7 @@ class Outputs:
 
         reruns, best = Reruns(reference, given, what), None
         for number, run in enumerate(self._candidates(reruns)):
-            found = self._compared(reference, run.outputs)
+            found = self.compared(reference, run.outputs)
             wrong = sum(each.is_wrong for each in found)
             if not wrong:
                 return _noted(found, (first, TIES if number else ""))
@@ -80,7 +80,7 @@ class Outputs:
             return None
         _, run, found = best
         rounding = reruns.rounding(run, self._differences(run, found))
-        last = self._compared(reference, run.outputs, rounding) if rounding is not None else found
+        last = self.compared(reference, run.outputs, rounding) if rounding is not None else found
         if any(each.is_wrong for each in last):
             return None
         return _noted(last, (found, ROUNDING), (first, TIES))
@@ -108,7 +108,7 @@ class Outputs:
         names = dict(self._pairs(run))
         return {names.get(each.output, ""): each.max_abs for each in found if each.is_wrong}
 
-    def _compared(
+    def compared(
         self,
         reference: Reference,
         wanted: Mapping[str, Value],

@@ -15,6 +15,7 @@ from .._comparing.comparing import agree
 from .._comparing.giving import calls_of
 from .._comparing.inputs import Given
 from .._comparing.precision import quantized
+from .._comparing.quality import quantized_weights
 from .._comparing.randomness import drawing_nodes
 from .._comparing.references import ModuleReference
 from .._comparing.running import Session, provider_names
@@ -28,7 +29,7 @@ from .judging import Judge
 from .naming import check_choice, check_names, one_or_several
 from .pieces import Boundary, Piece, load
 from .recording import record
-from .reports import Diagnosis, ModuleDiagnosis
+from .reports import Diagnosis, ModuleDiagnosis, title_of
 from .unmarked import find_unmarked
 from .walking import Strategy, Walk
 
@@ -164,7 +165,7 @@ def diagnose(
             f"Of {results} results of the model itself {len(modules[0].sets[0])} were compared: "
             "near to the others there is no output of the graph."
         )
-    notes += _of_quantized(path, report.first)
+    notes += _of_quantized(path, report)
     draws = drawing_nodes(path)
     if report.wrong and not draws and not _is_repeated(reference, taken[0]):
         draws = [f"{reference.name}, by two runs that differ"]
@@ -173,13 +174,32 @@ def diagnose(
     return report
 
 
-def _of_quantized(model: str, first: ModuleDiagnosis | None) -> list[str]:
-    """Which tolerance a module of a quantized model was held to, and which one is usual."""
-    worst = None if first is None else first.worst
+def _of_quantized(model: str, report: Diagnosis) -> list[str]:
+    """Which tolerance a module of a quantized model was held to, and which one is usual.
+
+    If only weights are quantized, every such module differs, so the one that loses most is named.
+    """
+    worst = None if report.first is None else report.first.worst
     if worst is None or worst.precision is None or (found := quantized(model)) is None:
         return []
     text = found.advice(worst.atol, worst.rtol, worst.precision, worst.scale)
-    return [f"{text[0].upper()}{text[1:]}."]
+    told = [f"{text[0].upper()}{text[1:]}."]
+    losses = [(share, each) for each in report.wrong if (share := _loss(each)) is not None]
+    if losses and quantized_weights(model) is not None:
+        share, most = max(losses, key=lambda pair: pair[0])
+        told.append(
+            f"Of the quantized modules, {title_of(most)} loses most: up to {share:.2g} times the "
+            "scale of its output."
+        )
+    return told
+
+
+def _loss(module: ModuleDiagnosis) -> float | None:
+    """The largest difference of a module's output over the output's scale."""
+    worst = module.worst
+    if worst is None or worst.max_abs is None or not worst.scale:
+        return None
+    return worst.max_abs / worst.scale
 
 
 def _is_repeated(reference: ModuleReference, call: Call) -> bool:

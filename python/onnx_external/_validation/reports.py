@@ -12,6 +12,7 @@ from .._base.meter import Step
 from .._base.pages import Paged
 from .._comparing.comparing import Comparison
 from .._comparing.precision import Quantized
+from .._comparing.quality import Quality
 
 
 @dataclass
@@ -19,6 +20,17 @@ class ComparedOutput(Comparison):
     """One output of one input set."""
 
     set: str = ""
+    by_quality: bool = False
+    """Floats of a quantized model, which `GraphValidation.quality` judges: only special values and
+    shapes have to agree."""
+
+    @property
+    def ok(self) -> bool:
+        """Whether there are elements, and every one agrees; by quality: NaN and infinities do."""
+        if not self.by_quality:
+            return super().ok
+        special = (self.nan, self.inf) == (self.expected_nan, self.expected_inf)
+        return self.problem is None and special and not self.is_empty
 
 
 @dataclass(frozen=True)
@@ -77,7 +89,9 @@ class GraphValidation:
     """Types of floats beside those of the outputs that a tolerance may be of, and whose they are,
     such as {"float16": "weights of the model"}."""
     quantized: Quantized | None = None
-    """How a model is quantized of which an output does not agree."""
+    """How a model is quantized of which an output does not agree, or whose quality is judged."""
+    quality: Quality | None = None
+    """What a model with quantized weights loses in all; `ok` follows its limits."""
     latency: Latency | None = None
     reference_latency: Latency | None = None
     """If the reference is a model, too."""
@@ -122,6 +136,8 @@ class GraphValidation:
     @property
     def ok(self) -> bool:
         """Whether there is an output, and all were compared and agree."""
+        if self.quality is not None and not self.quality.ok:
+            return False
         return bool(self.outputs) and not self.empty and not self.wrong
 
 
@@ -169,6 +185,9 @@ class Validation(Paged):
                 f", although random numbers are drawn by {_named(draws)}: another run may differ"
             )
         count = len(self.outputs) - empty
+        more += "".join(f"; {_quality(graph, several)}" for graph in self.graphs if graph.quality)
+        if any(each.by_quality for each in self.outputs):
+            return f"no limit of quality is exceeded{more}"
         return f"{'the output agrees' if count == 1 else f'all {count} outputs agree'}{more}"
 
     def __str__(self) -> str:
@@ -180,6 +199,8 @@ class Validation(Paged):
         found = asdict(self)
         for graph, own in zip(self.graphs, found["graphs"], strict=True):
             own["ok"] = graph.ok
+            if graph.quality is not None:
+                own["quality"] |= {"ok": graph.quality.ok, "sentence": graph.quality.sentence}
             for output, each in zip(graph.outputs, own["outputs"], strict=True):
                 each |= {
                     "ok": output.ok,
@@ -224,7 +245,7 @@ def _told(graph: GraphValidation, several: bool) -> list[str]:
         told = f"{which}{of} {'do' if len(graph.wrong) > 1 else 'does'} not agree: {names}"
         told += _magnitude(graph.wrong)
         worst = max(graph.wrong, key=lambda each: each.share)
-        if graph.quantized is not None and worst.precision is not None:
+        if graph.quantized is not None and not worst.by_quality and worst.precision is not None:
             beyond = worst.atol, worst.rtol, worst.precision, worst.scale
             told += f"; {graph.quantized.advice(*beyond)}"
         if graph.lacks:
@@ -235,7 +256,18 @@ def _told(graph: GraphValidation, several: bool) -> list[str]:
         if graph.draws:
             told += f". The cause may be what draws random numbers: {_named(graph.draws)}"
         found.append(told)
+    if graph.quality is not None and not graph.quality.ok:
+        faults = " and ".join(graph.quality.faults)
+        found.append(f"{_quality(graph, bool(of))}, and {faults}")
     return found
+
+
+def _quality(graph: GraphValidation, several: bool) -> str:
+    """What a graph loses."""
+    assert graph.quality is not None
+    of = f" of {graph.name}" if several else ""
+    how = "" if graph.quantized is None else f"quantized ({', '.join(graph.quantized.operators)}): "
+    return f"{how}{graph.quality.sentence}{of}"
 
 
 def _magnitude(wrong: Sequence[ComparedOutput]) -> str:

@@ -21,6 +21,7 @@ from .._comparing.comparing import agree
 from .._comparing.giving import chosen_sets, is_path
 from .._comparing.inputs import Given, InputSet, Making
 from .._comparing.precision import quantized, weight_type
+from .._comparing.quality import Limits, QualitySums, default_limits, quantized_weights
 from .._comparing.randomness import drawing_nodes
 from .._comparing.reconsidering import Outputs
 from .._comparing.recorded import check_free, is_recorded, write_set
@@ -30,6 +31,7 @@ from .._comparing.references import (
     RecordedReference,
     Reference,
     paired,
+    pairs_of,
 )
 from .._comparing.running import Session, provider_names
 from .._comparing.values import Value, type_name
@@ -37,6 +39,7 @@ from .._folders.models import has_models, is_transformers, model_in
 from .folders import opened
 from .mistaken import refuse_mistaken
 from .reports import ComparedOutput, GraphValidation, ValidatedInput, Validation, latency_of
+from .texts import quality_on_text
 
 if TYPE_CHECKING:
     from ..transformers._compared import Folder
@@ -55,6 +58,13 @@ class _Settings:
     memory: bool
     dump: Path | None
     meter: Meter = field(default_factory=Meter)
+    limits: Limits = field(default_factory=Limits)
+    text: Path | None = None
+
+    @property
+    def has_tolerance(self) -> bool:
+        """Whether floats are held to a tolerance that was given."""
+        return self.atol is not None or self.rtol is not None
 
 
 def _model_of(model: Any, call: str = "oe.validate({}, ...)") -> tuple[Any, str]:
@@ -133,6 +143,8 @@ class _Comparing:
     reference: Reference
     settings: _Settings
     found: GraphValidation
+    sums: QualitySums | None = None
+    """What is lost, if that is measured."""
 
     def run(self, sets: Sequence[InputSet], asked: str | None) -> None:
         """Run all sets; `asked`: the type that a reference was converted to."""
@@ -140,6 +152,7 @@ class _Comparing:
         found.computes = _computes(session, reference, asked)
         found.draws += drawing_nodes(session.source)
         found.draws += [f"{each} of the reference" for each in reference.draws()]
+        self._prepare_quality()
         names = [form.name for form in session.inputs]
         for number, each in enumerate(sets):
             given = each.load()
@@ -151,8 +164,25 @@ class _Comparing:
                 found.notes.append(f"{each.name} is left out: {'; '.join(misfits)}")
                 continue
             self._run_set(each.name, given, number)
-        if found.wrong:
+        if self.sums is not None:
+            found.quality = self.sums.found()
+        elif found.wrong:
             found.quantized = quantized(session.source)
+
+    def _prepare_quality(self) -> None:
+        """Measure what a model loses whose weights are quantized, and those of its reference not.
+
+        Its floats are then judged by that, unless a tolerance was given.
+        """
+        how, limits = quantized_weights(self.session.source), self.settings.limits
+        if isinstance(self.reference, OnnxReference):
+            how = None if quantized_weights(self.reference.session.source) else how
+        if how is not None:
+            self.found.quantized = how
+            if not limits and not self.settings.has_tolerance:
+                limits = default_limits(how)
+        if how is not None or limits:
+            self.sums = QualitySums("the input sets", limits)
 
     def _run_set(self, name: str, given: Given, number: int) -> None:
         found, session, settings = self.found, self.session, self.settings
@@ -171,8 +201,16 @@ class _Comparing:
             want = self._wanted(given, name)
         names, types = session.output_names, found.computes
         outputs = Outputs(names, got, settings.atol, settings.rtol, types)
-        compared = outputs.judged(self.reference, given, name, want)
-        found.outputs += [ComparedOutput(**{**vars(each), "set": name}) for each in compared]
+        if self._by_quality:
+            compared = outputs.compared(self.reference, want)
+        else:
+            compared = outputs.judged(self.reference, given, name, want)
+        for each in compared:
+            mark = self._by_quality and each.precision is not None
+            found.outputs.append(ComparedOutput(**{**vars(each), "set": name, "by_quality": mark}))
+        if self.sums is not None:
+            for output, left, right in pairs_of(names, got, want):
+                self.sums.add(output, left, right)
         notes = [f"{each.output}: {each.note}" for each in compared if each.note]
         found.notes += [note for note in notes if note not in found.notes]
         if found.wrong and first and not found.draws:
@@ -186,6 +224,11 @@ class _Comparing:
             write_set(settings.dump, number, feed, got, expected)
         if first and settings.latency:
             self._measure(name, feed, given)
+
+    @property
+    def _by_quality(self) -> bool:
+        known = self.found.quantized is not None and self.sums is not None
+        return known and not self.settings.has_tolerance
 
     def _wanted(self, given: Given, name: str) -> dict[str, Value]:
         """What the reference gives; what a module keeps for the next call is put back."""
@@ -278,8 +321,15 @@ def _of_folder(folder: Folder, settings: _Settings) -> list[GraphValidation]:
         compared = _compared(session, reference, sets, settings, name, folder.dtype)
         compared.load_memory = added
         compared.notes += notes
+        if settings.text is not None:
+            limits = settings.limits if compared.quality is None else compared.quality.limits
+            with settings.meter.step(f"run {name} on {settings.text.name}"):
+                quality = quality_on_text(session, reference, folder, sets, settings.text, limits)
+            compared.quality = quality or compared.quality
         found.append(compared)
     settings.dump = dump
+    if settings.text is not None and not any(one.quality and one.quality.tokens for one in found):
+        raise InvalidArgumentError("text: no graph gives logits for the tokens of a text")
     return found
 
 
@@ -313,6 +363,7 @@ def _validated(
             exported = folder.exported
             graphs = _of_folder(folder, settings)
     else:
+        exporting = exporting | {"text": settings.text}
         given = [name for name, value in exporting.items() if value is not None]
         if given:
             raise InvalidArgumentError(f"{', '.join(given)}: this is for a folder of transformers")
@@ -333,6 +384,10 @@ def validate(
     sets: int | None = None,
     atol: float | None = None,
     rtol: float | None = None,
+    text: StrPath | None = None,
+    max_kl: float | None = None,
+    min_agreement: float | None = None,
+    max_error: float | None = None,
     providers: str | Sequence[Any] | None = None,
     latency: int = 0,
     memory: bool = False,
@@ -366,6 +421,13 @@ def validate(
         atol: floats agree if their difference is at most atol + rtol * |expected|; by default
             these depend on the type (docs/python-validate.md).
         rtol: likewise.
+        text: a file of text that the model was not trained on, for a folder of transformers with
+            its tokenizer. What a quantized model loses is then measured on it.
+        max_kl: the largest mean KL divergence from the reference, in nats, of a model that gives
+            logits. For these limits, docs/python-validate.md has the defaults of quantized models.
+        min_agreement: the least share of positions with the same largest logit.
+        max_error: the largest relative error (root mean square) of a model without logits, or of
+            its logits if there is no max_kl.
         providers: of ONNX Runtime, e.g. "cuda"; by default the CPU's.
         latency: run the model so often on the first set, and report how long it took.
         memory: report how much memory loading and running it takes.
@@ -382,7 +444,7 @@ def validate(
 
     Returns:
         A validation: `ok`, `sentence` (what does not agree, and why that may be), `graphs` (the
-        inputs, outputs and differences of each model), `html()` (a page).
+        inputs, outputs, differences and quality of each model), `html()` (a page).
 
     Raises:
         RunError: ONNX Runtime, or the reference, cannot run the model.
@@ -392,6 +454,8 @@ def validate(
     settings = _Settings(
         provider_names(providers), atol, rtol, latency, memory, None if dump is None else Path(dump)
     )
+    settings.limits = Limits(max_kl, min_agreement, max_error)
+    settings.text = None if text is None else Path(path_of("text", text))
     making = Making(dims or {}, ranges or {}, seed, sets)
     if settings.dump is not None:
         check_free(settings.dump, overwrite)

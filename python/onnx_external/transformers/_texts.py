@@ -1,0 +1,97 @@
+"""Texts as inputs of a graph, in chunks of a bounded length."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+
+from .._base.errors import InvalidArgumentError, ReadWriteError
+from ._guarding import LOCAL, alone
+
+LENGTH = 256
+"""Tokens of a row at most."""
+_LOGITS = 1 << 25
+"""Numbers of one run's logits at most, unless the rows are as short as _SHORT."""
+_SHORT = 16
+
+
+class Chunk(NamedTuple):
+    """Some rows of a text."""
+
+    given: dict[str, Any]
+    """What the module takes."""
+    ids: Any
+    """The tokens."""
+
+
+def tokens_of(folder: Path, text: Path) -> Any:
+    """Return the tokens of a file, by the tokenizer of a folder, without special ones.
+
+    Raises:
+        ReadWriteError: the file cannot be read.
+        InvalidArgumentError: there is no tokenizer, or it finds fewer than two tokens.
+    """
+    try:
+        words = text.read_text(encoding="utf-8")
+    except (OSError, ValueError) as error:
+        raise ReadWriteError(f"{text}: cannot be read as text in UTF-8: {error}") from error
+    import transformers
+
+    try:
+        with alone():
+            tokenizer = transformers.AutoTokenizer.from_pretrained(folder, **LOCAL)
+            ids = tokenizer(words, add_special_tokens=False, verbose=False)["input_ids"]
+    except Exception as error:
+        raise InvalidArgumentError(
+            f"text: {folder} has no tokenizer that transformers can load "
+            f"({type(error).__name__}); put its files beside the model"
+        ) from error
+    if len(ids) < 2:
+        raise InvalidArgumentError(f"text: {text} has {len(ids)} tokens; give a longer one")
+    return torch.tensor(ids)
+
+
+def chunks(model: Any, given: Mapping[str, Any], ids: Any, dynamic: bool) -> Iterator[Chunk]:
+    """Yield a text row by row, in the place of the text of an example.
+
+    Rows are as many as the example has. The last tokens, fewer than that, are left out.
+
+    Args:
+        model: of transformers.
+        given: the example, with an empty cache if there is any.
+        ids: all tokens.
+        dynamic: lengths vary; otherwise rows are as long as those of the example.
+    """
+    rows, width = given["input_ids"].shape
+    config = model.config.get_text_config()
+    most = getattr(config, "max_position_embeddings", None) or LENGTH
+    vocabulary = max(1, getattr(config, "vocab_size", 1))
+    length = min(LENGTH, most, max(_SHORT, _LOGITS // (rows * vocabulary)))
+    length = length if dynamic else width
+    start = 0
+    while start < len(ids):
+        size = min(length, (len(ids) - start) // rows)
+        if size < 2 or (not dynamic and size < length):
+            return
+        block = ids[start : start + rows * size].reshape(rows, size)
+        start += rows * size
+        yield Chunk({name: _like(name, each, width, block) for name, each in given.items()}, block)
+
+
+def _like(name: str, value: Any, width: int, block: Any) -> Any:
+    """What stands beside a block of tokens in the place of an example's value."""
+    if not isinstance(value, torch.Tensor) or value.dim() > 2 or value.shape[-1:] != (width,):
+        return value
+    if value.is_floating_point():
+        return value
+    rows, size = block.shape
+    if name == "input_ids":
+        return block.to(value.dtype)
+    if "position" in name:
+        steps = torch.arange(size, dtype=value.dtype)
+        return steps if value.dim() == 1 else steps.expand(value.shape[0], size).contiguous()
+    fill = 1 if "mask" in name else 0
+    return torch.full((rows, size), fill, dtype=value.dtype)

@@ -3,7 +3,7 @@
     python benchmarks/quality.py                       # trains the model first: some minutes
     python benchmarks/quality.py --model FOLDER --text FILE
 
-Without --model it trains a Llama of 3.5 million parameters on texts that every Python has: the
+Without --model it trains a Llama of 3.7 million parameters on texts that every Python has: the
 help of pydoc and the sources of the standard library. A part that it did not see is the text that
 all schemes are measured on. The first row is the default of ONNX Runtime GenAI's model builder.
 """

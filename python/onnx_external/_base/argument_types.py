@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Sequence
 from typing import Any, NamedTuple, ParamSpec, TypeVar, get_args
 
 from .errors import InvalidArgumentError, WrongTypeError
-from .options import FloatType, Layout, LayoutName, Mapping, StrPath, flat
+from .options import FloatType, Layout, LayoutName, Mapping, Quantize, StrPath, flat
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -116,7 +116,7 @@ _TYPES: dict[str, _Type] = {
     **dict.fromkeys(("key", "variant", "filter", "task", "source"), _TEXT),
     **dict.fromkeys(("path", "folder"), _PATH),
     **dict.fromkeys(("base", "dump", "output", "scratch_dir"), _PATH),
-    **dict.fromkeys(("atol", "rtol"), _TOLERANCE),
+    **dict.fromkeys(("atol", "rtol", "max_kl", "min_agreement", "max_error"), _TOLERANCE),
     **dict.fromkeys(("kwargs", "onnx_options"), _NAMED),
     **dict.fromkeys(("traced_method", "shape_functions"), _BY_MODULE),
     "check": _Type(lambda value: isinstance(value, bool), "True or False"),
@@ -126,6 +126,9 @@ _TYPES: dict[str, _Type] = {
     "rewrite": _Type(
         lambda value: isinstance(value, bool) or (isinstance(value, str) and value == "auto"),
         '"auto", True or False',
+    ),
+    "quantize": _Type(
+        lambda value: isinstance(value, (str, Quantize)), '"int4", a scheme, or oe.Quantize(...)'
     ),
     "classes": _Type(_is_several, "a list of classes"),
     "custom": _Type(_is_several, "a list of classes and modules"),

@@ -98,9 +98,10 @@ struct SavedTensor {
 
 // A matrix of a graph that a save quantizes (PlanOptions::quantize).
 struct QuantizedMatrix {
-  std::string weight;  // the graph's name; several matrices may be parts of one weight
-  std::string key;     // empty: the graph holds the weight
-  std::string role;    // "linear", "head", "embedding"
+  std::string weight;        // the graph's name; several matrices may be parts of one weight
+  std::string key;           // empty: the graph holds the weight
+  std::string role;          // "linear", "head", "embedding"
+  bool is_gathered = false;  // an embedding reads it, perhaps beside a head
   Scheme scheme;
   std::uint64_t rows = 0;
   std::uint64_t columns = 0;

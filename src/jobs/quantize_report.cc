@@ -41,6 +41,7 @@ QuantizedMatrix report_of(const GraphWeight& weight, const ChosenMatrix& chosen,
   QuantizedMatrix report;
   report.weight = weight.name;
   report.role = role_of(matrix);
+  report.is_gathered = matrix.is_gathered();
   report.scheme = chosen.scheme;
   report.rows = static_cast<std::uint64_t>(matrix.n);
   report.columns = static_cast<std::uint64_t>(matrix.k);
@@ -58,6 +59,37 @@ QuantizedMatrix report_of(const GraphWeight& weight, const ChosenMatrix& chosen,
     report.error = error->second;
   }
   return report;
+}
+
+// What runs the models: docs/quantize.md, "The nodes", has the versions.
+void note_requirements(const QuantizeOptions& options, SaveReport& report) {
+  bool has_8_bits = false;
+  bool gathers_8_bits = false;
+  bool is_for_cpus = false;
+  for (const SavedModel& model : report.models) {
+    for (const QuantizedMatrix& matrix : model.quantized) {
+      has_8_bits = has_8_bits || matrix.scheme.bits == 8;
+      gathers_8_bits = gathers_8_bits || (matrix.scheme.bits == 8 && matrix.is_gathered);
+      is_for_cpus = is_for_cpus || (matrix.scheme.bits == 4 && matrix.scheme.block == 256);
+    }
+  }
+  const bool is_standard = options.form == QuantizedForm::kDequantizeLinear;
+  if (is_standard) {
+    report.notes.emplace_back(has_8_bits
+                                  ? "ONNX Runtime multiplies by these codes since 1.26; earlier "
+                                    "versions turn them into floats in each run"
+                                  : "ONNX Runtime multiplies by these codes since 1.20");
+  } else {
+    const bool needs_newest = gathers_8_bits || (has_8_bits && options.accuracy_level == 0);
+    report.notes.push_back(std::string("the quantized model needs ONNX Runtime ") +
+                           (needs_newest ? "1.24"
+                            : has_8_bits ? "1.22"
+                                         : "1.20") +
+                           " or newer");
+  }
+  if (is_for_cpus) {
+    report.notes.emplace_back("4 bits in blocks of 256 run on CPUs alone");
+  }
 }
 
 // The rows of a sample: groups that are spread over the matrix.
@@ -84,6 +116,9 @@ Result<double> sampled_error(const PlannedTensor& tensor, const Checkpoint& chec
 }  // namespace
 
 void report_quantized(SaveJob& job, const std::map<std::uint32_t, double>& errors) {
+  if (!job.options.plan.quantize) {
+    return;
+  }
   for (std::uint32_t i = 0; i < job.plan.models.size(); ++i) {
     const auto& matrices = job.plan.models[i].matrices;
     if (!matrices) {
@@ -102,6 +137,7 @@ void report_quantized(SaveJob& job, const std::map<std::uint32_t, double>& error
       }
     }
   }
+  note_requirements(*job.options.plan.quantize, job.report);
 }
 
 Result<std::map<std::uint32_t, double>> sampled_errors(const SavePlan& plan,

@@ -333,6 +333,19 @@ TEST_F(QuantizedSave, ReportsMatricesWithTheirErrorsAndFloatsWithReasons) {
   EXPECT_EQ(model.floats.front().bytes, 12'000U);
 }
 
+TEST_F(QuantizedSave, SaysWhichVersionRunsTheModel) {
+  const auto notes = [&] { return save(out_).value().notes; };
+  EXPECT_THAT(notes(), ElementsAre("the quantized model needs ONNX Runtime 1.24 or newer"));
+  quantize_.head = HeadWeights::kFloat;
+  EXPECT_THAT(notes(), ElementsAre("the quantized model needs ONNX Runtime 1.20 or newer"));
+  quantize_.scheme = default_scheme(8);
+  EXPECT_THAT(notes(), ElementsAre("the quantized model needs ONNX Runtime 1.22 or newer"));
+  quantize_.scheme = default_scheme(4);
+  quantize_.scheme.block = 256;
+  EXPECT_THAT(notes(), ElementsAre("the quantized model needs ONNX Runtime 1.20 or newer",
+                                   "4 bits in blocks of 256 run on CPUs alone"));
+}
+
 TEST_F(QuantizedSave, EstimatesErrorsInADryRunFromAFewRows) {
   const auto full = save(out_);
   ASSERT_THAT(full, IsOk());

@@ -9,7 +9,7 @@
 #include "base/try.h"
 #include "onnx/graph_facts.h"
 #include "onnx/matrix_choice.h"
-#include "save/passes.h"
+#include "save/copy_steps.h"
 #include "save/planned_bytes.h"
 #include "save/row_packer.h"
 

@@ -6,7 +6,6 @@
 #include <tuple>
 
 #include "onnx/inline_data.h"
-#include "save/passes.h"
 #include "save/planned_bytes.h"
 #include "save/row_packer.h"
 

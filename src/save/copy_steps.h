@@ -31,6 +31,33 @@ inline constexpr std::uint32_t kShardsAtOnce = 8;
 // About how many bytes of the source a chunk of a pass reads.
 inline constexpr std::uint64_t kPassChunkBytes = std::uint64_t{8} << 20;
 
+// A pass reads a tensor once and makes several ranges, the parts of a quantized matrix, at the
+// places that the plan fixed.
+
+// The tensor that is written to a range.
+[[nodiscard]] inline const PlannedTensor& tensor_of(const SavePlan& plan, std::uint32_t range) {
+  return plan.tensors[plan.ranges[range].source_tensor];
+}
+
+// The range whose pass makes this one: itself, or the codes of the same matrix before it.
+[[nodiscard]] inline std::uint32_t head_of_pass(const SavePlan& plan, std::uint32_t range) {
+  const auto& packed = tensor_of(plan, range).packed;
+  return packed ? range - static_cast<std::uint32_t>(packed->part) : range;
+}
+
+// How many ranges the pass of a head makes, itself included.
+[[nodiscard]] inline std::size_t ranges_of_pass(const SavePlan& plan, std::uint32_t head) {
+  std::size_t count = 1;
+  while (tensor_of(plan, head).packed && head + count < plan.ranges.size()) {
+    const auto& next = tensor_of(plan, head + static_cast<std::uint32_t>(count)).packed;
+    if (!next || static_cast<std::size_t>(next->part) != count) {
+      break;
+    }
+    ++count;
+  }
+  return count;
+}
+
 struct CopyJob {
   const SavePlan& plan;
   SourceModels models;
@@ -41,7 +68,7 @@ struct CopyJob {
   RecordWriter* record;       // gets every other range as soon as it is written; may be null
 };
 
-// A range or a chunk of one. An item of a pass (save/passes.h) has whole rows of its head, and
+// A range or a chunk of one. An item of a pass has whole rows of its head, and
 // stands for the same rows of the ranges behind it.
 struct CopyItem {
   std::uint32_t range = 0;

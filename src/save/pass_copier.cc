@@ -4,7 +4,7 @@
 
 #include "base/digest.h"
 #include "base/try.h"
-#include "save/passes.h"
+#include "save/copy_steps.h"
 #include "save/planned_bytes.h"
 
 namespace onnx_external {

@@ -1,4 +1,5 @@
-// Makes several ranges in one pass over a tensor (save/passes.h): the parts of a quantized matrix.
+// Makes several ranges in one pass over a tensor (save/copy_steps.h): the parts of a quantized
+// matrix.
 #pragma once
 
 #include <array>

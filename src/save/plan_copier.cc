@@ -17,10 +17,10 @@
 #include "base/parallel.h"
 #include "base/text.h"
 #include "base/try.h"
+#include "save/copy_steps.h"
 #include "save/file_syncer.h"
 #include "save/item_copier.h"
 #include "save/pass_copier.h"
-#include "save/passes.h"
 #include "save/range_source.h"
 
 namespace onnx_external {
@@ -78,9 +78,7 @@ class PlanCopier {
         steps_(plan_copy(job, threads_)),
         range_copiers_(static_cast<std::size_t>(threads_)),
         syncer_(job.options.sync, job.plan.files.size(), room_for_unsynced(job, threads_)),
-        copier_(job, [&meter](std::uint64_t bytes) { return meter.add(bytes); }),
-        passes_(job, [&meter](std::uint64_t bytes) { return meter.add(bytes); }),
-        packing_(static_cast<std::size_t>(threads_)) {
+        copier_(job, [&meter](std::uint64_t bytes) { return meter.add(bytes); }) {
     copied_.crcs.resize(job.plan.ranges.size());
     copied_.infinite.resize(job.plan.ranges.size());
     copied_.sha1s.resize(job.plan.files.size());
@@ -102,6 +100,10 @@ class PlanCopier {
   }
 
   Result<CopiedFiles> run() {
+    if (!pass_chunks_.empty()) {
+      passes_.emplace(job_, [this](std::uint64_t bytes) { return meter_.add(bytes); });
+      packing_.resize(static_cast<std::size_t>(threads_));
+    }
     meter_.begin(Phase::kCopy, steps_.bytes);
     TRY(check_model_sources());
     TRY(parallel_for(steps_.items.size(), threads_, [this](std::size_t index, int thread) {
@@ -209,7 +211,7 @@ class PlanCopier {
       TRY(open_once(file, shared));
       outputs[part] = &*shared.output;
     }
-    TRY_ASSIGN(const auto made, passes_.copy(item, std::span(outputs).first(parts), buffers));
+    TRY_ASSIGN(const auto made, passes_->copy(item, std::span(outputs).first(parts), buffers));
     TRY(finish_pass_chunk(item, made));
     for (std::size_t part = 0; part < parts; ++part) {
       const std::uint32_t file = job_.plan.ranges[item.range + part].file;
@@ -333,8 +335,8 @@ class PlanCopier {
   std::vector<RangeCopier> range_copiers_;  // of each thread
   FileSyncer syncer_;
   ItemCopier copier_;
-  PassCopier passes_;
-  std::vector<PackingBuffers> packing_;  // of each thread
+  std::optional<PassCopier> passes_;     // if there is a pass
+  std::vector<PackingBuffers> packing_;  // of each thread, then
   std::map<std::uint32_t, SharedFile> shared_;
   std::map<std::uint32_t, Chunks> chunks_;           // of the ranges that were split
   std::map<std::uint32_t, PassChunks> pass_chunks_;  // by the head

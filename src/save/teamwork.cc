@@ -6,7 +6,7 @@
 #include <cstring>
 
 #include "base/try.h"
-#include "save/passes.h"
+#include "save/copy_steps.h"
 
 namespace onnx_external {
 namespace {

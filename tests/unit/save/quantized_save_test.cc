@@ -15,8 +15,8 @@
 
 #include "onnx_external/save_external.h"
 #include "onnx_external/verify.h"
+#include "save/copy_steps.h"
 #include "save/packed_json.h"
-#include "save/passes.h"
 #include "support/provided_builder.h"
 #include "support/result_matchers.h"
 #include "support/save_fixture.h"

@@ -8,10 +8,12 @@
 #include <utility>
 
 #include "base/buffer_pool.h"
+#include "base/copy_range.h"
 #include "base/output_file.h"
 #include "onnx_external/result.h"
 #include "save/copy_steps.h"
 #include "save/row_packer.h"
+#include "tensor/quantize/quantize_rows.h"
 
 namespace onnx_external {
 

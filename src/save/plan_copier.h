@@ -9,9 +9,9 @@
 #include "base/directory.h"
 #include "base/progress_meter.h"
 #include "onnx_external/plan.h"
-#include "onnx_external/quantize.h"
 #include "onnx_external/result.h"
 #include "save/copy_steps.h"
+#include "tensor/quantize/quantize_rows.h"
 
 namespace onnx_external {
 

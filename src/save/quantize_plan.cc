@@ -11,6 +11,7 @@
 #include "base/text.h"
 #include "base/try.h"
 #include "checkpoint/storage/checkpoint_access.h"
+#include "onnx/graph_facts.h"
 #include "onnx/matrix_choice.h"
 #include "save/layout.h"
 #include "save/packed_json.h"

@@ -132,7 +132,7 @@ TEST(MatrixChoice, TheStandardFormHasWholeBlocksAndWholeBytes) {
     EXPECT_EQ(chosen.scheme.block, block) << columns;
     EXPECT_EQ(chosen.tensors[0].data_type, onnx_data_type(DType::kUInt4));
     EXPECT_THAT(chosen.tensors[0].dims, ElementsAre(64, columns));
-    EXPECT_THAT(chosen.tensors[2].dims, ElementsAre(64, columns / block));
+    EXPECT_THAT(chosen.tensors[2].dims, ElementsAre(64, columns / static_cast<int>(block)));
   }
 }
 

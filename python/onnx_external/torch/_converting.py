@@ -62,7 +62,8 @@ def converted(program: torch.export.ExportedProgram, **options: Any) -> torch.on
 def _types_promoted_under_tests() -> Iterator[None]:
     """Within it torch.onnx promotes types in a branch with what the test says of sizes as a fact.
 
-    It runs each branch alone for that, and a branch may be impossible for the example's sizes.
+    It runs each branch alone for that, and a branch may be impossible for the example's sizes. What
+    a graph returns keeps its name, by which torch.onnx looks for it.
     """
     try:
         from torch.onnx._internal.exporter import _fx_passes
@@ -74,13 +75,28 @@ def _types_promoted_under_tests() -> Iterator[None]:
 
     def promote(program: torch.fx.GraphModule) -> None:
         for module, tests in _with_tests(program, ()):
+            returned = module.graph.output_node().all_input_nodes
             with contextlib.ExitStack() as stack:
                 for test, outcome in tests:
                     stack.enter_context(assuming(test, outcome))
                 promotion(module).run()
+            _exchange_names(module, returned, module.graph.output_node().all_input_nodes)
 
     with exchanged(_fx_passes, "insert_type_promotion_nodes", promote):
         yield
+
+
+def _exchange_names(module: torch.fx.GraphModule, before: list[Any], after: list[Any]) -> None:
+    """Give results their names back.
+
+    A result that is computed in float32 is cast back to float16 by another node. The signature
+    still has the name of the first one, so torch.onnx would return float32.
+    """
+    for old, new in zip(before, after, strict=True):
+        if old is not new:
+            old.name, new.name = new.name, old.name
+    if before != after:
+        module.recompile()
 
 
 _Tests: TypeAlias = tuple[tuple[Any, bool], ...]

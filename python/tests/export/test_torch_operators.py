@@ -250,3 +250,14 @@ def test_softmax_is_calculated_in_the_type_that_is_asked_for(tmp_path: Path) -> 
 
     right_on(shares, [(torch.randn(3, 50).half(),), (torch.randn(3, 50).half() * 9,)], tmp_path)
     right_on(shares, [(torch.randint(0, 9, (2, 5)),)], tmp_path)
+
+
+def test_results_of_float16_stay_float16_where_they_are_calculated_in_float32(
+    tmp_path: Path,
+) -> None:
+    def found(x: Any) -> Any:
+        total = x.sum(-1)
+        numbers = x.abs(), total, x.amax(0), x.prod(), x.cumsum(1), total
+        return *numbers, torch.cond(x.shape[0] > 2, torch.abs, torch.cos, (x,))
+
+    right_on(found, [(torch.randn(n, 4).half(),) for n in (3, 2)], tmp_path, ({0: AUTO},))

@@ -89,6 +89,13 @@ def _add_graph_options(parser: Parser) -> None:
     )
     parser.add_argument("--static", action="store_true", help="all dimensions are the examples'")
     parser.add_argument("--no-optimize", action="store_true", help="the graph as it was traced")
+    parser.add_argument(
+        "--opset-version",
+        metavar="N",
+        type=int,
+        help="the version of ONNX's operators, 18 to 23 (default: 23 where RMSNormalization and "
+        "RotaryEmbedding make a graph smaller, which needs ONNX Runtime 1.23)",
+    )
 
 
 def _add_layout_options(parser: Parser) -> None:
@@ -349,6 +356,7 @@ def _run(given: argparse.Namespace, progress: ProgressCallback | None) -> Any:
             not given.static,
             inputs=None if given.inputs is None else given.inputs.split(","),
             optimize=not given.no_optimize,
+            opset_version=given.opset_version,
             dry_run=given.dry_run,
             check=given.check,
             repeat=given.repeat,

@@ -44,6 +44,21 @@ def asked(options: Mapping[str, Any]) -> int | None:
     return version
 
 
+def refuse_opset(version: int | None) -> None:
+    """Refuse an opset version that the graphs of a folder cannot have.
+
+    Raises:
+        InvalidArgumentError: torch.onnx has no translations for it.
+    """
+    if version is None:
+        return
+    newest = _newest()
+    if type(version) is not int or not OWN <= version <= newest:
+        raise InvalidArgumentError(
+            f"opset_version={version!r}: the graphs of a folder have opset {OWN} to {newest}"
+        )
+
+
 def of_torch(options: Mapping[str, Any]) -> dict[str, Any]:
     """Return the options for torch.onnx.export, which converts to no version below its own.
 

@@ -11,13 +11,17 @@ import torch
 from .._base.errors import ExportError, chain
 from .._base.meter import Meter
 from ._dimension_names import name_sizes
-from ._opsets import with_opset
+from ._opsets import OWN, with_opset
 from ._output_names import name_outputs
 from ._programs import Captured
 from ._skeleton import Skeleton, make_skeleton
 
 if TYPE_CHECKING:
     import onnx_ir
+
+
+FUSED_OPSET = 23
+"""The first opset version that has RMSNormalization and RotaryEmbedding."""
 
 
 class OptimizerError(ExportError):
@@ -38,6 +42,21 @@ def optimized(model: onnx_ir.Model) -> onnx_ir.Model:
     return program.model
 
 
+def fused(model: onnx_ir.Model, opset_version: int | None) -> onnx_ir.Model:
+    """Let single operators stand for what a module computes by several.
+
+    Args:
+        model: an optimized graph, which is changed.
+        opset_version: the version of ONNX that it is to have. None: it gets the version that the
+            new operators need, if there are any.
+    """
+    from .._fusing.rules import fuse, opset_of  # which need onnx_ir
+
+    fuse(model, opset_version)
+    needed = opset_of(model)
+    return with_opset(model, needed)[0] if needed > model.opset_imports.get("", 0) else model
+
+
 def skeleton_of(
     found: Captured,
     meter: Meter,
@@ -56,7 +75,7 @@ def skeleton_of(
             if repetition is not None:
                 repetition.repeat(model, found.program.exported_program, starts)
             model, found.opset_kept = with_opset(model, found.opset)
-            return model
+            return fused(model, found.opset or OWN) if optimize else model
 
         made = make_skeleton(found.program.model, extra or {}, keep, change)
         name_outputs(made.model, found.outputs_named)

@@ -34,6 +34,7 @@ from .._folders.preconditions import (
 )
 from .._saving.transposing import refuse_linked
 from .._tracing.process import process_kept
+from ..torch._opsets import refuse_opset
 from ..torch._rewritten import Rewrite
 from ._adapters import merged
 from ._choosing import Choice
@@ -67,6 +68,7 @@ def export(
     mapping: Mapping | None = None,
     files: Layout | None = None,
     optimize: bool = True,
+    opset_version: int | None = None,
     check: bool | None = None,
     repeat: bool = True,
     rewrite: Rewrite = "auto",
@@ -107,7 +109,11 @@ def export(
         mapping: as for oe.save(), without `map`, which the export makes. None:
             `oe.Mapping(unmatched="skip")`, since other classes may have other keys.
         files: as for oe.save(): what the files are called and how they are made.
-        optimize: run torch's optimizer on the graphs. Names and shapes of weights stay.
+        optimize: run torch's optimizer on the graphs, and let single operators stand for norms and
+            rotary embeddings. Names and shapes of weights stay.
+        opset_version: the version of ONNX's operators in the graphs, 18 to 23. None: 23 for graphs
+            with RMSNormalization or RotaryEmbedding, which older versions lack and ONNX Runtime
+            runs since 1.23; the exporter's own for others.
         check: run the graphs on ONNX Runtime before they are saved, on the example and on other
             sizes, and compare them with transformers' model and its weights. None: if onnxruntime
             is installed, and the weights have no more than 512 MiB. False: never.
@@ -144,6 +150,7 @@ def export(
             "mapping: the export knows which key is which weight; leave map away"
         )
     check_inputs(inputs)
+    refuse_opset(opset_version)
     source, target = Path(folder), Path(path)
     require_folder(source)
     require("the export of a folder", *FOLDERS)
@@ -159,7 +166,7 @@ def export(
             given = stack.enter_context(merged(source, base, target, options))
             loaded = load(given.folder, task, dtype, given.variant)
         options |= {"variant": given.variant, "progress": callback or False}
-        tracing = Tracing(loaded, dynamic, optimize, meter)
+        tracing = Tracing(loaded, dynamic, optimize, meter, opset_version=opset_version)
         chosen = inputs_of(loaded.model, given.folder, inputs)
         ways = FolderWays(tracing, chosen, rewrite, asserts, max_iterations, repeat)
         choice = Choice(ways, chosen, graphs, None if inputs else fewer(chosen))

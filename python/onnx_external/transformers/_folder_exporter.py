@@ -27,7 +27,7 @@ from ._inputs import note_of_omitted, omitted
 from ._loading import Loaded
 from ._naming import forms
 from ._saving import Saving
-from ._tracing import fixed_dimensions, notes_of_fixed
+from ._tracing import fixed_dimensions, notes_of_fixed, notes_on_runtimes
 from ._unseen import left_keys, note_on_keys
 from ._widening import note_on_types
 
@@ -136,6 +136,7 @@ class FolderExporter:
                 *self.choice.notes,
                 *note_on_keys(report, left, type(loaded.model).__name__),
                 *(notes_of_fixed(skeletons) if self.dynamic else []),
+                *notes_on_runtimes(skeletons.values()),
                 *note_of_omitted(loaded.model, untaken, self.choice.inputs),
                 *self._notes,
                 *self.saves.notes,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeAlias
 
@@ -15,7 +15,7 @@ from .._base.notes import Note
 from ..torch._converting import one_subgraph_version, operators_found_once
 from ..torch._guards import Sizes
 from ..torch._mending import mend
-from ..torch._optimizing import optimized
+from ..torch._optimizing import FUSED_OPSET, fused, optimized
 from ..torch._skeleton import Skeleton, make_skeleton
 from ..torch._tracing import without_cache_of_results
 from ..torch._untouched import ZeroProducts, tensors_of
@@ -140,6 +140,8 @@ class Tracing:
     meter: Meter
     lengths: set[str] = field(default_factory=set)
     """The graphs of models with a state in which the length of the text varies."""
+    opset_version: int | None = None
+    """That of the graphs; None: that of torch.onnx, or a newer one that makes a graph smaller."""
 
     def graph(self, name: str, part: Part, run: Run = _plainly) -> Graph:
         """Trace a part, convert and optimize it.
@@ -180,7 +182,12 @@ class Tracing:
         told_by = silently(f"transformers cannot export {_what(name, part)}", way_out)
         with told_by, torch.no_grad():
             shapes = _shapes(model, part.given, name in self.lengths) if self.dynamic else None
-            config = OnnxConfig(dynamic=self.dynamic, optimize=False, dynamic_shapes=shapes)
+            config = OnnxConfig(
+                dynamic=self.dynamic,
+                optimize=False,
+                dynamic_shapes=shapes,
+                opset_version=self.opset_version,
+            )
             cached = without_cache_of_results(self.dynamic)
             with one_subgraph_version(), operators_found_once(), cached:
                 program = exporting.export(part.module, part.given, config).program
@@ -202,7 +209,9 @@ class Tracing:
         """
 
         def change(model: Any) -> Any:
-            return then(optimized(model) if self.optimize else model)
+            if not self.optimize:
+                return then(model)
+            return fused(then(optimized(model)), self.opset_version)
 
         from transformers.exporters.utils import apply_patches
 
@@ -317,6 +326,16 @@ def _fixed(made: Skeleton) -> Iterator[tuple[str, int, int, Sequence[Any]]]:
             for place, dim in enumerate(value.shape):
                 if isinstance(dim, int):
                     yield value.name, place, dim, value.shape
+
+
+def notes_on_runtimes(graphs: Iterable[Skeleton]) -> list[str]:
+    """Return the note on graphs with operators that older runtimes lack."""
+    newest = max((each.model.opset_imports.get("", 0) for each in graphs), default=0)
+    told = (
+        f"the operators are those of ONNX opset {newest}, which ONNX Runtime has since 1.23; "
+        "opset_version=20 leaves them out"
+    )
+    return [told] if newest >= FUSED_OPSET else []
 
 
 FIXED_SIZES = "fixed-sizes"

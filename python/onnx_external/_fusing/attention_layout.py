@@ -1,0 +1,105 @@
+"""Attention that takes the heads of a token side by side, as projections give them.
+
+Models move heads into a dimension of their own, rotate them there, and put them in front of the
+tokens. GroupQueryAttention undoes that, and RotaryEmbedding rotates heads that lie side by side.
+"""
+
+from __future__ import annotations
+
+import onnx_ir
+
+from .matching import (
+    attribute,
+    is_swap,
+    last_size,
+    made_by,
+    make,
+    remove_dead,
+    sizes,
+)
+
+_DOMAIN, _NAME = "com.microsoft", "GroupQueryAttention"
+
+
+def attentions(graph: onnx_ir.Graph) -> list[onnx_ir.Node]:
+    """Return the nodes of ONNX Runtime's attention with a cache."""
+    return [node for node in graph if (node.domain, node.op_type) == (_DOMAIN, _NAME)]
+
+
+def lay_flat(graph: onnx_ir.Graph) -> int:
+    """Remove transpositions and reshapes around attention, and return how many inputs they were of.
+
+    Args:
+        graph: it is changed.
+    """
+    count = 0
+    for node in attentions(graph):
+        for place, heads in enumerate(("num_heads", "kv_num_heads", "kv_num_heads")):
+            flat = _flat(graph, node.inputs[place], int(attribute(node, heads, 0)))
+            if flat is not None:
+                before = node.inputs[place]
+                assert before is not None
+                maker = before.producer()
+                node.replace_input_with(place, flat)
+                remove_dead([] if maker is None else [maker])
+                count += 1
+        _shorten_result(node)
+    return count
+
+
+def _flat(graph: onnx_ir.Graph, value: onnx_ir.Value | None, heads: int) -> onnx_ir.Value | None:
+    """The value of three dimensions that an input of attention has, made without transpositions."""
+    joined = made_by(value, "Reshape")
+    swapped = made_by(joined.inputs[0] if joined else None, "Transpose")
+    if joined is None or value is None or not is_swap(swapped) or swapped is None:
+        return None
+    by_head = swapped.inputs[0]
+    turn = made_by(by_head, "RotaryEmbedding")
+    again = made_by(turn.inputs[0] if turn else by_head, "Transpose")
+    if again is None or not is_swap(again) or again.inputs[0] is None:
+        return None
+    form = sizes(again.inputs[0])
+    if form is None or len(form) != 4 or form[2] != heads or not isinstance(form[3], int):
+        return None
+    flat = _side_by_side(graph, again.inputs[0], joined, [*form[:2], heads * form[3]])
+    if turn is None:
+        return flat
+    attributes = {"num_heads": heads}
+    made = make("RotaryEmbedding", [flat, *turn.inputs[1:]], turn, [value], attributes, sizes(flat))
+    for name, each in turn.attributes.items():
+        made.attributes[name] = each
+    made.name, made.outputs[0].name = turn.name, f"{turn.outputs[0].name}_flat"
+    graph.insert_before(joined, made)
+    return made.outputs[0]
+
+
+def _side_by_side(
+    graph: onnx_ir.Graph, value: onnx_ir.Value, joined: onnx_ir.Node, form: list[object]
+) -> onnx_ir.Value:
+    """What a value with a dimension for heads is without it."""
+    apart = made_by(value, "Reshape")
+    source = None if apart is None else apart.inputs[0]
+    if source is not None and len(sizes(source) or ()) == 3 and last_size(source) == form[-1]:
+        return source
+    made = make("Reshape", [value, joined.inputs[1]], joined, [value], {}, form)
+    made.name, made.outputs[0].name = joined.name, f"{value.name}_flat"
+    graph.insert_before(joined, made)
+    return made.outputs[0]
+
+
+def _shorten_result(attention: onnx_ir.Node) -> None:
+    """Let what takes a result apart into heads and joins them again take the result itself."""
+    result = attention.outputs[0]
+    width = last_size(attention.inputs[0])
+    for apart, _ in list(result.uses()):
+        if apart.op_type != "Reshape" or len(sizes(apart.outputs[0]) or ()) != 4:
+            continue
+        form = sizes(apart.outputs[0])
+        for joined, _ in list(apart.outputs[0].uses()):
+            value = joined.outputs[0]
+            is_whole = form is not None and None not in form[2:] and form[2] * form[3] == width
+            is_same = joined.op_type == "Reshape" and not joined.domain and is_whole
+            if is_same and len(sizes(value) or ()) == 3 and last_size(value) == width:
+                result.shape = result.shape or value.shape
+                value.replace_all_uses_with(result, replace_graph_outputs=False)
+                remove_dead([joined])

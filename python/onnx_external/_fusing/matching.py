@@ -1,0 +1,180 @@
+"""What rules ask of a graph, and how they replace nodes."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import onnx_ir
+
+_SCOPES = "pkg.torch.onnx.name_scopes"
+_LARGEST = 64
+"""The elements of a constant that a rule reads."""
+
+FLOAT = onnx_ir.DataType.FLOAT
+HALVES = (onnx_ir.DataType.FLOAT16, onnx_ir.DataType.BFLOAT16)
+
+
+def made_by(value: onnx_ir.Value | None, *kinds: str) -> onnx_ir.Node | None:
+    """Return the node that makes a value if it is an operator of ONNX of one of these kinds."""
+    node = None if value is None else value.producer()
+    if node is None or node.domain not in ("", "ai.onnx") or node.op_type not in kinds:
+        return None
+    return node
+
+
+def constant(value: onnx_ir.Value | None) -> np.ndarray[Any, Any] | None:
+    """Return the elements of a small constant; None for anything else."""
+    if value is None or value.is_graph_input():
+        return None
+    held = value.const_value
+    if held is None:
+        node = made_by(value, "Constant")
+        held = node.attributes["value"].as_tensor() if node and "value" in node.attributes else None
+    return None if held is None or held.size > _LARGEST else held.numpy()
+
+
+def scalar(value: onnx_ir.Value | None) -> float | None:
+    """Return the number that a constant of one element has; None for anything else."""
+    found = constant(value)
+    return None if found is None or found.size != 1 else float(found.reshape(()))
+
+
+def integers(value: onnx_ir.Value | None) -> list[int] | None:
+    """Return the elements of a small constant of integers; None for anything else."""
+    found = constant(value)
+    if found is None or not np.issubdtype(found.dtype, np.integer):
+        return None
+    return [int(each) for each in found.reshape(-1)]
+
+
+def sizes(value: onnx_ir.Value | None) -> list[Any] | None:
+    """Return the dimensions of a value, each a number, the name of a size, or None if unknown."""
+    if value is None or value.shape is None:
+        return None
+    return [dim if isinstance(dim, int) else dim.value for dim in value.shape]
+
+
+def last_size(value: onnx_ir.Value | None) -> int | None:
+    """Return the last dimension of a value; None unless it is a number."""
+    found = sizes(value)
+    return found[-1] if found and isinstance(found[-1], int) else None
+
+
+def is_last_axis(axis: int, value: onnx_ir.Value) -> bool:
+    """Return whether a number names the last axis of a value."""
+    found = sizes(value)
+    return axis == -1 or (found is not None and axis == len(found) - 1)
+
+
+def pairs(node: onnx_ir.Node) -> list[tuple[onnx_ir.Value | None, onnx_ir.Value | None]]:
+    """Return the inputs of a commutative node in both orders."""
+    one, other = node.inputs
+    return [(one, other), (other, one)]
+
+
+def attribute(node: onnx_ir.Node, name: str, default: Any) -> Any:
+    """Return the value of an attribute, or what the operator takes for it."""
+    found = node.attributes.get(name)
+    return default if found is None else found.value
+
+
+def is_swap(node: onnx_ir.Node | None) -> bool:
+    """Return whether a node is a Transpose of the two middle dimensions of four."""
+    return node is not None and list(attribute(node, "perm", ())) == [0, 2, 1, 3]
+
+
+# --- replacing
+
+
+def make(
+    kind: str,
+    inputs: Sequence[onnx_ir.Value | None],
+    like: onnx_ir.Node,
+    results: Sequence[onnx_ir.Value | None],
+    attributes: Mapping[str, Any] | None = None,
+    shape: Sequence[Any] | None = None,
+    domain: str = "",
+) -> onnx_ir.Node:
+    """Make a node that belongs where another one does.
+
+    Args:
+        kind: of the operator.
+        inputs: what it takes.
+        like: the node whose module and line it has.
+        results: the values whose types its outputs have; None for an output that is left out.
+        attributes: of the node.
+        shape: of its outputs; None: those of `results`.
+        domain: of the operator.
+    """
+    outputs = [onnx_ir.Value(name="" if each is None else None) for each in results]
+    for made, each in zip(outputs, results, strict=True):
+        if each is not None:
+            made.type = each.type
+            made.shape = each.shape if shape is None else onnx_ir.Shape(list(shape))
+    found = onnx_ir.convenience.convert_attributes(attributes or {})
+    node = onnx_ir.Node(domain, kind, inputs, found, outputs=outputs)
+    node.metadata_props.update(like.metadata_props)
+    return node
+
+
+def replace(
+    graph: onnx_ir.Graph,
+    place: onnx_ir.Node,
+    node: onnx_ir.Node,
+    outputs: Iterable[tuple[onnx_ir.Value, onnx_ir.Value]],
+) -> None:
+    """Let a node stand for others, which are removed where nothing else needs them.
+
+    Args:
+        graph: of the nodes.
+        place: the node before which it goes; what takes its outputs comes behind that.
+        node: the new one, which is called like the node that made the first of the old values.
+        outputs: values that are replaced, each with the output that stands for it, which gets its
+            name.
+    """
+    graph.insert_before(place, node)
+    makers = []
+    for old, new in outputs:
+        maker = old.producer()
+        assert maker is not None
+        node.name = node.name or maker.name
+        makers.append(maker)
+        name, old.name = old.name, None
+        old.replace_all_uses_with(new, replace_graph_outputs=True)
+        new.name = name
+    remove_dead(makers)
+
+
+def remove_dead(nodes: Sequence[onnx_ir.Node]) -> None:
+    """Remove nodes that nothing uses, and those that only they use."""
+    stack = list(nodes)
+    while stack:
+        node = stack.pop()
+        used = any(value.uses() or value.is_graph_output() for value in node.outputs)
+        if used or node.graph is None:
+            continue
+        makers = [value.producer() for value in node.inputs if value is not None]
+        node.graph.remove(node, safe=True)
+        stack += [each for each in makers if each is not None]
+
+
+def scopes_of(node: onnx_ir.Node) -> list[str]:
+    """Return the modules that a node was made for, outermost first, and then its own name."""
+    try:
+        return [str(each) for each in ast.literal_eval(node.metadata_props.get(_SCOPES, "[]"))]
+    except (SyntaxError, ValueError):
+        return []
+
+
+def belong_to(node: onnx_ir.Node, others: Iterable[onnx_ir.Node]) -> None:
+    """Let a node that does the work of several belong to the modules of all of them.
+
+    A module's piece holds the nodes that name it, so that each of these modules can be run alone.
+    """
+    found = [scopes_of(each) for each in (*others, node)]
+    if all(found):
+        modules = dict.fromkeys(name for each in found for name in each[:-1])
+        node.metadata_props[_SCOPES] = repr([*modules, found[-1][-1]])

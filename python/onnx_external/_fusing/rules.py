@@ -1,0 +1,49 @@
+"""Which rules are applied to a graph, and what the result needs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import onnx_ir
+
+from .attention_layout import attentions, lay_flat
+from .norms import RMS_OPSET, fuse_norms
+from .rotary import fuse_rotary
+from .skip_norms import fuse_skip_norms
+
+NEWEST = RMS_OPSET
+"""The version of ONNX that has all operators that rules make."""
+
+
+@dataclass(frozen=True)
+class Fused:
+    """How many nodes of each kind stand for several others now."""
+
+    norms: int = 0
+    rotary: int = 0
+    inputs: int = 0
+    """Of attention, which were transposed."""
+    skips: int = 0
+
+
+def fuse(model: onnx_ir.Model, opset: int | None = None) -> Fused:
+    """Apply all rules.
+
+    Operators of ONNX Runtime are only made in a graph that has some.
+
+    Args:
+        model: its main graph is changed. The version that it states stays.
+        opset: the version of ONNX whose operators it may have; None: any.
+    """
+    graph, opset = model.graph, opset or NEWEST
+    norms = fuse_norms(graph, opset)
+    rotary = fuse_rotary(graph) if opset >= NEWEST else 0
+    if not attentions(graph):
+        return Fused(norms, rotary)
+    return Fused(norms, rotary, lay_flat(graph), fuse_skip_norms(graph))
+
+
+def opset_of(model: onnx_ir.Model) -> int:
+    """Return the version of ONNX that the operators of rules in a graph need; 0 if it has none."""
+    kinds = {node.op_type for node in model.graph if not node.domain}
+    return NEWEST if kinds & {"RMSNormalization", "RotaryEmbedding"} else 0

@@ -1,0 +1,179 @@
+"""Graphs as torch traces them, which rules make smaller, and how both are compared."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import numpy as np
+import onnx
+import onnx.parser
+import onnx_ir
+import onnxruntime
+
+RMS = """
+({x} x, float[8] scale) => ({y} y) <float two = {{2}}, int64[1] last = {{-1}},
+    float epsilon = {{1e-6}}, float one = {{1}}, float half = {{-0.5}}> {{
+    {before}
+    squares = Pow (wide, two)
+    mean = ReduceMean <keepdims: int = 1> (squares, last)
+    shifted = Add (mean, epsilon)
+    {root}
+    normal = Mul (wide, over)
+    {after}
+}}
+"""
+PLAIN = {
+    "x": "float[rows, 3, 8]",
+    "y": "float[rows, 3, 8]",
+    "before": "wide = Identity (x)",
+    "root": "root = Sqrt (shifted)\n    over = Reciprocal (root)",
+    "after": "y = Mul (scale, normal)",
+}
+
+CENTERED = """
+(float[rows, 3, 8] x, float[8] scale) => (float[rows, 3, 8] y) <float two = {2},
+    int64[1] last = {-1}, float epsilon = {1e-5}> {
+    middle = ReduceMean (x, last)
+    apart = Sub (x, middle)
+    squares = Pow (apart, two)
+    mean = ReduceMean (squares, last)
+    shifted = Add (mean, epsilon)
+    root = Sqrt (shifted)
+    over = Reciprocal (root)
+    normal = Mul (apart, over)
+    y = Mul (scale, normal)
+}
+"""
+
+_TABLES = """
+    angles = Mul (places, frequencies)
+    {doubled}
+    cosines = Cos (twice)
+    sines = Sin (twice)
+    cosine = Mul (cosines, factor)
+    sine = Mul (sines, factor)
+    cos = Unsqueeze (cosine, one)
+    sin = Unsqueeze (sine, one)
+"""
+_HEAD = """
+(float[rows, 2, length, 8] x, float[rows, length, 1] places, float[{count}] frequencies)
+    => (float[rows, 2, length, 8] y) <int64[1] zero = {{0}}, int64[1] one = {{1}},
+    int64[1] two = {{2}}, int64[1] last = {{3}}, int64[1] behind = {{-1}}, int64[1] half = {{4}},
+    int64[1] quarter = {{2}}, int64[1] end = {{9223372036854775807}}, float factor = {{0.5}},
+    int64[4] reps = {{1, 1, 1, 2}}, int64[4] whole = {{0, 0, 0, 8}}, int64[3] table = {{0, 0, 8}},
+    float[rows, length, {width}] twice>
+{{
+"""
+_HALVES = """
+    low = Slice (x, zero, half, last, one)
+    high = Slice (x, half, end, last, one)
+    minus = Neg (high)
+    turned = Concat <axis: int = -1> (minus, low)
+    plain = Mul (x, cos)
+    crossed = Mul (turned, sin)
+    y = Add (plain, crossed)
+}
+"""
+ROTARY = {
+    "halves": (
+        _HEAD.format(count=4, width=8)
+        + _TABLES.format(doubled="twice = Concat <axis: int = -1> (angles, angles)")
+        + _HALVES
+    ),
+    "neighbours": (
+        _HEAD.format(count=4, width=8)
+        + _TABLES.format(
+            doubled="longer = Unsqueeze (angles, last)\n    tiled = Tile (longer, reps)\n"
+            "    twice = Reshape (tiled, table)"
+        )
+        + """
+    even = Slice (x, zero, end, last, two)
+    odd = Slice (x, one, end, last, two)
+    minus = Neg (odd)
+    first = Unsqueeze (minus, behind)
+    second = Unsqueeze (even, behind)
+    stacked = Concat <axis: int = -1> (first, second)
+    turned = Reshape (stacked, whole)
+    plain = Mul (x, cos)
+    crossed = Mul (turned, sin)
+    y = Add (crossed, plain)
+}
+"""
+    ),
+    "partial": (
+        _HEAD.format(count=2, width=4)
+        + _TABLES.format(doubled="twice = Concat <axis: int = -1> (angles, angles)")
+        + """
+    part = Slice (x, zero, half, last, one)
+    rest = Slice (x, half, end, last, one)
+    low = Slice (part, zero, quarter, last, one)
+    high = Slice (part, quarter, end, last, one)
+    minus = Neg (high)
+    turned = Concat <axis: int = -1> (minus, low)
+    plain = Mul (part, cos)
+    crossed = Mul (turned, sin)
+    rotated = Add (plain, crossed)
+    y = Concat <axis: int = -1> (rotated, rest)
+}
+"""
+    ),
+    "one by one": (
+        _HEAD.format(count=4, width=4)
+        + _TABLES.format(doubled="twice = Identity (angles)")
+        + """
+    low, high = Split <axis: int = 3, num_outputs: int = 2> (x)
+    a = Mul (low, cos)
+    b = Mul (high, sin)
+    left = Sub (a, b)
+    c = Mul (high, cos)
+    d = Mul (low, sin)
+    right = Add (c, d)
+    y = Concat <axis: int = -1> (left, right)
+}
+"""
+    ),
+}
+
+SKIP = """
+(float[rows, 3, 8] x, float[rows, 3, 8] more) => (float[rows, 3, 8] y, float[rows, 3, 8] total)
+    <float[8] scale = {1, 2, 3, 4, 5, 6, 7, 8}> {
+    total = Add (x, more)
+    y = RMSNormalization <axis: int = -1, epsilon: float = 1e-6> (total, scale)
+}
+"""
+
+
+def parsed(text: str, opset: int = 20) -> onnx_ir.Model:
+    """Return the model of a graph in ONNX's text, with the shapes of its values."""
+    head = f'<ir_version: 10, opset_import: ["" : {opset}, "com.microsoft" : 1]> graph '
+    proto = onnx.shape_inference.infer_shapes(onnx.parser.parse_model(head + text.strip()))
+    return onnx_ir.from_proto(proto)
+
+
+def kinds(model: onnx_ir.Model) -> Counter[str]:
+    """Count the operators of a graph."""
+    return Counter(node.op_type for node in model.graph)
+
+
+def run(model: onnx_ir.Model, feed: dict[str, Any]) -> list[Any]:
+    """Run a model on ONNX Runtime, as it is."""
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    options.log_severity_level = 3
+    data = onnx_ir.to_proto(model).SerializeToString()
+    session = onnxruntime.InferenceSession(data, options, providers=["CPUExecutionProvider"])
+    return list(session.run(None, feed))
+
+
+def values(model: onnx_ir.Model, rows: int = 2, length: int = 5) -> dict[str, Any]:
+    """Make inputs with small and large elements."""
+    drawn = np.random.default_rng(0)
+    named = {"rows": rows, "length": length}
+    feed = {}
+    for value in model.graph.inputs:
+        assert value.shape is not None and value.dtype is not None
+        shape = [dim if isinstance(dim, int) else named[str(dim.value)] for dim in value.shape]
+        size = 10.0 ** drawn.integers(-4, 4, (*shape[:-1], 1))
+        feed[value.name or ""] = (drawn.normal(size=shape) * size).astype(value.dtype.numpy())
+    return feed

@@ -1,5 +1,6 @@
 // Quantization to codes of 4 or 8 bits in blocks: which codes a matrix gets, and what a user may
-// choose. docs/quantize.md states the rule by which values become codes.
+// choose. docs/quantize.md states the rule by which values become codes, and how codes of a
+// checkpoint are kept.
 //
 // Everything here is a plain value or a pure function, safe from any thread.
 #pragma once
@@ -17,7 +18,7 @@ namespace onnx_external {
 // How the rows of a matrix become codes: a value w is stored as q, and w = (q - z) * scale, where
 // each block of consecutive columns has its own scale and zero point z.
 struct Scheme {
-  std::uint32_t bits = 4;    // of a code: 4 or 8
+  std::uint32_t bits = 4;    // of a code: 4 or 8; of kept codes also 2
   std::uint32_t block = 64;  // columns that share a scale: a power of two, 16 to 256
   // Whether zero points are stored. Otherwise the scheme is symmetric: z = 2^(bits-1) everywhere.
   bool zero_points = true;
@@ -25,6 +26,11 @@ struct Scheme {
   // to the nearest code, with the same bytes as ONNX Runtime's own quantizer. Otherwise odd.
   std::uint32_t steps = 5;
   DType scales = DType::kFloat32;  // kFloat32, kFloat16 or kBFloat16
+  // True if codes, scales and zero points are the checkpoint's own (KeepCodes). `steps` is 0 then.
+  bool kept = false;
+  // Of kept codes, in the place of zero points: each block has a term t in the type of the scales,
+  // and w = (q - 2^(bits-1)) * scale + t. A product adds t times the sum of the block's inputs.
+  bool terms = false;
 
   friend bool operator==(const Scheme&, const Scheme&) = default;
 };
@@ -43,12 +49,14 @@ inline constexpr std::int64_t kMaxQuantizedColumns = std::int64_t{1} << 20;
 // kInvalidArgument if a field has a value that is not listed above.
 [[nodiscard]] Status check_scheme(const Scheme& scheme);
 
-// "int4/64, zero points, 5 steps"; "int8/128, symmetric, nearest". Ends with ", float16 scales" if
-// the scales are not float32.
+// "int4/64, zero points, 5 steps"; "int8/128, symmetric, nearest"; "int4/32, terms, kept". Ends
+// with
+// ", float16 scales" if the scales are not float32.
 [[nodiscard]] std::string scheme_text(const Scheme& scheme);
 
 // Reads such a text. Parts that are left out are those of default_scheme(): "int4", "int4/32",
-// "int4, symmetric". kInvalidArgument for anything else, and for what check_scheme() rejects.
+// "int4, symmetric". kInvalidArgument for anything else, for kept codes, and for what
+// check_scheme() rejects.
 [[nodiscard]] Result<Scheme> parse_scheme(std::string_view text);
 
 // What the head (the matrix that makes the logits) and embedding tables become.
@@ -64,6 +72,13 @@ enum class QuantizedForm : std::uint8_t {
   kDequantizeLinear,  // standard ONNX, opset 21 or newer, in the layout that ONNX Runtime fuses
 };
 
+// What becomes of weights that the checkpoint holds quantized.
+enum class KeepCodes : std::uint8_t {
+  kNo,          // they are quantized anew, as all floats are
+  kElseFloat,   // they keep their codes. Those that no node can multiply by become floats
+  kElseScheme,  // ... or codes of QuantizeOptions::scheme
+};
+
 // What to quantize, and how.
 struct QuantizeOptions {
   Scheme scheme;  // of layers; `scales` becomes the type of the graph's floats
@@ -77,9 +92,15 @@ struct QuantizeOptions {
   std::int64_t min_columns = 64;
   std::int64_t min_rows = 16;
   QuantizedForm form = QuantizedForm::kMatMulNBits;
+  // If not kNo, weights that the checkpoint holds as floats stay floats.
+  KeepCodes keep = KeepCodes::kNo;
 
   friend bool operator==(const QuantizeOptions&, const QuantizeOptions&) = default;
 };
+
+// Reads "keep" and "keep, SCHEME" into `keep` and `scheme`, and any other scheme into `scheme`.
+// kInvalidArgument as for parse_scheme().
+[[nodiscard]] Status set_scheme(std::string_view text, QuantizeOptions& options);
 
 // kInvalidArgument for a value that no option may have, and for values that contradict each other.
 // Jobs call it before they read anything.

@@ -97,7 +97,7 @@ struct SavedTensor {
 };
 
 // A matrix of a graph that a save quantizes (PlanOptions::quantize).
-struct QuantizedMatrix {
+struct SavedMatrix {
   std::string weight;        // the graph's name; several matrices may be parts of one weight
   std::string key;           // empty: the graph holds the weight
   std::string role;          // "linear", "head", "embedding"
@@ -145,7 +145,7 @@ struct SavedModel {
   // basepath are left out of the written model; the rest is written as usual.
   std::vector<CountedRemark> remarks;
   // With PlanOptions::quantize, in the order of the graph.
-  std::vector<QuantizedMatrix> quantized = {};
+  std::vector<SavedMatrix> quantized = {};
   std::vector<FloatWeight> floats = {};
 
   // The names with the first verdict in their order, then those with the next ...

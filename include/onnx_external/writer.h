@@ -87,7 +87,7 @@ class StagedSave {
   [[nodiscard]] const std::map<std::size_t, Overflow>& overflows() const;
 
   // What quantizing changed in each matrix whose codes this process made, as
-  // QuantizedMatrix::error, by the index of their range.
+  // SavedMatrix::error, by the index of their range.
   [[nodiscard]] const std::map<std::uint32_t, double>& quantization_errors() const;
 
   // How many bytes of the data files a killed save had already written.

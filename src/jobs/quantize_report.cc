@@ -34,11 +34,11 @@ std::string_view role_of(const Matrix& matrix) {
                                           : MatrixRole::kLinear);
 }
 
-QuantizedMatrix report_of(const GraphWeight& weight, const ChosenMatrix& chosen,
-                          const NameMap<const PlannedTensor*>& tensors, const SavePlan& plan,
-                          const std::map<std::uint32_t, double>& errors) {
+SavedMatrix report_of(const GraphWeight& weight, const ChosenMatrix& chosen,
+                      const NameMap<const PlannedTensor*>& tensors, const SavePlan& plan,
+                      const std::map<std::uint32_t, double>& errors) {
   const Matrix& matrix = weight.matrices[chosen.matrix];
-  QuantizedMatrix report;
+  SavedMatrix report;
   report.weight = weight.name;
   report.role = role_of(matrix);
   report.is_gathered = matrix.is_gathered();
@@ -67,7 +67,7 @@ void note_requirements(const QuantizeOptions& options, SaveReport& report) {
   bool gathers_8_bits = false;
   bool is_for_cpus = false;
   for (const SavedModel& model : report.models) {
-    for (const QuantizedMatrix& matrix : model.quantized) {
+    for (const SavedMatrix& matrix : model.quantized) {
       has_8_bits = has_8_bits || matrix.scheme.bits == 8;
       gathers_8_bits = gathers_8_bits || (matrix.scheme.bits == 8 && matrix.is_gathered);
       is_for_cpus = is_for_cpus || (matrix.scheme.bits == 4 && matrix.scheme.block == 256);

@@ -54,7 +54,7 @@ Document saved_tensor(const SavedTensor& tensor) {
   return out;
 }
 
-Document quantized_matrix(const QuantizedMatrix& matrix) {
+Document quantized_matrix(const SavedMatrix& matrix) {
   Document out{{"weight", matrix.weight}};
   if (!matrix.key.empty()) {
     out["key"] = matrix.key;
@@ -236,7 +236,7 @@ void add_slots(const SavedModel& report, Document& document) {
   document["inputs_left"] = report.inputs_left();
   document["initializers_kept"] = report.initializers_kept();
   document["kept_by_option"] = report.kept_by_option;
-  for (const QuantizedMatrix& matrix : report.quantized) {
+  for (const SavedMatrix& matrix : report.quantized) {
     document["quantized"].push_back(quantized_matrix(matrix));
   }
   for (const FloatWeight& weight : report.floats) {

@@ -27,7 +27,7 @@ struct SchemeTotals {
   std::uint64_t before = 0;
   std::uint64_t bytes = 0;
   std::uint64_t weights = 0;
-  const QuantizedMatrix* worst = nullptr;  // of those whose error is known
+  const SavedMatrix* worst = nullptr;  // of those whose error is known
 };
 
 std::string totals_text(const std::string& scheme, const SchemeTotals& totals) {
@@ -69,7 +69,7 @@ std::string matrices_text(const SavedModel& model) {
   }
   std::vector<std::vector<std::string>> rows{
       {"matrix", "key", "role", "shape", "scheme", "before", "after", "error"}};
-  for (const QuantizedMatrix& matrix : model.quantized) {
+  for (const SavedMatrix& matrix : model.quantized) {
     rows.push_back({shown(matrix.weight), matrix.key.empty() ? "-" : shown(matrix.key), matrix.role,
                     fmt::format("{} x {}", matrix.rows, matrix.columns), scheme_text(matrix.scheme),
                     size_text(matrix.bytes_before), size_text(matrix.bytes),
@@ -80,7 +80,7 @@ std::string matrices_text(const SavedModel& model) {
 
 std::string quantized_text(const SavedModel& model, Lists lists) {
   std::vector<std::pair<std::string, SchemeTotals>> schemes;  // in the order of the graph
-  for (const QuantizedMatrix& matrix : model.quantized) {
+  for (const SavedMatrix& matrix : model.quantized) {
     const std::string scheme = scheme_text(matrix.scheme);
     auto found = std::find_if(schemes.begin(), schemes.end(),
                               [&](const auto& known) { return known.first == scheme; });

@@ -32,8 +32,11 @@ Result<PackedLayout> packed_layout(const Scheme& scheme, std::int64_t rows, std:
   TRY_ASSIGN(layout.codes, part_of(DType::kUInt8, {rows, blocks, block * bits / 8}));
   TRY_ASSIGN(layout.scales, part_of(scheme.scales, {rows, blocks}));
   if (scheme.zero_points) {
-    const std::int64_t zeros = bits == 8 ? blocks : blocks / 2 + blocks % 2;
+    const std::int64_t in_byte = 8 / bits;
+    const std::int64_t zeros = blocks / in_byte + (blocks % in_byte != 0 ? 1 : 0);
     TRY_ASSIGN(layout.zero_points, part_of(DType::kUInt8, {rows, zeros}));
+  } else if (scheme.terms) {
+    TRY_ASSIGN(layout.zero_points, part_of(scheme.scales, {rows, blocks}));
   }
   // Each part is below 2^63, so the first sum does not overflow.
   const auto sum = checked_add(layout.codes.bytes + layout.scales.bytes, layout.zero_points.bytes);

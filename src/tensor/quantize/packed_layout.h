@@ -25,7 +25,8 @@ struct PackedLayout {
   std::uint64_t blocks = 0;  // nb
   PackedPart codes;          // uint8 [N, nb, block * bits / 8]: along K, the first in the low bits
   PackedPart scales;         // Scheme::scales [N, nb]
-  PackedPart zero_points;    // uint8 [N, ceil(nb * bits / 8)], packed alike; none if symmetric
+  // uint8 [N, ceil(nb * bits / 8)], packed alike; none if symmetric. With terms, these: as scales.
+  PackedPart zero_points;
 
   [[nodiscard]] std::uint64_t bytes() const {
     return codes.bytes + scales.bytes + zero_points.bytes;

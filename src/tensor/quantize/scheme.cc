@@ -16,6 +16,7 @@ namespace {
 
 // Every value that a field of a scheme or an option may have.
 constexpr std::array<std::uint32_t, 2> kCodeBits = {4, 8};
+constexpr std::array<std::uint32_t, 3> kKeptBits = {2, 4, 8};
 constexpr std::array kScaleTypes = {DType::kFloat32, DType::kFloat16, DType::kBFloat16};
 constexpr std::array<std::uint32_t, 2> kAccuracyLevels = {0, 4};
 constexpr std::array<std::string_view, 3> kHeadNames = {"int4", "int8", "float"};
@@ -23,7 +24,10 @@ constexpr std::array<std::string_view, 2> kFormNames = {"matmulnbits", "qdq"};
 
 constexpr std::string_view kZeroPoints = "zero points";
 constexpr std::string_view kSymmetric = "symmetric";
+constexpr std::string_view kTerms = "terms";
 constexpr std::string_view kNearest = "nearest";
+constexpr std::string_view kKept = "kept";
+constexpr std::string_view kKeepPrefix = "keep";
 constexpr std::string_view kScalesEnd = " scales";
 
 template <typename Values, typename Value>
@@ -111,6 +115,12 @@ bool take_member(std::string_view name, const Json& json, Scheme& scheme) {
     scheme.zero_points = value == nullptr ? scheme.zero_points : *value;
     return value != nullptr;
   }
+  if (name == "terms") {
+    const auto* const value = std::get_if<bool>(&json.value);
+    scheme.kept = value != nullptr;
+    scheme.terms = value != nullptr && *value;
+    return value != nullptr;
+  }
   if (name == "scales") {
     const auto dtype =
         json.string() == nullptr ? std::nullopt : dtype_from_torch_name(*json.string());
@@ -130,7 +140,14 @@ Scheme default_scheme(std::uint32_t bits) {
 }
 
 Status check_scheme(const Scheme& scheme) {
-  if (!is_among(kCodeBits, scheme.bits)) {
+  if (scheme.kept && (!is_among(kKeptBits, scheme.bits) || scheme.steps != 0 ||
+                      (scheme.terms && scheme.zero_points))) {
+    return wrong_scheme("no node multiplies by such kept codes");
+  }
+  if (scheme.terms && !scheme.kept) {
+    return wrong_scheme("only kept codes have terms");
+  }
+  if (!scheme.kept && !is_among(kCodeBits, scheme.bits)) {
     return wrong_scheme(fmt::format("codes have 4 or 8 bits, not {}", scheme.bits));
   }
   if (scheme.block < kMinQuantizedBlock || scheme.block > kMaxQuantizedBlock ||
@@ -155,8 +172,10 @@ std::string scheme_text(const Scheme& scheme) {
                                  ? ""
                                  : fmt::format(", {}{}", torch_name(scheme.scales), kScalesEnd);
   return fmt::format("int{}/{}, {}, {}{}", scheme.bits, scheme.block,
-                     scheme.zero_points ? kZeroPoints : kSymmetric, steps_text(scheme.steps),
-                     scales);
+                     scheme.terms         ? kTerms
+                     : scheme.zero_points ? kZeroPoints
+                                          : kSymmetric,
+                     scheme.kept ? std::string(kKept) : steps_text(scheme.steps), scales);
 }
 
 Result<Scheme> parse_scheme(std::string_view text) {
@@ -168,22 +187,38 @@ Result<Scheme> parse_scheme(std::string_view text) {
   }
   if (!is_known) {
     return wrong_scheme(quote(text) +
-                        " is not a quantization; examples are 'int4', 'int8', 'int4/32' and "
-                        "'int4/64, symmetric, nearest'");
+                        " is not a quantization; examples are 'int4', 'int8', 'int4/32', "
+                        "'int4/64, symmetric, nearest' and, for a quantized checkpoint, 'keep'");
   }
   TRY(check_scheme(*scheme));
   return *scheme;
 }
 
+Status set_scheme(std::string_view text, QuantizeOptions& options) {
+  std::string_view rest = text;
+  if (cut_part(rest) == kKeepPrefix && text != "keep,") {
+    options.keep = rest.empty() ? KeepCodes::kElseFloat : KeepCodes::kElseScheme;
+    text = rest;
+  }
+  if (options.keep == KeepCodes::kElseFloat) {
+    return {};
+  }
+  TRY_ASSIGN(options.scheme, parse_scheme(text));
+  return {};
+}
+
 std::string scheme_json(const Scheme& scheme) {
-  return fmt::format(R"({{"bits": {}, "block": {}, "zero_points": {}, "steps": {}, "scales": {}}})",
-                     scheme.bits, scheme.block, scheme.zero_points, scheme.steps,
+  const auto how = scheme.kept ? fmt::format(R"("terms": {})", scheme.terms)
+                               : fmt::format(R"("steps": {})", scheme.steps);
+  return fmt::format(R"({{"bits": {}, "block": {}, "zero_points": {}, {}, "scales": {}}})",
+                     scheme.bits, scheme.block, scheme.zero_points, how,
                      json_quote(torch_name(scheme.scales)));
 }
 
 Result<Scheme> parse_scheme(const Json& json) {
   constexpr std::size_t kMembers = 5;
   Scheme scheme;
+  scheme.steps = 0;
   bool is_known = json.object() != nullptr && json.object()->size() == kMembers;
   for (std::size_t i = 0; is_known && i < kMembers; ++i) {
     const auto& [name, value] = (*json.object())[i];
@@ -200,6 +235,17 @@ Result<Scheme> parse_scheme(const Json& json) {
 
 Status check_options(const QuantizeOptions& options) {
   TRY(check_scheme(options.scheme));
+  if (options.scheme.kept) {
+    return wrong_scheme("kept codes have the checkpoint's scheme; ask for 'keep'");
+  }
+  if (options.keep != KeepCodes::kNo && options.form != QuantizedForm::kMatMulNBits) {
+    return wrong_scheme("codes are kept for the form matmulnbits alone");
+  }
+  if (options.keep != KeepCodes::kNo && options.head == HeadWeights::kInt4) {
+    return wrong_scheme(
+        "a head that is kept has the bits of the checkpoint, so int4 cannot be "
+        "asked for; int8 and float can");
+  }
   if (options.head == HeadWeights::kInt4 && options.scheme.bits != 4) {
     return wrong_scheme("a head of 4 bits is for layers of 4 bits");
   }

@@ -9,7 +9,8 @@
 
 namespace onnx_external {
 
-// {"bits": 4, "block": 64, "zero_points": true, "steps": 5, "scales": "float32"}
+// {"bits": 4, "block": 64, "zero_points": true, "steps": 5, "scales": "float32"}; of
+// kept codes with "terms": false or true in the place of the steps.
 [[nodiscard]] std::string scheme_json(const Scheme& scheme);
 
 // kCorrupt for anything that is not such an object, unknown members included, and for what

@@ -165,7 +165,7 @@ TEST_F(QuantizedSave, GivesTheSameFilesWithAnyNumberOfThreads) {
       const auto report = save(out, threads);
       ASSERT_THAT(report, IsOk());
       std::vector<double> each;
-      for (const QuantizedMatrix& matrix : report->models.front().quantized) {
+      for (const SavedMatrix& matrix : report->models.front().quantized) {
         each.push_back(matrix.error.value());
       }
       errors.insert(each);
@@ -318,7 +318,7 @@ TEST_F(QuantizedSave, ReportsMatricesWithTheirErrorsAndFloatsWithReasons) {
   ASSERT_THAT(report, IsOk());
   const SavedModel& model = report->models.front();
   std::vector<std::string> names;
-  for (const QuantizedMatrix& matrix : model.quantized) {
+  for (const SavedMatrix& matrix : model.quantized) {
     names.push_back(matrix.weight + " " + matrix.role + " " + scheme_text(matrix.scheme));
     EXPECT_GT(matrix.error.value(), matrix.scheme.bits == 8 ? 0.001 : 0.03);
     EXPECT_LT(matrix.error.value(), matrix.scheme.bits == 8 ? 0.01 : 0.12);
@@ -355,8 +355,8 @@ TEST_F(QuantizedSave, EstimatesErrorsInADryRunFromAFewRows) {
       save_model_with_external_data({.folder = out_}, open_one(file_), open_graph(), dry);
   ASSERT_THAT(report, IsOk());
   for (std::size_t i = 0; i < report->models.front().quantized.size(); ++i) {
-    const QuantizedMatrix& sampled = report->models.front().quantized[i];
-    const QuantizedMatrix& measured = full->models.front().quantized[i];
+    const SavedMatrix& sampled = report->models.front().quantized[i];
+    const SavedMatrix& measured = full->models.front().quantized[i];
     EXPECT_NEAR(sampled.error.value(), measured.error.value(), 0.1 * measured.error.value());
     EXPECT_EQ(sampled.bytes, measured.bytes);
   }

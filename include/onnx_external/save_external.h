@@ -109,7 +109,10 @@ struct SavedMatrix {
   std::uint64_t bytes = 0;         // of codes, scales and zero points
   // The root mean square of what quantizing changed, divided by that of the values. In a dry run,
   // of a few rows. Nothing if it is not known: another process or a killed save made the codes.
+  // Kept codes lose nothing and have none.
   std::optional<double> error = {};
+  // Why the codes that the checkpoint has of it are not kept; "" if it has none, or they are.
+  std::string unkept = {};
 };
 
 // A float weight of a graph that such a save leaves as it is.

@@ -43,6 +43,7 @@ SavedMatrix report_of(const GraphWeight& weight, const ChosenMatrix& chosen,
   report.role = role_of(matrix);
   report.is_gathered = matrix.is_gathered();
   report.scheme = chosen.scheme;
+  report.unkept = chosen.unkept;
   report.rows = static_cast<std::uint64_t>(matrix.n);
   report.columns = static_cast<std::uint64_t>(matrix.k);
   report.bytes_before = onnx_nbytes(weight.data_type, std::array{matrix.n, matrix.k}).value_or(0);
@@ -55,7 +56,8 @@ SavedMatrix report_of(const GraphWeight& weight, const ChosenMatrix& chosen,
   for (std::size_t part = 0; part < ranges_of_pass(plan, head); ++part) {
     report.bytes += plan.ranges[head + part].bytes;
   }
-  if (const auto error = errors.find(head); error != errors.end()) {
+  const auto error = errors.find(head);
+  if (error != errors.end() && !chosen.scheme.kept) {
     report.error = error->second;
   }
   return report;
@@ -147,7 +149,7 @@ Result<std::map<std::uint32_t, double>> sampled_errors(const SavePlan& plan,
   PackingBuffers buffers;
   for (std::uint32_t range = 0; range < plan.ranges.size(); ++range) {
     const PlannedTensor& tensor = tensor_of(plan, range);
-    if (tensor.packed && tensor.packed->part == MatrixPart::kCodes &&
+    if (tensor.packed && !tensor.packed->scheme.kept && tensor.packed->part == MatrixPart::kCodes &&
         kind_of_source(checkpoint, tensor) != StorageKind::kMade) {
       TRY_ASSIGN(errors[range], sampled_error(tensor, checkpoint, tile, buffers));
     }

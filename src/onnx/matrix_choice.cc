@@ -35,19 +35,18 @@ struct Verdict {
   FloatReason reason = FloatReason::kNone;
   std::string detail = {};
   Scheme scheme = {};
+  std::shared_ptr<const KeptInputs> inputs = {};
+  std::string unkept = {};
 };
 
 using NodeSet = std::unordered_set<const onnx::NodeProto*>;
 
-Verdict judge_matrix(const GraphWeight& weight, const Matrix& matrix,
-                     const QuantizeOptions& options, const NodeSet& multiplied_gathers) {
+// What the options and the role of a matrix say against codes.
+Verdict judge_use(const GraphWeight& weight, const Matrix& matrix, const QuantizeOptions& options) {
   for (const std::string& pattern : options.keep_float) {
     if (matches_pattern(weight.name, pattern) || matches_pattern(weight.key, pattern)) {
       return {FloatReason::kPattern, pattern};
     }
-  }
-  if (matrix.k < options.min_columns || matrix.n < options.min_rows) {
-    return {FloatReason::kSmall};
   }
   if (matrix.k > kMaxQuantizedColumns) {
     return {FloatReason::kLong};
@@ -56,9 +55,16 @@ Verdict judge_matrix(const GraphWeight& weight, const Matrix& matrix,
     return {FloatReason::kRouter};
   }
   const bool is_head = matrix.has(MatrixRole::kHead) || matrix.is_gathered();
-  if (is_head && options.head == HeadWeights::kFloat) {
-    return {FloatReason::kChosen};
+  return {is_head && options.head == HeadWeights::kFloat ? FloatReason::kChosen
+                                                         : FloatReason::kNone};
+}
+
+Verdict judge_matrix(const Matrix& matrix, const QuantizeOptions& options,
+                     const NodeSet& multiplied_gathers) {
+  if (matrix.k < options.min_columns || matrix.n < options.min_rows) {
+    return {FloatReason::kSmall};
   }
+  const bool is_head = matrix.has(MatrixRole::kHead) || matrix.is_gathered();
   Scheme scheme = is_head ? head_scheme(options) : options.scheme;
   scheme.scales = dtype_from_onnx(matrix.data_type).value_or(scheme.scales);
   if (matrix.is_gathered() && options.form == QuantizedForm::kDequantizeLinear) {
@@ -77,20 +83,35 @@ Verdict judge_matrix(const GraphWeight& weight, const Matrix& matrix,
           scheme};
 }
 
-// The schemes of a weight's matrices; nothing if one of them stays as it is, and so all do.
-std::optional<std::vector<Scheme>> schemes_of(GraphWeight& weight, const QuantizeOptions& options,
-                                              const NodeSet& multiplied_gathers) {
-  std::vector<Scheme> schemes;
-  for (const Matrix& matrix : weight.matrices) {
-    Verdict verdict = judge_matrix(weight, matrix, options, multiplied_gathers);
-    if (verdict.reason != FloatReason::kNone) {
-      weight.reason = verdict.reason;
-      weight.detail = std::move(verdict.detail);
-      return std::nullopt;
-    }
-    schemes.push_back(verdict.scheme);
+// Why nodes cannot take the codes; "" if they can.
+std::string wrong_with_kept(const Matrix& matrix, const KeptMatrix& kept, std::int64_t opset) {
+  constexpr std::int64_t kTermsOpset = 15;  // Shape without the last dimension
+  if (kept.scheme.terms && opset < kTermsOpset) {
+    return "its zero points are not integers, and the graph is of an opset before 15";
   }
-  return weight.reason == FloatReason::kNone ? std::optional(std::move(schemes)) : std::nullopt;
+  if (matrix.is_gathered() && !kept.inputs->empty()) {
+    return "an embedding cannot put its columns in order or multiply them";
+  }
+  if (matrix.is_gathered() && !fits(matrix, kept.scheme, QuantizedForm::kMatMulNBits)) {
+    return "no block of the embedding's scales divides its rows";
+  }
+  return "";
+}
+
+Result<Verdict> judge_kept(const GraphWeight& weight, const Matrix& matrix, const KeepMatrix& keep,
+                           std::int64_t opset) {
+  auto kept = keep ? keep(weight, matrix) : Result<std::optional<KeptMatrix>>(std::nullopt);
+  if (!kept && kept.error().code != ErrorCode::kUnsupported) {
+    return fail_in(quote(weight.name), std::move(kept).error());
+  }
+  if (kept && !*kept) {
+    return Verdict{FloatReason::kFloats};
+  }
+  std::string wrong = kept ? wrong_with_kept(matrix, **kept, opset) : kept.error().message;
+  if (!wrong.empty()) {
+    return Verdict{FloatReason::kUnkept, std::move(wrong)};
+  }
+  return Verdict{FloatReason::kNone, "", (*kept)->scheme, (*kept)->inputs};
 }
 
 // The tensors of the standard form: codes and zero points have types of as many bits.
@@ -123,31 +144,20 @@ std::vector<MatrixTensor> contrib_tensors(const Matrix& matrix, const Scheme& sc
   if (scheme.zero_points) {
     tensors.push_back({Part::kZeroPoints, ".zero_points", kBytes, layout.zero_points.shape});
   }
+  if (scheme.terms) {
+    tensors.push_back({Part::kTerms, ".terms", matrix.data_type, layout.zero_points.shape});
+  }
   return tensors;
 }
 
-Status choose(std::size_t i, const NodeSet& multiplied_gathers, MatrixPlan& plan,
-              FreshNames& names) {
-  GraphWeight& weight = plan.weights[i];
-  const auto schemes = schemes_of(weight, plan.options, multiplied_gathers);
-  for (std::size_t m = 0; schemes && m < schemes->size(); ++m) {
-    std::string base = weight.name;
-    if (base.ends_with(kTransposedSuffix)) {
-      base.resize(base.size() - kTransposedSuffix.size());
+// The version of ONNX's own operators that the model imports.
+std::int64_t opset_of(const onnx::ModelProto& model) {
+  for (const auto& import : model.opset_import()) {
+    if (import.domain().empty() || import.domain() == "ai.onnx") {
+      return import.version();
     }
-    base += schemes->size() == 1 ? "" : "." + std::to_string(m);
-    const Matrix& matrix = weight.matrices[m];
-    const Scheme& scheme = (*schemes)[m];
-    TRY_ASSIGN_IN(quote(weight.name), const auto layout, packed_layout(scheme, matrix.n, matrix.k));
-    auto tensors = plan.options.form == QuantizedForm::kMatMulNBits
-                       ? contrib_tensors(matrix, scheme, layout)
-                       : standard_tensors(matrix, scheme, layout);
-    for (MatrixTensor& tensor : tensors) {
-      tensor.name = names.take(base + tensor.name);
-    }
-    plan.matrices.push_back({i, m, (*schemes)[m], std::move(tensors)});
   }
-  return {};
+  return 1;
 }
 
 // The Gathers whose rows a product reads. If both of its inputs come from DequantizeLinear, ONNX
@@ -171,6 +181,86 @@ NodeSet list_multiplied_gathers(const WeightGraph& graph) {
   }
   return found;
 }
+
+class MatrixChooser {
+ public:
+  MatrixChooser(const Model& model, const WeightGraph& graph, const KeepMatrix& keep,
+                MatrixPlan& plan)
+      : keep_(keep),
+        plan_(plan),
+        names_(model.facts()),
+        multiplied_gathers_(list_multiplied_gathers(graph)),
+        opset_(opset_of(model.proto())) {}
+
+  Status choose(std::size_t i) {
+    GraphWeight& weight = plan_.weights[i];
+    TRY_ASSIGN(const auto verdicts, judge(weight));
+    for (std::size_t m = 0; weight.reason == FloatReason::kNone && m < verdicts.size(); ++m) {
+      TRY(add(i, m, verdicts[m]));
+    }
+    return {};
+  }
+
+ private:
+  // Of the weight's matrices. If one of them stays as it is, so do all.
+  Result<std::vector<Verdict>> judge(GraphWeight& weight) const {
+    std::vector<Verdict> verdicts;
+    for (const Matrix& matrix : weight.matrices) {
+      TRY_ASSIGN(auto verdict, judge(weight, matrix));
+      if (verdict.reason != FloatReason::kNone) {
+        weight.reason = verdict.reason;
+        weight.detail = std::move(verdict.detail);
+        break;
+      }
+      verdicts.push_back(std::move(verdict));
+    }
+    return verdicts;
+  }
+
+  [[nodiscard]] Result<Verdict> judge(const GraphWeight& weight, const Matrix& matrix) const {
+    Verdict verdict = judge_use(weight, matrix, plan_.options);
+    if (verdict.reason != FloatReason::kNone || plan_.options.keep == KeepCodes::kNo) {
+      return verdict.reason != FloatReason::kNone
+                 ? std::move(verdict)
+                 : judge_matrix(matrix, plan_.options, multiplied_gathers_);
+    }
+    TRY_ASSIGN(verdict, judge_kept(weight, matrix, keep_, opset_));
+    if (verdict.reason == FloatReason::kUnkept && plan_.options.keep == KeepCodes::kElseScheme) {
+      Verdict other = judge_matrix(matrix, plan_.options, multiplied_gathers_);
+      if (other.reason == FloatReason::kNone) {
+        other.unkept = std::move(verdict.detail);
+        return other;
+      }
+    }
+    return verdict;
+  }
+
+  Status add(std::size_t i, std::size_t m, const Verdict& verdict) {
+    const GraphWeight& weight = plan_.weights[i];
+    std::string base = weight.name;
+    if (base.ends_with(kTransposedSuffix)) {
+      base.resize(base.size() - kTransposedSuffix.size());
+    }
+    base += weight.matrices.size() == 1 ? "" : "." + std::to_string(m);
+    const Matrix& matrix = weight.matrices[m];
+    const Scheme& scheme = verdict.scheme;
+    TRY_ASSIGN_IN(quote(weight.name), const auto layout, packed_layout(scheme, matrix.n, matrix.k));
+    auto tensors = plan_.options.form == QuantizedForm::kMatMulNBits
+                       ? contrib_tensors(matrix, scheme, layout)
+                       : standard_tensors(matrix, scheme, layout);
+    for (MatrixTensor& tensor : tensors) {
+      tensor.name = names_.take(base + tensor.name);
+    }
+    plan_.matrices.push_back({i, m, scheme, verdict.inputs, verdict.unkept, std::move(tensors)});
+    return {};
+  }
+
+  const KeepMatrix& keep_;
+  MatrixPlan& plan_;
+  FreshNames names_;
+  NodeSet multiplied_gathers_;
+  std::int64_t opset_;
+};
 
 // Shapes, axes and indices that nothing but removed nodes read.
 std::vector<std::size_t> list_unread(const Model& model, const WeightGraph& graph,
@@ -201,16 +291,6 @@ std::vector<std::size_t> list_unread(const Model& model, const WeightGraph& grap
     }
   }
   return found;
-}
-
-// The version of ONNX's own operators that the model imports.
-std::int64_t opset_of(const onnx::ModelProto& model) {
-  for (const auto& import : model.opset_import()) {
-    if (import.domain().empty() || import.domain() == "ai.onnx") {
-      return import.version();
-    }
-  }
-  return 1;
 }
 
 Status check_form(const Model& model, const QuantizeOptions& options) {
@@ -271,16 +351,15 @@ std::string_view ChosenMatrix::name_of(MatrixTensor::Part part) const {
 }
 
 Result<MatrixPlan> choose_matrices(const Model& model, std::vector<GraphWeight> weights,
-                                   const QuantizeOptions& options) {
+                                   const QuantizeOptions& options, const KeepMatrix& keep) {
   TRY(check_form(model, options));
   MatrixPlan plan;
   plan.weights = std::move(weights);
   plan.options = options;
   TRY_ASSIGN(const auto graph, WeightGraph::of(model));
-  const NodeSet multiplied_gathers = list_multiplied_gathers(graph);
-  FreshNames names(model.facts());
+  MatrixChooser chooser(model, graph, keep, plan);
   for (std::size_t i = 0; i < plan.weights.size(); ++i) {
-    TRY(choose(i, multiplied_gathers, plan, names));
+    TRY(chooser.choose(i));
   }
   plan.unread_inline = list_unread(model, graph, plan);
   return plan;
@@ -295,6 +374,11 @@ Result<MatrixPlan> plan_matrices(const Model& model,
 }
 
 tl::unexpected<Error> nothing_to_quantize(const QuantizeOptions& options) {
+  if (options.keep != KeepCodes::kNo) {
+    return fail(ErrorCode::kUnsupported,
+                "nothing to keep: no MatMul, Gemm or Gather of the graph can read the codes of the "
+                "checkpoint; without this option, its weights become floats");
+  }
   return fail(ErrorCode::kUnsupported,
               "nothing to quantize: no MatMul, Gemm or Gather of the graph reads a float matrix "
               "of " +

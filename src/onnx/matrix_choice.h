@@ -3,6 +3,9 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -22,18 +25,42 @@ struct MatrixTensor {
   // The part of a quantized matrix that it holds: PackedLayout has the bytes of each, whatever its
   // type and shape here. kTable has those of kCodes in the shape that an embedding needs, so both
   // can share a range of a file.
-  enum class Part : std::uint8_t { kCodes, kTable, kScales, kZeroPoints };
+  // kTerms has those of Scheme::terms.
+  enum class Part : std::uint8_t { kCodes, kTable, kScales, kZeroPoints, kTerms };
   Part part = Part::kCodes;
   std::string name;
   std::int32_t data_type = 0;
   Shape dims;
 };
 
+// What is done to the inputs of a product whose codes are kept.
+struct KeptInputs {
+  std::vector<float> factors = {};       // each column is multiplied by one; empty: none
+  std::vector<std::int32_t> order = {};  // then the columns that the product takes; empty: all
+
+  [[nodiscard]] bool empty() const { return factors.empty() && order.empty(); }
+  friend bool operator==(const KeptInputs&, const KeptInputs&) = default;
+  friend auto operator<=>(const KeptInputs&, const KeptInputs&) = default;
+};
+
+// How a matrix of the checkpoint's codes is kept.
+struct KeptMatrix {
+  Scheme scheme;
+  std::shared_ptr<const KeptInputs> inputs;  // not null
+};
+
+// Says how a matrix is kept; nothing if the checkpoint has it as floats. kUnsupported if no node
+// multiplies by its codes: the message says why, and it becomes floats.
+using KeepMatrix =
+    std::function<Result<std::optional<KeptMatrix>>(const GraphWeight&, const Matrix&)>;
+
 // A matrix that becomes codes.
 struct ChosenMatrix {
   std::size_t weight = 0;  // index into MatrixPlan::weights
   std::size_t matrix = 0;  // index into GraphWeight::matrices
   Scheme scheme;
+  std::shared_ptr<const KeptInputs> inputs;  // of kept codes
+  std::string unkept;  // why the checkpoint's codes are not kept; "" if it has none, or they are
   std::vector<MatrixTensor> tensors;  // two to four, in the order of their parts
 
   // "" if it has no such part.
@@ -55,13 +82,15 @@ struct MatrixPlan {
 };
 
 // Sets the reasons of weights that stay as they are, and returns the others' schemes. Names of
-// tensors are the weight's name with ".codes", ".table", ".scales" and ".zero_points", after a
-// number if the weight has several matrices, and unlike all names of the model. kUnsupported if the
-// form needs a newer opset. A pure function.
-// Requires: check_options(options) succeeds; the weights are find_matrices(model, ...).
+// tensors are the weight's name with ".codes", ".table", ".scales", ".zero_points" and ".terms",
+// after a number if the weight has several matrices, and unlike all names of the model.
+// kUnsupported if the form needs a newer opset. `keep` is asked if the options keep codes; its
+// errors other than kUnsupported are returned. A pure function. Requires: check_options(options)
+// succeeds; the weights are find_matrices(model, ...).
 [[nodiscard]] Result<MatrixPlan> choose_matrices(const Model& model,
                                                  std::vector<GraphWeight> weights,
-                                                 const QuantizeOptions& options);
+                                                 const QuantizeOptions& options,
+                                                 const KeepMatrix& keep = {});
 
 // find_matrices() and choose_matrices(). kUnsupported if the form needs a newer opset, or if
 // nothing is left to quantize.

@@ -1,6 +1,7 @@
 #include "onnx/matrix_nodes.h"
 
 #include <algorithm>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <unordered_set>
@@ -11,6 +12,7 @@
 #include "base/try.h"
 #include "onnx/graph_facts.h"
 #include "onnx/graph_list.h"
+#include "onnx/kept_nodes.h"
 #include "onnx/model_access.h"
 #include "onnx/tensor_text.h"
 
@@ -47,13 +49,13 @@ onnx::NodeProto with_operator(const onnx::NodeProto& node, const char* op, std::
 // MatMulNBits(A, B, scales, zero_points, g_idx, bias). g_idx is always left out, because kernels
 // are wrong with it.
 onnx::NodeProto product_node(const MatrixPlan& plan, const ChosenMatrix& chosen,
-                             const MatrixUse& use) {
+                             const MatrixUse& use, std::string_view input) {
   const Matrix& matrix = plan.matrix_of(chosen);
   const std::string_view bias = use.addend_is_bias ? std::string_view(use.addend) : "";
   onnx::NodeProto node =
       with_operator(*use.node, "MatMulNBits", kContrib,
-                    {use.node->input(0), chosen.name_of(Part::kCodes),
-                     chosen.name_of(Part::kScales), chosen.name_of(Part::kZeroPoints), "", bias});
+                    {input, chosen.name_of(Part::kCodes), chosen.name_of(Part::kScales),
+                     chosen.name_of(Part::kZeroPoints), "", bias});
   set_attribute("K", matrix.k, node);
   set_attribute("N", matrix.n, node);
   set_attribute("bits", chosen.scheme.bits, node);
@@ -90,6 +92,9 @@ class MatrixReplacer {
   Status replace() {
     TRY_ASSIGN(graphs_, list_graphs(model_.proto().graph()));
     gone_.resize(graphs_.size());
+    kept_.emplace(plan_, graphs_, [this](onnx::NodeProto fresh, const onnx::NodeProto& node) {
+      return put_before(std::move(fresh), node);
+    });
     for (const ChosenMatrix& chosen : plan_.matrices) {
       for (const MatrixUse& use : plan_.matrix_of(chosen).uses) {
         replace_node(chosen, use);
@@ -121,11 +126,23 @@ class MatrixReplacer {
     if (plan_.options.form == QuantizedForm::kDequantizeLinear) {
       return is_gather ? gather_codes(chosen, use) : dequantize_matrix(chosen, use);
     }
+    if (is_gather && chosen.scheme.terms) {
+      const std::string rows = put_before(table_node(chosen, use), *use.node);
+      const onnx::NodeProto last = kept_->add_to_rows(chosen, use, rows);
+      const std::vector<std::string_view> inputs(last.input().begin(), last.input().end());
+      return put(with_operator(*use.node, last.op_type().c_str(), "", inputs), *use.node);
+    }
     if (is_gather) {
       return put(table_node(chosen, use), *use.node);
     }
-    onnx::NodeProto product = product_node(plan_, chosen, use);
-    if (use.addend.empty() || use.addend_is_bias) {
+    onnx::NodeProto product = product_node(plan_, chosen, use, kept_->input_of(chosen, use));
+    const bool is_added = !use.addend.empty() && !use.addend_is_bias;
+    if (chosen.scheme.terms) {
+      const std::string terms = kept_->terms_of(chosen, use);
+      const std::string inner = put_before(std::move(product), *use.node);
+      product = with_operator(*use.node, "Add", "", {inner, terms});
+    }
+    if (!is_added) {
       return put(product, *use.node);
     }
     // What is added is no bias of one number a column, so an Add of its own does it.
@@ -281,6 +298,7 @@ class MatrixReplacer {
   ModelEdits& edits_;
   FreshNames names_;
   std::vector<GraphNode> graphs_;
+  std::optional<KeptNodes> kept_;
   std::vector<NameSet> gone_;  // of each graph: values that are no more
   std::unordered_set<const onnx::NodeProto*> views_;
   std::unordered_set<const onnx::TensorProto*> constants_;  // of Constant nodes that go

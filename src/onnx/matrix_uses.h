@@ -86,6 +86,8 @@ enum class FloatReason : std::uint8_t {
   kChosen,   // the options keep its role as floats
   kBlocks,   // no block divides the rows of an embedding, or any rows in the standard form
   kForm,     // the standard form cannot gather its rows: `detail`
+  kFloats,   // codes are kept, and the checkpoint has none of it
+  kUnkept,   // no node multiplies by its codes: `detail`
 };
 
 // A float weight of the graph and what it is used for.

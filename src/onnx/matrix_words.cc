@@ -51,6 +51,10 @@ std::string float_reason_text(FloatReason reason, std::string_view detail) {
       return "no block of 16 columns or more divides its rows";
     case FloatReason::kForm:
       return "the standard form " + what;
+    case FloatReason::kFloats:
+      return "the checkpoint has it in float";
+    case FloatReason::kUnkept:
+      return what;
   }
   return "";
 }

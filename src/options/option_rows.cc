@@ -281,8 +281,9 @@ constexpr OptionRow kRows[] = {
      "int4: matrices become codes of 4 bits, in blocks of 64 with zero points,\n"
      "for ONNX Runtime; int4/32, int4/128, ...: other blocks; int8: 8 bits, in\n"
      "blocks of 128; all parts: 'int4/64, zero points, 5 steps' or\n"
-     "'int4/32, symmetric, nearest' (docs/quantize.md)",
-     [](O& o, Text text) { return set_to(quantize_of(o).scheme, parse_scheme(text)); }},
+     "'int4/32, symmetric, nearest'; keep: the codes that a quantized checkpoint\n"
+     "has (docs/quantize.md)",
+     [](O& o, Text text) { return set_scheme(text, quantize_of(o)); }},
     {"quantize-head", "TYPE", K::kText, G::kOutput, kSaveExternal, true,
      "with --quantize, the head and the embeddings: int8 (default), int4, float",
      [](O& o, Text text) { return choose(text, kHeadNames, kHeads, quantize_of(o).head); },

@@ -67,6 +67,9 @@ Document quantized_matrix(const SavedMatrix& matrix) {
   if (matrix.error) {
     out["error"] = *matrix.error;
   }
+  if (!matrix.unkept.empty()) {
+    out["unkept"] = matrix.unkept;
+  }
   return out;
 }
 

@@ -73,7 +73,8 @@ std::uint64_t packed_bytes(const PackedTensor& packed) {
 }
 
 bool is_packed_type(const PackedTensor& packed, std::int32_t data_type) {
-  if (packed.part == MatrixPart::kScales) {
+  const bool is_third = packed.part == MatrixPart::kZeroPoints;
+  if (packed.part == MatrixPart::kScales || (is_third && packed.scheme.terms)) {
     return data_type == onnx_data_type(packed.scheme.scales);
   }
   return data_type == onnx_data_type(DType::kUInt8) ||

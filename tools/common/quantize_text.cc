@@ -43,17 +43,18 @@ std::string totals_text(const std::string& scheme, const SchemeTotals& totals) {
   return text + "\n";
 }
 
-// The floats with one reason.
+// The weights with one reason.
 struct ReasonTotals {
   std::uint64_t bytes = 0;
   std::vector<std::string> names;
 };
 
-std::string floats_text(std::string_view reason, const ReasonTotals& totals, Lists lists) {
+std::string listed_text(std::string_view what, std::string_view reason, const ReasonTotals& totals,
+                        Lists lists) {
   const std::size_t most =
       lists == Lists::kFull ? totals.names.size() : std::min<std::size_t>(2, totals.names.size());
   std::string text =
-      fmt::format("in float: {}, {}, as {}: ", count_text(totals.names.size(), "weight"),
+      fmt::format("{}: {}, {}, as {}: ", what, count_text(totals.names.size(), "weight"),
                   size_text(totals.bytes), reason);
   for (std::size_t i = 0; i < most; ++i) {
     text += (i == 0 ? "" : ", ") + totals.names[i];
@@ -106,8 +107,19 @@ std::string quantized_text(const SavedModel& model, Lists lists) {
     totals.bytes += weight.bytes;
     totals.names.push_back(shown(weight.weight));
   }
+  std::map<std::string_view, ReasonTotals> unkept;
+  for (const SavedMatrix& matrix : model.quantized) {
+    if (!matrix.unkept.empty()) {
+      ReasonTotals& totals = unkept[matrix.unkept];
+      totals.bytes += matrix.bytes;
+      totals.names.push_back(shown(matrix.weight));
+    }
+  }
+  for (const auto& [reason, totals] : unkept) {
+    text += listed_text("quantized anew", reason, totals, lists);
+  }
   for (const auto& [reason, totals] : reasons) {
-    text += floats_text(reason, totals, lists);
+    text += listed_text("in float", reason, totals, lists);
   }
   return text;
 }

@@ -155,9 +155,11 @@ class Quantize:
     Args:
         scheme: "int4", "int8", or all parts, such as "int4/32", "int4/64, zero points, 5 steps" or
             "int8/128, symmetric, nearest"; parts that are left out have the defaults of
-            docs/quantize.md.
+            docs/quantize.md. "keep": weights that the checkpoint holds quantized keep its codes,
+            and become floats where no node multiplies by these; "keep, int8": they become int8
+            there.
         head: what the head (the matrix that makes the logits) and embeddings become: "int8",
-            "int4" or "float".
+            "int4" or "float". With "keep", "int8" stands for the checkpoint's codes.
         keep_float: patterns of weights that stay as they are, with * and ?: names of the graph or
             keys.
         accuracy_level: 4 rounds activations to 8 bits for the products, which is several times

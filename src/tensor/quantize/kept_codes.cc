@@ -147,7 +147,7 @@ class RowKeeper {
     zeros_.assign((blocks_ + in_byte - 1) / in_byte * in_byte, middle_);
     bool fits = true;
     for (std::size_t block = 0; block < blocks_; ++block) {
-      const double zero = stored[group_of_block_[block]] + added_to_codes(form_);
+      const double zero = zero_of(stored, block) + added_to_codes(form_);
       const bool is_code = zero >= 0 && zero <= most && zero == std::trunc(zero);
       fits = fits && is_code;
       zeros_[block] = is_code ? static_cast<std::uint8_t>(zero) : middle_;
@@ -156,21 +156,22 @@ class RowKeeper {
     return fits;
   }
 
-  // What is left of each product: (middle - z) * s, or middle * s + m. Computed in double, where
-  // the product is exact, and rounded once.
-  bool terms(const double* scales, const double* zeros, std::byte* out) {
+  // What is left of each weight: (middle - z) * s + m.
+  bool terms(const double* scales, const double* zeros, const double* minima, std::byte* out) {
     const double middle = 1U << (form_.stored.bits - 1);
-    const bool is_minimum = form_.stored.zeros == CodeZeros::kMinima;
     for (std::size_t block = 0; block < blocks_; ++block) {
-      const double scale = scales[group_of_block_[block]];
-      const double zero = zeros[group_of_block_[block]];
+      const std::size_t group = group_of_block_[block];
+      const double minimum = minima == nullptr ? 0 : minima[group];
       values_[block] =
-          static_cast<float>(is_minimum ? middle * scale + zero : (middle - zero) * scale);
+          static_cast<float>((middle - zero_of(zeros, block)) * scales[group] + minimum);
     }
     return store(form_.scheme.scales, values_, out);
   }
 
  private:
+  [[nodiscard]] double zero_of(const double* zeros, std::size_t block) const {
+    return zeros == nullptr ? form_.stored.zero : zeros[group_of_block_[block]];
+  }
   [[nodiscard]] std::int64_t group_columns() const {
     return std::min(form_.stored.group, form_.stored.columns);
   }
@@ -202,8 +203,7 @@ Result<KeptForm> kept_form(const StoredCodes& stored, DType scales) {
                             "divide them",
                             stored.group));
   }
-  const bool has_terms =
-      stored.zeros == CodeZeros::kFractions || stored.zeros == CodeZeros::kMinima;
+  const bool has_terms = stored.zeros == CodeZeros::kAny;
   if (has_terms && stored.columns % block != 0) {
     return fail(ErrorCode::kUnsupported,
                 "its zero points are not integers, and its last group is shorter than the others");
@@ -245,22 +245,27 @@ Status keep_rows(const KeptForm& form, std::span<const std::int32_t> order, std:
                  const StoredRows& rows, const PackedRows& out) {
   const DefaultFloatEnvironment environment;
   RowKeeper keeper(form, order);
-  const std::size_t count = keeper.columns() == 0 ? 0 : rows.codes.size() / keeper.columns();
+  const std::size_t count = rows.scales.size() / keeper.groups();
   for (std::size_t row = 0; row < count; ++row) {
     const auto part = [&](std::span<std::byte> bytes) {
       return bytes.data() + bytes.size() / count * row;
     };
-    const double* const scales = rows.scales.data() + row * keeper.groups();
-    const double* const zeros = rows.zeros.data() + row * keeper.groups();
-    keeper.codes(rows.codes.data() + row * keeper.columns(), part(out.codes));
-    if (!keeper.scales(scales, part(out.scales))) {
+    const auto numbers = [&](std::span<const double> all) {
+      return all.empty() ? nullptr : all.data() + row * keeper.groups();
+    };
+    if (!rows.codes.empty()) {
+      keeper.codes(rows.codes.data() + row * keeper.columns(), part(out.codes));
+    }
+    if (!keeper.scales(numbers(rows.scales), part(out.scales))) {
       return too_large(first_row + row, "scale", form.scheme.scales);
     }
-    if (form.scheme.zero_points && !keeper.zero_points(zeros, part(out.zero_points))) {
+    if (form.scheme.zero_points &&
+        !keeper.zero_points(numbers(rows.zeros), part(out.zero_points))) {
       return corrupt(fmt::format("row {}: a zero point is not a code of {} bits", first_row + row,
                                  form.stored.bits));
     }
-    if (form.scheme.terms && !keeper.terms(scales, zeros, part(out.zero_points))) {
+    if (form.scheme.terms && !keeper.terms(numbers(rows.scales), numbers(rows.zeros),
+                                           numbers(rows.minima), part(out.zero_points))) {
       return too_large(first_row + row, "term of a block", form.scheme.scales);
     }
   }

@@ -22,12 +22,11 @@ enum class CodeValues : std::uint8_t {
   kE2M1,      // 4 bits: the values of float4 e2m1
 };
 
-// What is subtracted from a code, or added to a product.
+// What is subtracted from a code, and added to a weight.
 enum class CodeZeros : std::uint8_t {
-  kMiddle,     // w = (q - 2^(bits-1)) * s; of kE2M1: w = value * s
-  kIntegers,   // w = (q - z) * s, and each z is an integer from 0 to 2^bits - 1
-  kFractions,  // w = (q - z) * s with any z
-  kMinima,     // w = q * s + m
+  kMiddle,    // w = (q - 2^(bits-1)) * s; of kE2M1: w = value * s
+  kIntegers,  // w = (q - z) * s, and each z is an integer from 0 to 2^bits - 1
+  kAny,       // w = (q - z) * s + m, where z is any number
 };
 
 // A matrix as a checkpoint has it. Columns share a scale in groups.
@@ -38,6 +37,7 @@ struct StoredCodes {
   std::int64_t columns = 0;
   std::int64_t group = 0;  // columns of a group; the last one may have fewer
   bool in_order = true;    // false: the columns of a group do not follow each other (act-order)
+  double zero = 0;         // z of every group if StoredRows has none; not for kMiddle
 };
 
 // How the matrix is kept.
@@ -49,7 +49,7 @@ struct KeptForm {
 // Chooses the nearest form that computes the same: codes of 2, 4 and 8 bits keep their bits, others
 // get the next of these, and e2m1 8 bits with doubled values. Blocks are the groups; the largest
 // power of two that divides them, up to 256, if no node has such blocks. Zero points that are no
-// integers become terms.
+// integers, and minima, become terms.
 // `scales`: the type of scales and terms. kUnsupported, with the reason as its text, if there is no
 // such form. Requires: 1 to 8 bits; columns and group are positive.
 [[nodiscard]] Result<KeptForm> kept_form(const StoredCodes& stored, DType scales);
@@ -63,9 +63,10 @@ struct KeptForm {
 // Rows of a matrix in the checkpoint's terms, row-major. Each has a byte for each column, and a
 // scale and a zero for each group.
 struct StoredRows {
-  std::span<const std::uint8_t> codes;
+  std::span<const std::uint8_t> codes;  // empty: their bytes come from elsewhere (keeps_bytes())
   std::span<const double> scales;
-  std::span<const double> zeros;  // zero points or minima; empty for kMiddle
+  std::span<const double> zeros = {};   // empty: StoredCodes::zero
+  std::span<const double> minima = {};  // m of kAny; empty: 0
 };
 
 // Writes the parts of the rows (packed_layout.h). `order`: of order_by_group(), or empty.

@@ -195,6 +195,7 @@ Result<Scheme> parse_scheme(std::string_view text) {
 }
 
 Status set_scheme(std::string_view text, QuantizeOptions& options) {
+  options.keep = KeepCodes::kNo;
   std::string_view rest = text;
   if (cut_part(rest) == kKeepPrefix && text != "keep,") {
     options.keep = rest.empty() ? KeepCodes::kElseFloat : KeepCodes::kElseScheme;

@@ -4,7 +4,11 @@
 #include <gtest/gtest.h>
 
 #include <map>
+#include <memory>
+#include <numeric>
+#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "support/edited_model.h"
@@ -14,16 +18,20 @@
 namespace onnx_external {
 namespace {
 
+using ::testing::Contains;
 using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Pair;
 using ::testing::SizeIs;
 using ::testing::UnorderedElementsAre;
 
 // The model that a save would write: with the tensors of the plan, and the weights gone.
-Result<Model> replaced(MatrixGraph& graph, QuantizeOptions options = {}) {
+Result<Model> replaced(MatrixGraph& graph, QuantizeOptions options = {},
+                       const KeepMatrix& keep = {}) {
   const Model model = graph.model();
-  TRY_ASSIGN(const MatrixPlan plan, plan_matrices(model, {}, options));
+  TRY_ASSIGN(auto weights, find_matrices(model, {}));
+  TRY_ASSIGN(const MatrixPlan plan, choose_matrices(model, std::move(weights), options, keep));
   std::vector<Attachment> attachments;
   for (const ChosenMatrix& chosen : plan.matrices) {
     for (const MatrixTensor& tensor : chosen.tensors) {
@@ -231,6 +239,111 @@ TEST(MatrixNodes, AConstantGoesWithItsNode) {
   const auto model = replaced(graph);
   ASSERT_THAT(model, IsOk());
   EXPECT_THAT(names(model->proto().graph().node()), ElementsAre("MatMul_1"));
+}
+
+QuantizeOptions keeping() {
+  QuantizeOptions options;
+  options.keep = KeepCodes::kElseFloat;
+  return options;
+}
+
+// Says of every matrix that it is kept so.
+KeepMatrix all_kept(Scheme scheme, KeptInputs inputs = {}) {
+  scheme.kept = true;
+  scheme.steps = 0;
+  const auto shared = std::make_shared<const KeptInputs>(std::move(inputs));
+  return [=](const GraphWeight&, const Matrix&) -> Result<std::optional<KeptMatrix>> {
+    return KeptMatrix{scheme, shared};
+  };
+}
+
+std::vector<std::int32_t> reversed(std::int32_t columns) {
+  std::vector<std::int32_t> order(static_cast<std::size_t>(columns));
+  std::iota(order.rbegin(), order.rend(), 0);
+  return order;
+}
+
+TEST(KeptNodes, ProductsOfOneInputShareItsOrder) {
+  MatrixGraph graph;
+  graph.weight("a", {128, 64}).weight("b", {128, 32}).builder().input("x", kFloat, {2, 128});
+  graph.node("MatMul", {"x", "b"}, {"p"}).node("MatMul", {"x", "a"}, {"q"});
+  const auto model = replaced(graph, keeping(),
+                              all_kept({.bits = 2, .block = 32, .zero_points = false},
+                                       {std::vector<float>(128, 2), reversed(128)}));
+  ASSERT_THAT(model, IsOk());
+  const onnx::GraphProto& made = model->proto().graph();
+  EXPECT_THAT(operators(made),
+              ElementsAre("Constant", "Mul", "Constant", "Gather", "MatMulNBits", "MatMulNBits"));
+  EXPECT_EQ(made.node(2).attribute(0).t().dims(0), 128);
+  EXPECT_THAT(made.node(3).input(), ElementsAre(made.node(1).output(0), made.node(2).output(0)));
+  EXPECT_THAT(made.node(4).input(), ElementsAre(made.node(3).output(0), "b.codes", "b.scales"));
+  EXPECT_THAT(made.node(5).input(), ElementsAre(made.node(3).output(0), "a.codes", "a.scales"));
+  EXPECT_THAT(attributes(made.node(4)), Contains(Pair("bits", 2)));
+}
+
+TEST(KeptNodes, TermsAreMultipliedByTheSumsOfBlocks) {
+  MatrixGraph graph;
+  graph.weight("a", {128, 64}).weight("b", {128, 32}).builder().input("x", kFloat, {2, 128});
+  graph.weight("bias", {64});
+  graph.node("Gemm", {"x", "a", "bias"}, {"p"}).node("MatMul", {"x", "b"}, {"q"});
+  const auto model =
+      replaced(graph, keeping(), all_kept({.block = 32, .zero_points = false, .terms = true}));
+  ASSERT_THAT(model, IsOk());
+  const onnx::GraphProto& made = model->proto().graph();
+  EXPECT_THAT(operators(made), ElementsAre("Shape", "Constant", "Concat", "Reshape", "Constant",
+                                           "ReduceSum", "Transpose", "MatMul", "MatMulNBits", "Add",
+                                           "Transpose", "MatMul", "MatMulNBits", "Add"));
+  EXPECT_THAT(made.node(6).input(), ElementsAre("a.terms"));
+  EXPECT_THAT(made.node(8).input(), ElementsAre("x", "a.codes", "a.scales", "", "", "bias"));
+  EXPECT_THAT(made.node(9).output(), ElementsAre("p"));
+  EXPECT_EQ(made.node(11).input(0), made.node(5).output(0)) << "the sums are shared";
+}
+
+TEST(KeptNodes, AnEmbeddingAddsTermsToItsRows) {
+  MatrixGraph graph;
+  graph.weight("w", {1000, 128}).node("Gather", {"w", "ids"}, {"h"});
+  const auto model =
+      replaced(graph, keeping(), all_kept({.block = 32, .zero_points = false, .terms = true}));
+  ASSERT_THAT(model, IsOk());
+  const onnx::GraphProto& made = model->proto().graph();
+  const onnx::NodeProto& last = made.node(made.node_size() - 1);
+  EXPECT_EQ(made.node(0).op_type(), "GatherBlockQuantized");
+  EXPECT_EQ(last.op_type(), "Reshape");
+  EXPECT_THAT(last.output(), ElementsAre("h"));
+}
+
+TEST(KeptNodes, WhatNoNodeTakesStaysInFloatWithAReason) {
+  MatrixGraph graph;
+  graph.weight("w", {1000, 128}).node("Gather", {"w", "ids"}, {"h"});
+  graph.weight("v", {128, 64}).node("MatMul", {"h", "v"}, {"y"});
+  graph.weight("u", {128, 64}).node("MatMul", {"h", "u"}, {"z"});
+  const Model model = graph.model();
+  const auto kept = all_kept({.block = 32}, {{}, reversed(128)});
+  const KeepMatrix keep = [&](const GraphWeight& weight,
+                              const Matrix& matrix) -> Result<std::optional<KeptMatrix>> {
+    if (weight.name == "u") {
+      return std::nullopt;
+    }
+    return weight.name == "w" ? kept(weight, matrix)
+                              : fail(ErrorCode::kUnsupported, "its codes are runes");
+  };
+  const auto plan = choose_matrices(model, *find_matrices(model, {}), keeping(), keep);
+  ASSERT_THAT(plan, IsOk());
+  std::map<std::string, std::string> reasons;
+  for (const GraphWeight& weight : plan->weights) {
+    reasons[weight.name] = float_reason_text(weight.reason, weight.detail);
+  }
+  EXPECT_THAT(reasons["w"], HasSubstr("an embedding cannot"));
+  EXPECT_EQ(reasons["v"], "its codes are runes");
+  EXPECT_EQ(reasons["u"], "the checkpoint has it in float");
+  QuantizeOptions options = keeping();
+  options.keep = KeepCodes::kElseScheme;
+  options.scheme = default_scheme(8);
+  const auto other = choose_matrices(model, *find_matrices(model, {}), options, keep);
+  ASSERT_THAT(other, IsOk());
+  ASSERT_THAT(other->matrices, SizeIs(2));
+  EXPECT_EQ(other->matrices[1].unkept, "its codes are runes");
+  EXPECT_FALSE(other->matrices[1].scheme.kept);
 }
 
 }  // namespace

@@ -48,9 +48,9 @@ TEST(KeptForm, HasBlocksThatDivideTheGroups) {
 
 TEST(KeptForm, PutsFractionsIntoTerms) {
   EXPECT_EQ(form_of(stored(4, 128, 64, CodeZeros::kIntegers)), "int4/64, zero points, kept");
-  EXPECT_EQ(form_of(stored(4, 128, 64, CodeZeros::kFractions)), "int4/64, terms, kept");
-  EXPECT_EQ(form_of(stored(6, 128, 64, CodeZeros::kMinima)), "int8/64, terms, kept");
-  EXPECT_THAT(form_of(stored(4, 96, 64, CodeZeros::kMinima)), testing::HasSubstr("shorter"));
+  EXPECT_EQ(form_of(stored(4, 128, 64, CodeZeros::kAny)), "int4/64, terms, kept");
+  EXPECT_EQ(form_of(stored(6, 128, 64, CodeZeros::kAny)), "int8/64, terms, kept");
+  EXPECT_THAT(form_of(stored(4, 96, 64, CodeZeros::kAny)), testing::HasSubstr("shorter"));
 }
 
 TEST(OrderByGroup, SortsColumnsAndKeepsTheirOrderWithinAGroup) {
@@ -74,6 +74,7 @@ struct Example {
   std::vector<std::uint8_t> codes;
   std::vector<double> scales;
   std::vector<double> zeros;
+  std::vector<double> minima;
 
   Example(const StoredCodes& codes_of, unsigned seed) : stored(codes_of) {
     std::mt19937 random(seed);
@@ -95,6 +96,11 @@ struct Example {
     if (stored.zeros == CodeZeros::kMiddle) {
       zeros.clear();
     }
+    if (stored.zeros == CodeZeros::kAny) {
+      for (std::size_t i = 0; i < scales.size(); ++i) {
+        minima.push_back(static_cast<double>(i) / 64);
+      }
+    }
   }
 
   [[nodiscard]] double weight(std::int64_t row, std::int64_t column) const {
@@ -108,14 +114,8 @@ struct Example {
       return (codes[at] < 8 ? 1 : -1) * kE2M1[codes[at] % 8] * scale;
     }
     const double code = codes[at];
-    switch (stored.zeros) {
-      case CodeZeros::kMiddle:
-        return (code - (1 << (stored.bits - 1))) * scale;
-      case CodeZeros::kMinima:
-        return code * scale + zeros[group];
-      default:
-        return (code - zeros[group]) * scale;
-    }
+    const double zero = zeros.empty() ? 1 << (stored.bits - 1) : zeros[group];
+    return (code - zero) * scale + (minima.empty() ? 0 : minima[group]);
   }
 };
 
@@ -136,9 +136,10 @@ Status keep(const Example& example, const KeptForm& form, std::span<const std::i
     return std::span(all).subspan(static_cast<std::size_t>(first) * row,
                                   static_cast<std::size_t>(count) * row);
   };
-  return keep_rows(form, order, static_cast<std::uint64_t>(first),
-                   {rows(example.codes), rows(example.scales), rows(example.zeros)},
-                   {parts.codes, parts.scales, parts.zero_points});
+  return keep_rows(
+      form, order, static_cast<std::uint64_t>(first),
+      {rows(example.codes), rows(example.scales), rows(example.zeros), rows(example.minima)},
+      {parts.codes, parts.scales, parts.zero_points});
 }
 
 int code_in(const Parts& parts, std::uint32_t bits, std::size_t index) {
@@ -175,8 +176,7 @@ double kept_weight(const Parts& parts, const KeptForm& form, std::size_t row, st
 std::vector<StoredCodes> examples() {
   std::vector<StoredCodes> all;
   for (std::uint32_t bits = 1; bits <= 8; ++bits) {
-    for (const CodeZeros zeros :
-         {CodeZeros::kMiddle, CodeZeros::kIntegers, CodeZeros::kFractions, CodeZeros::kMinima}) {
+    for (const CodeZeros zeros : {CodeZeros::kMiddle, CodeZeros::kIntegers, CodeZeros::kAny}) {
       for (const bool in_order : {true, false}) {
         all.push_back({CodeValues::kUnsigned, zeros, bits, 192, 32, in_order});
         all.push_back({CodeValues::kUnsigned, zeros, bits, 192, 96, in_order});
@@ -255,7 +255,7 @@ TEST(KeepsBytes, IsTrueForRowsOfWholeBlocksAlone) {
   };
   EXPECT_TRUE(keeps(stored(4, 128, 32)));
   EXPECT_TRUE(keeps(stored(8, 96, 96)));
-  EXPECT_TRUE(keeps(stored(4, 128, 32, CodeZeros::kMinima)));
+  EXPECT_TRUE(keeps(stored(4, 128, 32, CodeZeros::kAny)));
   EXPECT_FALSE(keeps(stored(3, 128, 32)));
   EXPECT_FALSE(keeps(stored(4, 100, 100)));
 }

@@ -63,7 +63,10 @@ def sound(sizes: Sizes) -> dict:
 
 
 def spectrum(sizes: Sizes) -> dict:
-    return {"input_features": torch.randn(2, 8, 40), "decoder_input_ids": text(sizes, 5)["input_ids"]}
+    return {
+        "input_features": torch.randn(2, 8, 40),
+        "decoder_input_ids": text(sizes, 5)["input_ids"],
+    }
 
 
 # --- settings -------------------------------------------------------------------------------------
@@ -84,24 +87,34 @@ def decoder(s: Sizes, **more) -> dict:
 
 
 def experts(s: Sizes, **more) -> dict:
-    moe = dict(num_experts=4, num_local_experts=4, num_experts_per_tok=2, moe_intermediate_size=s.hidden)
+    moe = dict(
+        num_experts=4, num_local_experts=4, num_experts_per_tok=2, moe_intermediate_size=s.hidden
+    )
     return decoder(s, **moe, output_router_logits=False) | more
 
 
 def deepseek(s: Sizes, **more) -> dict:
-    low = dict(q_lora_rank=s.width, kv_lora_rank=16, qk_nope_head_dim=8, qk_rope_head_dim=8, v_head_dim=8)
-    routed = dict(n_routed_experts=4, n_shared_experts=1, n_group=2, topk_group=1, first_k_dense_replace=1)
+    low = dict(
+        q_lora_rank=s.width, kv_lora_rank=16, qk_nope_head_dim=8, qk_rope_head_dim=8, v_head_dim=8
+    )
+    routed = dict(
+        n_routed_experts=4, n_shared_experts=1, n_group=2, topk_group=1, first_k_dense_replace=1
+    )
     return experts(s, **low, **routed, head_dim=8, num_key_value_heads=s.heads) | more
 
 
 def gpt(s: Sizes, **more) -> dict:
-    names = dict(n_embd=s.width, n_layer=2, n_head=s.heads, n_positions=64, n_inner=s.hidden, use_cache=False)
+    names = dict(
+        n_embd=s.width, n_layer=2, n_head=s.heads, n_positions=64, n_inner=s.hidden, use_cache=False
+    )
     return dict(vocab_size=s.words, bos_token_id=1, eos_token_id=2, **names) | more
 
 
 def bart(s: Sizes, **more) -> dict:
     layers = dict(encoder_layers=2, decoder_layers=2, encoder_attention_heads=s.heads)
-    layers |= dict(decoder_attention_heads=s.heads, encoder_ffn_dim=s.hidden, decoder_ffn_dim=s.hidden)
+    layers |= dict(
+        decoder_attention_heads=s.heads, encoder_ffn_dim=s.hidden, decoder_ffn_dim=s.hidden
+    )
     tokens = dict(pad_token_id=0, bos_token_id=1, eos_token_id=2, decoder_start_token_id=2)
     return dict(vocab_size=s.words, d_model=s.width, max_position_embeddings=64, use_cache=False,
                 **layers, **tokens) | more  # fmt: skip
@@ -110,7 +123,10 @@ def bart(s: Sizes, **more) -> dict:
 def t5(s: Sizes, **more) -> dict:
     heads = dict(num_heads=s.heads, d_kv=s.head, num_layers=2, num_decoder_layers=2)
     tokens = dict(pad_token_id=0, eos_token_id=1, decoder_start_token_id=0)
-    return dict(vocab_size=s.words, d_model=s.width, d_ff=s.hidden, use_cache=False, **heads, **tokens) | more
+    return (
+        dict(vocab_size=s.words, d_model=s.width, d_ff=s.hidden, use_cache=False, **heads, **tokens)
+        | more
+    )
 
 
 def whisper(s: Sizes, **more) -> dict:
@@ -118,7 +134,13 @@ def whisper(s: Sizes, **more) -> dict:
 
 
 def vision(s: Sizes, **more) -> dict:
-    names = ("vocab_size", "pad_token_id", "bos_token_id", "eos_token_id", "max_position_embeddings")
+    names = (
+        "vocab_size",
+        "pad_token_id",
+        "bos_token_id",
+        "eos_token_id",
+        "max_position_embeddings",
+    )
     kept = {key: value for key, value in plain(s).items() if key not in names}
     return kept | dict(image_size=IMAGE, patch_size=8, num_labels=5) | more
 
@@ -138,13 +160,24 @@ def two_towers(s: Sizes, **more) -> dict:
 
 
 def waves(s: Sizes, **more) -> dict:
-    convs = dict(conv_dim=[16, 16], conv_kernel=[10, 3], conv_stride=[5, 2], num_feat_extract_layers=2)
+    convs = dict(
+        conv_dim=[16, 16], conv_kernel=[10, 3], conv_stride=[5, 2], num_feat_extract_layers=2
+    )
     positions = dict(num_conv_pos_embeddings=4, num_conv_pos_embedding_groups=2)
     return plain(s, **convs, **positions) | more
 
 
 def mamba(s: Sizes, **more) -> dict:
-    return dict(vocab_size=s.words, hidden_size=s.width, state_size=8, num_hidden_layers=2, use_cache=False) | more
+    return (
+        dict(
+            vocab_size=s.words,
+            hidden_size=s.width,
+            state_size=8,
+            num_hidden_layers=2,
+            use_cache=False,
+        )
+        | more
+    )
 
 
 # --- the zoo --------------------------------------------------------------------------------------
@@ -175,7 +208,9 @@ class Architecture:
 ARCHITECTURES: dict = {}
 
 
-def _add(name: str, model: str, settings: Callable, inputs: Callable, wide: bool = False, **more) -> None:
+def _add(
+    name: str, model: str, settings: Callable, inputs: Callable, wide: bool = False, **more
+) -> None:
     ARCHITECTURES[name] = Architecture(name, model, settings, inputs, more, SMALL)
     if wide:
         name += "_wide"
@@ -201,16 +236,56 @@ def _fill() -> None:
     _add("gptj", "GPTJForCausalLM", gpt, text, rotary_dim=4, tie_word_embeddings=False)
     _add("codegen", "CodeGenForCausalLM", gpt, text, rotary_dim=4, tie_word_embeddings=False)
     _add("gpt_bigcode", "GPTBigCodeForCausalLM", gpt, text)
-    _add("gpt_neo", "GPTNeoForCausalLM", lambda s, **more: plain(
-        s, num_layers=2, num_heads=s.heads, attention_types=[[["global", "local"], 1]], use_cache=False), text)
+    _add(
+        "gpt_neo",
+        "GPTNeoForCausalLM",
+        lambda s, **more: plain(
+            s,
+            num_layers=2,
+            num_heads=s.heads,
+            attention_types=[[["global", "local"], 1]],
+            use_cache=False,
+        ),
+        text,
+    )
     _add("gpt_neox", "GPTNeoXForCausalLM", decoder, text, wide=True)
-    _add("opt", "OPTForCausalLM", lambda s, **more: plain(
-        s, ffn_dim=s.hidden, word_embed_proj_dim=s.width, use_cache=False), text, wide=True)
-    _add("bloom", "BloomForCausalLM", lambda s, **more: dict(
-        vocab_size=s.words, hidden_size=s.width, n_layer=2, n_head=s.heads, use_cache=False), text)
-    _add("falcon", "FalconForCausalLM", plain, text, use_cache=False, new_decoder_architecture=True, num_kv_heads=2)
-    _add("mpt", "MptForCausalLM", lambda s, **more: dict(
-        vocab_size=s.words, d_model=s.width, n_layers=2, n_heads=s.heads, max_seq_len=64, use_cache=False), text)
+    _add(
+        "opt",
+        "OPTForCausalLM",
+        lambda s, **more: plain(s, ffn_dim=s.hidden, word_embed_proj_dim=s.width, use_cache=False),
+        text,
+        wide=True,
+    )
+    _add(
+        "bloom",
+        "BloomForCausalLM",
+        lambda s, **more: dict(
+            vocab_size=s.words, hidden_size=s.width, n_layer=2, n_head=s.heads, use_cache=False
+        ),
+        text,
+    )
+    _add(
+        "falcon",
+        "FalconForCausalLM",
+        plain,
+        text,
+        use_cache=False,
+        new_decoder_architecture=True,
+        num_kv_heads=2,
+    )
+    _add(
+        "mpt",
+        "MptForCausalLM",
+        lambda s, **more: dict(
+            vocab_size=s.words,
+            d_model=s.width,
+            n_layers=2,
+            n_heads=s.heads,
+            max_seq_len=64,
+            use_cache=False,
+        ),
+        text,
+    )
     _add("xglm", "XGLMForCausalLM", lambda s, **more: dict(
         vocab_size=s.words, d_model=s.width, num_layers=2, attention_heads=s.heads, ffn_dim=s.hidden,
         max_position_embeddings=64, use_cache=False), text)  # fmt: skip
@@ -224,7 +299,9 @@ def _fill() -> None:
         _add(name, model, experts, text, experts_implementation="batched_mm")
     _add("qwen2_moe", "Qwen2MoeForCausalLM", experts, text, experts_implementation="batched_mm",
          shared_expert_intermediate_size=48)  # fmt: skip
-    _add("deepseek_v3", "DeepseekV3ForCausalLM", deepseek, text, experts_implementation="batched_mm")
+    _add(
+        "deepseek_v3", "DeepseekV3ForCausalLM", deepseek, text, experts_implementation="batched_mm"
+    )
 
     _add("bert", "BertForMaskedLM", plain, masked_text, wide=True)
     _add("bert_pooled", "BertModel", plain, masked_text)
@@ -235,7 +312,14 @@ def _fill() -> None:
         vocab_size=s.words, dim=s.width, hidden_dim=s.hidden, n_layers=2, n_heads=s.heads,
         max_position_embeddings=64), text)  # fmt: skip
     _add("electra", "ElectraForMaskedLM", plain, text, embedding_size=16)
-    _add("deberta", "DebertaForMaskedLM", plain, text, relative_attention=True, pos_att_type=["p2c", "c2p"])
+    _add(
+        "deberta",
+        "DebertaForMaskedLM",
+        plain,
+        text,
+        relative_attention=True,
+        pos_att_type=["p2c", "c2p"],
+    )
     _add("deberta_v2", "DebertaV2ForMaskedLM", plain, text, relative_attention=True, pos_att_type=["p2c", "c2p"],
          position_buckets=8, norm_rel_ebd="layer_norm", share_att_key=True)  # fmt: skip
     _add("albert", "AlbertForMaskedLM", plain, text, embedding_size=16)
@@ -247,8 +331,19 @@ def _fill() -> None:
     _add("mobilebert", "MobileBertForMaskedLM", plain, text, embedding_size=16, intra_bottleneck_size=16,
          true_hidden_size=16)  # fmt: skip
     _add("esm", "EsmForMaskedLM", plain, text, mask_token_id=3, position_embedding_type="rotary")
-    _add("xlnet", "XLNetLMHeadModel", lambda s, **more: dict(
-        vocab_size=s.words, d_model=s.width, n_layer=2, n_head=s.heads, d_inner=s.hidden, use_mems_eval=False), text)
+    _add(
+        "xlnet",
+        "XLNetLMHeadModel",
+        lambda s, **more: dict(
+            vocab_size=s.words,
+            d_model=s.width,
+            n_layer=2,
+            n_head=s.heads,
+            d_inner=s.hidden,
+            use_mems_eval=False,
+        ),
+        text,
+    )
     _add("fnet", "FNetForMaskedLM", plain, text)
 
     _add("t5_sdpa", "T5ForConditionalGeneration", t5, pair)
@@ -273,18 +368,49 @@ def _fill() -> None:
     _add("data2vec_vision", "Data2VecVisionForImageClassification", vision, image)
     _add("dinov2", "Dinov2ForImageClassification", vision, image)
     _add("dinov3", "DINOv3ViTModel", vision, image)
-    _add("vit_mae", "ViTMAEModel", vision, lambda s: image(s) | {"noise": torch.rand(2, 16)}, mask_ratio=0.5)
-    _add("yolos", "YolosForObjectDetection", vision, image, image_size=[IMAGE, IMAGE], num_detection_tokens=4)
+    _add(
+        "vit_mae",
+        "ViTMAEModel",
+        vision,
+        lambda s: image(s) | {"noise": torch.rand(2, 16)},
+        mask_ratio=0.5,
+    )
+    _add(
+        "yolos",
+        "YolosForObjectDetection",
+        vision,
+        image,
+        image_size=[IMAGE, IMAGE],
+        num_detection_tokens=4,
+    )
     _add("clip", "CLIPModel", two_towers, image_and_text, wide=True)
     _add("siglip", "SiglipModel", two_towers, image_and_text)
     _add("swin", "SwinForImageClassification", pyramid, image, attn_implementation="eager")
     _add("swinv2", "Swinv2ForImageClassification", pyramid, image)
     _add("convnext", "ConvNextForImageClassification", convolutions, image, patch_size=4)
     _add("convnextv2", "ConvNextV2ForImageClassification", convolutions, image, patch_size=4)
-    _add("resnet", "ResNetForImageClassification", convolutions, image, embedding_size=16, layer_type="basic")
-    _add("regnet", "RegNetForImageClassification", convolutions, image, embedding_size=16, groups_width=8)
-    _add("mobilenet_v2", "MobileNetV2ForImageClassification", lambda s, **more: dict(
-        image_size=IMAGE, depth_multiplier=0.25, num_labels=5), image)
+    _add(
+        "resnet",
+        "ResNetForImageClassification",
+        convolutions,
+        image,
+        embedding_size=16,
+        layer_type="basic",
+    )
+    _add(
+        "regnet",
+        "RegNetForImageClassification",
+        convolutions,
+        image,
+        embedding_size=16,
+        groups_width=8,
+    )
+    _add(
+        "mobilenet_v2",
+        "MobileNetV2ForImageClassification",
+        lambda s, **more: dict(image_size=IMAGE, depth_multiplier=0.25, num_labels=5),
+        image,
+    )
     _add("segformer", "SegformerForImageClassification", lambda s, **more: dict(
         num_encoder_blocks=2, depths=[1, 1], sr_ratios=[2, 1], hidden_sizes=[16, 32], patch_sizes=[7, 3],
         strides=[4, 2], num_attention_heads=[1, 2], mlp_ratios=[2, 2], num_labels=5), image)  # fmt: skip
@@ -299,7 +425,16 @@ def _fill() -> None:
          patch_size=8, frequency_stride=8, time_stride=8, max_length=32, num_mel_bins=16)  # fmt: skip
 
     _add("mamba", "MambaForCausalLM", mamba, text)
-    _add("mamba2", "Mamba2ForCausalLM", mamba, text, num_heads=8, head_dim=8, n_groups=2, chunk_size=4)
+    _add(
+        "mamba2",
+        "Mamba2ForCausalLM",
+        mamba,
+        text,
+        num_heads=8,
+        head_dim=8,
+        n_groups=2,
+        chunk_size=4,
+    )
     _add("falcon_mamba", "FalconMambaForCausalLM", mamba, text)
     _add("rwkv", "RwkvForCausalLM", lambda s, **more: dict(
         vocab_size=s.words, hidden_size=s.width, attention_hidden_size=s.width, intermediate_size=s.hidden,

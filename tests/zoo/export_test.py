@@ -63,10 +63,16 @@ def work(job: tuple) -> tuple:
 
 def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--work-dir", required=True, type=Path, help="its folder `export` is replaced")
-    parser.add_argument("--page", required=True, type=Path, help="docs/zoo-export.md, which says what is expected")
+    parser.add_argument(
+        "--work-dir", required=True, type=Path, help="its folder `export` is replaced"
+    )
+    parser.add_argument(
+        "--page", required=True, type=Path, help="docs/zoo-export.md, which says what is expected"
+    )
     parser.add_argument("--write", action="store_true", help="write the page instead")
-    parser.add_argument("--only", default="", help="architectures, separated by commas; all by default")
+    parser.add_argument(
+        "--only", default="", help="architectures, separated by commas; all by default"
+    )
     parser.add_argument("--jobs", type=int, default=min(os.cpu_count() or 1, 2))
     return parser.parse_args()
 
@@ -90,13 +96,17 @@ def main() -> int:
         results[name] = found
         if not arguments.write and not page.same(page.row(name, found), expected.get(name)):
             failed += 1
-            print(f"  FAIL  the page says: {expected.get(name)}\n        found:         {page.row(name, found)}")
+            print(
+                f"  FAIL  the page says: {expected.get(name)}\n        found:         {page.row(name, found)}"
+            )
     if arguments.write:
         page.write(arguments.page, results)
     verdicts = [{outcome.verdict for outcome in found} for found in results.values()]
     right, refused = sum(v == {RIGHT} for v in verdicts), sum(REFUSED in v for v in verdicts)
     seconds = time.monotonic() - start
-    print(f"{len(names)} folders, {right} right, {refused} refused, {failed} failed, {seconds:.0f} s")
+    print(
+        f"{len(names)} folders, {right} right, {refused} refused, {failed} failed, {seconds:.0f} s"
+    )
     return 1 if failed or not right else 0
 
 

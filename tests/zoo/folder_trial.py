@@ -18,7 +18,7 @@ import memory
 import onnx_external as oe
 import values
 from architectures import Architecture
-from onnx_external.transformers._naming import input_name, output_name
+from onnx_external.transformers._naming import input_names, output_name
 from judge import TOLERANCE, TRANSPOSED, initializers_of
 from programs import bytes_of, quiet
 from trial import LAYOUTS, REFUSED, RIGHT, WRONG
@@ -67,7 +67,9 @@ class FolderTrial:
         try:
             if self._dtype == "float32":
                 return self._judged("out", None, compute=True)
-            return self._judged("bytes", None, compute=False) + self._judged("out", "float32", compute=True)
+            return self._judged("bytes", None, compute=False) + self._judged(
+                "out", "float32", compute=True
+            )
         finally:
             shutil.rmtree(self._folder, ignore_errors=True)
 
@@ -86,7 +88,14 @@ class FolderTrial:
         torch.manual_seed(3)
         check = None if "float32" in (dtype, self._dtype) else False  # the runtime cannot load it
         return oe.transformers.export(
-            self._saved, out, dtype=dtype, check=check, fsync=False, threads=1, progress=False, **layout
+            self._saved,
+            out,
+            dtype=dtype,
+            check=check,
+            fsync=False,
+            threads=1,
+            progress=False,
+            **layout,
         )
 
     @staticmethod
@@ -112,27 +121,37 @@ class FolderTrial:
 
     # ---- one graph
 
-    def _graph(self, name: str, report: oe.transformers.ModelReport, loaded: nn.Module, compute: bool) -> Outcome:
+    def _graph(
+        self, name: str, report: oe.transformers.ModelReport, loaded: nn.Module, compute: bool
+    ) -> Outcome:
         path, fixed = Path(report.graphs[name].model), tuple(report.fixed[name])
         try:
             saved = report.graphs[name]
             if not report.save.verified or saved.slots_left:
-                return Outcome(name, WRONG, f"not verified, or without data: {saved.slots_left[:4]}")
-            module = loaded.get_encoder() if name == "encoder" else loaded
+                return Outcome(
+                    name, WRONG, f"not verified, or without data: {saved.slots_left[:4]}"
+                )
+            module = loaded.get_encoder() if name == "encoder_model" else loaded
             why = _other_bytes(path, module, report.sources[name], self._keys)
             if why:
                 return Outcome(name, WRONG, why)
             if not compute:
                 return Outcome(name, RIGHT, fixed=fixed)
             return self._numbers(name, path, report, loaded)
-        except Exception as error:  # of torch, transformers or the runtime, none of which may fail here
+        except (
+            Exception
+        ) as error:  # of torch, transformers or the runtime, none of which may fail here
             return Outcome(name, WRONG, f"{type(error).__name__}: {str(error)[:300]}")
 
-    def _numbers(self, name: str, path: Path, report: oe.transformers.ModelReport, loaded: nn.Module) -> Outcome:
+    def _numbers(
+        self, name: str, path: Path, report: oe.transformers.ModelReport, loaded: nn.Module
+    ) -> Outcome:
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = options.inter_op_num_threads = 1
         options.log_severity_level = 4
-        session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+        session = onnxruntime.InferenceSession(
+            str(path), options, providers=["CPUExecutionProvider"]
+        )
         worst = 0.0
         for extent in EXTENTS:
             for module, given in self._calls(name, report, loaded, extent):
@@ -151,17 +170,23 @@ class FolderTrial:
         given = self._inputs(report, loaded, extent)
         if name == "model":
             return _calls_of_decoder(loaded, given) if loaded.can_generate() else [(loaded, given)]
-        if name == "encoder":
+        if name == "encoder_model":
             encoder = loaded.get_encoder()
             names = (loaded.main_input_name, "attention_mask")
             return [(encoder, {each: given[each] for each in names if each in given})]
         torch.manual_seed(5)
         one_only = loaded._is_stateful or "input_ids[1] = 1" in report.fixed[name]
-        steps = [False] if name == "prefill" or one_only else [False, True]
+        steps = [False] if name == "decoder_model" or one_only else [False, True]
         with quiet():
-            return [decompose_for_generation(loaded, given, multi_token_decode=many)[name] for many in steps]
+            called = "prefill" if name == "decoder_model" else "decode"
+            return [
+                decompose_for_generation(loaded, given, multi_token_decode=many)[called]
+                for many in steps
+            ]
 
-    def _inputs(self, report: oe.transformers.ModelReport, loaded: nn.Module, extent: Extent) -> dict:
+    def _inputs(
+        self, report: oe.transformers.ModelReport, loaded: nn.Module, extent: Extent
+    ) -> dict:
         """Inputs of generate(), or of forward(), in the sizes that the graphs allow."""
         fixed = _fixed(report)
         made = {}
@@ -207,9 +232,11 @@ def _calls_of_decoder(loaded: nn.Module, given: dict) -> list:
 def _fixed(report: oe.transformers.ModelReport) -> dict:
     """The sizes that do not vary; what a step of decoding takes is not generate()'s, apart from the rows."""
     fixed = {}
+    has_encoder = "encoder_model" in report.fixed
     for name, found in report.fixed.items():
         dims = dict(each.split(" = ") for each in found)
-        fixed |= {dim: size for dim, size in dims.items() if name != "decode" or dim.endswith("[0]")}
+        steps = name == "decoder_with_past_model" or (has_encoder and name == "decoder_model")
+        fixed |= {dim: size for dim, size in dims.items() if not steps or dim.endswith("[0]")}
     return fixed
 
 
@@ -256,7 +283,8 @@ def _difference(session: onnxruntime.InferenceSession, module: nn.Module, given:
     with torch.no_grad(), quiet():
         results = get_leaf_tensors(module(**copy.deepcopy(given)))
     wanted = {output_name(path).removeprefix("output."): value for path, value in results.items()}
-    leaves = {input_name(path): value.numpy() for path, value in get_leaf_tensors(given).items()}
+    found = get_leaf_tensors(given)
+    leaves = {name: found[path].numpy() for path, name in input_names(found).items()}
     feed = {
         each.name: leaves[each.name.removeprefix("input.")]
         for each in session.get_inputs()
@@ -286,5 +314,9 @@ def _difference(session: onnxruntime.InferenceSession, module: nn.Module, given:
 
 def _tells_rows_apart(got: dict) -> bool:
     """Else most weights could be wrong unseen: those before a rectifier that gives zeros only."""
-    several = [value for value in got.values() if value.ndim and len(value) > 1 and value.dtype.kind == "f"]
-    return not several or any(np.ptp(value, axis=0).max() > TOLERANCE * np.abs(value).max() for value in several)
+    several = [
+        value for value in got.values() if value.ndim and len(value) > 1 and value.dtype.kind == "f"
+    ]
+    return not several or any(
+        np.ptp(value, axis=0).max() > TOLERANCE * np.abs(value).max() for value in several
+    )

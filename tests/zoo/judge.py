@@ -51,7 +51,9 @@ class Judge:
         options.intra_op_num_threads = options.inter_op_num_threads = 1
         options.log_severity_level = 4
         try:
-            session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+            session = onnxruntime.InferenceSession(
+                str(path), options, providers=["CPUExecutionProvider"]
+            )
             named = [value.name for value in session.get_inputs()]
             given = session.run(None, {name: self._inputs[name].numpy() for name in named})
         except Exception as error:  # the runtime's own classes, which it does not document
@@ -77,7 +79,10 @@ def initializers_of(path: Path) -> tuple:
             places[name] = (entries["location"], int(entries.get("offset", 0)))
     found = {}
     for tensor in onnx.load(str(path)).graph.initializer:
-        data, dims = tensor.raw_data or onnx.numpy_helper.to_array(tensor).tobytes(), tuple(tensor.dims)
+        data, dims = (
+            tensor.raw_data or onnx.numpy_helper.to_array(tensor).tobytes(),
+            tuple(tensor.dims),
+        )
         if tensor.name.endswith(TRANSPOSED):
             width = len(data) // (dims[0] * dims[1])
             data, dims = np.frombuffer(data, f"V{width}").reshape(dims).T.tobytes(), dims[::-1]

@@ -22,7 +22,9 @@ def arguments(layout: tuple) -> dict[str, Any]:
     return {"layout": settings.pop("layout"), "files": oe.Layout(**settings)}
 
 
-def save(model: object, weights: dict | None, out: Path, layout: tuple, learn_map: object = None) -> Path:
+def save(
+    model: object, weights: dict | None, out: Path, layout: tuple, learn_map: object = None
+) -> Path:
     """Save with the options of a command line."""
     try:
         path = out / "model.onnx"

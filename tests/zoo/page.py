@@ -77,7 +77,9 @@ FAILED = """
 
 
 def reason(outcome: Outcome) -> str:
-    return next((short for words, short in REASONS.items() if words in outcome.why), outcome.why[:60])
+    return next(
+        (short for words, short in REASONS.items() if words in outcome.why), outcome.why[:60]
+    )
 
 
 def cell(outcomes: list) -> str:
@@ -97,7 +99,9 @@ def cell(outcomes: list) -> str:
 def row(name: str, found: list) -> str:
     if not found[0].graph:
         return f"| {name} | {found[0].why.replace('|', '/')} |"
-    cells = [cell([o for o in found if o.graph == graph]) for graph in GRAPHS if graph not in HIDDEN]
+    cells = [
+        cell([o for o in found if o.graph == graph]) for graph in GRAPHS if graph not in HIDDEN
+    ]
     return f"| {name} | {' | '.join(cells)} |"
 
 

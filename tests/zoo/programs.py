@@ -38,7 +38,9 @@ def first_line(error: BaseException) -> str:
 def run(module: nn.Module, inputs: dict) -> list:
     """The tensors that the model gives, in the order of the graph's outputs."""
     with torch.no_grad():
-        return [leaf for leaf in pytree.tree_leaves(module(**inputs)) if isinstance(leaf, torch.Tensor)]
+        return [
+            leaf for leaf in pytree.tree_leaves(module(**inputs)) if isinstance(leaf, torch.Tensor)
+        ]
 
 
 @dataclass(frozen=True)
@@ -71,7 +73,9 @@ class Exporter:
     def program(self, optimize: bool) -> torch.onnx.ONNXProgram:
         try:
             with quiet():
-                return torch.onnx.export(self._captured, dynamo=True, optimize=optimize, verbose=False)
+                return torch.onnx.export(
+                    self._captured, dynamo=True, optimize=optimize, verbose=False
+                )
         except Exception as error:
             raise CannotExport(first_line(error)) from error
 

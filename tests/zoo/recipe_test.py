@@ -42,9 +42,22 @@ WAYS: dict[str, Callable] = {"skeleton": skeleton, "plain": plain, "bare": bare}
 
 def fill(tool: Path, graph: Path, checkpoint: Path, out: Path) -> str:
     """What the command says if it refuses; empty if it saves."""
-    command = [tool, graph, checkpoint, "-o", out, "--overwrite", "--no-fsync", "-q", "--layout", "single"]
+    command = [
+        tool,
+        graph,
+        checkpoint,
+        "-o",
+        out,
+        "--overwrite",
+        "--no-fsync",
+        "-q",
+        "--layout",
+        "single",
+    ]
     done = subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=120)
-    return "" if done.returncode == 0 else " ".join(done.stderr.split()) or f"exit {done.returncode}"
+    return (
+        "" if done.returncode == 0 else " ".join(done.stderr.split()) or f"exit {done.returncode}"
+    )
 
 
 def try_one(name: str, tool: Path, folder: Path) -> dict[str, str]:
@@ -79,15 +92,21 @@ def try_one(name: str, tool: Path, folder: Path) -> dict[str, str]:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--bin-dir", required=True, type=Path, help="folder of the commands")
-    parser.add_argument("--work-dir", required=True, type=Path, help="its folder `recipe` is replaced")
-    parser.add_argument("--only", default="", help="architectures, separated by commas; all by default")
+    parser.add_argument(
+        "--work-dir", required=True, type=Path, help="its folder `recipe` is replaced"
+    )
+    parser.add_argument(
+        "--only", default="", help="architectures, separated by commas; all by default"
+    )
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     failed = 0
     print(f"| architecture | {' | '.join(WAYS)} |\n|---{'|---' * len(WAYS)}|")
     for name in arguments.only.split(",") if arguments.only else ARCHITECTURES:
         try:
-            found = try_one(name, arguments.bin_dir / "save-external", arguments.work_dir / "recipe" / name)
+            found = try_one(
+                name, arguments.bin_dir / "save-external", arguments.work_dir / "recipe" / name
+            )
         except (programs.CannotExport, oe.ExportError) as error:
             found = dict.fromkeys(WAYS, f"not exported: {str(error)[:80]}")
         failed += any("WRONG" in text for text in found.values())

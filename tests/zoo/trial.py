@@ -71,10 +71,17 @@ class Trial:
         """The outcomes; raises CannotExport."""
         try:
             graphs, now = self._export()
-            files = {kind: make(self._module, self._folder / kind) for kind, make in checkpoints.KINDS.items()}
+            files = {
+                kind: make(self._module, self._folder / kind)
+                for kind, make in checkpoints.KINDS.items()
+            }
             files = {kind: path for kind, path in files.items() if path}
             self._judge = Judge(self._inputs, programs.run(self._module, self._inputs))
-            found = [self._from_files(graph, kind, path) for graph in graphs for kind, path in files.items()]
+            found = [
+                self._from_files(graph, kind, path)
+                for graph in graphs
+                for kind, path in files.items()
+            ]
             found += [self._link(graphs[0], files["bin"]), self._link(graphs[0], files["folder"])]
             found += self._from_memory(graphs, now)
             return found + self._blindness(graphs[0])
@@ -93,7 +100,10 @@ class Trial:
             paths[f"{name} bare"] = programs.save(program, bare, include_initializers=False)
         held = {"plain": programs.initializers(plain), "default": programs.initializers(default)}
         values.fill(self._module, 2)
-        now = {"plain": exporter.program(optimize=False), "default": exporter.program(optimize=True)}
+        now = {
+            "plain": exporter.program(optimize=False),
+            "default": exporter.program(optimize=True),
+        }
         truth = {
             name: Truth(programs.initializers(program), programs.tied(program))
             for name, program in now.items()
@@ -115,7 +125,9 @@ class Trial:
 
     def _from_files(self, graph: Graph, kind: str, checkpoint: Path) -> Outcome:
         out, layout = self._folder / "out", self._next_layout()
-        return self._judged(graph, kind, layout, out, lambda: self._command(graph, checkpoint, out, layout))
+        return self._judged(
+            graph, kind, layout, out, lambda: self._command(graph, checkpoint, out, layout)
+        )
 
     def _link(self, graph: Graph, checkpoint: Path) -> Outcome:
         """The checkpoint lies in the output folder, as a linked one must."""
@@ -124,7 +136,9 @@ class Trial:
         inside = out / checkpoint.name
         (shutil.copytree if checkpoint.is_dir() else shutil.copy)(checkpoint, inside)
         kind = "folder" if checkpoint.is_dir() else "bin"
-        return self._judged(graph, kind, layout, out, lambda: self._command(graph, inside, out, layout))
+        return self._judged(
+            graph, kind, layout, out, lambda: self._command(graph, inside, out, layout)
+        )
 
     def _from_memory(self, graphs: list, now: dict) -> list:
         """The programs themselves, and a state dict for graphs of the old weights."""
@@ -133,17 +147,25 @@ class Trial:
             program, own = now[graph.name], replace(graph, name=MEMORY)
             for layout in LAYOUTS:
                 found.append(self._held(own, graph.name, program, None, layout))
-            found.append(self._held(own, graph.name, program.model_proto, None, self._next_layout()))
+            found.append(
+                self._held(own, graph.name, program.model_proto, None, self._next_layout())
+            )
         state = self._module.state_dict()
         for graph in graphs:
             model = memory.graph_of(graph.path)
             found.append(self._held(graph, "state dict", model, state, self._next_layout()))
         return found
 
-    def _held(self, graph: Graph, kind: str, model: object, weights: dict | None, layout: tuple) -> Outcome:
+    def _held(
+        self, graph: Graph, kind: str, model: object, weights: dict | None, layout: tuple
+    ) -> Outcome:
         out = self._folder / "out"
         return self._judged(
-            graph, kind, layout, out, lambda: memory.save(model, weights, out, layout, graph.old or None)
+            graph,
+            kind,
+            layout,
+            out,
+            lambda: memory.save(model, weights, out, layout, graph.old or None),
         )
 
     def _own_bytes(self, program: torch.onnx.ONNXProgram) -> Outcome:
@@ -151,7 +173,11 @@ class Trial:
         state, held = self._module.state_dict(), programs.initializers(program)
         shared = held.keys() & state.keys()
         other = sorted(name for name in shared if held[name].data != programs.bytes_of(state[name]))
-        why = f"torch's own export differs from the module: {other[:4]}" if other or not shared else ""
+        why = (
+            f"torch's own export differs from the module: {other[:4]}"
+            if other or not shared
+            else ""
+        )
         return Outcome(MEMORY, "plain", "none", WRONG if why else RIGHT, why)
 
     def _command(self, graph: Graph, checkpoint: Path, out: Path, layout: tuple) -> Path:
@@ -165,14 +191,18 @@ class Trial:
             "--json",
         ]
         command += ["--threads", "1", *layout, *(("--learn-map", graph.old) if graph.old else ())]
-        process = subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=120)
+        process = subprocess.run(
+            list(map(str, command)), capture_output=True, text=True, timeout=120
+        )
         if process.returncode == 1:
             raise memory.Refused(_refusal(process.stdout))
         if process.returncode:
             raise RuntimeError(f"exit {process.returncode}: {process.stderr}")
         return out / "model.onnx"
 
-    def _judged(self, graph: Graph, kind: str, layout: tuple, out: Path, save: Callable[[], Path]) -> Outcome:
+    def _judged(
+        self, graph: Graph, kind: str, layout: tuple, out: Path, save: Callable[[], Path]
+    ) -> Outcome:
         try:
             why = self._judge.faults(save(), graph.truth, graph.held, once=kind != APART)
             return Outcome(graph.name, kind, layout[1], WRONG if why else RIGHT, why)
@@ -188,7 +218,9 @@ class Trial:
         stale = self._held(graph, "old", memory.graph_of(graph.path), None, self._next_layout())
         if stale.verdict == WRONG:
             return []
-        return [Outcome(graph.name, "old", stale.layout, WRONG, "the judge does not see old weights")]
+        return [
+            Outcome(graph.name, "old", stale.layout, WRONG, "the judge does not see old weights")
+        ]
 
 
 def _refusal(document: str) -> str:

@@ -35,9 +35,13 @@ def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--bin-dir", required=True, type=Path, help="folder of the commands")
     parser.add_argument("--work-dir", required=True, type=Path, help="its folder `zoo` is replaced")
-    parser.add_argument("--page", required=True, type=Path, help="docs/zoo.md, which says what is expected")
+    parser.add_argument(
+        "--page", required=True, type=Path, help="docs/zoo.md, which says what is expected"
+    )
     parser.add_argument("--write", action="store_true", help="write the page instead")
-    parser.add_argument("--only", default="", help="architectures, separated by commas; all by default")
+    parser.add_argument(
+        "--only", default="", help="architectures, separated by commas; all by default"
+    )
     parser.add_argument("--jobs", type=int, default=min(os.cpu_count() or 1, 2))
     parser.add_argument("-v", "--verbose", action="store_true", help="print every save")
     return parser.parse_args()
@@ -47,13 +51,17 @@ def show(name: str, found: list, seconds: float, verbose: bool) -> None:
     print(f"{name}  {seconds:.0f} s", flush=True)
     for outcome in found:
         if verbose or outcome.verdict == WRONG:
-            print(f"  {outcome.graph}, {outcome.checkpoint}, {outcome.layout}: {outcome.verdict} {outcome.why}")
+            print(
+                f"  {outcome.graph}, {outcome.checkpoint}, {outcome.layout}: {outcome.verdict} {outcome.why}"
+            )
 
 
 def main() -> int:
     arguments = parse()
     names = arguments.only.split(",") if arguments.only else list(ARCHITECTURES)
-    jobs = [(name, arguments.bin_dir.resolve(), arguments.work_dir.resolve() / "zoo") for name in names]
+    jobs = [
+        (name, arguments.bin_dir.resolve(), arguments.work_dir.resolve() / "zoo") for name in names
+    ]
     expected, results, failed, start = page.rows_of(arguments.page), {}, 0, time.monotonic()
     for name, found, seconds in pools.results(work, jobs, arguments.jobs, 12):
         results[name] = found
@@ -63,12 +71,17 @@ def main() -> int:
         failed += bool(wrong or differs)
         show(name, found, seconds, arguments.verbose or bool(wrong or differs))
         if differs:
-            print(f"  FAIL  the page says: {expected.get(name)}\n        found:         {now}", flush=True)
+            print(
+                f"  FAIL  the page says: {expected.get(name)}\n        found:         {now}",
+                flush=True,
+            )
     if arguments.write and not failed:
         page.write(arguments.page, results)
     saves = [outcome for found in results.values() for outcome in found if outcome.graph]
     counts = ", ".join(f"{sum(o.verdict == v for o in saves)} {v}" for v in (RIGHT, REFUSED, WRONG))
-    print(f"{len(results)} architectures, {counts}, {failed} failed, {time.monotonic() - start:.0f} s")
+    print(
+        f"{len(results)} architectures, {counts}, {failed} failed, {time.monotonic() - start:.0f} s"
+    )
     return 1 if failed or not any(outcome.verdict == RIGHT for outcome in saves) else 0
 
 

@@ -17,6 +17,7 @@ from .._base.options import Layout, LayoutName, Quantize
 from .._base.packages import FOLDERS, require
 from .._base.progress import ProgressCallback, only_errors, told
 from .._folders.config import check_folder, refuse_at_once, require_folder
+from .._folders.models import ENCODER
 from .._folders.preconditions import model_folders, note_of_dtype, refuse_inline, refuse_targets
 from .command_line import EXIT_CODES, Parser, run
 
@@ -41,8 +42,9 @@ def parser() -> Parser:
     parser = Parser(
         "export",
         "Export the model of a folder of transformers to ONNX, without reading its "
-        "weights into memory. An encoder and a decoder become encoder.onnx, prefill.onnx and "
-        "decode.onnx, which share their data files; anything else becomes model.onnx. Beside a "
+        "weights into memory. An encoder and a decoder become encoder_model.onnx, "
+        "decoder_model.onnx and decoder_with_past_model.onnx, which share their data files; "
+        "anything else becomes model.onnx. Beside a "
         "decoder lies genai_config.json for ONNX Runtime GenAI.",
         EXIT_CODES.format("it is exported", "a graph is wrong"),
         _WORDS,
@@ -84,8 +86,8 @@ def _add_graph_options(parser: Parser) -> None:
         "--graphs",
         choices=("one", "two"),
         help="what a decoder becomes: model.onnx, which reads a prompt if its cache is empty (the "
-        "default, unless its code treats an empty cache otherwise), or prefill.onnx and "
-        "decode.onnx",
+        "default, unless its code treats an empty cache otherwise), or decoder_model.onnx "
+        "and decoder_with_past_model.onnx",
     )
     parser.add_argument("--static", action="store_true", help="all dimensions are the examples'")
     parser.add_argument("--no-optimize", action="store_true", help="the graph as it was traced")
@@ -263,7 +265,7 @@ def _print_next(report: Any, folder: str) -> None:
         print(f"""it is in bfloat16: for ONNX Runtime on a CPU, export it once more, in float32:
   onnx-external export {folder} -o {report.path} --overwrite""")
         return
-    if first == "encoder" and "decode" in report.graphs:
+    if len(report.graphs) > 1 and first == ENCODER:
         print(_how_to_run_a_pair(report.path, list(report.inputs[first])))
         return
     if any(name.startswith("present.") for name in report.outputs[first]):

@@ -5,7 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-_ENCODED = "encoder_outputs."
+from .._folders.models import ENCODER, PROMPT
+
+ENCODED = "encoder_hidden_states"
+"""What a decoder calls the result of the encoder before it."""
+_RESULT = "last_hidden_state"
+_OTHER_RESULTS = "encoder_outputs."
+
+
+def encoded_name(output: str) -> str:
+    """Return what a decoder calls an output of the encoder before it."""
+    return ENCODED if output == _RESULT else _OTHER_RESULTS + output
 
 
 def handed_on(graph: str, outputs: Mapping[str, Any]) -> dict[str, Any]:
@@ -15,8 +25,8 @@ def handed_on(graph: str, outputs: Mapping[str, Any]) -> dict[str, Any]:
         graph: its name.
         outputs: of any kind, by name.
     """
-    if graph == "encoder":
-        return {_ENCODED + name: value for name, value in outputs.items()}
+    if graph == ENCODER:
+        return {encoded_name(name): value for name, value in outputs.items()}
     renamed = (("present.", "past_key_values."), ("output.", "input."))
     return {
         after + name.removeprefix(before): value
@@ -40,8 +50,9 @@ def missing_links(
     before: list[str] = []
     for graph, inputs in takes.items():
         for name, form in inputs.items():
-            source = "encoder" if name.startswith(_ENCODED) else "prefill"
-            carried = name.startswith((_ENCODED, "past_key_values."))
+            of_encoder = name == ENCODED or name.startswith(_OTHER_RESULTS)
+            source = ENCODER if of_encoder else PROMPT
+            carried = of_encoder or name.startswith("past_key_values.")
             if not carried or source not in before:
                 continue
             if name not in given:

@@ -11,6 +11,10 @@ from .._base.argument_types import path_of
 from .._base.errors import InvalidArgumentError, NotFoundError
 from .._base.options import StrPath
 
+ENCODER, PROMPT, STEP = "encoder_model", "decoder_model", "decoder_with_past_model"
+"""Several graphs of a model, as optimum calls them: an encoder; a decoder that takes a prompt, and
+one that goes on behind a cache."""
+
 
 def is_transformers(path: Any) -> bool:
     """Return whether a path is a folder with a model of transformers."""
@@ -19,7 +23,7 @@ def is_transformers(path: Any) -> bool:
 
 def models_in(folder: Path) -> dict[str, Path]:
     """The graphs of a folder, in the order in which they run."""
-    order = ["encoder", "prefill", "decode"]
+    order = [ENCODER, PROMPT, STEP]
     found = {path.stem: path for path in sorted(folder.glob("*.onnx"))}
     return dict(
         sorted(found.items(), key=lambda each: order.index(each[0]) if each[0] in order else -1)

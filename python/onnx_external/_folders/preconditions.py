@@ -11,6 +11,7 @@ from .._base.errors import ExistsError, InvalidArgumentError, Remedy
 from .._base.options import StrPath
 from .._saving.save import target_of
 from .config import base_of, is_adapter, read_leniently
+from .models import ENCODER, PROMPT, STEP
 from .side_files import files_beside, refuse_copies
 
 _log = logging.getLogger("onnx_external")
@@ -91,7 +92,7 @@ def refuse_targets(
     is_file = target.suffix == ".onnx" and not target.is_dir()
     if not overwrite and not dry_run:
         several = graphs == "two" or read_leniently(folders[0]).get("is_encoder_decoder") is True
-        names = ("encoder", "prefill", "decode") if several else ("model",)
+        names = (ENCODER, PROMPT, STEP) if several else ("model",)
         for path in [target] if is_file else [target / f"{name}.onnx" for name in names]:
             refuse_existing(path)
     files = [file for folder in folders for file in files_beside(folder)]

@@ -17,6 +17,7 @@ from .._base.errors import (
 )
 from .._comparing.running import Session, provider_names
 from .._folders.config import document_of
+from .._folders.models import PROMPT, STEP
 from .._folders.preconditions import warn
 from .next_tokens import NextTokens, Prompts
 
@@ -42,18 +43,18 @@ class Decoder:
     """The graph, or the two graphs, of a decoder.
 
     Args:
-        folder: where they are: model.onnx, or prefill.onnx and decode.onnx.
+        folder: where they are: model.onnx, or decoder_model.onnx and decoder_with_past_model.onnx.
         providers: of ONNX Runtime.
     """
 
     def __init__(self, folder: Path, providers: str | Sequence[Any] | None = None) -> None:
         self._folder = folder
         given = provider_names(providers)
-        names = _graph_name(folder), "prefill.onnx", "decode.onnx"
+        names = _graph_name(folder), f"{PROMPT}.onnx", f"{STEP}.onnx"
         found = [folder / name for name in names if (folder / name).is_file()]
         if not found:
             raise NotFoundError(
-                f"{folder}: has no model.onnx, nor prefill.onnx and decode.onnx; "
+                f"{folder}: has no model.onnx, nor {PROMPT}.onnx and {STEP}.onnx; "
                 "onnx-external export MODEL -o FOLDER writes them"
             )
         self._first = Session(found[0], given, found[0].name)

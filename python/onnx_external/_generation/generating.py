@@ -166,7 +166,7 @@ def _decoder(
         return Pair(path, providers)
     if inputs:
         raise InvalidArgumentError(
-            f"generate: {', '.join(inputs)}: {path} has no encoder.onnx, which would take it"
+            f"generate: {', '.join(inputs)}: {path} has no encoder_model.onnx, which would take it"
         )
     return Decoder(path, providers)
 

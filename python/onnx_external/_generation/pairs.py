@@ -12,17 +12,20 @@ from .._base.errors import InvalidArgumentError, MismatchError, NotFoundError
 from .._comparing.chaining import handed_on
 from .._comparing.running import Session, provider_names
 from .._folders.config import document_of
+from .._folders.models import ENCODER, PROMPT, STEP
 from .._folders.preconditions import warn
 from .decoder import Decoder, settings_of, token_ids
 from .next_tokens import NextTokens, Prompts
 
-_GRAPHS = ("encoder", "prefill", "decode")
-_WORDS = "decoder_input_ids"
+_GRAPHS = (ENCODER, PROMPT, STEP)
+_WORDS = "input_ids"
+_PROMPTS = "decoder_input_ids"
+"""What transformers calls the tokens with which a decoder's text begins."""
 
 
 def is_pair(folder: Path) -> bool:
     """Return whether a folder has the graphs of an encoder and a decoder."""
-    return (folder / "encoder.onnx").is_file()
+    return (folder / f"{ENCODER}.onnx").is_file()
 
 
 class Pair(Decoder):
@@ -39,13 +42,13 @@ class Pair(Decoder):
         lacking = [each for each in _GRAPHS if not (folder / f"{each}.onnx").is_file()]
         if lacking:
             raise NotFoundError(
-                f"{folder}: has encoder.onnx and no {lacking[0]}.onnx; onnx-external export MODEL "
-                "-o FOLDER writes all three"
+                f"{folder}: has {ENCODER}.onnx and no {lacking[0]}.onnx; onnx-external export "
+                "MODEL -o FOLDER writes all three"
             )
         self._sessions = {
             name: Session(folder / f"{name}.onnx", given, f"{name}.onnx") for name in _GRAPHS
         }
-        for name in ("prefill", "decode"):
+        for name in (PROMPT, STEP):
             session = self._sessions[name]
             if _WORDS not in _taken(session) or "logits" not in session.output_names:
                 raise MismatchError(
@@ -61,7 +64,7 @@ class Pair(Decoder):
     @property
     def reads_text(self) -> bool:
         """Whether the encoder takes ids of tokens."""
-        return "input_ids" in _taken(self._sessions["encoder"])
+        return _WORDS in _taken(self._sessions[ENCODER])
 
     @property
     def continues(self) -> bool:
@@ -81,18 +84,18 @@ class Pair(Decoder):
             InvalidArgumentError: they do not go together.
         """
         self._given = {name: np.asarray(value) for name, value in inputs.items()}
-        unknown = self._given.keys() - _taken(self._sessions["encoder"]) - {_WORDS}
+        unknown = self._given.keys() - _taken(self._sessions[ENCODER]) - {_PROMPTS}
         if unknown:
             raise InvalidArgumentError(
                 f"generate: {', '.join(sorted(unknown))}: the encoder takes "
-                f"{', '.join(sorted(_taken(self._sessions['encoder'])))}"
+                f"{', '.join(sorted(_taken(self._sessions[ENCODER])))}"
             )
-        prompts = self._given.pop(_WORDS, None)
+        prompts = self._given.pop(_PROMPTS, None)
         if self.reads_text and any(map(len, rows)):
             self._given = {**_padded(rows, self._pad), **self._given}
         elif prompts is None and any(map(len, rows)):
             prompts = rows
-        missing = _taken(self._sessions["encoder"]) - self._given.keys()
+        missing = _taken(self._sessions[ENCODER]) - self._given.keys()
         if missing:
             name = min(missing)
             raise InvalidArgumentError(
@@ -118,18 +121,20 @@ class Pair(Decoder):
                     return int(found[key])
         raise InvalidArgumentError(
             f"generate: {self._folder} names no decoder_start_token_id; give the decoder's first "
-            f"tokens: {_WORDS}=[[ID]]"
+            f"tokens: {_PROMPTS}=[[ID]]"
         )
 
     def _steps(self, rows: Sequence[Sequence[int]], count: int) -> Iterator[list[int]]:
         """The likeliest next token of each row, step by step."""
-        encoder = self._sessions["encoder"]
+        encoder = self._sessions[ENCODER]
         results = encoder.run(encoder.feed(self._given, "generate"), "generate")
-        carried = {**self._given, **handed_on("encoder", results)}
+        carried = handed_on(ENCODER, results)
+        if "attention_mask" in self._given:
+            carried["encoder_attention_mask"] = self._given["attention_mask"]
         words = np.array(rows, np.int64)
         padding = np.zeros(len(rows), np.int64)
         choose = self._next_tokens.begin(Prompts(words, padding, count, sorted(self.ends)))
-        place, name = 0, "prefill"
+        place, name = 0, PROMPT
         for _ in range(count):
             while place < words.shape[1]:  # at once, unless the graph takes one at a time
                 session = self._sessions[name]
@@ -137,7 +142,7 @@ class Pair(Decoder):
                 feed = {**carried, _WORDS: words[:, place:end], **_places(words, place, end)}
                 results = session.run(session.feed(feed, "generate"), "generate")
                 carried |= handed_on(name, results)
-                place, name = end, "decode"
+                place, name = end, STEP
             chosen = choose(results["logits"][:, -1], words)
             words = np.concatenate([words, np.array(chosen, np.int64)[:, None]], 1)
             yield chosen
@@ -155,8 +160,8 @@ def _places(words: Any, start: int, end: int) -> dict[str, Any]:
     """What some decoders take beside the tokens."""
     places = np.arange(start, end)[None].repeat(len(words), 0)
     return {
-        "decoder_attention_mask": np.ones((len(words), end), np.int64),
-        "decoder_position_ids": places,
+        "attention_mask": np.ones((len(words), end), np.int64),
+        "position_ids": places,
     }
 
 

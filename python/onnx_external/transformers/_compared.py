@@ -14,6 +14,7 @@ from .._base.errors import Error, InvalidArgumentError
 from .._comparing.inputs import InputSet, given_by_name
 from .._comparing.precision import graph_at
 from .._comparing.references import ModuleReference
+from .._folders.models import ENCODER, PROMPT, STEP
 from ._decoders import Graphs
 from ._inputs import Inputs, inputs_of
 from ._reference import TransformersReference, loaded
@@ -36,7 +37,7 @@ class Pass(NamedTuple):
     """One run of a graph."""
 
     graph: str
-    """Its name: "encoder", "prefill" or "decode"."""
+    """Its name: "encoder_model", "decoder_model" or "decoder_with_past_model"."""
     given: dict[str, Any]
     """What transformers' module takes in this place."""
 
@@ -59,8 +60,8 @@ def passes(
     prompted = several and calls_of_several(model, given) is not None
     words = with_prompt(model, given) if prompted else given
     calls = forward_calls(model, words, 1 + (_STEPS if dynamic else 1))
-    found = [Pass("encoder", encoder_of(model, given)[1])] if "encoder" in graphs else []
-    return [*found, Pass("prefill", calls[0]), *(Pass("decode", call) for call in calls[1:])]
+    found = [Pass(ENCODER, encoder_of(model, given)[1])] if ENCODER in graphs else []
+    return [*found, Pass(PROMPT, calls[0]), *(Pass(STEP, call) for call in calls[1:])]
 
 
 def _longer(given: Mapping[str, Any], model: Any) -> dict[str, Any]:
@@ -218,7 +219,7 @@ class Folder:
             InvalidArgumentError: it has no part of a graph's name.
         """
         model, inputs = self.model, self._chosen()
-        graphs: Graphs = "two" if {"prefill", "decode"} & self.models.keys() else "one"
+        graphs: Graphs = "two" if {PROMPT, STEP} & self.models.keys() else "one"
         parts, notes = example_graphs(model, inputs, self.dynamic, graphs)
         found: dict[str, Graph] = {}
         for name, path in self.models.items():

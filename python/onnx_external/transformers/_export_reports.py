@@ -23,7 +23,8 @@ class ModelReport(Stepwise):
     dry_run: bool
     """True: nothing was written."""
     graphs: dict[str, SavedModel]
-    """By name: "model", or "prefill" and "decode", or "encoder", "prefill" and "decode"."""
+    """By name: "model", or "decoder_model" and "decoder_with_past_model", before which there may be
+    an "encoder_model"."""
     save: SaveReport
     """Of all of them: they share their data files."""
     sources: dict[str, dict[str, Source]]
@@ -44,7 +45,7 @@ class ModelReport(Stepwise):
     fixed: dict[str, list[str]]
     """By graph: dimensions of its inputs that do not vary, such as "input_ids[1] = 8"."""
     inputs: dict[str, dict[str, str]]
-    """By graph and name: the type and the dimensions, such as "int64[batch, sequence]"."""
+    """By graph and name: the type and the dimensions ("int64[batch_size, sequence_length]")."""
     outputs: dict[str, dict[str, str]]
     """Likewise."""
     notes: list[str] = field(default_factory=list)
@@ -54,7 +55,7 @@ class ModelReport(Stepwise):
     """By graph: input sets on which it gave what transformers' model gives."""
     chain: list[str] = field(default_factory=list)
     """The graphs that were run one behind the other, each on what those before it gave, and gave
-    what transformers' model gives: "encoder.onnx", "prefill.onnx", "decode.onnx", ..."""
+    what transformers' model gives: "encoder_model.onnx", "decoder_model.onnx", ..."""
     rewriting: dict[str, Rewriting] = field(default_factory=dict)
     """By graph that was rewritten: `ExportReport.rewriting`."""
     repeated: list[str] = field(default_factory=list)

@@ -124,7 +124,8 @@ def export(
         asserts: as for oe.torch.export().
         max_iterations: as for oe.torch.export().
         graphs: "one": a decoder becomes one graph, which reads a prompt if its cache is empty;
-            "two": prefill and decode. None: one, unless its code treats an empty cache otherwise.
+            "two": decoder_model for the prompt, and decoder_with_past_model. None: one, unless its
+            code treats an empty cache otherwise.
         base: the folder of an adapter's base, if adapter_config.json does not lead to it.
 
     Raises:

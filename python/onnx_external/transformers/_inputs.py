@@ -28,6 +28,7 @@ from ._examples import (
     in_choices,
     vocabulary_of,
 )
+from ._naming import parameters
 
 Inputs: TypeAlias = Mapping[str, Any] | Sequence[str]
 """Examples by name, or the names of inputs for which examples are made."""
@@ -163,7 +164,7 @@ def omitted(model: Any, graphs: Iterable[Iterable[str]]) -> list[str]:
         model: of transformers.
         graphs: the names of the inputs of each graph.
     """
-    names = {name.removeprefix("input.") for graph in graphs for name in graph}
+    names = {name for graph in graphs for name in parameters(graph)}
     return [name for name in _tensors(model) if name not in names]
 
 

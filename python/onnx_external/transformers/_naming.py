@@ -2,7 +2,9 @@
 
 transformers.exporters name them by the paths of Python's objects (`input.cache.layers.0.keys`), and
 torch names dimensions by its symbols (`s44`). Runtimes that generate text expect
-`past_key_values.0.key`, and `present.0.key` for the longer cache; people expect `batch`.
+`past_key_values.0.key`, and `present.0.key` for the longer cache. Dimensions, and what a decoder
+takes of the encoder before it, have the names that optimum gives them, by which transformers.js and
+other runtimes find them.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import sympy  # type: ignore[import-untyped]
 
+from .._comparing.chaining import ENCODED, encoded_name
 from ..torch._dimension_names import SYMBOL, give_names, name_of_place, text_of
 
 if TYPE_CHECKING:
@@ -27,10 +30,51 @@ _SIDES = {"self": "decoder.", "cross": "encoder.", None: ""}
 _PARTS = {"keys": "key", "values": "value"}
 _TYPES = {"float": "float32", "double": "float64"}
 
+BATCH, SEQUENCE, PAST = "batch_size", "sequence_length", "past_sequence_length"
+TOTAL, ENCODER_SEQUENCE = "total_sequence_length", "encoder_sequence_length"
+_BEHIND_AN_ENCODER = {
+    "attention_mask": "encoder_attention_mask",
+    "decoder_attention_mask": "attention_mask",
+    "decoder_input_ids": "input_ids",
+    "decoder_inputs_embeds": "inputs_embeds",
+    "decoder_position_ids": "position_ids",
+}
+"""What a decoder takes, whose encoder is another graph."""
 
-def input_name(path: str) -> str:
-    """Return what an input is called that is at a path of the arguments of forward()."""
-    return _named(path, "past_key_values", "input.")
+
+def input_names(paths: Iterable[str]) -> dict[str, str]:
+    """Return the names of the inputs of a graph by their paths in the arguments of forward()."""
+    found = {path: _named(path, "past_key_values", "input.") for path in paths}
+    if not any(name.startswith(_OF_ENCODER) for name in found.values()):
+        return found
+    for path, name in found.items():
+        plain = name.removeprefix(_OF_ENCODER)
+        found[path] = _BEHIND_AN_ENCODER.get(name, encoded_name(plain) if plain != name else name)
+    return found
+
+
+def parameters(inputs: Iterable[str]) -> set[str]:
+    """Return the parameters of forward() that the inputs of a graph are, by their names."""
+    names = {name.removeprefix("input.") for name in inputs}
+    if not any(_is_of_encoder(name) for name in names):
+        return names
+    paths = {name: path for path, name in _BEHIND_AN_ENCODER.items()}
+    return {paths.get(name, name) for name in names}
+
+
+def _is_of_encoder(name: str) -> bool:
+    return name == ENCODED or name.startswith(_OF_ENCODER) or ".encoder." in name
+
+
+def _order(name: str) -> tuple[int, int, bool]:
+    """Put the cache behind the rest, layer by layer: optimum feeds it by position."""
+    found = re.match(r"(?:past_key_values|present)\.(\d+)\.", name)
+    return (1, int(found[1]), ".encoder." in name) if found else (0, 0, False)
+
+
+def is_carried(name: str) -> bool:
+    """Return whether an input is what a graph gave before, such as a cache."""
+    return "." in name or name == ENCODED
 
 
 def output_name(path: str) -> str:
@@ -57,12 +101,15 @@ def _named(path: str, cache: str, prefix: str) -> str:
 
 def name_inputs_and_outputs(model: onnx_ir.Model) -> None:
     """Name them as runtimes do, and take out the inputs that have no effect."""
+    names = input_names([value.name or "" for value in model.graph.inputs])
     for value in list(model.graph.inputs):
         _remove_without_effect(model.graph, value)
     for value in model.graph.inputs:
-        value.name = input_name(value.name or "")
+        value.name = names[value.name or ""]
     for value in model.graph.outputs:
         value.name = output_name(value.name or "")
+    for values in (model.graph.inputs, model.graph.outputs):
+        values[:] = sorted(values, key=lambda value: _order(value.name or ""))
 
 
 def _remove_without_effect(graph: onnx_ir.Graph, value: onnx_ir.Value) -> None:
@@ -94,7 +141,7 @@ def _media(name: str, shape: Sequence[Any]) -> tuple[str, ...]:
     roles = _MEDIA.get(name, {}).get(len(shape), ())
     if name == "input_features" and roles and isinstance(shape[2], int):
         if not isinstance(shape[1], int):  # the size of a frame is fixed: the frames come first
-            return ("batch", "frames", "bins")
+            return (BATCH, "frames", "bins")
     return roles
 
 
@@ -131,7 +178,7 @@ def name_dimensions(
     """
     roles = _Roles(model, is_encoder)
     names = dict(_names(model, example, roles))
-    symbols = {name: sympy.Symbol(name, integer=True) for name in {*names.values(), "total"}}
+    symbols = {name: sympy.Symbol(name, integer=True) for name in {*names.values(), TOTAL}}
     give_names(model, names, partial(_simplified, symbols=symbols, words=roles.words))
 
 
@@ -162,20 +209,20 @@ def _names(
 
 
 def _simplified(text: str, symbols: Mapping[str, Any], words: int | None = None) -> str:
-    """The same with `total` for `past + sequence`.
+    """The same with one name for the sum of the lengths of the cache and of the text.
 
     Args:
         text: what a dimension says.
         symbols: by name.
         words: how many the graph takes, if that does not vary.
     """
-    if words is not None and text == f"past + {words}":
-        return "total"
-    if text in symbols or not {"past", "sequence"} <= symbols.keys() or "past" not in text:
+    if words is not None and text == f"{PAST} + {words}":
+        return TOTAL
+    if text in symbols or not {PAST, SEQUENCE} <= symbols.keys() or PAST not in text:
         return text
     try:
         expression = sympy.sympify(text, locals=dict(symbols))
-        shorter = expression.subs(symbols["past"], symbols["total"] - symbols["sequence"])
+        shorter = expression.subs(symbols[PAST], symbols[TOTAL] - symbols[SEQUENCE])
     except Exception:  # whatever torch writes, it is a name
         return text
     return str(shorter) if len(shorter.free_symbols) < len(expression.free_symbols) else text
@@ -187,15 +234,13 @@ class _Roles:
     def __init__(self, model: onnx_ir.Model, is_encoder: bool) -> None:
         names = {value.name or "" for value in model.graph.inputs}
         self._decodes = any(name.startswith("past_key_values.") for name in names)
-        self._has_encoder = any(
-            name.startswith("encoder_outputs") or ".encoder." in name for name in names
-        )
+        self._has_encoder = any(_is_of_encoder(name) for name in names)
         self._has_text = any(name in _WORDS for name in names)
         self._chooses = any(
             value.name == "input_ids" and len(value.shape or ()) == len(_OF_CHOICES)
             for value in model.graph.inputs
         )
-        self._text = "encoder_sequence" if is_encoder else "sequence"
+        self._text = ENCODER_SEQUENCE if is_encoder else SEQUENCE
         self.words = next(iter(_numbers_of_words(model)), None)
         """How many words the graph takes, if that does not vary."""
 
@@ -209,9 +254,9 @@ class _Roles:
         if place == 0:
             if name in _PIECES and rank == 2:
                 return _PIECES[name]
-            return _ROWS.get(name, "batch") if self._has_text else "batch"
-        if name.startswith(("encoder_outputs", "encoder_last_hidden_state")):
-            return "encoder_sequence" if place == 1 else None
+            return _ROWS.get(name, BATCH) if self._has_text else BATCH
+        if name == ENCODED or name.startswith((_OF_ENCODER, "encoder_last_hidden_state")):
+            return ENCODER_SEQUENCE if place == 1 else None
         if name in _MEDIA:
             return dict(enumerate(_media(name, shape))).get(place)
         if self._chooses and rank == len(_OF_CHOICES):
@@ -221,45 +266,43 @@ class _Roles:
         return None
 
     def _of_text(self, name: str) -> str:
-        if name == "attention_mask":
-            if self._has_encoder:
-                return "encoder_sequence"
-            return "total" if self._decodes else self._text
-        if name == "decoder_attention_mask" and self._decodes:
-            return "total"
-        return self._text
+        if name == "encoder_attention_mask" and self._has_encoder:
+            return ENCODER_SEQUENCE
+        masks = ("attention_mask", "decoder_attention_mask")
+        return TOTAL if name in masks and self._decodes else self._text
 
     def _of_cache(self, name: str, place: int, rank: int) -> str | None:
         if place == 0:
-            return "batch"
+            return BATCH
         if name.endswith(".conv_states") and place == 2:
             return "conv_kernel"
         if not name.endswith((".key", ".value")) or place != rank - 2:
             return None
         if ".encoder." in name:
-            return "encoder_sequence"
-        return "past" if name.startswith("past") else "total" if self._decodes else "sequence"
+            return ENCODER_SEQUENCE
+        return PAST if name.startswith("past") else TOTAL if self._decodes else SEQUENCE
 
 
 _WORDS = ("input_ids", "decoder_input_ids", "inputs_embeds")
 _TEXTS = ("inputs_embeds", "decoder_inputs_embeds", "bbox", "logits", "last_hidden_state")
-_OF_CHOICES = ("batch", "choices", "sequence")
+_OF_CHOICES = (BATCH, "choices", SEQUENCE)
 _PIECES = {
     "pixel_values": "patches",  # of all images in one row
     "image_grid_thw": "images",
     "pixel_values_videos": "video_patches",
     "video_grid_thw": "videos",
 }
+_OF_ENCODER = "encoder_outputs."
 _ROWS = {"pixel_values": "images", "input_features": "sounds", "input_values": "sounds"}
 """Beside texts, of which there may be another number."""
 _MEDIA: dict[str, dict[int, tuple[str, ...]]] = {
     "pixel_values": {
-        4: ("batch", "channels", "height", "width"),
-        5: ("batch", "images", "channels", "height", "width"),
+        4: (BATCH, "channels", "height", "width"),
+        5: (BATCH, "images", "channels", "height", "width"),
     },
-    "pixel_mask": {3: ("batch", "height", "width")},
-    "input_features": {3: ("batch", "bins", "frames")},
-    "input_values": {2: ("batch", "samples"), 3: ("batch", "frames", "bins")},
+    "pixel_mask": {3: (BATCH, "height", "width")},
+    "input_features": {3: (BATCH, "bins", "frames")},
+    "input_values": {2: (BATCH, "samples"), 3: (BATCH, "frames", "bins")},
 }
 
 

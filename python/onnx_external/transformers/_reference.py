@@ -15,7 +15,7 @@ from .._folders.config import check_folder
 from ._generation import plain_generation, token_ids, without_checked_settings
 from ._guarding import LOCAL, alone
 from ._loading import model_class, opened, told
-from ._naming import input_name, output_name
+from ._naming import input_names, output_name
 from ._switches import without_switches
 
 
@@ -73,5 +73,7 @@ class TransformersReference(ModuleReference):
     def _arguments(self, args: Any, kwargs: Any) -> Iterator[tuple[str, Any]]:
         from transformers.exporters.utils import get_leaf_tensors
 
-        for path, tensor in get_leaf_tensors(kwargs).items():
-            yield input_name(path), tensor
+        found = get_leaf_tensors(kwargs)
+        names = input_names(found)
+        for path, tensor in found.items():
+            yield names[path], tensor

@@ -85,6 +85,8 @@ class Saving:
 
     def _save(self, options: abc.Mapping[str, Any]) -> SaveReport:
         given = {name: each for name, each in options.items() if name != "variant"}
+        if given["layout"] in ("single", "shards") and given["files"].data_name is None:
+            given["files"] = replace(given["files"], data_name=self._data_name())
         try:
             # Of a tensor that several files have, transformers takes the last one.
             overlay, variant = len(self._weights) > 1, options.get("variant")
@@ -94,6 +96,11 @@ class Saving:
             if error.kind == "not-linked":
                 error.remedies.append(Remedy("layout", "single", "the weights are copied"))
             raise
+
+    def _data_name(self) -> str:
+        """Return the name of the data file, by which runtimes in browsers fetch it."""
+        alone = len(self._graphs) == 1 and self.folder != self._target
+        return f"{self._target.name if alone else 'model.onnx'}_data"
 
     def _saved(self, weights: Checkpoint, options: dict[str, Any]) -> SaveReport:
         mapping: Mapping = options.pop("mapping")

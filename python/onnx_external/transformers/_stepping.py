@@ -10,6 +10,7 @@ import torch
 import transformers
 
 from .._base.errors import ExportError
+from .._folders.models import PROMPT, STEP
 from ..torch._untouched import ZeroProducts
 from ._decoders import cache_for
 from ._examples import words_of
@@ -102,7 +103,7 @@ def pair_of_calls(
     calls = calls_of_several(model, given) if several else None
     if calls is None:
         calls = forward_calls(model, given, 3 if several else 2)
-    return {"prefill": (copy.copy(model), calls[0]), "decode": (copy.copy(model), calls[-1])}
+    return {PROMPT: (copy.copy(model), calls[0]), STEP: (copy.copy(model), calls[-1])}
 
 
 def calls_of_several(model: Any, given: Mapping[str, Any]) -> list[dict[str, Any]] | None:

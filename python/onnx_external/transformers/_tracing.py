@@ -12,6 +12,7 @@ import torch
 from .._base.errors import ExportError
 from .._base.meter import Meter
 from .._base.notes import Note
+from .._folders.models import ENCODER, PROMPT, STEP
 from ..torch._converting import one_subgraph_version, operators_found_once
 from ..torch._guards import Sizes
 from ..torch._mending import mend
@@ -24,7 +25,14 @@ from ._dimensions import fix_bound_dimensions
 from ._exporter import Run, exporter, silently
 from ._inputs import Inputs, sample_inputs, varied
 from ._loading import Loaded, told
-from ._naming import input_name, is_size, name_dimensions, name_inputs_and_outputs, output_of
+from ._naming import (
+    input_names,
+    is_carried,
+    is_size,
+    name_dimensions,
+    name_inputs_and_outputs,
+    output_of,
+)
 from ._saving import Graph
 from ._states import refusing_hidden_states
 from ._stepping import WAY_OUT, generate_inputs, pair_of_calls
@@ -65,11 +73,11 @@ def graph_modules(
     with refusing_hidden_states(model, given):
         found = _generating(model, given, several)
     if model.config.is_encoder_decoder:
-        found = {"encoder": encoder_of(model, given), **found}
-    if several and graphs != "two" and list(found) == ["prefill", "decode"]:
-        prompt = prompt_of(found["prefill"][1], found["decode"][1])
+        found = {ENCODER: encoder_of(model, given), **found}
+    if several and graphs != "two" and list(found) == [PROMPT, STEP]:
+        prompt = prompt_of(found[PROMPT][1], found[STEP][1])
         if prompt is not None:
-            module, steps = found["decode"]
+            module, steps = found[STEP]
             return {"model": Part(module, steps, prompt)}
     return {name: Part(*each) for name, each in found.items()}
 
@@ -95,7 +103,8 @@ def _generating(
     with running, ZeroProducts():
         words = generate_inputs(model, given)
         found = decompose_for_generation(model, words, multi_token_decode=several)
-    return dict(found)
+    names = {"prefill": PROMPT, "decode": STEP}
+    return {names.get(name, name): each for name, each in found.items()}
 
 
 def examples_of(model: Any, inputs: Inputs, dynamic: bool) -> dict[str, Any]:
@@ -233,8 +242,9 @@ def name_graph(model: Any, name: str, part: Part) -> None:
 
     leaves = get_leaf_tensors(part.given)
     name_inputs_and_outputs(model)
-    example = {input_name(path): tuple(tensor.shape) for path, tensor in leaves.items()}
-    name_dimensions(model, example, is_encoder=name == "encoder")
+    names = input_names(leaves)
+    example = {names[path]: tuple(tensor.shape) for path, tensor in leaves.items()}
+    name_dimensions(model, example, is_encoder=name == ENCODER)
 
 
 def _what(name: str, part: Part) -> str:
@@ -322,7 +332,7 @@ def fixed_dimensions(made: Skeleton) -> list[str]:
 def _fixed(made: Skeleton) -> Iterator[tuple[str, int, int, Sequence[Any]]]:
     """The inputs with fixed dimensions: the name, the place, the size, and the shape."""
     for value in made.model.graph.inputs:
-        if value.name is not None and "." not in value.name and value.shape is not None:
+        if value.name and not is_carried(value.name) and value.shape is not None:
             for place, dim in enumerate(value.shape):
                 if isinstance(dim, int):
                     yield value.name, place, dim, value.shape

@@ -63,15 +63,20 @@ def test_a_decoder_is_one_graph_whose_names_tell_what_they_are(exported: Exporte
     report = exported.report
     assert list(report.graphs) == ["model"] and report.checked == {"model": 4}
     inputs, outputs = report.inputs["model"], report.outputs["model"]
-    assert inputs["input_ids"] == inputs["position_ids"] == "int64[batch, sequence]"
-    assert inputs["attention_mask"] == "int64[batch, total]"
+    assert inputs["input_ids"] == inputs["position_ids"] == "int64[batch_size, sequence_length]"
+    assert inputs["attention_mask"] == "int64[batch_size, total_sequence_length]"
     layers = [f"{layer}.{side}" for layer in range(2) for side in ("key", "value")]
-    caches = {f"past_key_values.{layer}": "float32[batch, 2, past, 16]" for layer in layers}
+    caches = {
+        f"past_key_values.{layer}": "float32[batch_size, 2, past_sequence_length, 16]"
+        for layer in layers
+    }
     assert inputs.items() - caches.items() == {
         (name, inputs[name]) for name in ("input_ids", "attention_mask", "position_ids")
     }
-    longer = {f"present.{layer}": "float32[batch, 2, total, 16]" for layer in layers}
-    assert outputs == {"logits": "float32[batch, sequence, 320]", **longer}
+    longer = {
+        f"present.{layer}": "float32[batch_size, 2, total_sequence_length, 16]" for layer in layers
+    }
+    assert outputs == {"logits": "float32[batch_size, sequence_length, 320]", **longer}
 
 
 def test_the_settings_for_genai_are_those_of_the_model(exported: Exported) -> None:
@@ -109,7 +114,7 @@ def test_what_cannot_generate_says_what_is_missing(exported: Exported, tmp_path:
     with pytest.raises(oe.FormatError, match=r"tokenizer\.json: no tokenizer"):
         oe.generate(tmp_path, "the cat")
     (tmp_path / "tokenizer.json").write_bytes((exported.out / "tokenizer.json").read_bytes())
-    with pytest.raises(oe.NotFoundError, match=r"has no model\.onnx, nor prefill\.onnx"):
+    with pytest.raises(oe.NotFoundError, match=r"has no model\.onnx, nor decoder_model\.onnx"):
         oe.generate(tmp_path, "the cat")
     with pytest.raises(oe.InvalidArgumentError, match="give a prompt"):
         oe.generate(exported.out, [])
@@ -193,7 +198,7 @@ def test_a_decoder_that_treats_a_prompt_otherwise_is_two_graphs(
     monkeypatch.setattr(LlamaForCausalLM, "forward", doubled)
     options = dict(dry_run=True, check=False, rewrite=False, progress=False)
     report = oe.transformers.export(tmp_path / "llama", tmp_path / "out", **options)
-    assert list(report.graphs) == ["prefill", "decode"]
+    assert list(report.graphs) == ["decoder_model", "decoder_with_past_model"]
     assert any("two graphs: the one that takes a cache needs one" in note for note in report.notes)
     with pytest.raises(oe.ExportError, match=r"graphs='one'.* cannot read a prompt"):
         oe.transformers.export(tmp_path / "llama", tmp_path / "out", graphs="one", **options)

@@ -93,8 +93,8 @@ def folder_of(path: Path, **more: Any) -> Path:
     ("there", "more", "options"),
     [
         ("model.onnx", {}, {}),
-        ("decode.onnx", {}, {"graphs": "two"}),
-        ("encoder.onnx", {"is_encoder_decoder": True}, {}),
+        ("decoder_with_past_model.onnx", {}, {"graphs": "two"}),
+        ("encoder_model.onnx", {"is_encoder_decoder": True}, {}),
         ("config.json", {}, {}),
     ],
 )

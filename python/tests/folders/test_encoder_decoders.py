@@ -50,13 +50,28 @@ def exported(tmp_path_factory: pytest.TempPathFactory) -> Exported:
 
 def test_whisper_s_prefill_is_not_the_detection_of_the_language(exported: Exported) -> None:
     report = exported.report
-    assert list(report.graphs) == ["encoder", "prefill", "decode"]
+    assert list(report.graphs) == ["encoder_model", "decoder_model", "decoder_with_past_model"]
     caches = [f"0.{part}.{side}" for part in ("decoder", "encoder") for side in ("key", "value")]
-    assert {f"present.{cache}" for cache in caches} <= report.outputs["prefill"].keys()
-    assert {f"past_key_values.{cache}" for cache in caches} <= report.inputs["decode"].keys()
-    for graph in ("prefill", "decode"):
-        assert report.inputs[graph]["decoder_input_ids"] == "int64[batch, sequence]"
-    assert report.checked == {"encoder": 2, "prefill": 2, "decode": 2}
+    assert {f"present.{cache}" for cache in caches} <= report.outputs["decoder_model"].keys()
+    assert {f"past_key_values.{cache}" for cache in caches} <= report.inputs[
+        "decoder_with_past_model"
+    ].keys()
+    for graph in ("decoder_model", "decoder_with_past_model"):
+        assert report.inputs[graph]["input_ids"] == "int64[batch_size, sequence_length]"
+    assert report.checked == dict.fromkeys(report.graphs, 2)
+    assert "decoder_input_ids" not in report.omitted_inputs
+
+
+def test_the_folder_has_the_names_that_optimum_and_transformers_js_know(exported: Exported) -> None:
+    step = exported.report.inputs["decoder_with_past_model"]
+    sides = [f"{part}.{side}" for part in ("decoder", "encoder") for side in ("key", "value")]
+    # optimum gives the cache by position
+    assert [name for name in step if "." in name] == [f"past_key_values.0.{each}" for each in sides]
+    assert "float32[batch_size, 4, past_sequence_length, 8]" in step.values()
+    first = exported.report.inputs["decoder_model"]
+    assert first["encoder_hidden_states"] == "float32[batch_size, encoder_sequence_length, 32]"
+    assert list(exported.report.outputs["encoder_model"]) == ["last_hidden_state"]
+    assert (exported.out / "model.onnx_data").is_file()
 
 
 def test_the_graphs_are_run_one_behind_the_other_before_they_are_saved(
@@ -64,7 +79,7 @@ def test_the_graphs_are_run_one_behind_the_other_before_they_are_saved(
 ) -> None:
     from onnx_external.transformers import _checking
 
-    steps = [f"{name}.onnx" for name in ("encoder", "prefill", "decode", "decode", "decode")]
+    steps = [f"{name}.onnx" for name in [*exported.report.graphs, *["decoder_with_past_model"] * 2]]
     assert exported.report.chain == steps
     found = run_chain(exported)
     assert found.chain == steps and not found.notes
@@ -75,7 +90,9 @@ def test_the_graphs_are_run_one_behind_the_other_before_they_are_saved(
         return given | ({key: given[value], value: given[key]} if key in given else {})
 
     monkeypatch.setattr(_checking, "handed_on", swapped)
-    with pytest.raises(oe.ExportError, match=r"decode\.onnx is wrong with what encoder\.onnx and "):
+    with pytest.raises(
+        oe.ExportError, match=r"past_model\.onnx is wrong with what encoder_model\.onnx and "
+    ):
         run_chain(exported)
 
 
@@ -97,24 +114,32 @@ def run_chain(exported: Exported) -> Any:
 
 def test_a_graph_that_gives_less_than_the_next_one_takes_is_named() -> None:
     key, form = "0.key", "float32[batch, 4, past, 8]"
+    step = "decoder_with_past_model.onnx"
     takes = {
-        "prefill": {"input_ids": "int64[batch, 2]"},
-        "decode": {f"past_key_values.{key}": form},
+        "decoder_model": {"input_ids": "int64[batch, 2]"},
+        "decoder_with_past_model": {f"past_key_values.{key}": form},
     }
-    gives: dict[str, dict[str, str]] = {"prefill": {"logits": "float32[1]"}, "decode": {}}
+    gives: dict[str, dict[str, str]] = {
+        "decoder_model": {"logits": "float32[1]"},
+        "decoder_with_past_model": {},
+    }
     assert chaining.missing_links(takes, gives) == [
-        "decode.onnx takes past_key_values.0.key, which prefill.onnx does not give"
+        f"{step} takes past_key_values.0.key, which decoder_model.onnx does not give"
     ]
-    gives["prefill"] = {f"present.{key}": "float32[batch, 4, sequence, 8]"}
+    gives["decoder_model"] = {f"present.{key}": "float32[batch, 4, sequence, 8]"}
     assert chaining.missing_links(takes, gives) == []
     for other in ("float16[batch, 4, past, 8]", "float32[batch, 2, past, 8]", "float32[batch, 4]"):
-        gives["prefill"] = {f"present.{key}": other}
+        gives["decoder_model"] = {f"present.{key}": other}
         (told,) = chaining.missing_links(takes, gives)
-        assert (
-            told
-            == f"decode.onnx takes past_key_values.0.key as {form}, and prefill.onnx gives {other}"
+        said = f"{step} takes past_key_values.0.key as {form}, and decoder_model.onnx gives {other}"
+        assert told == said
+    assert (
+        chaining.missing_links(
+            {"decoder_with_past_model": takes["decoder_with_past_model"]},
+            {"decoder_with_past_model": {}},
         )
-    assert chaining.missing_links({"decode": takes["decode"]}, {"decode": {}}) == []
+        == []
+    )
 
 
 def test_a_folder_whose_graphs_do_not_go_together_is_refused(
@@ -186,8 +211,12 @@ def test_generate_says_what_the_encoder_and_the_decoder_take(exported: Exported)
 
 
 def test_a_folder_without_all_graphs_of_a_pair_is_named(tmp_path: Path) -> None:
-    (tmp_path / "encoder.onnx").write_bytes(b"")
-    with pytest.raises(oe.NotFoundError, match=r"has encoder\.onnx and no prefill\.onnx"):
+    (tmp_path / "encoder_model.onnx").write_bytes(b"")
+    with pytest.raises(
+        oe.NotFoundError, match=r"has encoder_model\.onnx and no decoder_model\.onnx"
+    ):
         oe.generate(tmp_path, [1])
-    with pytest.raises(oe.InvalidArgumentError, match=r"x: .* has no encoder\.onnx, which would"):
+    with pytest.raises(
+        oe.InvalidArgumentError, match=r"x: .* has no encoder_model\.onnx, which would"
+    ):
         oe.generate(tmp_path / "other", [1], inputs={"x": np.zeros(1)})

@@ -153,7 +153,7 @@ def test_a_graph_that_lacks_an_input_is_noted_and_does_not_agree(
 def test_one_row_of_one_word_lets_rows_and_words_vary(reranker: Path, tmp_path: Path) -> None:
     given = {name: each[:1] for name, each in pairs(1, 1).items()}
     report = oe.transformers.export(reranker, tmp_path / "out", inputs=given, fsync=False)
-    assert set(report.inputs["model"].values()) == {"int64[batch, sequence]"}
+    assert set(report.inputs["model"].values()) == {"int64[batch_size, sequence_length]"}
     assert report.fixed == {"model": []} and report.notes == []
     model = transformers.BertForSequenceClassification.from_pretrained(reranker).eval()
     session = runtime.InferenceSession(report.graphs["model"].model)
@@ -179,8 +179,8 @@ def test_heads_behind_a_decoder_take_texts_that_end_and_choices_have_a_dimension
     chooser = made("BertForMultipleChoice", num_hidden_layers=1)
     texts = torch.randint(4, 40, (3, 4, 5))
     for model, ids, forms in (
-        (judge, words, "int64[batch, sequence]"),
-        (chooser, texts, "int64[batch, choices, sequence]"),
+        (judge, words, "int64[batch_size, sequence_length]"),
+        (chooser, texts, "int64[batch_size, choices, sequence_length]"),
     ):
         name = type(model).__name__
         model.save_pretrained(tmp_path / name)
@@ -215,12 +215,14 @@ def test_what_is_fixed_is_a_note() -> None:
         "sizes that do not vary: pixel_values[2] = 32, pixel_values[3] = 32, input_ids[0] = 1"
     )
     step = graph(decoder_input_ids=["batch", 1], bbox=["batch", "sequence", 4])
-    assert notes_of_fixed({"decode": step}) == []
+    assert notes_of_fixed({"decoder_with_past_model": step}) == []
     assert notes_of_fixed({"model": graph(input_features=["batch", "frames", 160])}) == []
     (note,) = notes_of_fixed({"model": graph(input_features=["batch", 80, 3000])})
     assert note == "sizes that do not vary: input_features[2] = 3000"
-    (note,) = notes_of_fixed({"decode": step, "prefill": graph(input_ids=["batch", 8])})
-    assert note == "sizes that do not vary: input_ids[1] = 8 of prefill"
+    (note,) = notes_of_fixed(
+        {"decoder_with_past_model": step, "decoder_model": graph(input_ids=["batch", 8])}
+    )
+    assert note == "sizes that do not vary: input_ids[1] = 8 of decoder_model"
 
 
 def test_examples_of_one_row_become_two_where_all_have_one() -> None:
@@ -243,7 +245,10 @@ def test_the_text_of_a_report_is_a_screen(reranker: Path, tmp_path: Path) -> Non
     found = oe.transformers.export(
         reranker, tmp_path / "out", inputs=names, dry_run=True, check=False
     )
-    many = {f"past_key_values.{layer}.key": "float32[batch, 4, past, 8]" for layer in range(99)}
+    many = {
+        f"past_key_values.{layer}.key": "float32[batch_size, 4, past_sequence_length, 8]"
+        for layer in range(99)
+    }
     noisy = replace(found, notes=["note " * 400] * 60, inputs={"model": many})
     assert noisy.repeated == [] and len(str(noisy)) < 6_000 and str(noisy).count("\n") < 25
     assert "and 98 more of the cache" in str(noisy) and "lines more in repr()" in str(noisy)

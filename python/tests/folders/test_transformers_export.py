@@ -22,7 +22,14 @@ sympy = pytest.importorskip("sympy")
 pytest.importorskip("onnxscript")
 runtime = pytest.importorskip("onnxruntime")
 
-from onnx_external.transformers._naming import _simplified, input_name, output_name  # noqa: E402
+from onnx_external.transformers._naming import (  # noqa: E402
+    PAST,
+    SEQUENCE,
+    TOTAL,
+    _simplified,
+    input_names,
+    output_name,
+)
 
 SIZES = dict(
     vocab_size=96,
@@ -54,7 +61,8 @@ def run(path: Path, given: Any) -> dict[str, np.ndarray[Any, Any]]:
     from transformers.exporters.utils import get_leaf_tensors
 
     session = runtime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
-    leaves = {input_name(path): each.numpy() for path, each in get_leaf_tensors(given).items()}
+    found = get_leaf_tensors(given)
+    leaves = {name: found[path].numpy() for path, name in input_names(found).items()}
     feed = {each.name: leaves[each.name] for each in session.get_inputs()}
     names = [each.name for each in session.get_outputs()]
     return dict(zip(names, session.run(None, feed), strict=True))
@@ -130,7 +138,7 @@ def test_a_folder_with_an_odd_layer_is_traced_in_full(
     assert note.startswith("model: traced in full, not repeated: bert.encoder.layer.4 is not")
 
 
-@pytest.mark.parametrize("graphs", ["model", "prefill decode"])
+@pytest.mark.parametrize("graphs", ["model", "decoder_model decoder_with_past_model"])
 def test_a_decoder_s_folder_becomes_one_graph_or_two(graphs: str, tmp_path: Path) -> None:
     model = saved(
         tmp_path / "llama", "LlamaForCausalLM", num_key_value_heads=2, tie_word_embeddings=True
@@ -140,7 +148,7 @@ def test_a_decoder_s_folder_becomes_one_graph_or_two(graphs: str, tmp_path: Path
     settings |= {"num_beams": 4, "do_sample": True, "temperature": 0.0}  # no graph depends on them
     (tmp_path / "llama/generation_config.json").write_text(json.dumps(settings))
     line = ["export", tmp_path / "llama", "-o", tmp_path / "out", "--no-fsync", "--json"]
-    done = commands.run(*line, *(["--graphs", "two"] if "prefill" in graphs else []))
+    done = commands.run(*line, *(["--graphs", "two"] if "past" in graphs else []))
     report = json.loads(done.stdout)
     assert list(report["graphs"]) == graphs.split()
     for graph in report["graphs"]:  # the embedding is looked up, too, and is stored once
@@ -182,8 +190,8 @@ def test_an_encoder_and_decoder_become_three_graphs(tmp_path: Path) -> None:
     sizes = dict(d_model=32, d_ff=48, d_kv=8, num_layers=2, num_heads=4, decoder_start_token_id=0)
     model = saved(tmp_path / "t5", "T5ForConditionalGeneration", use_cache=False, **sizes)
     report = oe.transformers.export(tmp_path / "t5", tmp_path / "out", fsync=False, progress=False)
-    assert list(report.graphs) == ["encoder", "prefill", "decode"]
-    stored = sum(path.stat().st_size for path in (tmp_path / "out").glob("*.data"))
+    assert list(report.graphs) == ["encoder_model", "decoder_model", "decoder_with_past_model"]
+    stored = sum(path.stat().st_size for path in (tmp_path / "out").glob("*_data"))
     assert stored == report.save.bytes
     assert weights_of(tmp_path / "t5") <= stored < 1.1 * weights_of(tmp_path / "t5")
     places = [
@@ -192,15 +200,15 @@ def test_an_encoder_and_decoder_become_three_graphs(tmp_path: Path) -> None:
     ]
     assert places[0] == places[1] == places[2] and len(places[0]) == 1
     given = text(3, 11)
-    assert difference(tmp_path / "out/encoder.onnx", model.get_encoder(), given) < 1e-4
+    assert difference(tmp_path / "out/encoder_model.onnx", model.get_encoder(), given) < 1e-4
     with torch.no_grad():
         encoded = model.get_encoder()(**given)
         first = dict(attention_mask=given["attention_mask"], encoder_outputs=encoded)
         start = first | {"decoder_input_ids": torch.zeros(3, 1, dtype=torch.int64)}
         cache = model(**start, use_cache=True).past_key_values
-    assert difference(tmp_path / "out/prefill.onnx", Cached(model), start) < 1e-4
+    assert difference(tmp_path / "out/decoder_model.onnx", Cached(model), start) < 1e-4
     more = first | {"decoder_input_ids": torch.full((3, 1), 7), cache_of(model): cache}
-    assert difference(tmp_path / "out/decode.onnx", Cached(model), more) < 1e-4
+    assert difference(tmp_path / "out/decoder_with_past_model.onnx", Cached(model), more) < 1e-4
     expect_its_texts(model, tmp_path / "out")
 
 
@@ -257,12 +265,15 @@ def expect_one_copy(model: Any, folder: Path, out: Path, layout: str) -> None:
     assert len(places) == 2 and places[0] == places[1]
     names = {name.removesuffix(".transposed") for name in places[0]}
     assert names == {*model.state_dict()}
-    assert report.left == {"prefill": {}, "decode": {}}  # no weight is behind a Transpose
+    assert report.left == {
+        "decoder_model": {},
+        "decoder_with_past_model": {},
+    }  # no weight is behind a Transpose
     for sources in report.sources.values():
         assert sources["lm_head.weight.transposed"].key == "lm_head.weight"
         assert {source.origin for source in sources.values()} > {"checkpoint", "init"}
-    assert oe.verify(out / "decode.onnx", against=folder).ok
-    assert difference(out / "prefill.onnx", model, with_places(text(2, 9))) < 1e-4
+    assert oe.verify(out / "decoder_with_past_model.onnx", against=folder).ok
+    assert difference(out / "decoder_model.onnx", model, with_places(text(2, 9))) < 1e-4
 
 
 @pytest.mark.usefixtures("traced_once")
@@ -272,8 +283,8 @@ def test_a_graph_that_is_refused_leaves_none_of_the_others(
     saved(tmp_path / "llama", "LlamaForCausalLM")
     out = tmp_path / "out"
     out.mkdir()
-    (out / "decode.onnx").write_text("mine")
-    with pytest.raises(oe.ExistsError, match=r"decode\.onnx") as caught:
+    (out / "decoder_with_past_model.onnx").write_text("mine")
+    with pytest.raises(oe.ExistsError, match=r"past_model\.onnx") as caught:
         oe.transformers.export(tmp_path / "llama", out, fsync=False, graphs="two")
     with pytest.raises(oe.InvalidArgumentError, match="another layout than inline"):
         oe.transformers.export(
@@ -282,7 +293,7 @@ def test_a_graph_that_is_refused_leaves_none_of_the_others(
     with pytest.raises(oe.InvalidArgumentError, match="several graphs"):
         oe.transformers.export(tmp_path / "llama", tmp_path / "other.onnx", graphs="two")
     assert "--overwrite" in refusal_of_the_command(caught.value)
-    assert files_of(out) == {"decode.onnx"} and not (tmp_path / "other").exists()
+    assert files_of(out) == {"decoder_with_past_model.onnx"} and not (tmp_path / "other").exists()
 
 
 def test_a_model_in_bfloat16_says_what_makes_it_run_on_a_cpu(
@@ -327,7 +338,7 @@ def test_the_command_helps_and_refuses_without_torch(tmp_path: Path) -> None:
         command = [sys.executable, "-c", block.format(["export", *arguments])]
         return subprocess.run(command, capture_output=True, text=True)
 
-    assert told("--help").returncode == 0 and "prefill.onnx" in told("--help").stdout
+    assert told("--help").returncode == 0 and "decoder_model.onnx" in told("--help").stdout
     (tmp_path / "config.json").write_text('{"model_type": "bert", "architectures": ["BertModel"]}')
     refused = told(str(tmp_path), "-o", str(tmp_path / "out"))
     assert refused.returncode == 1 and "pip install torch" in refused.stderr
@@ -615,8 +626,8 @@ def test_dimensions_that_the_trace_fixes_are_numbers(tmp_path: Path) -> None:
 
 
 def test_one_size_has_one_name_in_whatever_order_torch_writes_it() -> None:
-    symbols = {name: sympy.Symbol(name, integer=True) for name in ("past", "sequence", "total")}
-    for text in ("past + sequence", "sequence + past"):
-        assert _simplified(text, symbols) == "total"
-    assert _simplified("past + 1", symbols) == "past + 1"
+    symbols = {name: sympy.Symbol(name, integer=True) for name in (PAST, SEQUENCE, TOTAL)}
+    for text in (f"{PAST} + {SEQUENCE}", f"{SEQUENCE} + {PAST}"):
+        assert _simplified(text, symbols) == TOTAL
+    assert _simplified(f"{PAST} + 1", symbols) == f"{PAST} + 1"
     assert _simplified("s44 +", symbols) == "s44 +"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence, Set
+from functools import partial
 from typing import Any
 
 from .._base.errors import Error, RunError
@@ -11,7 +12,17 @@ from .._comparing.comparing import Comparison, compare
 from .._comparing.running import Session
 from .._comparing.values import is_equal
 from .outcomes import Outcome
-from .pieces import Boundary, Piece, Tolerance, Wanted, compare_outputs, cut_piece, load, stand_ins
+from .pieces import (
+    Boundary,
+    Piece,
+    Tolerance,
+    Wanted,
+    compare_outputs,
+    cut_piece,
+    load,
+    stand_ins,
+    stand_ins_of_sums,
+)
 from .recording import MOST_CALLS, Recorded
 from .reports import ModuleDiagnosis, Status
 from .unmarked import Unmarked
@@ -174,7 +185,7 @@ class Judge:
         found: Outcome,
     ) -> None:
         own, what = self._boundary.values(piece.inputs, number), f"input set {number}"
-        given = {**own, **self._stand_ins(recorded, own, number, "input")}
+        given = {**own, **self._taken(recorded, piece, own, number)}
         for each, inner in self._pieces_of(replaced):
             made = {name: own[name] for name in inner.outputs if name in own}
             given |= self._stand_ins(each, made, number, "output")
@@ -205,6 +216,13 @@ class Judge:
             if not any(is_equal(array, other) for other in inside)
         ]
 
+    def _taken(
+        self, recorded: Recorded, piece: Piece, own: dict[str, Any], number: int
+    ) -> dict[str, Any]:
+        """What was recorded of the values that a module's piece takes."""
+        find = partial(self._stand_ins, recorded, number=number, side="input")
+        return stand_ins_of_sums(own, piece.sums, find)
+
     def _stand_ins(
         self, recorded: Recorded, own: dict[str, Any], number: int, side: str
     ) -> dict[str, Any]:
@@ -222,7 +240,8 @@ class Judge:
         self, replaced: Recorded, inner: Piece, number: int, got: dict[str, Any]
     ) -> list[Comparison]:
         """Compare what a replaced module takes, as far as the piece around it computes that."""
-        names = [name for name in inner.inputs if name in got]
+        added = {name for pair in inner.sums for name in pair}  # their sum is no value
+        names = [name for name in inner.inputs if name in got and name not in added]
         own = self._boundary.values(names, number)
         wanted = self._stand_ins(replaced, own, number, "input")
         return [compare(name, got[name], want, *self._tolerance) for name, want in wanted.items()]

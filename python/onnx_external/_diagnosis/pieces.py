@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Container, Iterable, Mapping, Sequence, Set
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence, Set
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -33,6 +34,13 @@ class Piece:
     inputs: list[str]
     outputs: list[str]
     weight_bytes: int
+    sums: list[tuple[str, str]] = field(default_factory=list)
+    """Pairs of its inputs that only its first nodes take, which add them: the module itself takes
+    their sum."""
+
+
+_ADDING = ("SkipSimplifiedLayerNormalization", "SkipLayerNormalization")
+"""Operators of ONNX Runtime that add two values, and normalize the sum."""
 
 
 def cut_piece(model: str, name: str, without: Sequence[str] = ()) -> Piece | None:
@@ -41,7 +49,26 @@ def cut_piece(model: str, name: str, without: Sequence[str] = ()) -> Piece | Non
         data, report = cut_bytes(model, module=name, without=list(without))
     except NotFoundError:
         return None
-    return Piece(data, report.inputs, report.outputs, report.weight_bytes)
+    sums = _sums(data, set(report.inputs))
+    return Piece(data, report.inputs, report.outputs, report.weight_bytes, sums)
+
+
+def _sums(data: bytes, inputs: Set[str]) -> list[tuple[str, str]]:
+    """Return the pairs of a model's inputs that only an operator which adds them takes."""
+    if not any(kind.encode() in data for kind in _ADDING):
+        return []
+    try:
+        import onnx
+    except ImportError:
+        return []
+    nodes = onnx.ModelProto.FromString(data).graph.node
+    users = Counter(name for node in nodes for name in node.input)
+    pairs = [node.input[:2] for node in nodes if node.op_type in _ADDING]
+    return [
+        (one, other)
+        for one, other in pairs
+        if {one, other} <= inputs and users[one] == users[other] == 1
+    ]
 
 
 def load(piece: Piece, providers: list[Any], name: str, folder: str) -> Session:
@@ -228,6 +255,31 @@ def _similarity(one: Array, other: Array) -> float:
         size = float(np.linalg.norm(left) * np.linalg.norm(right))
         cosine = float(np.dot(left, right)) / size if size else 0.0
     return cosine if np.isfinite(cosine) else -1.0
+
+
+def stand_ins_of_sums(
+    own: Mapping[str, Value],
+    sums: Iterable[tuple[str, str]],
+    find: Callable[[dict[str, Value]], dict[str, Array]],
+) -> dict[str, Array]:
+    """Return the recorded values that values of the model stand for, some of them by their sum.
+
+    Args:
+        own: values of the model by name.
+        sums: pairs of names. What stands for the sum of a pair stands for the first, and zeros for
+            the second.
+        find: finds what values stand for.
+    """
+    values = dict(own)
+    pairs = {f"{one} + {other}": (one, other) for one, other in sums if {one, other} <= own.keys()}
+    for name, (one, other) in pairs.items():
+        values[name] = np.add(values.pop(one), values.pop(other))
+    found = find(values)
+    for name, (one, other) in pairs.items():
+        if name in found:
+            found[one] = found.pop(name)
+            found[other] = np.zeros_like(found[one])
+    return found
 
 
 class Wanted(NamedTuple):

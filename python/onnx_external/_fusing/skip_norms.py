@@ -14,9 +14,10 @@ _KINDS = {
 
 
 def fuse_skip_norms(graph: onnx_ir.Graph) -> int:
-    """Let norms of sums add, and return how many there were.
+    """Let norms of sums add where the sum is also used, and return how many there were.
 
     Such a node belongs to the modules of both: the end of one layer, and the start of the next.
+    The last norm stays alone, since a piece of the last layer must give its sum.
 
     Args:
         graph: it is changed.
@@ -54,7 +55,8 @@ def _added(node: onnx_ir.Node) -> onnx_ir.Node | None:
     is_plain = form is not None and len(form) == 3 and None not in form
     is_last = attribute(node, "axis", -1) in (-1, 2) and attribute(node, "stash_type", 1) == 1
     types = {value.dtype for value in (*added.inputs, *node.inputs[1:]) if value is not None}
-    norms = [user for user, _ in total.uses() if user.op_type in _KINDS and not user.domain]
+    users = [user for user, _ in total.uses()]
+    norms = [user for user in users if user.op_type in _KINDS and not user.domain]
     fits = (
         is_plain
         and first == second == form
@@ -63,6 +65,7 @@ def _added(node: onnx_ir.Node) -> onnx_ir.Node | None:
         and types <= {FLOAT, *HALVES}
         and all(map(_is_fixed, node.inputs[1:]))
         and len(norms) == 1
+        and (len(users) > 1 or total.is_graph_output())
     )
     return added if fits else None
 

@@ -213,6 +213,45 @@ def test_what_differs_from_the_norm_of_a_sum_stays(old: str, new: str) -> None:
     unchanged(SKIP.replace(old, new), fuse_skip_norms, 23)
 
 
+def test_a_sum_that_only_its_norm_takes_stays() -> None:
+    unchanged(SKIP.replace(", float[rows, 3, 8] total)", ")"), fuse_skip_norms, 23)
+
+
+class Block(torch.nn.Module):  # type: ignore[misc]
+    """A layer with a norm in front, whose sum the next one normalizes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm = torch.nn.LayerNorm(8)
+        self.linear = torch.nn.Linear(8, 8)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x + self.linear(self.norm(x))
+
+
+def test_a_node_that_adds_for_one_layer_and_normalizes_for_the_next_is_judged_with_both(
+    tmp_path: Path,
+) -> None:
+    import onnx_ir
+
+    torch.manual_seed(0)
+    net = torch.nn.Sequential(Block(), Block(), Block()).eval()
+    path, given = tmp_path / "model.onnx", (torch.randn(2, 3, 8),)
+    oe.torch.export(net, given, path, progress=False)
+    model = onnx_ir.load(path)
+    assert fuse_skip_norms(model.graph) == 2
+    model.opset_imports["com.microsoft"] = 1
+    onnx_ir.save(model, path)
+    report = oe.diagnose(path, net, [given])
+    assert {each.name: each.status for each in report.modules if each.name.endswith("norm")} == {
+        f"{layer}.norm": oe.Status.OK for layer in range(3)
+    }
+    assert report.ok
+    with torch.no_grad():
+        net[1].norm.weight *= 3
+    assert [each.name for each in oe.diagnose(path, net, [given]).wrong] == ["1.norm"]
+
+
 class Normed(torch.nn.Module):  # type: ignore[misc]
     """A norm as Llama computes it."""
 

@@ -1,14 +1,11 @@
 #include "verify/range_check.h"
 
 #include <algorithm>
-#include <limits>
-#include <map>
 #include <set>
 #include <string_view>
 #include <utility>
 
 #include "base/buffer_pool.h"
-#include "base/checked_math.h"
 #include "base/digest.h"
 #include "base/directory.h"
 #include "base/file.h"
@@ -25,137 +22,10 @@
 #include "save/planned_bytes.h"
 #include "verify/matrix_check.h"
 #include "verify/range_file.h"
+#include "verify/range_work.h"
 
 namespace onnx_external {
 namespace {
-
-// A tensor larger than this is shared by several threads.
-constexpr std::uint64_t kChunkBytes = std::uint64_t{32} << 20;
-
-constexpr std::uint64_t kMaxChunks = 4096;
-
-struct Chunk {
-  std::size_t check = 0;
-  std::uint64_t first = 0;  // from the start of the range
-  std::uint64_t length = 0;
-};
-
-// The model only claims the length, so the file must have it before it determines an allocation.
-bool is_in_file(const Directory& folder, const RangeCheck& check) {
-  const auto file = open_data_file(folder, check.location);
-  return file && range_fits(check.offset, check.length, (*file)->size());
-}
-
-using Ranges = std::set<std::pair<std::uint64_t, std::uint64_t>>;  // offset, length
-
-// The bytes of all ranges inside a file of `size` bytes; the others are not read anyway.
-std::uint64_t bytes_to_read(const Ranges& ranges, std::uint64_t size) {
-  std::uint64_t sum = 0;
-  for (const auto& [offset, length] : ranges) {
-    if (range_fits(offset, length, size)) {
-      sum = checked_add(sum, length).value_or(std::numeric_limits<std::uint64_t>::max());
-    }
-  }
-  return sum;
-}
-
-// The files whose different ranges sum to far more than the file has.
-std::set<std::string_view> overused_files(const Directory& folder,
-                                          std::span<const RangeCheck> checks) {
-  std::map<std::string_view, Ranges> ranges;
-  for (const RangeCheck& check : checks) {
-    ranges[check.location].emplace(check.offset, check.length);
-  }
-  std::set<std::string_view> overused;
-  for (const auto& [location, of_file] : ranges) {
-    if (of_file.size() <= kMaxTimesRead) {
-      continue;
-    }
-    const auto file = open_data_file(folder, location);
-    const std::uint64_t size = file ? (*file)->size() : 0;
-    const std::uint64_t bytes = bytes_to_read(of_file, size);
-    if (bytes > kAlwaysRead && bytes / kMaxTimesRead >= size) {
-      overused.insert(location);
-    }
-  }
-  return overused;
-}
-
-// What a thread does at once: one chunk, or some rows of the parts of a matrix.
-struct Task {
-  std::size_t chunk = 0;   // the first
-  std::size_t chunks = 1;  // parts
-};
-
-struct Work {
-  std::vector<Chunk> chunks;
-  std::vector<Task> tasks;
-};
-
-void cut_matrix(std::span<const RangeCheck> checks, const MatrixCheck& matrix,
-                const Checkpoint& checkpoint, Work& work) {
-  const WantedTensor& tensor = *checks[matrix.front()].equals;
-  const std::uint64_t rows = tensor.packed->rows;
-  const std::uint64_t step = matrix_chunk_rows(checkpoint, tensor, kChunkBytes, kMaxChunks);
-  for (std::uint64_t first = 0; first < rows; first += std::min(step, rows - first)) {
-    work.tasks.push_back({work.chunks.size(), matrix.size()});
-    for (const std::size_t check : matrix) {
-      const std::uint64_t row_bytes = part_row_bytes(*checks[check].equals);
-      work.chunks.push_back({check, first * row_bytes, std::min(step, rows - first) * row_bytes});
-    }
-  }
-}
-
-// `skipped`: files whose ranges are not read.
-Work cut(const Directory& folder, std::span<const RangeCheck> checks, const Checkpoint* checkpoint,
-         const VerifyOptions& options, const std::set<std::string_view>& skipped) {
-  Work work;
-  std::vector<Chunk>& chunks = work.chunks;
-  std::vector<bool> done(checks.size());
-  for (std::size_t i = 0; i < checks.size(); ++i) {
-    done[i] = skipped.contains(checks[i].location);
-  }
-  if (checkpoint != nullptr && options.compare != Compare::kPlaces) {
-    const auto is_readable = [&](const RangeCheck& check) {
-      return !skipped.contains(check.location) && is_in_file(folder, check);
-    };
-    for (const MatrixCheck& matrix : find_matrix_checks(checks, *checkpoint, is_readable)) {
-      cut_matrix(checks, matrix, *checkpoint, work);
-      for (const std::size_t check : matrix) {
-        done[check] = true;
-      }
-    }
-  }
-  const std::size_t of_matrices = chunks.size();
-  for (std::size_t i = 0; i < checks.size(); ++i) {
-    if (done[i]) {
-      continue;
-    }
-    const bool is_made =
-        checks[i].equals && kind_of_source(*checkpoint, *checks[i].equals) == StorageKind::kMade;
-    // LazyBytes are produced once for the whole range. A missing file is reported by its reader.
-    if (is_made || (checks[i].length > kChunkBytes && !is_in_file(folder, checks[i]))) {
-      chunks.push_back({i, 0, checks[i].length});
-      continue;
-    }
-    // Sparse files can have any size, so their number of chunks has a limit of its own.
-    std::uint64_t step = std::max(kChunkBytes, checks[i].length / kMaxChunks);
-    if (const auto tiles =
-            checks[i].equals ? planned_tiles(*checkpoint, *checks[i].equals) : std::nullopt) {
-      step = tiles->chunk_bytes(step);
-    }
-    std::uint64_t first = 0;
-    do {  // an empty range still has a file to look at
-      const std::uint64_t length = std::min(step, checks[i].length - first);
-      chunks.push_back({i, first, length});
-      first += length;
-    } while (first < checks[i].length);
-  }
-  for (std::size_t i = of_matrices; i < chunks.size(); ++i) {
-    work.tasks.push_back({i, 1});
-  }
-  return work;
-}
 
 // The expected bytes of a range.
 struct WantedBytes {
@@ -175,7 +45,7 @@ WantedBytes find_wanted(const Checkpoint* checkpoint, const RangeCheck& check) {
 
 class ChunkReader {
  public:
-  ChunkReader(const RangeCheck& check, const Chunk& chunk, const Checkpoint* checkpoint,
+  ChunkReader(const RangeCheck& check, const CheckChunk& chunk, const Checkpoint* checkpoint,
               const VerifyOptions& options, BufferPool& tiles)
       : check_(check), chunk_(chunk), checkpoint_(checkpoint), options_(options), tiles_(tiles) {}
 
@@ -320,14 +190,14 @@ class ChunkReader {
   }
 
   const RangeCheck& check_;
-  const Chunk& chunk_;
+  const CheckChunk& chunk_;
   const Checkpoint* checkpoint_;
   const VerifyOptions& options_;
   BufferPool& tiles_;
 };
 
 // Chunks of one range come in order: the first fault and the first difference are the range's.
-void join(RangeAnswer& range, const Chunk& chunk, RangeAnswer answer) {
+void join(RangeAnswer& range, const CheckChunk& chunk, RangeAnswer answer) {
   if (!range.fault) {
     range.fault = std::move(answer.fault);
   }
@@ -346,11 +216,11 @@ Result<std::vector<RangeAnswer>> read_ranges(const std::filesystem::path& folder
                                              const VerifyOptions& options, ProgressMeter& meter) {
   TRY_ASSIGN(const auto directory, Directory::open(folder));
   const std::set<std::string_view> overused = overused_files(directory, checks);
-  const Work work = cut(directory, checks, checkpoint, options, overused);
-  const std::vector<Chunk>& chunks = work.chunks;
+  const CheckWork work = cut_checks(directory, checks, checkpoint, options, overused);
+  const std::vector<CheckChunk>& chunks = work.chunks;
   std::vector<RangeAnswer> answers(chunks.size());
   std::uint64_t bytes = 0;
-  for (const Chunk& chunk : chunks) {
+  for (const CheckChunk& chunk : chunks) {
     bytes += chunk.length;
   }
   const int threads = thread_count(options.threads, bytes);

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/name_map.h"
+#include "base/text.h"
 #include "base/try.h"
 #include "checkpoint/storage/bytes_ids.h"
 #include "mapping/map_steps.h"
@@ -58,6 +59,32 @@ std::optional<std::vector<ExpectedTensor>> recorded(const Manifest& manifest,
     expected.back().packed = record.packed;
   }
   return expected.empty() ? std::nullopt : std::optional(std::move(expected));
+}
+
+// Why a checkpoint cannot be compared with a quantized model in which recorded() found no keys.
+// Mapping would only find nodes that read codes.
+Status check_quantized_source(const Manifest& manifest) {
+  std::string key;
+  bool is_quantized = false;
+  for (const ManifestTensor& record : manifest.tensors) {
+    if (record.packed) {
+      is_quantized = true;
+      key = key.empty() ? record.key : key;
+    }
+  }
+  if (!is_quantized) {
+    return {};
+  }
+  if (key.empty()) {
+    return fail(ErrorCode::kMismatch,
+                "its codes were made of weights that the float model held, not of a checkpoint, so "
+                "none can be compared with it; verified without a checkpoint, every byte is "
+                "compared with what the manifest recorded");
+  }
+  return fail(ErrorCode::kMismatch,
+              "its codes were made of a checkpoint with a key " + quote(key) +
+                  " and others, not all of which this one has; give the checkpoint that it was "
+                  "quantized from");
 }
 
 // The two sides of the mapping.
@@ -370,8 +397,11 @@ Result<std::vector<ExpectedTensor>> expected_tensors(const std::filesystem::path
   if (!requested) {
     return fail(requested.error());
   }
-  auto records =
-      manifest && !chooses_pairs(*requested) ? recorded(*manifest, checkpoint) : std::nullopt;
+  const bool is_by_manifest = manifest && !chooses_pairs(*requested);
+  auto records = is_by_manifest ? recorded(*manifest, checkpoint) : std::nullopt;
+  if (is_by_manifest && !records) {
+    TRY_IN(model_path.string(), check_quantized_source(*manifest));
+  }
   auto expected = records ? expected_by_record(given, *manifest, *std::move(records), *requested)
                           : expected_by_options(given, *requested);
   return expected ? std::move(expected) : fail_in(model_path.string(), std::move(expected).error());

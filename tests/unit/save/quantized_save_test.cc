@@ -222,6 +222,9 @@ TEST_F(QuantizedSave, DerivesAModelWithoutAnyFloatsAgain) {
   tensors_.push_back({.name = "more", .shape = {64}, .bytes = even_floats(64, 5)});
   write_checkpoint();
   EXPECT_THAT(verify_against(out_), FailsWith(ErrorCode::kNotFound, "more"));
+  tensors_ = {{.name = "renamed", .shape = {64, 3000}, .bytes = tensors_[0].bytes}};
+  write_checkpoint();
+  EXPECT_THAT(verify_against(out_), FailsWith(ErrorCode::kMismatch, "a key 'first' and others"));
 }
 
 TEST_F(QuantizedSave, FindsAChangedCodeAndAChangedScheme) {
@@ -504,6 +507,8 @@ TEST_F(QuantizedSave, TakesTheWeightsThatAModelHolds) {
     EXPECT_TRUE(verify_model(out / "model.onnx").value().ok());
   }
   ASSERT_THAT(relayout_model({.folder = out_}, held, options()), IsOk());
+  EXPECT_THAT(verify_against(out_),
+              FailsWith(ErrorCode::kMismatch, "weights that the float model held"));
   EXPECT_EQ(codes(out_), codes(dir_.path() / "clean"));
 }
 

@@ -42,6 +42,7 @@ struct Chunks {
 
 // The chunks of a pass.
 struct PassChunks {
+  std::uint64_t bytes = 0;  // pass_chunk_bytes()
   std::vector<PassResult> results;
   std::atomic<std::size_t> left{0};
 };
@@ -90,8 +91,10 @@ class PlanCopier {
     }
     for (const auto& [range, chunks] : steps_.split) {
       if (is_pass(range)) {
-        pass_chunks_[range].results.resize(chunks);
-        pass_chunks_[range].left = chunks;
+        PassChunks& of_pass = pass_chunks_[range];
+        of_pass.bytes = pass_chunk_bytes(job, range);
+        of_pass.results.resize(chunks);
+        of_pass.left = chunks;
         continue;
       }
       chunks_[range].crcs.resize(chunks);
@@ -224,13 +227,12 @@ class PlanCopier {
   // As finish_chunk(), for each range of the pass.
   Status finish_pass_chunk(const CopyItem& item, const PassResult& made) {
     PassChunks& chunks = pass_chunks_.at(item.range);
-    const std::uint64_t chunk_size = pass_chunk_bytes(job_, item.range);
-    chunks.results[static_cast<std::size_t>(item.first / chunk_size)] = made;
+    chunks.results[static_cast<std::size_t>(item.first / chunks.bytes)] = made;
     if (--chunks.left > 0) {
       return {};
     }
     const std::uint64_t rows = tensor_of(range_of(item)).packed->rows;
-    const std::uint64_t rows_of_chunk = rows_of(job_, {item.range, 0, chunk_size}).count;
+    const std::uint64_t rows_of_chunk = rows_of(job_, {item.range, 0, chunks.bytes}).count;
     QuantizationError error;
     for (const PassResult& chunk : chunks.results) {
       error.add(chunk.error);

@@ -64,7 +64,6 @@ Result<SavePlan> plan_models(std::span<const Model> models, std::span<const std:
     return models.size() == 1 ? graph_name(models[i]) : names[i];
   };
   for (std::size_t i = 0; i < models.size(); ++i) {
-    TRY(check_option_rules(options, write, mappings[i].options.casts));
     TRY_IN(name_of(i), check_complete(models[i], mappings[i]));
   }
   std::string data_dir = target.data_dir;
@@ -92,6 +91,7 @@ Status note_sources(std::span<const Model> models, const Checkpoint& checkpoint,
 Result<SavePlan> plan_save(const Model& model, const Checkpoint& checkpoint, const Mapping& mapping,
                            const SaveTarget& target, const PlanOptions& options,
                            const WriteOptions& write) {
+  TRY(check_option_rules(options, write, mapping.options.casts));
   TRY_ASSIGN(auto plan, plan_models({&model, 1}, {&target.model_name, 1}, checkpoint, {&mapping, 1},
                                     target, options, write));
   TRY(note_sources({&model, 1}, checkpoint, write, plan));

@@ -72,7 +72,7 @@ struct SaveInputs {
 
 // As plan_save(), but for note_sources(), for models called `names`. The model's name in `target`
 // is not used. `own`: what the checkpoint has of the models' own weights; without it these stay in
-// float. Requires: as many models, names and mappings.
+// float. Requires: as many models, names and mappings; check_option_rules() succeeds.
 [[nodiscard]] Result<SavePlan> plan_models(std::span<const Model> models,
                                            std::span<const std::string> names,
                                            const Checkpoint& checkpoint,

@@ -17,6 +17,7 @@
 #include "checkpoint/storage/checkpoint_access.h"
 #include "jobs/save_job.h"
 #include "onnx/model_access.h"
+#include "save/option_rules.h"
 #include "save/output_names.h"
 #include "save/recovery.h"
 
@@ -226,8 +227,8 @@ Result<SaveJob> start_job(const SaveTarget& target, SaveInputs inputs, const Sav
     job.target.folder = ".";
   }
   TRY(check_graphs(inputs.graphs));
-  TRY(options.plan.quantize ? onnx_external::check_options(*options.plan.quantize) : Status());
   TRY(check_options(job));
+  TRY(check_option_rules(options.plan, options.write, options.mapping.casts));
   TRY(check_target(job));
   TRY(open_inputs(job, inputs));
   for (std::size_t i = 0; job.checkpoint && i < job.names.size(); ++i) {

@@ -365,14 +365,6 @@ Result<MatrixPlan> choose_matrices(const Model& model, std::vector<GraphWeight> 
   return plan;
 }
 
-Result<MatrixPlan> plan_matrices(const Model& model,
-                                 std::span<const std::optional<StoredSlot>> stored,
-                                 const QuantizeOptions& options, MatchedInputs inputs) {
-  TRY_ASSIGN(auto weights, find_matrices(model, stored, inputs));
-  TRY_ASSIGN(auto plan, choose_matrices(model, std::move(weights), options));
-  return plan.matrices.empty() ? Result<MatrixPlan>(nothing_to_quantize(options)) : std::move(plan);
-}
-
 tl::unexpected<Error> nothing_to_quantize(const QuantizeOptions& options) {
   if (options.keep != KeepCodes::kNo) {
     return fail(ErrorCode::kUnsupported,

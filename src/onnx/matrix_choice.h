@@ -92,13 +92,6 @@ struct MatrixPlan {
                                                  const QuantizeOptions& options,
                                                  const KeepMatrix& keep = {});
 
-// find_matrices() and choose_matrices(). kUnsupported if the form needs a newer opset, or if
-// nothing is left to quantize.
-[[nodiscard]] Result<MatrixPlan> plan_matrices(const Model& model,
-                                               std::span<const std::optional<StoredSlot>> stored,
-                                               const QuantizeOptions& options,
-                                               MatchedInputs inputs = MatchedInputs::kRemove);
-
 // Gives names that neither the model nor an earlier call has.
 class FreshNames {
  public:

@@ -7,6 +7,7 @@
 #include <fstream>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/json.h"
@@ -86,7 +87,11 @@ Result<QuantizeOptions> options_of(char** arguments) {
 Result<std::string> run(char** arguments) {
   TRY_ASSIGN(const Model model, Model::load(arguments[1]));
   TRY_ASSIGN(const QuantizeOptions options, options_of(arguments + 3));
-  TRY_ASSIGN(const MatrixPlan plan, plan_matrices(model, {}, options));
+  TRY_ASSIGN(auto found, find_matrices(model, {}));
+  TRY_ASSIGN(const MatrixPlan plan, choose_matrices(model, std::move(found), options));
+  if (plan.matrices.empty()) {
+    return nothing_to_quantize(options);
+  }
   ModelEdits edits;
   std::vector<Attachment> attachments;
   std::string matrices;

@@ -8,6 +8,8 @@
 #include <utility>
 #include <vector>
 
+#include "base/try.h"
+#include "onnx/matrix_choice.h"
 #include "onnx_external/model.h"
 #include "support/graph_builder.h"
 
@@ -65,5 +67,11 @@ class MatrixGraph {
 
   GraphBuilder builder_;
 };
+
+// The matrices of a model into which a save stores nothing else.
+inline Result<MatrixPlan> plan_matrices(const Model& model, const QuantizeOptions& options) {
+  TRY_ASSIGN(auto weights, find_matrices(model, {}));
+  return choose_matrices(model, std::move(weights), options);
+}
 
 }  // namespace onnx_external

@@ -82,6 +82,9 @@ benchmarks() {
     --cases 2GB,small,read,seed
   python3 tests/strict/modern_env.py build/check/tests/strict/modern benchmarks/quantize.py \
     build/check/tools/save-external build/check/tests/benchmarks 0.5 1
+  sh tests/zoo/run.sh $wheels build/check/tests/benchmarks \
+    python3 tests/strict/modern_env.py build/check/tests/strict/modern benchmarks/decode.py \
+    build/check/tests/benchmarks/decode --model tiny --contexts 8 --rounds 1 --runs 1 --no-builder
 }
 
 # Graphs with repeated layers beside those of a full trace: 20 seconds of CPU for each architecture, and

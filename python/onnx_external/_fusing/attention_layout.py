@@ -50,8 +50,12 @@ def lay_flat(graph: onnx_ir.Graph) -> int:
 def _flat(graph: onnx_ir.Graph, value: onnx_ir.Value | None, heads: int) -> onnx_ir.Value | None:
     """The value of three dimensions that an input of attention has, made without transpositions."""
     joined = made_by(value, "Reshape")
-    swapped = made_by(joined.inputs[0] if joined else None, "Transpose")
-    if joined is None or value is None or not is_swap(swapped) or swapped is None:
+    if joined is None or value is None or len(sizes(value) or ()) != 3:
+        return None
+    swapped = made_by(joined.inputs[0], "Transpose")
+    if swapped is None:
+        return _source(joined.inputs[0], last_size(value))
+    if not is_swap(swapped):
         return None
     by_head = swapped.inputs[0]
     turn = made_by(by_head, "RotaryEmbedding")
@@ -77,14 +81,23 @@ def _side_by_side(
     graph: onnx_ir.Graph, value: onnx_ir.Value, joined: onnx_ir.Node, form: list[object]
 ) -> onnx_ir.Value:
     """What a value with a dimension for heads is without it."""
-    apart = made_by(value, "Reshape")
-    source = None if apart is None else apart.inputs[0]
-    if source is not None and len(sizes(source) or ()) == 3 and last_size(source) == form[-1]:
+    source = _source(value, form[-1])
+    if source is not None:
         return source
     made = make("Reshape", [value, joined.inputs[1]], joined, [value], {}, form)
     made.name, made.outputs[0].name = joined.name, f"{value.name}_flat"
     graph.insert_before(joined, made)
     return made.outputs[0]
+
+
+def _source(value: onnx_ir.Value | None, width: object) -> onnx_ir.Value | None:
+    """What a value has been taken apart from, if it has three dimensions and this width."""
+    form, apart = sizes(value), made_by(value, "Reshape")
+    source = None if apart is None else apart.inputs[0]
+    before = sizes(source)
+    if form is None or before is None or len(form) != 4 or len(before) != 3:
+        return None
+    return source if before[:2] == form[:2] and before[-1] == width is not None else None
 
 
 def _shorten_result(attention: onnx_ir.Node) -> None:

@@ -100,7 +100,7 @@ class Skeleton:
         turned = {name for name in names & self.slots.keys() if together[name] <= names}
         if not turned:
             return self
-        made = _described(transposed_model(self.model, turned), self.constants)
+        made = described(transposed_model(self.model, turned), self.constants)
         made.ties = {name: names for name, names in self.ties.items() if name in made.slots}
         made.guards = self.guards
         return made
@@ -211,7 +211,7 @@ def make_skeleton(
     drop_unread(model)
     _remove_unused(model)  # code without effect used them
     _fix_dimensions(model)
-    return _described(model, dict.fromkeys(init | _of_module(model), "init"))
+    return described(model, dict.fromkeys(init | _of_module(model), "init"))
 
 
 def _stands_for_one(tensor: Any) -> bool:
@@ -277,7 +277,13 @@ def _give(initializers: Any, extra: Mapping[str, Any]) -> None:
         value.const_value = new
 
 
-def _described(model: onnx_ir.Model, origins: Mapping[str, str]) -> Skeleton:
+def described(model: onnx_ir.Model, origins: Mapping[str, str]) -> Skeleton:
+    """Return the skeleton of a graph whose weights have no values.
+
+    Args:
+        model: the graph.
+        origins: of initializers with values, by name, as `Skeleton.constants` has them.
+    """
     slots, constants = {}, {}
     for name, value in model.graph.initializers.items():
         if value.const_value is None:

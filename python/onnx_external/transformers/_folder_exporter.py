@@ -26,7 +26,8 @@ from ._exporter import patches_of_transformers
 from ._inputs import note_of_omitted, omitted
 from ._loading import Loaded
 from ._naming import forms
-from ._saving import Saving
+from ._packing import packed
+from ._saving import Graph, Saving
 from ._tracing import fixed_dimensions, notes_of_fixed, notes_on_runtimes
 from ._unseen import left_keys, note_on_keys
 from ._widening import note_on_types
@@ -55,6 +56,8 @@ class FolderExporter:
     """The type that the model has before it is traced."""
     saves: Saving = field(init=False)
     _notes: list[str] = field(default_factory=list)
+    _graphs: dict[str, Graph] = field(default_factory=dict)
+    """As they are saved."""
 
     def __post_init__(self) -> None:
         """Look at the model before it is traced."""
@@ -83,7 +86,7 @@ class FolderExporter:
     def _planned(self) -> SaveReport:
         """Plan the save of all graphs: nothing is written unless all can be."""
         self.choice.refuse_gaps()
-        graphs = self.choice.graphs
+        graphs = self._graphs = self._packed()
         models = {name: graph.skeleton.model for name, graph in graphs.items()}
         config, file = self.loaded.model.config, _file_name(self.target)
         beside, self._notes = _genai.write(models, file, config, self.given.folder, self.made)
@@ -102,11 +105,19 @@ class FolderExporter:
             variant=self.given.variant,
         )
         size = planned.bytes + planned.linked_bytes
-        return Judging(self.loaded.weights, self.choice.graphs, folder_of, size, self.options)
+        return Judging(self.loaded.weights, self._graphs, folder_of, size, self.options)
+
+    def _packed(self) -> dict[str, Graph]:
+        """Pack the products of the only graph of a model, unless its bytes are the checkpoint's."""
+        graphs = dict(self.choice.graphs)
+        if len(graphs) > 1 or self.options["layout"] == "link":
+            return graphs
+        tracing = self.choice.ways.tracing
+        return {name: packed(each) if tracing.optimize else each for name, each in graphs.items()}
 
     def report(self, report: SaveReport) -> ModelReport:
         """Return the report of an export, by that of its save."""
-        loaded, traced, ways = self.loaded, self.choice.graphs, self.choice.ways
+        loaded, traced, ways = self.loaded, self._graphs, self.choice.ways
         skeletons = {name: each.skeleton for name, each in traced.items()}
         inputs = {name: forms(each.model.graph.inputs) for name, each in skeletons.items()}
         untaken = omitted(loaded.model, inputs.values())

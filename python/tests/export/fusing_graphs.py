@@ -144,6 +144,84 @@ SKIP = """
 """
 
 
+ATTENTION = """
+(float[rows, length, 32] x, float[rows, 2, past, 8] keys, float[rows, 2, past, 8] values,
+    float[rows, length, 4] cos, float[rows, length, 4] sin, int32[rows] last, int32 total)
+    => (float[rows, length, 32] y, float[rows, 2, all, 8] longer_keys,
+    float[rows, 2, all, 8] longer_values) <int64[3] wide = {0, 0, 32}, int64[3] narrow = {0, 0, 16},
+    int64[4] heads = {0, 0, -1, 8}, float[rows, length, 4, 8] apart, float[rows, length, 2, 8] k4,
+    float[rows, length, 2, 8] v4, float[rows, length, 32] flat_q, float[rows, length, 16] flat_k,
+    float[rows, length, 16] flat_v, float[rows, length, 32] attended,
+    float[rows, length, 4, 8] by_head, float[rows, length, 32] joined,
+    float[rows, 4, length, 8] q_turned, float[rows, 2, length, 8] k_turned> {
+    q_matrix = Transpose <perm: ints = [1, 0]> (q_weight)
+    k_matrix = Transpose <perm: ints = [1, 0]> (k_weight)
+    v_matrix = Transpose <perm: ints = [1, 0]> (v_weight)
+    q = MatMul (x, q_matrix)
+    k = MatMul (x, k_matrix)
+    v = MatMul (x, v_matrix)
+    apart = Reshape (q, heads)
+    k4 = Reshape (k, heads)
+    v4 = Reshape (v, heads)
+    q_heads = Transpose <perm: ints = [0, 2, 1, 3]> (apart)
+    k_heads = Transpose <perm: ints = [0, 2, 1, 3]> (k4)
+    v_heads = Transpose <perm: ints = [0, 2, 1, 3]> (v4)
+    q_turned = RotaryEmbedding (q_heads, cos, sin)
+    k_turned = RotaryEmbedding (k_heads, cos, sin)
+    q_back = Transpose <perm: ints = [0, 2, 1, 3]> (q_turned)
+    k_back = Transpose <perm: ints = [0, 2, 1, 3]> (k_turned)
+    v_back = Transpose <perm: ints = [0, 2, 1, 3]> (v_heads)
+    flat_q = Reshape (q_back, wide)
+    flat_k = Reshape (k_back, narrow)
+    flat_v = Reshape (v_back, narrow)
+    attended, longer_keys, longer_values = com.microsoft.GroupQueryAttention <num_heads: int = 4,
+        kv_num_heads: int = 2, scale: float = 0.3> (flat_q, flat_k, flat_v, keys, values, last,
+        total)
+    by_head = Reshape (attended, heads)
+    joined = Reshape (by_head, wide)
+    y = Identity (joined)
+}
+"""
+
+
+def attention() -> onnx_ir.Model:
+    """Return a graph of attention as it is traced, with weights that have values."""
+    head = ATTENTION.replace(
+        "int64[3] wide",
+        "float[32, 32] q_weight, float[16, 32] k_weight, float[16, 32] v_weight, int64[3] wide",
+    )
+    model = parsed(head, 23)
+    drawn = np.random.default_rng(1)
+    for name, rows in (("q", 32), ("k", 16), ("v", 16)):
+        value = onnx_ir.val(
+            f"layer.{name}_proj.weight",
+            const_value=onnx_ir.tensor(drawn.normal(size=(rows, 32)).astype(np.float32) / 6),
+        )
+        model.graph.initializers.add(value)
+        old = next(
+            node.inputs[0] for node in model.graph if node.outputs[0].name == f"{name}_matrix"
+        )
+        assert old is not None
+        old.replace_all_uses_with(value)
+    return model
+
+
+def of_attention(rows: int = 2, length: int = 3, past: int = 4) -> dict[str, Any]:
+    """Make the inputs of that graph."""
+    drawn = np.random.default_rng(2)
+    caches = drawn.normal(size=(2, rows, 2, past, 8)).astype(np.float32)
+    angles = drawn.normal(size=(rows, length, 4)).astype(np.float32)
+    return {
+        "x": drawn.normal(size=(rows, length, 32)).astype(np.float32),
+        "keys": caches[0],
+        "values": caches[1],
+        "cos": np.cos(angles),
+        "sin": np.sin(angles),
+        "last": np.full(rows, past + length - 1, np.int32),
+        "total": np.array(past + length, np.int32),
+    }
+
+
 def parsed(text: str, opset: int = 20) -> onnx_ir.Model:
     """Return the model of a graph in ONNX's text, with the shapes of its values."""
     head = f'<ir_version: 10, opset_import: ["" : {opset}, "com.microsoft" : 1]> graph '

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch")
+onnx_ir = pytest.importorskip("onnx_ir")
 pytest.importorskip("onnxscript")
 pytest.importorskip("onnxruntime")
 
@@ -21,14 +22,18 @@ from fusing_graphs import (  # noqa: E402
     RMS,
     ROTARY,
     SKIP,
+    attention,
     kinds,
+    of_attention,
     parsed,
     run,
     values,
 )
 
 import onnx_external as oe  # noqa: E402
+from onnx_external._fusing.attention_layout import lay_flat  # noqa: E402
 from onnx_external._fusing.norms import fuse_norms  # noqa: E402
+from onnx_external._fusing.packing import pack_products  # noqa: E402
 from onnx_external._fusing.rotary import fuse_rotary  # noqa: E402
 from onnx_external._fusing.skip_norms import fuse_skip_norms  # noqa: E402
 
@@ -215,6 +220,67 @@ def test_what_differs_from_the_norm_of_a_sum_stays(old: str, new: str) -> None:
 
 def test_a_sum_that_only_its_norm_takes_stays() -> None:
     unchanged(SKIP.replace(", float[rows, 3, 8] total)", ")"), fuse_skip_norms, 23)
+
+
+def test_rotated_heads_go_into_attention_side_by_side() -> None:
+    model, feed = attention(), of_attention(rows=1)
+    wanted = run(model, feed)
+    assert lay_flat(model.graph) == 3
+    for one, other in zip(run(model, feed), wanted, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-5)
+    found = kinds(model)
+    assert not found["Reshape"] and found["Transpose"] == 3  # those of the weights
+
+
+def test_heads_that_are_not_moved_back_keep_their_nodes() -> None:
+    model = attention()
+    for node in model.graph:
+        if node.outputs[0].name == "k_back":
+            node.attributes["perm"] = onnx_ir.AttrInt64s("perm", [0, 2, 3, 1])
+    assert lay_flat(model.graph) == 2
+
+
+def with_slots(model: onnx_ir.Model) -> dict[str, Any]:
+    """Take the values of weights out of a model, and return them."""
+    taken = {}
+    for name, value in model.graph.initializers.items():
+        if name.endswith("weight") and value.const_value is not None:
+            taken[name], value.const_value = value.const_value.numpy(), None
+    return taken
+
+
+def test_three_products_of_one_value_are_one_and_their_weights_lie_in_one_slot() -> None:
+    model, feed = attention(), of_attention(rows=1)
+    wanted = run(model, feed)
+    values = with_slots(model)
+    (pack,) = pack_products(model)
+    assert pack.name == "layer.q_proj_k_proj_v_proj.weight"
+    assert pack.parts == ("layer.q_proj.weight", "layer.k_proj.weight", "layer.v_proj.weight")
+    assert not set(pack.parts) & set(model.graph.initializers)
+    joined = np.concatenate([values[each] for each in pack.parts])
+    model.graph.initializers[pack.name].const_value = onnx_ir.tensor(joined)
+    for one, other in zip(run(model, feed), wanted, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-5)
+    assert kinds(model)["MatMul"] == kinds(model)["Split"] == 1
+
+
+@pytest.mark.parametrize("which", ["value", "tied", "output", "constant"])
+def test_products_that_cannot_share_a_slot_stay(which: str) -> None:
+    model = attention()
+    values = with_slots(model)
+    named = {value.name: value for node in model.graph for value in node.outputs}
+    product = named["k"].producer()
+    assert product is not None
+    if which == "value":
+        product.replace_input_with(0, named["q"])
+    elif which == "tied":
+        model.graph.append(onnx_ir.node("Identity", [named["k_matrix"]]))
+    elif which == "output":
+        model.graph.outputs.append(named["k"])
+    else:
+        name = "layer.k_proj.weight"
+        model.graph.initializers[name].const_value = onnx_ir.tensor(values[name])
+    assert not pack_products(model) and kinds(model)["MatMul"] == 3
 
 
 class Block(torch.nn.Module):  # type: ignore[misc]

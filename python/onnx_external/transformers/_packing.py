@@ -1,0 +1,28 @@
+"""Graphs of decoders whose queries, keys and values are made by one product."""
+
+from __future__ import annotations
+
+from ..torch._skeleton import described
+from ._recording import Join, Made
+from ._saving import Graph
+
+
+def packed(graph: Graph) -> Graph:
+    """Return a graph in which one slot stands for the weights of several products.
+
+    Args:
+        graph: the only one of its model: another one would need the weights as they are, and they
+            would be stored twice. It stays.
+    """
+    from .._fusing.packing import pack_products  # which needs onnx_ir
+
+    model = graph.skeleton.model.clone()
+    packs = pack_products(model)
+    if not packs:
+        return graph
+    made: dict[str, Made] = dict(graph.made)
+    for pack in packs:
+        made[pack.name] = Join("concat", 0, tuple(made.pop(part) for part in pack.parts))
+    skeleton = described(model, graph.skeleton.constants)
+    skeleton.guards = graph.skeleton.guards
+    return graph._replace(skeleton=skeleton, made=made)

@@ -54,15 +54,17 @@ def pack_products(model: onnx_ir.Model) -> list[Pack]:
 
 def _product(value: onnx_ir.Value | None) -> _Product | None:
     """The product of which something in front of attention is made."""
-    while (node := made_by(value, *_WALKED)) is not None:
+    while (node := made_by(value, *_WALKED, "Add")) is not None:
+        if node.op_type == "Add" and sizes(node.inputs[1]) != []:  # a scalar changes no size
+            break
         value = node.inputs[0]
-    added = made_by(value, "Add")
-    biases = [each for each in added.inputs if each and each.is_initializer()] if added else []
+    added, biases, result = made_by(value, "Add"), [], value
     if added is not None:
-        (value,) = [each for each in added.inputs if each not in biases] or [None]
+        biases = [each for each in added.inputs if each and each.is_initializer()]
+        others = [each for each in added.inputs if each not in biases]
+        value = others[0] if len(others) == len(biases) == 1 else None
     node = made_by(value, "MatMul")
-    result = value if added is None else added.outputs[0]
-    if node is None or value is None or result is None or len(biases) != (added is not None):
+    if node is None or value is None or result is None:
         return None
     if any(each.is_graph_output() for each in (value, result)):
         return None

@@ -264,7 +264,7 @@ def test_three_products_of_one_value_are_one_and_their_weights_lie_in_one_slot()
     assert kinds(model)["MatMul"] == kinds(model)["Split"] == 1
 
 
-@pytest.mark.parametrize("which", ["value", "tied", "output", "constant"])
+@pytest.mark.parametrize("which", ["value", "tied", "output", "constant", "sum"])
 def test_products_that_cannot_share_a_slot_stay(which: str) -> None:
     model = attention()
     values = with_slots(model)
@@ -277,6 +277,10 @@ def test_products_that_cannot_share_a_slot_stay(which: str) -> None:
         model.graph.append(onnx_ir.node("Identity", [named["k_matrix"]]))
     elif which == "output":
         model.graph.outputs.append(named["k"])
+    elif which == "sum":
+        added = onnx_ir.node("Add", [named["k"], named["v"]])
+        model.graph.insert_after(named["v"].producer(), added)
+        named["k4"].producer().replace_input_with(0, added.outputs[0])
     else:
         name = "layer.k_proj.weight"
         model.graph.initializers[name].const_value = onnx_ir.tensor(values[name])

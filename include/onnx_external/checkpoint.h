@@ -60,6 +60,10 @@ struct OpenOptions {
   // If several paths have a tensor of the same name, the last one is taken. Refused by default.
   bool overlay = false;
 
+  // Weights that a quantization library stored in parts (codes, scales, zero points) are listed in
+  // these parts, not as the float32 tensors that they stand for (docs/formats.md).
+  bool stored_parts = false;
+
   // Sparse tensors (COO, CSR, CSC, BSR, BSC) become dense, with zeros filled in. Refused by
   // default.
   bool densify = false;

@@ -258,6 +258,9 @@ std::string inspect_files(nb::object files, nb::object progress, const nb::dict&
   if (const nb::object threads = keywords.take("threads"); threads.is_valid()) {
     options.threads = nb::cast<int>(threads);
   }
+  if (const nb::object raw = keywords.take("raw"); raw.is_valid()) {
+    options.open.stored_parts = nb::cast<bool>(raw);
+  }
   NameFilter filter;
   if (const nb::object expression = keywords.take("filter"); expression.is_valid()) {
     filter = value_or_raise(NameFilter::make(nb::cast<std::string>(expression)));

@@ -10,6 +10,7 @@
 #include "base/io_buffer.h"
 #include "base/range_crc.h"
 #include "base/try.h"
+#include "checkpoint/quantized/quantized_tensors.h"
 #include "checkpoint/storage/checkpoint_access.h"
 #include "checkpoint/storage/element_reader.h"
 #include "checkpoint/storage/file_contents.h"
@@ -55,6 +56,10 @@ void append_contents(FileContents& whole, FileContents part) {
   for (TensorView& tensor : part.tensors) {
     tensor.storage += storages;
   }
+  for (TensorView& tensor : part.stored) {
+    tensor.storage += storages;
+  }
+  append(whole.stored, std::move(part.stored));
   append(whole.files, std::move(part.files));
   append(whole.storages, std::move(part.storages));
   append(whole.tensors, std::move(part.tensors));
@@ -65,6 +70,9 @@ void append_contents(FileContents& whole, FileContents part) {
   whole.kept_bytes += part.kept_bytes;
   for (auto& [storage, source] : part.computed) {
     whole.computed.emplace(storage + storages, std::move(source));
+  }
+  for (const auto& [storage, matrix] : part.quantized) {
+    whole.quantized.emplace(storage + storages, storages == 0 ? matrix : behind(*matrix, storages));
   }
   for (auto& [storage, sources] : part.made_of) {
     for (std::uint32_t& source : sources) {
@@ -191,6 +199,13 @@ Result<std::size_t> CheckpointAccess::given_tensor(const Checkpoint& checkpoint,
                             checkpoint.contents_->given));
   }
   return first_existing(checkpoint) + static_cast<std::size_t>(number);
+}
+
+std::shared_ptr<const QuantizedMatrix> CheckpointAccess::quantized(const Checkpoint& checkpoint,
+                                                                   std::uint32_t storage) {
+  const auto& all = checkpoint.contents_->all.quantized;
+  const auto found = all.find(storage);
+  return found == all.end() ? nullptr : found->second;
 }
 
 const std::vector<std::shared_ptr<const SourceFile>>& CheckpointAccess::files(

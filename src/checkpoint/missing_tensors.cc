@@ -11,7 +11,7 @@ namespace onnx_external {
 
 Status check_files(FileContents& contents) {
   std::map<std::uint32_t, std::vector<StoredRange>> files;
-  for (const TensorView& view : contents.tensors) {
+  const auto add = [&](const TensorView& view) -> Status {
     const Storage& storage = contents.storages[view.storage];
     if (storage.kind == StorageKind::kFile && !storage.computed && !storage.crc32 &&
         storage.compression == Compression::kNone && is_contiguous(view.shape, view.strides)) {
@@ -19,6 +19,13 @@ Status check_files(FileContents& contents) {
       files[storage.file].push_back(
           {view.name, view.shape, storage.offset + view.storage_offset, bytes});
     }
+    return {};
+  };
+  for (const TensorView& view : contents.tensors) {
+    TRY(add(view));
+  }
+  for (const TensorView& view : contents.stored) {
+    TRY(add(view));
   }
   for (auto& [file, ranges] : files) {
     TRY_ASSIGN(auto note, check_is_not_missing(*contents.files[file], std::move(ranges)));

@@ -15,6 +15,8 @@
 #include "checkpoint/formats/training_files.h"
 #include "checkpoint/missing_tensors.h"
 #include "checkpoint/names_of_arguments.h"
+#include "checkpoint/quantized/quant_settings.h"
+#include "checkpoint/quantized/quantized_tensors.h"
 #include "checkpoint/storage/checkpoint_access.h"
 #include "checkpoint/storage/computed_storages.h"
 #include "checkpoint/storage/expansion_limit.h"
@@ -153,6 +155,27 @@ Result<FileContents> read_argument(const std::filesystem::path& path, const Open
              : read_file_or_index(std::move(file), path.parent_path(), options);
 }
 
+// Lists the quantized weights of an argument, whose tensors are the last ones, as floats.
+Status list_floats(const std::filesystem::path& path, std::size_t first, const OpenOptions& options,
+                   CheckpointAccess::Contents& contents) {
+  if (options.stored_parts || options.selection == Selection::kRecordedInputs) {
+    return {};
+  }
+  std::error_code ignored;
+  QuantSettings settings;
+  if (std::filesystem::is_directory(path, ignored)) {
+    auto found = read_quant_settings(path);
+    if (!found && options.selection == Selection::kEverything) {
+      return {};
+    }
+    TRY_ASSIGN(settings, std::move(found));
+  }
+  Status status = list_quantized_as_floats(contents.all, first, contents.inflated, settings);
+  const bool lists_parts = !status && options.selection == Selection::kEverything &&
+                           status.error().code != ErrorCode::kIo;
+  return status || lists_parts ? Status() : fail_in(path.string(), std::move(status).error());
+}
+
 Status check_variant(std::span<const std::filesystem::path> paths, const std::string& variant) {
   const auto is_folder = [](const std::filesystem::path& path) {
     std::error_code ignored;
@@ -183,7 +206,9 @@ Result<Checkpoint> open_checkpoint(std::span<const std::filesystem::path> paths,
     TRY_ASSIGN(auto part, read_argument(paths[argument], options));
     std::string& format = contents->all.format;
     format = argument == 0 || format == part.format ? part.format : "mixed";
+    const std::size_t first = contents->all.tensors.size();
     append_contents(contents->all, std::move(part));
+    TRY(list_floats(paths[argument], first, options, *contents));
     contents->arguments.resize(contents->all.tensors.size(), argument);
     TRY_IN(paths[argument].string(), MemoryBudget(contents->all, options.max_expand).check());
   }

@@ -19,6 +19,7 @@
 #include "base/safe_path.h"
 #include "base/text.h"
 #include "base/try.h"
+#include "checkpoint/quantized/quantized_matrix.h"
 #include "checkpoint/storage/bytes_ids.h"
 #include "checkpoint/storage/checkpoint_access.h"
 #include "checkpoint/storage/expansion_limit.h"
@@ -80,8 +81,10 @@ Status add_digests(Inspection& inspection, const InspectOptions& options, const 
   ProgressMeter meter(options.progress);
   std::uint64_t bytes = 0;
   for (std::size_t i = 0; i < inspection.tensors.size(); ++i) {
-    bytes =
-        add_bytes(bytes, gets_digest(inspection, i, options) ? inspection.tensors[i].nbytes : 0);
+    const InspectedTensor& tensor = inspection.tensors[i];
+    const bool from_codes = tensor.view && !tensor.view->quantized.empty();
+    const std::uint64_t most = from_codes ? tensor.nbytes / kFloatsPerCodes : tensor.nbytes;
+    bytes = add_bytes(bytes, gets_digest(inspection, i, options) ? most : 0);
   }
   // Tensors may share their bytes, and files may have holes: a few bytes could ask for any reading.
   TRY(check_expanded(stored.where + ": the tensors to read", bytes, stored.bytes,
@@ -127,6 +130,9 @@ InspectedView view_of(const Checkpoint& checkpoint, std::size_t index,
   }
   view.conj = tensor.conj;
   view.neg = tensor.neg;
+  if (const auto matrix = CheckpointAccess::quantized(checkpoint, tensor.storage)) {
+    view.quantized = describe_matrix(*matrix);
+  }
   return view;
 }
 

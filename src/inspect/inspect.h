@@ -33,6 +33,9 @@ struct InspectedView {
   bool neg = false;
   bool deflated = false;
   bool big_endian = false;
+  // Floats that are computed from a quantized weight: "GPTQ, 4 bits, groups of 128". Empty for
+  // others.
+  std::string quantized = {};
 };
 
 struct InspectedTensor {

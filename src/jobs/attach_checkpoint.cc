@@ -8,6 +8,7 @@
 #include "base/name_map.h"
 #include "base/try.h"
 #include "jobs/save_job.h"
+#include "mapping/graph_parts.h"
 #include "onnx/graph_facts.h"
 #include "onnx_external/evidence.h"
 #include "onnx_external/learn.h"
@@ -126,6 +127,7 @@ Result<std::string> map_template_text(Paths torch_load_paths, const fs::path& gr
                                       const SaveOptions& options, const ErrorDetails* refusal) {
   TRY_ASSIGN(const auto model, Model::load(graph_path));
   TRY_ASSIGN(auto checkpoint, open_checkpoint(torch_load_paths, options.open));
+  list_parts_for(model.facts(), checkpoint);
   TRY(add_derived_tensors(checkpoint, options.mapping.derived, options.open.max_expand));
   TRY_ASSIGN(const auto keys, mapping_keys(checkpoint));
   const MapTemplate found = map_template(model.facts(), keys, mapping_options(options), refusal);

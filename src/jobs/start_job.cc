@@ -16,6 +16,7 @@
 #include "checkpoint/provided_checkpoint.h"
 #include "checkpoint/storage/checkpoint_access.h"
 #include "jobs/save_job.h"
+#include "mapping/graph_parts.h"
 #include "onnx/model_access.h"
 #include "save/option_rules.h"
 #include "save/output_names.h"
@@ -134,16 +135,21 @@ Status open_inputs(SaveJob& job, SaveInputs& inputs) {
         }
         TRY_ASSIGN(job.checkpoint,
                    open_checkpoint(inputs.paths, open_options(job.options, job.target.folder)));
-        return add_derived(job);
+        return {};
       }));
   if (inputs.checkpoint) {
     job.checkpoint = std::move(inputs.checkpoint);
-    TRY(add_derived(job));
   }
   for (std::optional<Model>& model : models) {
     job.models.push_back(*std::move(model));
   }
-  return {};
+  if (!job.checkpoint) {
+    return {};
+  }
+  for (const Model& model : job.models) {
+    list_parts_for(model.facts(), *job.checkpoint);
+  }
+  return add_derived(job);
 }
 
 // Other shapes are the model's affair; other types would be a mistake, but for plain bytes.

@@ -20,6 +20,10 @@ namespace {
 constexpr std::size_t kShownNames = 3;
 constexpr std::string_view kTakesFloats =
     "; the graph takes the float checkpoint that it was made from";
+constexpr std::string_view kNeedsSettings =
+    ", and its parts alone do not tell how they are read; give the folder with its settings, or "
+    "the "
+    "float checkpoint that it was made from";
 
 std::vector<std::string_view> unused_names(const MappingTask& task) {
   std::vector<std::string_view> names;
@@ -158,7 +162,7 @@ std::string cause_of(const MappingTask& task) {
   const auto keys = quantized_keys(unused);
   if (keys && slot == nullptr) {
     return "the checkpoint is quantized by " + keys->method + " (it has " + quote(keys->key) + ")" +
-           std::string(kTakesFloats);
+           std::string(keys->is_read ? kNeedsSettings : kTakesFloats);
   }
   if (const std::string scales = slot == nullptr ? scales_text(task, task.key_used) : "";
       !scales.empty()) {

@@ -13,6 +13,7 @@ constexpr std::string_view kPackedInts = "GPTQ or AWQ";
 struct ComponentRow {
   std::string_view component;  // of a key's name, between its dots
   std::string_view method;
+  bool is_read = true;  // by src/checkpoint/quantized, if the settings of the folder are known
 };
 
 // The names that the libraries use in place of 'weight'.
@@ -29,14 +30,20 @@ constexpr std::array kComponents = {
     ComponentRow{"quant_state", "bitsandbytes"},
     ComponentRow{"SCB", "bitsandbytes"},
     ComponentRow{"W_q", "HQQ"},
-    ComponentRow{"weight_scales", "EETQ"},
+    ComponentRow{"weight_scales", "EETQ, in the order of a GPU's kernel", false},
     ComponentRow{"_weight_qdata", "torchao"},
     ComponentRow{"weight_qdata", "torchao"},
-    ComponentRow{"codebooks", "AQLM"},
+    ComponentRow{"codebooks", "AQLM, in codebooks", false},
+    ComponentRow{"centroids", "VPTQ, in codebooks", false},
+    ComponentRow{"Qidxs", "QuIP#, in codebooks", false},
+    ComponentRow{"dense_weights", "SpQR, with outliers apart", false},
+    ComponentRow{"tables2", "HIGGS, in codebooks", false},
+    ComponentRow{"trellis", "EXL3, in trellises", false},
+    ComponentRow{"q_invperm", "EXL2, in the order of a GPU's kernel", false},
+    ComponentRow{"forward_hadamard_matrix", "FP-Quant, with rotations at run time", false},
     ComponentRow{"scaled_fp8", "fp8 with scales, as ComfyUI has it"},
-    ComponentRow{"comfy_quant", "a method of ComfyUI"},
-    ComponentRow{"Qidxs", "QuIP#"},
-    ComponentRow{"_packed_params", "PyTorch's own quantization"},
+    ComponentRow{"comfy_quant", "a method of ComfyUI", false},
+    ComponentRow{"_packed_params", "PyTorch's own quantization", false},
 };
 
 constexpr std::array kEnds = {
@@ -77,33 +84,34 @@ bool has_part(std::string_view name, std::string_view component) {
   return false;
 }
 
-std::string_view method_of(std::string_view name) {
+const ComponentRow* row_of(std::string_view name) {
   for (const ComponentRow& row : kComponents) {
     if (has_part(name, row.component)) {
-      return row.method;
+      return &row;
     }
   }
   for (const ComponentRow& row : kEnds) {
     if (name.ends_with(row.component)) {
-      return row.method;
+      return &row;
     }
   }
-  return "";
+  return nullptr;
 }
 
 }  // namespace
 
 std::optional<QuantizedKeys> quantized_keys(std::span<const std::string_view> names) {
   for (const std::string_view name : names) {
-    const std::string_view method = method_of(name);
-    if (method.empty()) {
+    const ComponentRow* const row = row_of(name);
+    if (row == nullptr) {
       continue;
     }
     const bool has_index = std::any_of(names.begin(), names.end(), [](std::string_view other) {
       return has_part(other, "g_idx");
     });
-    const bool is_gptq = method == kPackedInts && has_index;
-    return QuantizedKeys{std::string(is_gptq ? "GPTQ"sv : method), std::string(name)};
+    const bool is_gptq = row->method == kPackedInts && has_index;
+    return QuantizedKeys{std::string(is_gptq ? "GPTQ"sv : row->method), std::string(name),
+                         row->is_read};
   }
   return std::nullopt;
 }

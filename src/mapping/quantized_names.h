@@ -10,8 +10,9 @@
 namespace onnx_external {
 
 struct QuantizedKeys {
-  std::string method;  // "GPTQ"
-  std::string key;     // the first one that shows it
+  std::string method;   // "GPTQ"
+  std::string key;      // the first one that shows it
+  bool is_read = true;  // if its parts are whole, and the settings of the folder are known
 };
 
 // Nothing if no name is a known one.

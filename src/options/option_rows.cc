@@ -328,6 +328,10 @@ constexpr OptionRow kRows[] = {
      "list the modules that a model's nodes were made for, with their nodes,\n"
      "parameters and bytes; an initializer counts once in each module",
      [](O& o, Text) { return set(o.modules, true); }},
+    {"raw", "", K::kFlag, G::kOutput, kInspectExternal, false,
+     "list the stored parts of quantized weights, not the floats that they\n"
+     "stand for",
+     [](O& o, Text) { return set(o.save.open.stored_parts, true); }},
     {"html", "FILE", K::kPath, G::kOutput, kInspectExternal | kVerifyExternal, false,
      "write the report as a page for a browser, too",
      [](O& o, Text text) { return set(o.page, text); }},

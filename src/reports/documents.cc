@@ -115,6 +115,9 @@ Document inspected_view(const InspectedView& view) {
   Document out = Document::object();
   if (view.file.empty()) {
     out["computed"] = true;
+    if (!view.quantized.empty()) {
+      out["quantized"] = view.quantized;
+    }
   } else {
     out["file"] = view.file;
     out["offset"] = view.offset;

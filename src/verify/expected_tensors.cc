@@ -8,6 +8,9 @@
 #include "base/text.h"
 #include "base/try.h"
 #include "checkpoint/storage/bytes_ids.h"
+#include "checkpoint/storage/checkpoint_access.h"
+#include "checkpoint/storage/file_contents.h"
+#include "mapping/graph_parts.h"
 #include "mapping/map_steps.h"
 #include "onnx/graph_facts.h"
 #include "onnx_external/evidence.h"
@@ -375,6 +378,10 @@ std::vector<ExpectedTensor> expected_tensors(
 Status add_derived_tensors_of(const std::filesystem::path& model_path,
                               const MappingOptions& options, Checkpoint& checkpoint,
                               std::uint64_t max_expand) {
+  if (!CheckpointAccess::contents(checkpoint).all.stored.empty()) {
+    TRY_ASSIGN(const auto model, Model::load(model_path));
+    list_parts_for(model.facts(), checkpoint);
+  }
   if (chooses_pairs(options)) {
     return add_derived_tensors(checkpoint, options.derived, max_expand);
   }

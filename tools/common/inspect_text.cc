@@ -66,8 +66,10 @@ std::string view_text(const InspectedView& view) {
       traits.emplace_back(name);
     }
   }
-  const std::string place =
-      view.file.empty() ? "computed" : fmt::format("{} @{}", shown(view.file), view.offset);
+  const std::string place = !view.quantized.empty() ? "floats of " + shown(view.quantized)
+                            : view.file.empty()
+                                ? "computed"
+                                : fmt::format("{} @{}", shown(view.file), view.offset);
   return traits.empty() ? place : fmt::format("{}: {}", place, fmt::join(traits, ", "));
 }
 

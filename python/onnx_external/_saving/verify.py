@@ -71,6 +71,7 @@ def inspect(
     max_expand: int = 4,
     filter: str | None = None,
     sha256: bool = False,
+    raw: bool = False,
     threads: int = 0,
     progress: Progress = None,
 ) -> Inspection:
@@ -87,6 +88,7 @@ def inspect(
         max_expand: how many times the bytes of its files the tensors may have.
         filter: only names that contain a match of this regular expression (RE2).
         sha256: read every tensor that is listed, for its digest.
+        raw: list the stored parts of quantized weights, not the floats that they stand for.
         threads: the most threads that work at a time; 0 means one per CPU.
         progress: as for `oe.save`.
 
@@ -103,6 +105,7 @@ def inspect(
         "max_expand": max_expand,
         "filter": filter,
         "sha256": sha256,
+        "raw": raw,
         "threads": threads,
     }
     with shown(progress) as callback:

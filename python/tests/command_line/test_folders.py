@@ -95,7 +95,10 @@ def test_keys_of_quantized_weights_name_the_method(tmp_path: Path) -> None:
         "l.weight l.weight_scale_inv": ("fp8 in blocks", "l.weight_scale_inv"),
         "l.weight_packed l.weight_scale": ("compressed-tensors", "l.weight_packed"),
         "l.W_q l.meta": ("HQQ", "l.W_q"),
-        "l.weight l.weight_scales": ("EETQ", "l.weight_scales"),
+        "l.weight l.weight_scales": (
+            "EETQ, in the order of a GPU's kernel",
+            "l.weight_scales",
+        ),
         "l.weight l.bias": None,
     }
     for names, want in rows.items():

@@ -13,6 +13,8 @@
 
 namespace onnx_external {
 
+struct QuantizedMatrix;  // quantized/quantized_matrix.h
+
 struct CheckpointAccess {
   using Contents = Checkpoint::Contents;  // file_contents.h
 
@@ -41,6 +43,10 @@ struct CheckpointAccess {
   // The index of one of them; kInvalidArgument if there are not so many.
   [[nodiscard]] static Result<std::size_t> given_tensor(const Checkpoint& checkpoint,
                                                         std::uint64_t number);
+
+  // What the floats of a storage are made of, if they are a quantized weight's; null otherwise.
+  [[nodiscard]] static std::shared_ptr<const QuantizedMatrix> quantized(
+      const Checkpoint& checkpoint, std::uint32_t storage);
 
   // All of a matrix, its rows `pitch` bytes apart; what lies between them may change.
   [[nodiscard]] static Status read_rows(const Checkpoint& checkpoint, const TensorView& view,

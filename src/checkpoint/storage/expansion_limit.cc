@@ -16,7 +16,10 @@ Result<std::uint64_t> output_bytes(const FileContents& all, bool each_once) {
   BytesIds ids(all.storages);
   std::uint64_t total = 0;
   for (const TensorView& view : all.tensors) {
-    TRY_ASSIGN(const auto nbytes, contiguous_nbytes(view.dtype, view.shape));
+    TRY_ASSIGN(auto nbytes, contiguous_nbytes(view.dtype, view.shape));
+    if (all.quantized.contains(view.storage)) {
+      nbytes /= kFloatsPerCodes;
+    }
     const std::size_t known = ids.count();
     if (each_once && ids.id_of(view) < known) {  // nothing, which an empty tensor has, is less
       continue;

@@ -9,6 +9,10 @@
 
 namespace onnx_external {
 
+// The floats of a quantized weight are so many times larger than codes of one bit, the smallest;
+// each code is used once.
+inline constexpr std::uint64_t kFloatsPerCodes = 32;
+
 // True if `bytes` exceed both `max_expand` times the bytes that the files store and
 // kAlwaysExpandedBytes.
 [[nodiscard]] bool expands_too_far(std::uint64_t bytes, std::uint64_t stored,

@@ -16,6 +16,8 @@
 
 namespace onnx_external {
 
+struct QuantizedMatrix;  // quantized/quantized_matrix.h
+
 // torch's own limit; it keeps the work for one view small.
 inline constexpr std::size_t kMaxRank = 64;
 
@@ -38,6 +40,11 @@ struct FileContents {
   // For computed storages: the storages that they are computed from, whose recorded CRC-32s protect
   // them.
   std::unordered_map<std::uint32_t, std::vector<std::uint32_t>> made_of;
+
+  // For computed storages that have the floats of a quantized weight: what it is made of. The
+  // stored tensors that such weights take the place of are `stored`.
+  std::unordered_map<std::uint32_t, std::shared_ptr<const QuantizedMatrix>> quantized;
+  std::vector<TensorView> stored;
 
   // Bytes that computed storages keep in memory (limited in computed_storages.h).
   std::uint64_t kept_bytes = 0;

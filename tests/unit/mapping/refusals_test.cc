@@ -323,8 +323,8 @@ TEST(MappingRefusals, AQuantizedCheckpointIsNamedWithItsMethod) {
   c.key("fc.scales");
   const auto refused = c.map();
   ASSERT_THAT(refused, FailsWith(ErrorCode::kNotFound,
-                                 "quantized by GPTQ or AWQ (it has 'fc.qweight'); the graph takes "
-                                 "the float checkpoint"));
+                                 "quantized by GPTQ or AWQ (it has 'fc.qweight'), and its parts "
+                                 "alone do not tell how they are read; give the folder"));
   EXPECT_TRUE(refused.error().details->remedies.empty());  // each would leave the weight out
 }
 

@@ -1,0 +1,81 @@
+"""Tests of saves from quantized checkpoints: as floats, or in parts for graphs that read these."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import onnx_external as oe
+
+pytest.importorskip("ml_dtypes")
+onnx = pytest.importorskip("onnx")
+
+from graphs import open_graph, saved_bytes  # noqa: E402
+from quantized_folders import MAKERS, gptq, mxfp4_experts, packed_ct, safetensors, write  # noqa: E402
+
+
+def graph_of(checkpoint: oe.Checkpoint, path: Path) -> Path:
+    """Write a graph with a slot for each key."""
+    onnx.save(
+        open_graph({key: (checkpoint[key].dtype, checkpoint[key].shape) for key in checkpoint}),
+        path,
+    )
+    return path
+
+
+@pytest.mark.parametrize("name", ["gptq act-order", "awq gemm", "bnb nested", "mxfp4 experts"])
+def test_a_quantized_folder_fills_a_float_graph_and_verifies(name: str, tmp_path: Path) -> None:
+    made = MAKERS[name](np.random.default_rng(2))
+    folder = write(tmp_path / "c", made)
+    with oe.open_checkpoint(folder) as checkpoint:
+        graph = graph_of(checkpoint, tmp_path / "g.onnx")
+    out = tmp_path / "out" / "model.onnx"
+    oe.save(graph, out, folder)
+    saved = saved_bytes(out)
+    for key, want in made.floats.items():
+        assert saved[key] == np.ascontiguousarray(want).tobytes()
+    assert oe.verify(out, folder).ok
+
+
+def test_a_transposed_slot_takes_the_floats_of_a_quantized_weight(tmp_path: Path) -> None:
+    made = packed_ct(np.random.default_rng(2), rows=64, columns=96)
+    want = made.floats["a.weight"].T
+    onnx.save(open_graph({"a.weight": ("float32", want.shape)}), tmp_path / "g.onnx")
+    how = oe.Mapping(map={"a.weight": {"key": "a.weight", "recipe": ["transpose"]}})
+    folder = write(tmp_path / "c", made)
+    oe.save(tmp_path / "g.onnx", tmp_path / "model.onnx", folder, mapping=how)
+    assert saved_bytes(tmp_path / "model.onnx")["a.weight"] == np.ascontiguousarray(want).tobytes()
+
+
+@pytest.mark.parametrize("name", ["gptq 4 bits", "fp8 ragged blocks", "bnb int8", "mlx 4 bits"])
+def test_a_graph_that_reads_the_parts_of_a_quantized_weight_gets_them(
+    name: str, tmp_path: Path
+) -> None:
+    made = MAKERS[name](np.random.default_rng(2))
+    folder = write(tmp_path / "c", made)
+    slots = {key: (value.dtype.name, value.shape) for key, value in made.tensors.items()}
+    onnx.save(open_graph(slots), tmp_path / "g.onnx")
+    out = tmp_path / "out" / "model.onnx"
+    oe.save(tmp_path / "g.onnx", out, folder)
+    saved = saved_bytes(out)
+    for key, value in made.tensors.items():
+        assert saved[key] == np.ascontiguousarray(value).tobytes()
+    assert oe.verify(out, folder).ok
+
+
+def test_inspect_lists_floats_and_the_parts_if_raw_is_given(tmp_path: Path) -> None:
+    made = mxfp4_experts(np.random.default_rng(2))
+    folder = write(tmp_path / "c", made)
+    floats = {tensor.name: tensor for tensor in oe.inspect(folder).tensors}
+    assert set(floats) == {"m.gate_up_proj", "m.gate_up_proj_bias"}
+    assert floats["m.gate_up_proj"].dtype == "float32"
+    assert {tensor.name for tensor in oe.inspect(folder, raw=True).tensors} == set(made.tensors)
+
+
+def test_a_file_whose_settings_are_not_known_is_refused_with_what_to_give(tmp_path: Path) -> None:
+    made = gptq(np.random.default_rng(2))
+    path = tmp_path / "alone.safetensors"
+    path.write_bytes(safetensors(made.tensors))
+    onnx.save(open_graph({"a.weight": ("float32", (32, 96))}), tmp_path / "g.onnx")
+    with pytest.raises(oe.Error, match=r"quantized by GPTQ .*give the folder with its settings"):
+        oe.save(tmp_path / "g.onnx", tmp_path / "out" / "model.onnx", path)

@@ -1,0 +1,19 @@
+// Unpacks the codes of quantized weights, however their words hold them.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "checkpoint/quantized/matrix_rows.h"
+#include "checkpoint/quantized/quantized_matrix.h"
+#include "onnx_external/result.h"
+
+namespace onnx_external {
+
+// Fills `out` with the codes of a block of the weight, row-major. `columns` is the number of
+// columns of the weight, whose codes may have other rows and columns, in the same order.
+// Errors of reading. Requires: check_matrix() has accepted the codes; the block is inside.
+[[nodiscard]] Status read_codes(const PackedCodes& codes, std::uint64_t columns,
+                                const MatrixBlock& block, std::span<std::uint8_t> out);
+
+}  // namespace onnx_external

@@ -1,0 +1,203 @@
+// The pack-quantized integers of compressed-tensors (llm-compressor). Its other weights are read by
+// float4.cc, float8.cc and plain_integers.cc.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "base/bad_input.h"
+#include "base/text.h"
+#include "base/try.h"
+#include "checkpoint/quantized/methods.h"
+#include "checkpoint/quantized/module_settings.h"
+#include "checkpoint/quantized/number_reader.h"
+#include "checkpoint/quantized/scale_table.h"
+
+namespace onnx_external {
+namespace {
+
+constexpr std::uint32_t kWordBits = 32;
+
+std::uint64_t words_of(std::uint64_t codes, std::uint64_t bits, bool dense) {
+  const std::uint64_t each = kWordBits / bits;
+  return dense ? (codes * bits + kWordBits - 1) / kWordBits : (codes + each - 1) / each;
+}
+
+// A code's bits, and whether words hold whole codes only, as old versions wrote them.
+struct WordForm {
+  std::uint64_t bits = 0;
+  bool dense = true;
+};
+
+// Which bits the config's groups allow for the module; all from 2 to 8 without one.
+std::vector<std::uint64_t> possible_bits(const QuantSettings& settings, const std::string& module) {
+  std::vector<std::uint64_t> bits;
+  for (const Json* const args : weight_args(settings, module)) {
+    const auto number = json_integer(args->find("num_bits"));
+    if (number && *number >= 2 && *number <= 8) {
+      bits.push_back(static_cast<std::uint64_t>(*number));
+    }
+  }
+  if (bits.empty()) {
+    bits = {2, 3, 4, 5, 6, 7, 8};
+  }
+  std::sort(bits.begin(), bits.end());
+  bits.erase(std::unique(bits.begin(), bits.end()), bits.end());
+  return bits;
+}
+
+Result<WordForm> word_form(const MatrixFinder& finder, const std::string& module,
+                           const TensorView& packed, std::uint64_t columns) {
+  std::vector<WordForm> forms;
+  for (const bool dense : {true, false}) {
+    for (const std::uint64_t bits : possible_bits(finder.settings(), module)) {
+      if (forms.empty() || forms.front().dense == dense) {
+        if (words_of(columns, bits, dense) == dim(packed, 1)) {
+          forms.push_back({bits, dense});
+        }
+      }
+    }
+  }
+  if (forms.size() == 1) {
+    return forms.front();
+  }
+  return forms.empty() ? corrupt(fmt::format("{} {}: {} codes in a row do not fit its words",
+                                             quote(packed.name), shape_text(packed.shape), columns))
+                       : fail(ErrorCode::kAmbiguous,
+                              quote(packed.name) +
+                                  ": how many bits a code has is not certain; give the "
+                                  "folder, whose config.json says it");
+}
+
+CodePacking packing_of(const WordForm& form, CodeAxis axis) {
+  CodePacking packing;
+  packing.bits = static_cast<std::uint32_t>(form.bits);
+  packing.axis = axis;
+  packing.word_bytes = kWordBits / 8;
+  packing.cycle_bits = form.dense ? packing.bits : kWordBits;
+  for (std::uint32_t i = 1; !form.dense && i < kWordBits / packing.bits; ++i) {
+    packing.shifts.push_back(i * packing.bits);
+  }
+  return packing;
+}
+
+// The group size that the config states for the module, if its groups agree.
+std::optional<std::int64_t> said_group(const QuantSettings& settings, const std::string& module) {
+  std::optional<std::int64_t> said;
+  for (const Json* const args : weight_args(settings, module)) {
+    const auto number = json_integer(args->find("group_size"));
+    if (number && said && *said != *number) {
+      return std::nullopt;
+    }
+    said = number ? number : said;
+  }
+  return said;
+}
+
+Result<std::pair<std::uint64_t, std::uint64_t>> stated_shape(const MatrixFinder& finder,
+                                                             const TensorView& shape) {
+  const bool is_integer = shape.dtype == DType::kInt64 || shape.dtype == DType::kInt32;
+  if (!is_integer || shape.shape != Shape{2}) {
+    return corrupt(quote(shape.name) + ": does not state the shape of a matrix");
+  }
+  TRY_ASSIGN(const auto dims, read_integers(finder.stored(shape), 2));
+  if (dims[0] < 1 || dims[1] < 1) {
+    return corrupt(
+        fmt::format("{}: states the shape [{}, {}]", quote(shape.name), dims[0], dims[1]));
+  }
+  return std::pair(static_cast<std::uint64_t>(dims[0]), static_cast<std::uint64_t>(dims[1]));
+}
+
+// Zero points are packed along the rows.
+Result<PackedCodes> packed_zeros(const MatrixFinder& finder, const QuantizedMatrix& matrix,
+                                 const TensorView& zeros, const WordForm& form) {
+  if (!has_rank(&zeros, 2) || zeros.dtype != DType::kInt32) {
+    return do_not_fit(matrix.codes.stored.view, zeros);
+  }
+  PackedCodes codes;
+  codes.stored = finder.stored(zeros);
+  codes.rows = matrix.rows;
+  codes.columns = matrix.groups;
+  codes.line_bytes = dim(zeros, 1) * sizeof(std::int32_t);
+  const bool dense = dim(zeros, 0) == words_of(matrix.rows, form.bits, true);
+  codes.packing = packing_of({form.bits, dense}, CodeAxis::kRows);
+  return codes;
+}
+
+const std::vector<std::string_view> kPackedParts = {
+    "weight_packed",      "weight_scale",        "weight_shape",      "weight_zero_point",
+    "weight_g_idx",       "weight_global_scale", "input_scale",       "input_zero_point",
+    "input_global_scale", "output_scale",        "output_zero_point", "weight"};
+
+Status add_packed(MatrixFinder& finder, const std::string& module, const TensorView& packed,
+                  const TensorView& scales) {
+  const TensorView* const shape = finder.find(module, "weight_shape");
+  if (!has_rank(&packed, 2) || shape == nullptr) {
+    return do_not_fit(packed, scales);
+  }
+  TRY_ASSIGN(const auto sizes, stated_shape(finder, *shape));
+  QuantizedMatrix matrix;
+  matrix.method = "compressed-tensors";
+  matrix.name = weight_name(module);
+  matrix.rows = sizes.first;
+  matrix.columns = sizes.second;
+  if (matrix.rows != dim(packed, 0) || matrix.columns > dim(packed, 1) * kWordBits) {
+    return do_not_fit(packed, *shape);
+  }
+  TRY_ASSIGN(const auto form, word_form(finder, module, packed, matrix.columns));
+  matrix.codes.stored = finder.stored(packed);
+  matrix.codes.packing = packing_of(form, CodeAxis::kColumns);
+  matrix.codes.rows = matrix.rows;
+  matrix.codes.columns = matrix.columns;
+  matrix.codes.line_bytes = dim(packed, 1) * sizeof(std::int32_t);
+  TRY(set_scale_table(finder, matrix, scales, {1, said_group(finder.settings(), module)}));
+  matrix.zero = static_cast<double>(std::uint64_t{1} << (form.bits - 1));
+  if (const TensorView* const zeros = finder.find(module, "weight_zero_point"); zeros != nullptr) {
+    TRY_ASSIGN(matrix.zero_codes, packed_zeros(finder, matrix, *zeros, form));
+  }
+  if (const TensorView* const order = finder.find(module, "weight_g_idx"); order != nullptr) {
+    matrix.group_index = finder.stored(*order);
+  }
+  return finder.add(std::move(matrix), module, kPackedParts);
+}
+
+// Whether a transform is applied to what a module reads or returns, and not to weights alone.
+bool is_online(const Json& scheme) {
+  const JsonArray* const places = scheme.get<JsonArray>("apply");
+  return places == nullptr || std::any_of(places->begin(), places->end(), [](const Json& place) {
+           const std::string* const location = place.get<std::string>("location");
+           return location == nullptr || !location->starts_with("weight");
+         });
+}
+
+Status refuse_rotations(const QuantSettings& settings) {
+  const Json* const transforms = settings.config.find("transform_config");
+  const JsonObject* const schemes =
+      transforms == nullptr ? nullptr : transforms->get<JsonObject>("config_groups");
+  for (const auto& [name, scheme] : schemes == nullptr ? JsonObject() : *schemes) {
+    if (is_online(scheme)) {
+      return unsupported(settings.place + ": transform_config: " + quote(name) +
+                         " rotates what modules read when the model runs, which a graph of the "
+                         "float architecture does not do; take a checkpoint without rotations");
+    }
+  }
+  return {};
+}
+
+}  // namespace
+
+Status find_compressed_tensors(MatrixFinder& finder) {
+  TRY(refuse_rotations(finder.settings()));
+  for (const std::string& module : finder.modules_with("weight_packed")) {
+    const TensorView* const packed = finder.find(module, "weight_packed");
+    const TensorView* const scales = finder.find(module, "weight_scale");
+    if (scales != nullptr && packed->dtype == DType::kInt32) {
+      TRY(finder.accept(add_packed(finder, module, *packed, *scales)));
+    }
+  }
+  return {};
+}
+
+}  // namespace onnx_external

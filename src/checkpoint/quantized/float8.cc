@@ -1,0 +1,121 @@
+// Float8 weights with scales, one for the whole, for each row, group of a row or block: those of
+// DeepSeek and transformers (weight_scale_inv, which is multiplied in spite of its name), FBGEMM,
+// ModelOpt, compressed-tensors, torchao and quanto.
+#include <algorithm>
+#include <array>
+#include <string_view>
+
+#include "base/text.h"
+#include "base/try.h"
+#include "checkpoint/quantized/methods.h"
+#include "checkpoint/quantized/module_settings.h"
+#include "checkpoint/quantized/scale_table.h"
+
+namespace onnx_external {
+namespace {
+
+constexpr std::int64_t kUsualBlock = 128;
+
+bool is_float8_type(DType dtype) {
+  return dtype == DType::kFloat8E4M3Fn || dtype == DType::kFloat8E4M3FnUz ||
+         dtype == DType::kFloat8E5M2 || dtype == DType::kFloat8E5M2FnUz;
+}
+
+// How the names of a weight and of its scales end, and that of the weight as it is listed.
+struct Float8Names {
+  std::string_view weight;
+  std::string_view scale;
+  std::string_view listed;
+  std::string_view method;
+};
+
+constexpr std::array kFloat8Names = {
+    Float8Names{"weight", "weight_scale_inv", "weight", "fp8"},
+    Float8Names{"weight", "weight_scale", "weight", "fp8"},
+    Float8Names{"weight", "scale_weight", "weight", "fp8"},
+    Float8Names{"weight", "scale", "weight", "fp8"},
+    Float8Names{"weight._data", "weight._scale", "weight", "quanto"},
+    Float8Names{"_weight_qdata", "_weight_scale", "weight", "torchao"},
+    Float8Names{"gate_up_proj", "gate_up_proj_scale_inv", "gate_up_proj", "fp8"},
+    Float8Names{"gate_up_proj", "gate_up_proj_scale", "gate_up_proj", "fp8"},
+    Float8Names{"down_proj", "down_proj_scale_inv", "down_proj", "fp8"},
+    Float8Names{"down_proj", "down_proj_scale", "down_proj", "fp8"},
+};
+
+std::optional<std::int64_t> item_of(const Json* list, std::size_t at) {
+  const JsonArray* const items = list == nullptr ? nullptr : list->array();
+  return items != nullptr && at < items->size() ? json_integer(&(*items)[at]) : std::nullopt;
+}
+
+// The blocks that the config states: those of transformers, or of compressed-tensors; else those
+// that all makers take.
+SaidBlock said_block(const QuantSettings& settings, const std::string& module) {
+  const Json* block = settings.config.find("weight_block_size");
+  SaidBlock said{kUsualBlock, kUsualBlock};
+  for (const Json* const args : weight_args(settings, module)) {
+    const Json* const own = args->find("block_structure");
+    block = own == nullptr ? block : own;
+    if (const auto group = json_integer(args->find("group_size"))) {
+      said.columns = group;
+    }
+  }
+  if (const auto rows = item_of(block, 0), columns = item_of(block, 1); rows && columns) {
+    said = {rows, columns};
+  }
+  return said;
+}
+
+// transformers leaves weights of few rows as they are, but writes a scale that nobody has filled.
+void hide_unused(MatrixFinder& finder, const std::string& module, const TensorView& weight) {
+  const TensorView* const scale = finder.find(module, "weight_scale_inv");
+  if (finder.settings().is_given() && scale != nullptr && !is_float8_type(weight.dtype) &&
+      is_floating(weight.dtype)) {
+    finder.note(quote(scale->name) + " scales nothing, as " + quote(weight.name) + " is " +
+                std::string(torch_name(weight.dtype)) + ": it is not used");
+    finder.hide(*scale);
+  }
+}
+
+Status add_float8(MatrixFinder& finder, const Float8Names& names, const std::string& module,
+                  const TensorView& weight, const TensorView& scales) {
+  auto matrix = matrix_of(weight, 1);
+  if (!matrix) {
+    return do_not_fit(weight, scales);
+  }
+  matrix->method = names.method;
+  matrix->name =
+      module.empty() ? std::string(names.listed) : module + "." + std::string(names.listed);
+  matrix->kind = CodeKind::kFloat8;
+  matrix->float8 = weight.dtype;
+  matrix->table = float8_table(weight.dtype);
+  matrix->codes = codes_in_rows(finder, *matrix, weight, 8);
+  TRY(set_scale_table(finder, *matrix, scales, said_block(finder.settings(), module)));
+  return finder.add(
+      *std::move(matrix), module,
+      {names.weight, names.scale, "input_scale", "output_scale", "activation_scale", "scale_input",
+       "input_scale_ub", "weight_shape", "weight_zero_point", "input_global_scale",
+       "input_activation_scale", "output_activation_scale", "input_zero_point",
+       "_weight_act_quant_scale", "gate_up_proj_activation_scale", "down_proj_activation_scale"});
+}
+
+}  // namespace
+
+Status find_float8(MatrixFinder& finder) {
+  for (const Float8Names& names : kFloat8Names) {
+    for (const std::string& module : finder.modules_with(names.scale)) {
+      const TensorView* const weight = finder.find(module, names.weight);
+      if (weight == nullptr) {
+        continue;
+      }
+      if (!is_float8_type(weight->dtype)) {
+        hide_unused(finder, module, *weight);
+        continue;
+      }
+      TRY(finder.accept(
+          add_float8(finder, names, module, *weight, *finder.find(module, names.scale))));
+    }
+  }
+  return {};
+}
+
+}  // namespace onnx_external

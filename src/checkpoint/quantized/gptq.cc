@@ -1,0 +1,198 @@
+// GPTQ's layout, which GPTQModel, AutoGPTQ, AutoRound and others write: codes of columns in words
+// [K * bits / 32, N], zero points along N.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "base/bad_input.h"
+#include "base/text.h"
+#include "base/try.h"
+#include "checkpoint/quantized/code_reader.h"
+#include "checkpoint/quantized/methods.h"
+#include "checkpoint/quantized/module_settings.h"
+#include "checkpoint/quantized/scale_table.h"
+
+namespace onnx_external {
+namespace {
+
+constexpr std::uint64_t kMostZerosRead = 4096;  // of a weight, to tell v1 from v2
+
+bool is_word(DType dtype) {
+  return dtype == DType::kInt32 || dtype == DType::kInt64 || dtype == DType::kInt16 ||
+         dtype == DType::kInt8 || dtype == DType::kUInt32;
+}
+
+// The tensors of a module whose shapes are those of GPTQ.
+struct GptqParts {
+  std::string module;
+  const TensorView* codes = nullptr;
+  const TensorView* zeros = nullptr;
+  const TensorView* scales = nullptr;
+  const TensorView* order = nullptr;
+  std::uint64_t bits = 0;
+};
+
+// The bits of a code follow from the zero points, of which there is one for each scale.
+std::optional<GptqParts> gptq_parts(const MatrixFinder& finder, const std::string& module) {
+  GptqParts parts{module, finder.find(module, "qweight"), finder.find(module, "qzeros"),
+                  finder.find(module, "scales"), finder.find(module, "g_idx")};
+  if (!has_rank(parts.codes, 2) || !has_rank(parts.zeros, 2) || !has_rank(parts.scales, 2) ||
+      !is_word(parts.codes->dtype) || parts.zeros->dtype != parts.codes->dtype) {
+    return std::nullopt;
+  }
+  const std::uint64_t rows = dim(*parts.codes, 1);
+  const std::uint64_t zero_bits = dim(*parts.zeros, 1) * bit_size(parts.zeros->dtype);
+  if (dim(*parts.scales, 1) != rows || dim(*parts.zeros, 0) != dim(*parts.scales, 0) ||
+      zero_bits % rows != 0) {
+    return std::nullopt;
+  }
+  parts.bits = zero_bits / rows;
+  return parts;
+}
+
+CodePacking dense_packing(std::uint64_t bits, CodeAxis axis, DType word) {
+  CodePacking packing;
+  packing.bits = static_cast<std::uint32_t>(bits);
+  packing.axis = axis;
+  packing.cycle_bits = packing.bits;
+  packing.word_bytes = byte_size(word);
+  return packing;
+}
+
+PackedCodes zero_codes_of(const MatrixFinder& finder, const GptqParts& parts) {
+  PackedCodes zeros;
+  zeros.stored = finder.stored(transposed_view(*parts.zeros));
+  zeros.packing = dense_packing(parts.bits, CodeAxis::kRows, parts.zeros->dtype);
+  zeros.rows = dim(*parts.codes, 1);
+  zeros.columns = dim(*parts.zeros, 0);
+  zeros.line_bytes = zeros.columns * byte_size(parts.zeros->dtype);
+  return zeros;
+}
+
+// --- which version of the format ---------------------------------------------------------------
+
+enum class ZeroPoints : std::uint8_t { kAsStored, kOneLess, kVaried };
+
+// What the first zero points of a weight say, if all of them are the middle of the codes, or one
+// less, as symmetric weights have them.
+Result<ZeroPoints> sample_zeros(const PackedCodes& zeros) {
+  const std::uint64_t rows =
+      std::clamp<std::uint64_t>(kMostZerosRead / zeros.columns, 1, zeros.rows);
+  const std::uint64_t columns = std::min(zeros.columns, kMostZerosRead);
+  std::vector<std::uint8_t> codes(static_cast<std::size_t>(rows * columns));
+  TRY(read_codes(zeros, zeros.columns, {0, rows, 0, columns}, codes));
+  const bool is_constant = std::all_of(codes.begin(), codes.end(),
+                                       [&](std::uint8_t code) { return code == codes.front(); });
+  const std::uint32_t middle = std::uint32_t{1} << (zeros.packing.bits - 1);
+  if (!is_constant || (codes.front() != middle && codes.front() + 1U != middle)) {
+    return ZeroPoints::kVaried;
+  }
+  return codes.front() == middle ? ZeroPoints::kAsStored : ZeroPoints::kOneLess;
+}
+
+// What the settings say: GPTQ's first version stores zero points minus one.
+std::optional<bool> says_second_version(const QuantSettings& settings) {
+  const std::string format = settings.text("checkpoint_format");
+  const std::string other = settings.text("format");
+  if (format == "gptq_v2" || other == "gptq_v2") {
+    return true;
+  }
+  return settings.is_given() ? std::optional(false) : std::nullopt;
+}
+
+// Whether zero points are stored as they are. The values decide where they can: files are known
+// whose settings name the other version.
+Result<bool> is_second_version(MatrixFinder& finder, const std::vector<PackedCodes>& zeros) {
+  std::size_t as_stored = 0;
+  std::size_t one_less = 0;
+  for (const PackedCodes& one : zeros) {
+    TRY_ASSIGN_IN(quote(one.stored.view.name), const auto seen, sample_zeros(one));
+    as_stored += seen == ZeroPoints::kAsStored ? 1 : 0;
+    one_less += seen == ZeroPoints::kOneLess ? 1 : 0;
+    if (seen == ZeroPoints::kVaried) {
+      as_stored = one_less = 0;
+      break;
+    }
+  }
+  const auto said = says_second_version(finder.settings());
+  if (as_stored != zeros.size() && one_less != zeros.size()) {
+    if (as_stored + one_less > 0) {
+      return corrupt("some weights of GPTQ have zero points of \"gptq\", others of \"gptq_v2\"");
+    }
+    if (!said) {
+      return fail(ErrorCode::kAmbiguous,
+                  "the weights are GPTQ's with zero points of their own, which two versions of the "
+                  "format store differently; give the folder, whose config says which");
+    }
+    return *said;
+  }
+  const bool seen = as_stored > 0;
+  if (said && *said != seen) {
+    finder.note(fmt::format(
+        "{} says \"{}\", and all zero points are those of \"{}\": they are read "
+        "as that",
+        finder.settings().place, *said ? "gptq_v2" : "gptq", seen ? "gptq_v2" : "gptq"));
+  }
+  return seen;
+}
+
+Status add_gptq(MatrixFinder& finder, const GptqParts& parts, bool is_v2, PackedCodes zeros) {
+  QuantizedMatrix matrix;
+  matrix.method = "GPTQ";
+  matrix.name = weight_name(parts.module);
+  const std::uint64_t bits = parts.bits;
+  const std::uint64_t stored_bits = dim(*parts.codes, 0) * bit_size(parts.codes->dtype);
+  if (bits < 2 || bits > 8 || stored_bits % bits != 0) {
+    return do_not_fit(*parts.codes, *parts.zeros);
+  }
+  matrix.rows = dim(*parts.codes, 1);
+  matrix.columns = stored_bits / bits;
+  matrix.codes.stored = finder.stored(transposed_view(*parts.codes));
+  matrix.codes.packing = dense_packing(bits, CodeAxis::kColumns, parts.codes->dtype);
+  matrix.codes.rows = matrix.rows;
+  matrix.codes.columns = matrix.columns;
+  matrix.codes.line_bytes = dim(*parts.codes, 0) * byte_size(parts.codes->dtype);
+  TRY(set_groups(matrix, dim(*parts.scales, 0),
+                 number_for(finder.settings(), parts.module, "group_size"), *parts.scales));
+  matrix.scales.stored = finder.stored(transposed_view(*parts.scales));
+  matrix.scales.rows = matrix.rows;
+  matrix.scales.columns = matrix.groups;
+  matrix.scales.count = matrix.rows * matrix.groups;
+  matrix.zero_codes = std::move(zeros);
+  matrix.zero_add = is_v2 ? 0 : 1;
+  if (parts.order != nullptr) {
+    matrix.group_index = finder.stored(*parts.order);
+  }
+  return finder.add(std::move(matrix), parts.module, {"qweight", "qzeros", "scales", "g_idx"});
+}
+
+}  // namespace
+
+Status find_gptq(MatrixFinder& finder) {
+  if (finder.settings().method == "awq") {
+    return {};
+  }
+  std::vector<GptqParts> found;
+  std::vector<PackedCodes> zeros;
+  for (const std::string& module : finder.modules_with("qweight")) {
+    if (auto parts = gptq_parts(finder, module)) {
+      zeros.push_back(zero_codes_of(finder, *parts));
+      found.push_back(*std::move(parts));
+    }
+  }
+  if (found.empty()) {
+    return {};
+  }
+  const auto is_v2 = is_second_version(finder, zeros);
+  if (!is_v2) {
+    return finder.accept(fail(is_v2.error()));
+  }
+  for (std::size_t i = 0; i < found.size(); ++i) {
+    TRY(finder.accept(add_gptq(finder, found[i], *is_v2, std::move(zeros[i]))));
+  }
+  return {};
+}
+
+}  // namespace onnx_external

@@ -1,0 +1,94 @@
+#include "checkpoint/quantized/module_settings.h"
+
+#include <re2/re2.h>
+
+#include <algorithm>
+
+namespace onnx_external {
+namespace {
+
+constexpr std::string_view kExclude = "-:";
+constexpr std::string_view kInclude = "+:";
+constexpr std::string_view kRegex = "re:";
+
+std::optional<bool> match(std::string_view pattern, std::string_view text, RE2::Anchor anchor) {
+  const RE2 expression(re2::StringPiece(pattern.data(), pattern.size()), RE2::Quiet);
+  if (!expression.ok()) {
+    return std::nullopt;
+  }
+  return expression.Match(re2::StringPiece(text.data(), text.size()), 0, text.size(), anchor,
+                          nullptr, 0);
+}
+
+// The first entry of an object of patterns that matches.
+const Json* entry_of(const Json* patterns, const std::string& module) {
+  const JsonObject* const entries = patterns == nullptr ? nullptr : patterns->object();
+  if (entries == nullptr) {
+    return nullptr;
+  }
+  for (const auto& [pattern, value] : *entries) {
+    const std::string_view text(pattern);
+    if (text == module ||
+        (!text.starts_with(kExclude) &&
+         matches_start(text.starts_with(kInclude) ? text.substr(kInclude.size()) : text, module)
+             .value_or(false))) {
+      return &value;
+    }
+  }
+  return nullptr;
+}
+
+bool names_module(const Json& targets, const std::string& module) {
+  const JsonArray* const list = targets.array();
+  return list != nullptr && std::any_of(list->begin(), list->end(), [&](const Json& target) {
+           const std::string* const text = target.string();
+           if (text == nullptr) {
+             return false;
+           }
+           return text->starts_with(kRegex)
+                      ? matches_start(std::string_view(*text).substr(kRegex.size()), module)
+                            .value_or(false)
+                      : *text == module;
+         });
+}
+
+}  // namespace
+
+std::optional<bool> matches_start(std::string_view pattern, std::string_view text) {
+  return match(pattern, text, RE2::ANCHOR_START);
+}
+
+std::optional<bool> is_found_in(std::string_view pattern, std::string_view text) {
+  return match(pattern, text, RE2::UNANCHORED);
+}
+
+std::optional<std::int64_t> number_for(const QuantSettings& settings, const std::string& module,
+                                       std::string_view key) {
+  const Json* const candidates[] = {entry_of(settings.config.find("dynamic"), module),
+                                    entry_of(settings.config.find("extra_config"), module),
+                                    settings.config.find(module)};
+  for (const Json* const one : candidates) {
+    if (const auto number = json_integer(one == nullptr ? nullptr : one->find(key))) {
+      return number;
+    }
+  }
+  return settings.integer(key);
+}
+
+std::vector<const Json*> weight_args(const QuantSettings& settings, const std::string& module) {
+  std::vector<const Json*> named;
+  std::vector<const Json*> others;
+  const JsonObject* const groups = settings.config.get<JsonObject>("config_groups");
+  for (const auto& [name, group] : groups == nullptr ? JsonObject() : *groups) {
+    const Json* const weights = group.find("weights");
+    const Json* const targets = group.find("targets");
+    if (weights == nullptr || weights->object() == nullptr) {
+      continue;
+    }
+    const bool is_named = targets != nullptr && names_module(*targets, module);
+    (is_named ? named : others).push_back(weights);
+  }
+  return named.empty() ? others : named;
+}
+
+}  // namespace onnx_external

@@ -1,0 +1,32 @@
+// What the settings of a folder say of a single module.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "checkpoint/quantized/quant_settings.h"
+
+namespace onnx_external {
+
+// The number under `key` for the module: from GPTQModel's "dynamic", AutoRound's "extra_config",
+// MLX's object with the module's name, or the config itself. Nothing if none of them has it.
+[[nodiscard]] std::optional<std::int64_t> number_for(const QuantSettings& settings,
+                                                     const std::string& module,
+                                                     std::string_view key);
+
+// Whether the pattern, a regular expression of Python, matches a prefix of the text. Nothing if it
+// uses what no finite automaton can match, such as look-ahead.
+[[nodiscard]] std::optional<bool> matches_start(std::string_view pattern, std::string_view text);
+
+// The same for a match anywhere in the text.
+[[nodiscard]] std::optional<bool> is_found_in(std::string_view pattern, std::string_view text);
+
+// The "weights" of the members of compressed-tensors' "config_groups" that may describe the module:
+// those whose targets name it; if none does, those for a class of modules.
+[[nodiscard]] std::vector<const Json*> weight_args(const QuantSettings& settings,
+                                                   const std::string& module);
+
+}  // namespace onnx_external

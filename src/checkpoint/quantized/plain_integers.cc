@@ -1,0 +1,331 @@
+// Weights whose codes lie in rows, along K, the first in the lowest bits: int8 of
+// compressed-tensors, quanto, torchao and others; MLX; Olive; Gemma; and those of ModelOpt and
+// BitNet, whose bytes hold several rows.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "base/bad_input.h"
+#include "base/checked_math.h"
+#include "base/text.h"
+#include "base/try.h"
+#include "checkpoint/quantized/methods.h"
+#include "checkpoint/quantized/module_settings.h"
+#include "checkpoint/quantized/scale_table.h"
+
+namespace onnx_external {
+namespace {
+
+// The columns of `view` if its rows are packed codes of so many bits; nothing if there are no such.
+std::optional<QuantizedMatrix> packed_matrix(const TensorView& view, std::uint64_t bits) {
+  auto matrix = matrix_of(view, 1);
+  const auto row_bits =
+      matrix ? checked_mul<std::uint64_t>(matrix->columns, bit_size(view.dtype)) : std::nullopt;
+  if (!row_bits || bits == 0 || *row_bits / bits == 0) {
+    return std::nullopt;
+  }
+  matrix->columns = *row_bits / bits;
+  return matrix;
+}
+
+double middle_of(std::uint64_t bits) {
+  return static_cast<double>(std::uint64_t{1} << (bits - 1));
+}
+
+bool is_code_bits(std::optional<std::int64_t> bits) {
+  return bits && *bits >= 1 && *bits <= 8;
+}
+
+tl::unexpected<Error> needs_config(const TensorView& codes, std::string_view method) {
+  return fail(ErrorCode::kAmbiguous,
+              fmt::format("{}: how many bits a code of {} has is not certain; give the folder, "
+                          "whose config.json says it",
+                          quote(codes.name), method));
+}
+
+// --- int8 --------------------------------------------------------------------------------------
+
+struct Int8Names {
+  std::string_view codes;
+  std::string_view scales;
+  std::string_view zeros;
+  std::string_view method;
+};
+
+constexpr std::array kInt8Names = {
+    Int8Names{"weight", "weight_scale", "weight_zero_point", "int8"},
+    Int8Names{"weight._data", "weight._scale", "", "quanto"},
+    Int8Names{"_weight_qdata", "_weight_scale", "_weight_zero_point", "torchao"},
+};
+
+Status add_int8(MatrixFinder& finder, const Int8Names& names, const std::string& module,
+                const TensorView& codes, const TensorView& scales) {
+  auto matrix = matrix_of(codes, 1);
+  if (!matrix) {
+    return do_not_fit(codes, scales);
+  }
+  matrix->method = names.method;
+  matrix->name = weight_name(module);
+  matrix->codes = codes_in_rows(finder, *matrix, codes, 8);
+  matrix->codes.packing.flip = kSignBit;
+  matrix->zero = kSignBit;
+  SaidBlock said{1, std::nullopt};
+  for (const Json* const args : weight_args(finder.settings(), module)) {
+    said.columns = json_integer(args->find("group_size"));
+  }
+  TRY(set_scale_table(finder, *matrix, scales, said));
+  const TensorView* const zeros = names.zeros.empty() ? nullptr : finder.find(module, names.zeros);
+  if (zeros != nullptr) {
+    matrix->zeros = numbers_like_scales(finder, *matrix, *zeros);
+    matrix->zeros_offset = kSignBit;
+  }
+  return finder.add(*std::move(matrix), module,
+                    {names.codes, names.scales, names.zeros, "input_scale", "output_scale",
+                     "input_zero_point", "weight_shape", "input_activation_scale",
+                     "output_activation_scale", "_weight_act_quant_scale"});
+}
+
+Status find_int8(MatrixFinder& finder) {
+  for (const Int8Names& names : kInt8Names) {
+    for (const std::string& module : finder.modules_with(names.scales)) {
+      const TensorView* const codes = finder.find(module, names.codes);
+      const TensorView* const scales = finder.find(module, names.scales);
+      if (codes != nullptr && codes->dtype == DType::kInt8 && is_floating(scales->dtype)) {
+        TRY(finder.accept(add_int8(finder, names, module, *codes, *scales)));
+      }
+    }
+  }
+  return {};
+}
+
+// --- MLX ---------------------------------------------------------------------------------------
+
+constexpr std::uint64_t kMlxMxGroup = 32;
+
+std::string mlx_mode(const QuantSettings& settings, const std::string& module) {
+  const Json* const own = settings.config.find(module);
+  const std::string* const text = own == nullptr ? nullptr : own->get<std::string>("mode");
+  return text == nullptr ? settings.text("mode") : *text;
+}
+
+Status add_mlx(MatrixFinder& finder, const std::string& module, const TensorView& codes,
+               const TensorView& scales) {
+  auto bits = number_for(finder.settings(), module, "bits");
+  const std::string mode = mlx_mode(finder.settings(), module);
+  const TensorView* biases = finder.find(module, "biases");
+  biases = biases == nullptr ? finder.find(module, "qbiases") : biases;
+  if (!is_code_bits(bits)) {
+    return needs_config(codes, "MLX");
+  }
+  auto matrix = packed_matrix(codes, static_cast<std::uint64_t>(*bits));
+  if (!matrix) {
+    return do_not_fit(codes, scales);
+  }
+  matrix->method = "MLX";
+  matrix->name = weight_name(module);
+  matrix->codes = codes_in_rows(finder, *matrix, codes, static_cast<std::uint32_t>(*bits));
+  TRY(set_scale_table(finder, *matrix, scales,
+                      {1, number_for(finder.settings(), module, "group_size")}));
+  if (biases != nullptr) {
+    matrix->minima = numbers_like_scales(finder, *matrix, *biases);
+  } else if (mode == "mxfp4" && *bits == 4 && matrix->group == kMlxMxGroup) {
+    matrix->kind = CodeKind::kFloat4E2M1;
+    matrix->table = float4_table();
+  } else if (mode == "mxfp8" && *bits == 8 && matrix->group == kMlxMxGroup) {
+    matrix->kind = CodeKind::kFloat8;
+    matrix->table = float8_table(DType::kFloat8E4M3Fn);
+  } else {
+    return unsupported(quote(codes.name) + ": MLX's mode " + quote(mode) + " is not read");
+  }
+  return finder.add(*std::move(matrix), module, {"weight", "scales", "biases", "qbiases"});
+}
+
+Status find_mlx(MatrixFinder& finder) {
+  for (const std::string& module : finder.modules_with("scales")) {
+    const TensorView* const codes = finder.find(module, "weight");
+    if (codes != nullptr && codes->dtype == DType::kUInt32) {
+      TRY(finder.accept(add_mlx(finder, module, *codes, *finder.find(module, "scales"))));
+    }
+  }
+  return {};
+}
+
+// --- Olive -------------------------------------------------------------------------------------
+
+Status add_olive(MatrixFinder& finder, const std::string& module, const TensorView& codes,
+                 const TensorView& scales) {
+  const auto bits = number_for(finder.settings(), module, "bits");
+  if (!is_code_bits(bits)) {
+    return needs_config(codes, "Olive");
+  }
+  const auto width = static_cast<std::uint32_t>(*bits);
+  auto matrix = packed_matrix(codes, width);
+  if (!matrix) {
+    return do_not_fit(codes, scales);
+  }
+  matrix->method = "Olive";
+  matrix->name = weight_name(module);
+  matrix->codes = codes_in_rows(finder, *matrix, codes, width);
+  matrix->zero = middle_of(width);
+  TRY(set_scale_table(finder, *matrix, scales,
+                      {1, number_for(finder.settings(), module, "group_size")}));
+  if (const TensorView* const zeros = finder.find(module, "qzeros"); zeros != nullptr) {
+    QuantizedMatrix points = *matrix;
+    points.columns = matrix->groups;
+    matrix->zero_codes = codes_in_rows(finder, points, *zeros, width);
+  }
+  return finder.add(*std::move(matrix), module, {"qweight", "scales", "qzeros"});
+}
+
+Status find_olive(MatrixFinder& finder) {
+  for (const std::string& module : finder.modules_with("qweight")) {
+    const TensorView* const codes = finder.find(module, "qweight");
+    const TensorView* const scales = finder.find(module, "scales");
+    if (codes->dtype == DType::kUInt8 && scales != nullptr) {
+      TRY(finder.accept(add_olive(finder, module, *codes, *scales)));
+    }
+  }
+  return {};
+}
+
+// --- Gemma -------------------------------------------------------------------------------------
+
+// The bits of a module: the first pattern of the config that is found in its name, or those of all.
+std::optional<std::int64_t> gemma_bits(const QuantSettings& settings, const std::string& module) {
+  const JsonObject* const patterns = settings.config.get<JsonObject>("module_quant_configs");
+  for (const auto& [pattern, own] : patterns == nullptr ? JsonObject() : *patterns) {
+    if (is_found_in(pattern, module).value_or(false)) {
+      const auto bits = json_integer(own.find("num_bits"));
+      return bits ? bits : settings.integer("num_bits");
+    }
+  }
+  return settings.integer("num_bits");
+}
+
+Status add_gemma(MatrixFinder& finder, const std::string& module, std::string_view part,
+                 const TensorView& codes, const TensorView& scales) {
+  const bool is_int8 = codes.dtype == DType::kInt8;
+  const auto bits =
+      is_int8 ? std::optional<std::int64_t>(8) : gemma_bits(finder.settings(), module);
+  if (!is_code_bits(bits)) {
+    return needs_config(codes, "Gemma");
+  }
+  const auto width = static_cast<std::uint32_t>(*bits);
+  auto matrix = packed_matrix(codes, width);
+  if (!matrix) {
+    return do_not_fit(codes, scales);
+  }
+  matrix->method = "Gemma";
+  matrix->name = weight_name(module);
+  matrix->codes = codes_in_rows(finder, *matrix, codes, width);
+  matrix->codes.packing.flip = is_int8 ? kSignBit : 0;
+  matrix->zero = middle_of(width);
+  TRY(set_scale_table(finder, *matrix, scales, {1, std::nullopt}));
+  return finder.add(*std::move(matrix), module,
+                    {part, "weight_scale", "embedding_scale", "input_activation_scale",
+                     "output_activation_scale"});
+}
+
+Status find_gemma(MatrixFinder& finder) {
+  for (const std::string& module : finder.modules_with("embedding_quantized")) {
+    const TensorView* const scales = finder.find(module, "embedding_scale");
+    if (scales != nullptr) {
+      TRY(finder.accept(add_gemma(finder, module, "embedding_quantized",
+                                  *finder.find(module, "embedding_quantized"), *scales)));
+    }
+  }
+  if (finder.settings().method != "gemma") {
+    return {};
+  }
+  for (const std::string& module : finder.modules_with("weight_scale")) {
+    const TensorView* const codes = finder.find(module, "weight");
+    if (codes != nullptr && (codes->dtype == DType::kUInt8 || codes->dtype == DType::kInt8)) {
+      TRY(finder.accept(
+          add_gemma(finder, module, "weight", *codes, *finder.find(module, "weight_scale"))));
+    }
+  }
+  return {};
+}
+
+// --- several rows in a byte --------------------------------------------------------------------
+
+// ModelOpt's int4: rows 2 i and 2 i + 1 share a byte, in two's complement.
+Status add_modelopt(MatrixFinder& finder, const std::string& module, const TensorView& codes,
+                    const TensorView& scales) {
+  constexpr std::uint32_t kBits = 4;
+  constexpr std::uint8_t kSignOf4 = 8;
+  QuantizedMatrix matrix;
+  matrix.method = "ModelOpt";
+  matrix.name = weight_name(module);
+  matrix.rows = 2 * dim(codes, 0);
+  matrix.columns = dim(codes, 1);
+  matrix.codes = codes_in_rows(finder, matrix, codes, kBits);
+  matrix.codes.packing.axis = CodeAxis::kRows;
+  matrix.codes.packing.flip = kSignOf4;
+  matrix.codes.line_bytes = matrix.columns;
+  matrix.zero = kSignOf4;
+  const auto group = finder.settings().integer("group_size");
+  TRY(set_scale_table(finder, matrix, scales, {1, group}));
+  if (const TensorView* const factors = finder.find(module, "pre_quant_scale");
+      factors != nullptr) {
+    matrix.column_factors = finder.stored(*factors);
+  }
+  return finder.add(std::move(matrix), module,
+                    {"weight", "weight_scale", "weight_scale_2", "pre_quant_scale", "input_scale"});
+}
+
+// BitNet: row i of quarter p of the rows has bits 2 p of a byte; codes 0, 1 and 2 stand for -1, 0
+// and 1. A BitLinear divides by the scale, an AutoBitLinear multiplies.
+Status add_bitnet(MatrixFinder& finder, const std::string& module, const TensorView& codes,
+                  const TensorView& scale) {
+  constexpr std::uint64_t kParts = 4;
+  QuantizedMatrix matrix;
+  matrix.method = "BitNet";
+  matrix.name = weight_name(module);
+  matrix.rows = kParts * dim(codes, 0);
+  matrix.columns = dim(codes, 1);
+  matrix.codes = codes_in_rows(finder, matrix, codes, 2);
+  matrix.codes.packing.axis = CodeAxis::kRows;
+  matrix.codes.packing.cycle_bits = 8;
+  matrix.codes.packing.shifts = {0, 2, 4, 6};
+  matrix.codes.packing.parts = kParts;
+  matrix.codes.packing.part = dim(codes, 0);
+  matrix.codes.line_bytes = matrix.columns;
+  matrix.zero = 1;
+  TRY(set_scale_table(finder, matrix, scale, {1, std::nullopt}));
+  matrix.scales.inverse = finder.settings().text("linear_class") != "autobitlinear";
+  return finder.add(std::move(matrix), module, {"weight", "weight_scale"});
+}
+
+Status find_rows_in_bytes(MatrixFinder& finder) {
+  const bool is_bitnet = finder.settings().method == "bitnet";
+  for (const std::string& module : finder.modules_with("weight_scale")) {
+    const TensorView* const codes = finder.find(module, "weight");
+    const TensorView* const scales = finder.find(module, "weight_scale");
+    if (!has_rank(codes, 2) || codes->dtype != DType::kUInt8 || !is_floating(scales->dtype)) {
+      continue;
+    }
+    if (is_bitnet && element_count(scales->shape).value_or(0) == 1) {
+      TRY(finder.accept(add_bitnet(finder, module, *codes, *scales)));
+    } else if (has_rank(scales, 2) && dim(*scales, 0) == 2 * dim(*codes, 0)) {
+      TRY(finder.accept(add_modelopt(finder, module, *codes, *scales)));
+    }
+  }
+  return {};
+}
+
+}  // namespace
+
+Status find_plain_integers(MatrixFinder& finder) {
+  TRY(find_gemma(finder));
+  TRY(find_int8(finder));
+  TRY(find_mlx(finder));
+  TRY(find_olive(finder));
+  return find_rows_in_bytes(finder);
+}
+
+}  // namespace onnx_external

@@ -1,0 +1,140 @@
+#include "checkpoint/quantized/quantized_tensors.h"
+
+#include <algorithm>
+#include <array>
+#include <map>
+#include <set>
+#include <utility>
+#include <vector>
+
+#include "base/text.h"
+#include "base/try.h"
+#include "checkpoint/quantized/matrix_finder.h"
+#include "checkpoint/quantized/matrix_rows.h"
+#include "checkpoint/quantized/methods.h"
+#include "checkpoint/storage/computed_storages.h"
+
+namespace onnx_external {
+namespace {
+
+using FindMethod = Status (*)(MatrixFinder&);
+
+// In this order, as a tensor that one has taken is no part for the next.
+constexpr std::array<FindMethod, 8> kMethods = {
+    find_compressed_tensors, find_float4,       find_float8,        find_awq, find_gptq,
+    find_bitsandbytes,       find_grouped_axis, find_plain_integers};
+
+// Scales that only a quantized cache or quantized activations use.
+constexpr std::array<std::string_view, 7> kUnusedScales = {
+    "k_scale", "v_scale", "q_scale", "kv_scale", "input_scale", "output_scale", "scaled_fp8"};
+
+void hide_unused_scales(MatrixFinder& finder) {
+  for (const std::string_view component : kUnusedScales) {
+    for (const std::string& module : finder.modules_with(component)) {
+      finder.hide(*finder.find(module, component));
+    }
+  }
+}
+
+std::vector<std::uint32_t> storages_of(const FoundMatrix& found) {
+  std::set<std::uint32_t> storages;
+  for (const TensorView& part : found.matrix.parts) {
+    storages.insert(part.storage);
+  }
+  return {storages.begin(), storages.end()};
+}
+
+TensorView listed_view(const FoundMatrix& found, std::uint32_t storage) {
+  TensorView view;
+  view.name = found.matrix.name;
+  view.dtype = DType::kFloat32;
+  view.shape = found.shape;
+  view.strides = contiguous_strides(found.shape);
+  if (found.transposed) {
+    const std::size_t rank = view.shape.size();
+    view.strides[rank - 2] = 1;
+    view.strides[rank - 1] = view.shape[rank - 2];
+  }
+  view.storage = storage;
+  return view;
+}
+
+// Adds the storage of the weight's floats.
+TensorView add_floats(FileContents& all, FoundMatrix found) {
+  const std::vector<std::uint32_t> storages = storages_of(found);
+  const auto matrix = std::make_shared<const QuantizedMatrix>(std::move(found.matrix));
+  const std::uint64_t bytes = matrix->all_rows() * matrix->columns * sizeof(float);
+  const std::uint32_t storage = add_computed(all, bytes, matrix_floats(matrix), storages);
+  all.quantized.emplace(storage, matrix);
+  found.matrix.name = matrix->name;
+  return listed_view(found, storage);
+}
+
+}  // namespace
+
+Status list_quantized_as_floats(FileContents& all, std::size_t first,
+                                const std::shared_ptr<InflatedStorages>& inflated,
+                                const QuantSettings& settings) {
+  MatrixFinder finder(all, first, inflated, settings);
+  for (const FindMethod find : kMethods) {
+    TRY(find(finder));
+  }
+  std::vector<FoundMatrix> all_found = finder.take_found();
+  if (!all_found.empty()) {
+    hide_unused_scales(finder);
+  }
+  std::map<std::size_t, FoundMatrix> at;  // by the place of its first part
+  for (FoundMatrix& found : all_found) {
+    const std::size_t place = found.parts.front();
+    at.emplace(place, std::move(found));
+  }
+  for (std::string& note : finder.take_notes()) {
+    all.notes.push_back(std::move(note));
+  }
+  const std::vector<bool> taken = finder.taken();
+  std::vector<TensorView> tensors;
+  for (std::size_t i = 0; i < all.tensors.size(); ++i) {
+    if (const auto found = at.find(i); found != at.end()) {
+      tensors.push_back(add_floats(all, std::move(found->second)));
+    }
+    (taken[i] ? all.stored : tensors).push_back(std::move(all.tensors[i]));
+  }
+  all.tensors = std::move(tensors);
+  return {};
+}
+
+std::shared_ptr<const QuantizedMatrix> behind(const QuantizedMatrix& matrix,
+                                              std::uint32_t storages) {
+  auto moved = std::make_shared<QuantizedMatrix>(matrix);
+  const auto move = [&](std::optional<StoredTensor>& stored) {
+    if (stored) {
+      stored->view.storage += storages;
+    }
+  };
+  const auto move_numbers = [&](GroupNumbers& numbers) {
+    numbers.stored.view.storage += storages;
+    move(numbers.second);
+    if (numbers.nested) {
+      numbers.nested->absmax.view.storage += storages;
+    }
+  };
+  moved->codes.stored.view.storage += storages;
+  move(moved->group_index);
+  move(moved->column_factors);
+  move_numbers(moved->scales);
+  if (moved->zero_codes) {
+    moved->zero_codes->stored.view.storage += storages;
+  }
+  if (moved->zeros) {
+    move_numbers(*moved->zeros);
+  }
+  if (moved->minima) {
+    move_numbers(*moved->minima);
+  }
+  for (TensorView& part : moved->parts) {
+    part.storage += storages;
+  }
+  return moved;
+}
+
+}  // namespace onnx_external

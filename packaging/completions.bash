@@ -25,6 +25,7 @@ _onnx_external() {
     --strategy) words="always failing local" ;;
     --asserts) words="omit refuse" ;;
     --graphs) words="one two" ;;
+    --attention) words="fused lengths standard traced" ;;
     --sort) words="name size" ;;
     --quantize) words="int4 int8" ;;
     --quantize-head) words="int8 int4 float" ;;

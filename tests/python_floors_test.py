@@ -16,7 +16,8 @@ PACKAGE = 'onnx_external'
 # Lowest first: a module imports its own floor and lower ones.
 FLOORS = ['_core', '_base', '_sources', '_saving', '_folders',
           '_tracing', '_repeating', '_fusing', '_control_flow', '_comparing', '_generation',
-          'torch', 'transformers', '_validation', '_diagnosis', '_commands', '']
+          'torch', '_attention', 'transformers', '_validation', '_diagnosis', '_commands',
+          '']
 ROOT = {'__init__': '', '__main__': ''}  # the modules of no folder
 
 # These import numpy alone when they are imported; other packages in functions, for what a caller holds.

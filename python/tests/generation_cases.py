@@ -58,6 +58,30 @@ ARCHITECTURES: dict[str, tuple[str, dict[str, Any]]] = {
     "olmo": ("OlmoForCausalLM", _GROUPED),
     "granite": ("GraniteForCausalLM", _GROUPED),
     "smollm3": ("SmolLM3ForCausalLM", _GROUPED),
+    "gemma": ("GemmaForCausalLM", {**_GROUPED, "head_dim": 16}),
+    "phi": ("PhiForCausalLM", _SIZES),
+    "starcoder2": ("Starcoder2ForCausalLM", _SLIDING),
+    "olmo2": ("Olmo2ForCausalLM", _GROUPED),
+    "cohere": ("CohereForCausalLM", _GROUPED),
+    "cohere2": ("Cohere2ForCausalLM", {**_SLIDING, "layer_types": _MIXED["layer_types"]}),
+    "glm": ("GlmForCausalLM", {**_GROUPED, "head_dim": 16}),
+    "nemotron": ("NemotronForCausalLM", _GROUPED),
+    "gptj": (
+        "GPTJForCausalLM",
+        {**_COMMON, "n_embd": 64, "n_layer": 2, "n_head": 4, "n_positions": 128, "rotary_dim": 8},
+    ),
+    "gpt_bigcode": (
+        "GPTBigCodeForCausalLM",
+        {**_COMMON, "n_embd": 64, "n_layer": 2, "n_head": 4, "n_positions": 128},
+    ),
+    "mixtral": ("MixtralForCausalLM", {**_GROUPED, "num_local_experts": 4}),
+    "qwen3_moe": (
+        "Qwen3MoeForCausalLM",
+        {**_GROUPED, "head_dim": 16, "num_experts": 4, "num_experts_per_tok": 2}
+        | {"moe_intermediate_size": 32},
+    ),
+    "gpt_oss": ("GptOssForCausalLM", {**_MIXED, "num_local_experts": 4, "rope_scaling": None}),
+    "odd": ("LlamaForCausalLM", {**_SIZES, "hidden_size": 48}),
 }
 
 

@@ -89,6 +89,14 @@ def _add_graph_options(parser: Parser) -> None:
         "default, unless its code treats an empty cache otherwise), or decoder_model.onnx "
         "and decoder_with_past_model.onnx",
     )
+    parser.add_argument(
+        "--attention",
+        choices=("fused", "lengths", "standard", "traced"),
+        default="fused",
+        help="how a decoder attends to its cache: by ONNX Runtime's GroupQueryAttention with the "
+        "model's mask (the default), by the same with the lengths of the rows, which must not be "
+        "padded on the left (for CUDA), by ONNX's Attention, or by the operators of its code",
+    )
     parser.add_argument("--static", action="store_true", help="all dimensions are the examples'")
     parser.add_argument("--no-optimize", action="store_true", help="the graph as it was traced")
     parser.add_argument(
@@ -366,6 +374,7 @@ def _run(given: argparse.Namespace, progress: ProgressCallback | None) -> Any:
             asserts=given.asserts,
             max_iterations=given.max_iterations,
             graphs=given.graphs,
+            attention=given.attention,
             base=given.base,
             progress=progress or False,
             fsync=not given.no_fsync,

@@ -55,6 +55,8 @@ class Outputs:
             what: the name of the set.
             wanted: the outputs that are expected, by the reference's names.
         """
+        if isinstance(reference, ModuleReference):
+            self.got = reference.comparable(given, self.got)
         first = self.compared(reference, wanted)
         wrong = [each for each in first if each.is_wrong]
         if not wrong or not isinstance(reference, ModuleReference):

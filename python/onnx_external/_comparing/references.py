@@ -239,6 +239,10 @@ class ModuleReference:
         finally:
             self._mode, self._change = before
 
+    def comparable(self, given: Given, values: Mapping[str, Value]) -> dict[str, Value]:
+        """Return the part of a model's outputs that the module's own are compared with: all."""
+        return dict(values)
+
     def draws(self) -> list[str]:
         """Return the operators of a program that do; nothing tells those of a module."""
         return [] if self.program is None else drawing_of_program(self.program)

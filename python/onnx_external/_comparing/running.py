@@ -237,6 +237,49 @@ class Session:
             ) from error
         return dict(zip(self.output_names, results, strict=True))
 
+    def metadata(self) -> dict[str, str]:
+        """Return what the model says of itself."""
+        return dict(self._session.get_modelmeta().custom_metadata_map)
+
+    def buffer(self, shape: Sequence[int], dtype: Any) -> Any:
+        """Return zeros in the memory of the first provider, for run_in_place()."""
+        value = _runtime().OrtValue
+        if self.providers[0] == "CUDAExecutionProvider":
+            return value.ortvalue_from_numpy(np.zeros(shape, dtype), "cuda", 0)
+        return value.ortvalue_from_numpy(np.zeros(shape, dtype))
+
+    def run_in_place(
+        self, feed: Mapping[str, Any], buffers: Mapping[tuple[str, str], Any], what: str
+    ) -> dict[str, Value]:
+        """Run the model on arrays, and on buffers that it reads and writes.
+
+        Args:
+            feed: the arrays, by input.
+            buffers: what buffer() made, by the input and the output that share it.
+            what: the input set, for errors.
+
+        Returns:
+            The other outputs.
+        """
+        written = {output for _, output in buffers}
+        names = [name for name in self.output_names if name not in written]
+        try:
+            binding = self._session.io_binding()
+            for name, array in feed.items():
+                binding.bind_cpu_input(name, array)
+            for name in names:
+                binding.bind_output(name)
+            for (name, output), buffer in buffers.items():
+                binding.bind_ortvalue_input(name, buffer)
+                binding.bind_ortvalue_output(output, buffer)
+            self._session.run_with_iobinding(binding)
+            results = [each.numpy() for each in binding.get_outputs()[: len(names)]]
+        except Exception as error:
+            raise RunError(
+                f"{self.name}, {what}: ONNX Runtime cannot run it: {first_line(error)}"
+            ) from error
+        return dict(zip(names, results, strict=True))
+
     def seconds(self, feed: Mapping[str, Value], what: str, times: int) -> list[float]:
         """Run the model several times on one input set, and return how long each took."""
         found = []

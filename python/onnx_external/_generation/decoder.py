@@ -24,6 +24,7 @@ from .next_tokens import NextTokens, Prompts
 _PAST, _PRESENT = "past_key_values.", "present."
 _INPUTS = ("input_ids", "attention_mask", "position_ids")
 _TYPES = {"tensor(float)": np.float32, "tensor(float16)": np.float16}
+_ATTENTION = "onnx_external.attention"
 _LARGEST = np.iinfo(np.int64).max
 _POSITIONS = ("max_position_embeddings", "n_positions", "max_seq_len", "n_ctx")
 _FULL = -1
@@ -37,6 +38,8 @@ class _State:
     cache: dict[str, Any]
     mask: Any
     places: Any
+    is_shared: bool = False
+    """The cache is one buffer, which each step writes into."""
 
 
 class Decoder:
@@ -46,6 +49,9 @@ class Decoder:
         folder: where they are: model.onnx, or decoder_model.onnx and decoder_with_past_model.onnx.
         providers: of ONNX Runtime.
     """
+
+    _by_lengths = False
+    """The graph wants rows that are not padded on the left."""
 
     def __init__(self, folder: Path, providers: str | Sequence[Any] | None = None) -> None:
         self._folder = folder
@@ -63,6 +69,8 @@ class Decoder:
             self._check(session)
         self.ends, self._pad = token_ids(folder)
         self._positions = _positions(folder)
+        self._shares = self._next is self._first and _shares_buffers(folder)
+        self._by_lengths = self._first.metadata().get(_ATTENTION) == "lengths"
         self._next_tokens = NextTokens(*settings_of(folder))
         warn(self._next_tokens.notes)
 
@@ -101,6 +109,8 @@ class Decoder:
 
     def generate(self, rows: Sequence[Sequence[int]], count: int) -> list[list[int]]:
         """Return the tokens that follow each row, without the one that ends it."""
+        if self._by_lengths and len(set(map(len, rows))) > 1:  # its rows are not padded on the left
+            return [each for row in rows for each in self.generate([row], count)]
         found: list[list[int]] = [[] for _ in rows]
         running = [True] * len(rows)
         for tokens in self._steps(rows, count):
@@ -120,7 +130,9 @@ class Decoder:
         for number, row in enumerate(rows):
             ids[number, longest - len(row) :] = row
             mask[number, longest - len(row) :] = 1
-        state = _State(_empty(self._first, len(rows)), mask, np.maximum(mask.cumsum(1) - 1, 0))
+        cache = _empty(self._first, len(rows), longest + count if self._shares else 0)
+        places = np.maximum(mask.cumsum(1) - 1, 0)
+        state = _State(cache, mask, places, self._shares)
         prompts = Prompts(ids, longest - mask.sum(1), count, sorted(self.ends))
         choose = self._next_tokens.begin(prompts)
         session, whole, full = self._first, ids, np.zeros(len(rows), bool)
@@ -157,21 +169,32 @@ class Decoder:
             "input_ids": ids,
             "attention_mask": state.mask,
             "position_ids": state.places,
-            **state.cache,
         }
         try:
-            results = session.run(session.feed(feed, "generate"), "generate")
+            results = _results(session, feed, state)
         except RunError as error:
             _refuse_unknown(session, ids, error)
             raise
         more = np.ones((len(ids), 1), np.int64)
-        cache = {
+        longer = {
             _PAST + name.removeprefix(_PRESENT): value
             for name, value in results.items()
             if name.startswith(_PRESENT)
         }
         mask = np.concatenate([state.mask, more], 1)
-        return results["logits"], _State(cache, mask, state.places[:, -1:] + 1)
+        cache = state.cache if state.is_shared else longer
+        return results["logits"], _State(cache, mask, state.places[:, -1:] + 1, state.is_shared)
+
+
+def _results(session: Session, feed: Mapping[str, Any], state: _State) -> Mapping[str, Any]:
+    if not state.is_shared:
+        return session.run(session.feed({**feed, **state.cache}, "generate"), "generate")
+    taken = {form.name for form in session.inputs}
+    arrays = {name: np.ascontiguousarray(each) for name, each in feed.items() if name in taken}
+    buffers = {
+        (name, _PRESENT + name.removeprefix(_PAST)): buffer for name, buffer in state.cache.items()
+    }
+    return session.run_in_place(arrays, buffers, "generate")
 
 
 def _takes_positions(session: Session) -> bool:
@@ -187,13 +210,14 @@ def _refuse_unknown(session: Session, ids: Any, error: RunError) -> None:
         ) from error
 
 
-def _empty(session: Session, rows: int) -> dict[str, Any]:
-    """A cache without words."""
+def _empty(session: Session, rows: int, room: int) -> dict[str, Any]:
+    """Return a cache without tokens, with room for some if that is not 0."""
     found = {}
     for form in session.inputs:
         if form.name.startswith(_PAST):
-            shape = [size if isinstance(size, int) else 0 for size in form.shape]
-            found[form.name] = np.zeros([rows, *shape[1:]], _TYPES[form.type])
+            shape = [rows, *(size if isinstance(size, int) else room for size in form.shape[1:])]
+            dtype = _TYPES[form.type]
+            found[form.name] = session.buffer(shape, dtype) if room else np.zeros(shape, dtype)
     return found
 
 
@@ -235,6 +259,12 @@ def _graph_name(folder: Path) -> str:
     decoder = _genai_model(folder).get("decoder")
     name = decoder.get("filename") if isinstance(decoder, dict) else None
     return name if isinstance(name, str) and Path(name).name == name else "model.onnx"
+
+
+def _shares_buffers(folder: Path) -> bool:
+    """Return whether the graph may write a longer cache into the buffer of the cache."""
+    search = _document(folder, "genai_config.json").get("search")
+    return isinstance(search, dict) and search.get("past_present_share_buffer") is True
 
 
 def _genai_model(folder: Path) -> Mapping[str, Any]:

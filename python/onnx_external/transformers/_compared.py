@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
@@ -15,6 +15,7 @@ from .._comparing.inputs import InputSet, given_by_name
 from .._comparing.precision import graph_at
 from .._comparing.references import ModuleReference
 from .._folders.models import ENCODER, PROMPT, STEP
+from ._batches import by_lengths, by_rows, goes_by_lengths, takes_one_row
 from ._decoders import Graphs
 from ._inputs import Inputs, inputs_of
 from ._reference import TransformersReference, loaded
@@ -174,6 +175,29 @@ def example_graphs(
     return parts, notes
 
 
+def input_sets(given: Mapping[str, Any], graph: Any) -> list[InputSet]:
+    """Return the input sets of a graph of onnx.
+
+    Args:
+        given: by title, the inputs of transformers' module.
+        graph: takes them, or what its attention takes of them.
+    """
+    found = [
+        (title, name, inputs)
+        for title, each in given.items()
+        for name, inputs in (by_lengths if goes_by_lengths(graph) else _same)(title, each)
+    ]
+    return [
+        InputSet(name, partial(given_by_name, inputs), title != "example")
+        for title, whole, each in found
+        for name, inputs in (by_rows if takes_one_row(graph) else _same)(whole, each)
+    ]
+
+
+def _same(title: str, given: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+    yield title, dict(given)
+
+
 @dataclass
 class Folder:
     """The graphs of a model, and where transformers' model is."""
@@ -230,12 +254,12 @@ class Folder:
                     f"{path}: {type(model).__name__} has no part of this name; it has "
                     f"{', '.join(parts['example'])}"
                 )
-            sets = [
-                InputSet(title, partial(given_by_name, each[part].given), title != "example")
-                for title, each in parts.items()
-            ]
+            given = {title: each[part].given for title, each in parts.items()}
+            sets = input_sets(given, graph)
             kept = [value.name for value in graph.output]
-            found[name] = (TransformersReference(parts["example"][part].module, kept), sets, notes)
+            module = parts["example"][part].module
+            reference = TransformersReference(module, kept, graph)
+            found[name] = (reference, sets, notes)
         return found
 
     @staticmethod

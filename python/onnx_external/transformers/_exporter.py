@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import torch
@@ -24,7 +24,7 @@ Run = Callable[[Callable[[], Any]], Any]
 """Calls what it is given, which traces, and may do so again."""
 
 
-def exporter(run: Run) -> Any:
+def exporter(run: Run, translations: Mapping[Any, Callable[..., Any]] | None = None) -> Any:
     """An exporter of transformers, which has `exported` and `sizes` of what it converted last.
 
     Its `decomposed` is the program whose nodes became those of the graph. Its `names` are lists to
@@ -32,6 +32,7 @@ def exporter(run: Run) -> Any:
 
     Args:
         run: calls the trace, which torch.export does, without the conversion that follows.
+        translations: of operators, for torch.onnx.export, beside those of transformers.
 
     Raises:
         ExportError: the installed transformers has none.
@@ -41,7 +42,7 @@ def exporter(run: Run) -> Any:
             from transformers.exporters.exporter_onnx import OnnxExporter
 
             with only_errors("transformers"):
-                return _keeping(OnnxExporter, run)
+                return _keeping(OnnxExporter, run, translations or {})
     except ImportError as error:
         raise ExportError(
             f"transformers {transformers.__version__} cannot export to ONNX: {error}; newer ones "
@@ -49,7 +50,7 @@ def exporter(run: Run) -> Any:
         ) from error
 
 
-def _keeping(exporter: type, run: Run) -> Any:
+def _keeping(exporter: type, run: Run, translations: Mapping[Any, Callable[..., Any]]) -> Any:
     from transformers.exporters import exporter_onnx
     from transformers.exporters.exporter_dynamo import DynamoExporter
 
@@ -87,6 +88,8 @@ def _keeping(exporter: type, run: Run) -> Any:
             plain = torch.onnx.export
 
             def export(*given: Any, **options: Any) -> Any:
+                table = options.get("custom_translation_table") or {}
+                options["custom_translation_table"] = {**table, **translations}
                 graph = plain(*given, **options)
                 self.decomposed = None if graph is None else graph.exported_program
                 return graph

@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from .. import _core
+from .._attention.fusing import Fusing
+from .._attention.translating import Form
 from .._base.argument_types import checks_types, of_class
 from .._base.errors import InvalidArgumentError
 from .._base.meter import Meter
@@ -76,6 +78,7 @@ def export(
     max_iterations: int | None = None,
     graphs: Graphs | None = None,
     base: StrPath | None = None,
+    attention: Form = "fused",
 ) -> ModelReport:
     """Export the model of a folder, without reading its weights into memory.
 
@@ -127,6 +130,12 @@ def export(
             "two": decoder_model for the prompt, and decoder_with_past_model. None: one, unless its
             code treats an empty cache otherwise.
         base: the folder of an adapter's base, if adapter_config.json does not lead to it.
+        attention: how a decoder attends to its cache. "fused": by ONNX Runtime's
+            GroupQueryAttention with the mask of the model, which is exact for any padding;
+            "lengths": by the same with the lengths of the rows, which is faster on CUDA, and gives
+            NaN for rows that are padded on the left; "standard": by ONNX's Attention, of opset 23;
+            "traced": by the operators of the model's code, as all attention is that no operator
+            is known to equal.
 
     Raises:
         RewriteError: a test or a loop has no graph; the message names its line.
@@ -167,7 +176,10 @@ def export(
             given = stack.enter_context(merged(source, base, target, options))
             loaded = load(given.folder, task, dtype, given.variant)
         options |= {"variant": given.variant, "progress": callback or False}
-        tracing = Tracing(loaded, dynamic, optimize, meter, opset_version=opset_version)
+        fusing = Fusing(attention)
+        tracing = Tracing(
+            loaded, dynamic, optimize, meter, opset_version=opset_version, fusing=fusing
+        )
         chosen = inputs_of(loaded.model, given.folder, inputs)
         ways = FolderWays(tracing, chosen, rewrite, asserts, max_iterations, repeat)
         choice = Choice(ways, chosen, graphs, None if inputs else fewer(chosen))

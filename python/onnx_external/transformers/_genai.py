@@ -27,6 +27,10 @@ _INPUTS = ("input_ids", "attention_mask", "position_ids")
 _LENGTHS = ("max_position_embeddings", "n_positions", "max_sequence_length", "seq_length")
 _USUAL_LENGTH = 2048
 """Where a config names none: the positions of ALiBi have no end."""
+_BUFFER = 2 << 30
+"""Bytes of the caches of one row, which GenAI takes at once for the longest text."""
+_LEAST_LENGTH = 2048
+_PAST = "past_key_values."
 _SEARCH = ("do_sample", "temperature", "top_k", "top_p", "repetition_penalty", "min_length")
 _TYPES = {"FLOAT", "FLOAT16", "BFLOAT16"}
 
@@ -43,7 +47,7 @@ def _shapes(values: Any, prefix: str) -> dict[str, tuple[Any, ...]]:
 def why_not(model: onnx_ir.Model) -> str:
     """Return why GenAI cannot run a graph; "" if it can."""
     graph = model.graph
-    past = _shapes(graph.inputs, "past_key_values.")
+    past = _shapes(graph.inputs, _PAST)
     present = _shapes(graph.outputs, "present.")
     wanted = {f"{layer}.{side}" for layer in range(len(past) // 2) for side in ("key", "value")}
     if not past or past.keys() != wanted or present.keys() != wanted:
@@ -51,7 +55,7 @@ def why_not(model: onnx_ir.Model) -> str:
     others = [
         value.name
         for value in graph.inputs
-        if value.name not in _INPUTS and not (value.name or "").startswith("past_key_values.")
+        if value.name not in _INPUTS and not (value.name or "").startswith(_PAST)
     ]
     if others or "input_ids" not in {value.name for value in graph.inputs}:
         return f"it takes {', '.join(map(str, others)) or 'no input_ids'}"
@@ -75,7 +79,7 @@ def write(
         source: the model's folder.
         folder: where to.
     """
-    if not any(_shapes(each.graph.inputs, "past_key_values.") for each in graphs.values()):
+    if not any(_shapes(each.graph.inputs, _PAST) for each in graphs.values()):
         return [], []
     if config.is_encoder_decoder:
         return [], []
@@ -85,6 +89,7 @@ def write(
     notes = [] if (source / "tokenizer.json").is_file() else [_NO_TOKENIZER]
     path = folder / _FILE
     made = document(graphs["model"], file, config, source)
+    notes += _note_on_length(graphs["model"], made)
     path.write_text(json.dumps(made, indent=2) + "\n", encoding="utf-8")
     return [path], notes
 
@@ -99,7 +104,7 @@ def document(model: onnx_ir.Model, file: str, config: Any, folder: Path) -> dict
         folder: has generation_config.json.
     """
     names = {value.name for value in model.graph.inputs}
-    past = _shapes(model.graph.inputs, "past_key_values.")
+    past = _shapes(model.graph.inputs, _PAST)
     heads, size = next(iter(past.values()))[1::2]
     logits = next(value for value in model.graph.outputs if value.name == "logits")
     text = config.get_text_config(decoder=True)
@@ -126,8 +131,32 @@ def document(model: onnx_ir.Model, file: str, config: Any, folder: Path) -> dict
         },
     }
     found = {"type": _TYPE, "vocab_size": int(words), "context_length": length, **tokens}
-    search = {"max_length": length, "past_present_share_buffer": False, **_search(folder)}
+    from .._attention.buffers import may_share_buffers  # which needs onnx_ir
+
+    shares = may_share_buffers(model)
+    most = min(length, max(_LEAST_LENGTH, _BUFFER // bytes_of_token(model))) if shares else length
+    search = {"max_length": most, "past_present_share_buffer": shares, **_search(folder)}
     return {"model": {**found, "decoder": decoder}, "search": search}
+
+
+def bytes_of_token(model: onnx_ir.Model) -> int:
+    """Return how much the caches of a graph hold of each token."""
+    caches = [each for each in model.graph.inputs if (each.name or "").startswith(_PAST)]
+    sizes = [(each.dtype.itemsize if each.dtype else 4, tuple(each.shape or ())) for each in caches]
+    return max(1, int(sum(size * int(shape[1]) * int(shape[3]) for size, shape in sizes)))
+
+
+def _note_on_length(model: onnx_ir.Model, made: Mapping[str, Any]) -> list[str]:
+    """Return the note on a buffer that does not hold all tokens of the model."""
+    most, length = made["search"]["max_length"], made["model"]["context_length"]
+    if most == length:
+        return []
+    each = bytes_of_token(model)
+    return [
+        f"{_FILE}: search.max_length is {most}, for which the caches of a row take "
+        f"{most * each / 1e9:.1f} GB; all {length} tokens of the model would take "
+        f"{length * each / 1e9:.1f} GB"
+    ]
 
 
 def _length(config: Any) -> int:

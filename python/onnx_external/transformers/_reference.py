@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 from .._comparing.inputs import Given
 from .._comparing.references import ModuleReference
 from .._comparing.values import Value, from_torch, is_equal
 from .._folders.config import check_folder
+from ._batches import goes_by_lengths, has_fused
 from ._generation import plain_generation, token_ids, without_checked_settings
 from ._guarding import LOCAL, alone
 from ._loading import model_class, opened, told
@@ -35,17 +37,40 @@ def loaded(folder: Path, task: str | None, dtype: str | None, variant: str | Non
     return model.eval().requires_grad_(False)
 
 
+def _without(empty: Any, value: Value) -> Value:
+    """Return an output with zeros in the places of tokens.
+
+    Args:
+        empty: [batch, all tokens], the places.
+        value: a longer cache, or what was computed of the new tokens, which are the last ones.
+    """
+    if not isinstance(value, np.ndarray) or value.ndim < 3 or len(value) != len(empty):
+        return value
+    if value.ndim == 4 and value.shape[2] == empty.shape[1]:
+        return np.where(empty[:, None, :, None], np.zeros((), value.dtype), value)
+    if value.ndim == 3 and value.shape[1] <= empty.shape[1]:
+        last = empty[:, empty.shape[1] - value.shape[1] :, None]
+        return np.where(last, np.zeros((), value.dtype), value)
+    return value
+
+
 class TransformersReference(ModuleReference):
     """A model, or a part of one, whose inputs and outputs are named as the export names them.
 
     Args:
         module: the part.
         kept: the outputs of the graph, which does not have those that only hand an input on.
+        graph: of onnx. Fused attention gives something else than the functions of some models for
+            tokens that see nothing, padding before a text; by lengths, for all padding.
     """
 
-    def __init__(self, module: Any, kept: Collection[str]) -> None:
+    def __init__(self, module: Any, kept: Collection[str], graph: Any = None) -> None:
         super().__init__(module)
         self._kept = kept
+        config = getattr(module, "config", None)
+        own = getattr(config, "_attn_implementation", "") == "eager"
+        self._by_lengths = graph is not None and goes_by_lengths(graph)
+        self._leaves_out = self._by_lengths or (own and graph is not None and has_fused(graph))
 
     def outputs(self, given: Given, what: str) -> dict[str, Value]:
         """Call it; even while it runs, it loads nothing from elsewhere."""
@@ -53,11 +78,20 @@ class TransformersReference(ModuleReference):
             found = super().outputs(given, what)
         args, kwargs = given.call if given.call is not None else ((), {})
         inputs = [from_torch(tensor) for _, tensor in self._arguments(args, kwargs)]
-        return {
+        kept = {
             name: value
             for name, value in found.items()
             if name in self._kept or not any(is_equal(value, each) for each in inputs)
         }
+        return self.comparable(given, kept)
+
+    def comparable(self, given: Given, values: Mapping[str, Value]) -> dict[str, Value]:
+        """Return outputs with zeros for tokens that are not compared."""
+        mask = given.call[1].get("attention_mask") if self._leaves_out and given.call else None
+        if not isinstance(mask, torch.Tensor) or mask.dim() != 2:
+            return dict(values)
+        empty = ((mask if self._by_lengths else mask.cumsum(1)) == 0).numpy()
+        return {name: _without(empty, value) for name, value in values.items()}
 
     def named(self, result: Any) -> Iterator[tuple[str, Any]]:
         """Yield the tensors of a result, those of caches among them."""

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from .._attention.fusing import Fusing
 from .._base.errors import ExportError
 from .._repeating.kinds import Stack, find_stacks
 from .._repeating.naming import Names, deep_name
@@ -21,7 +22,7 @@ from ._decoders import Graphs
 from ._exporter import exporter, silently
 from ._inputs import Inputs
 from ._saving import Graph
-from ._tracing import Part, Tracing, graph_modules, made_of, name_graph, refuse_one_step
+from ._tracing import Part, Tracing, graph_modules, made_of, refuse_one_step
 from ._widening import widened
 
 
@@ -70,14 +71,14 @@ class Repeating:
         tracing = self.tracing
         recipes = made_of(tracing.loaded, part.module)
         with tracing.meter.step(f"record {name}"):
-            deep = _recorded(part, stacks)
+            deep = _recorded(name, part, stacks, tracing.fusing)
         with shallow(tracing.loaded.model, self._stacks or ()):
             few = self._shallow_part(name)
             keep = [
                 each for each, _ in tensors_of(few.module) if deep_name(each, stacks) not in recipes
             ]
             with tracing.meter.step(f"record {name}"):
-                small = _recorded(few, stacks)
+                small = _recorded(name, few, stacks, tracing.fusing)
                 proof = proved(stacks, deep.record, small.record)
                 proof.match_unused(stacks, deep.inputs, small.inputs)
             with tracing.meter.step(f"trace {name}"):
@@ -100,7 +101,7 @@ class Repeating:
             made = tracing.skeleton(name, few, made_by.graph, keep, repeat)
         if failed:
             raise Unprovable(str(failed[0])) from failed[0]
-        name_graph(made.model, name, part)
+        tracing.name_graph(made.model, name, part)
         if tracing.dynamic:
             refuse_one_step(f"{type(part.module).__name__} ({name})", made)
         missing = sorted(made.slots.keys() - recipes.keys())
@@ -146,7 +147,7 @@ def within(stacks: Sequence[Stack], model: Any, module: Any) -> list[Stack]:
     return [replace(stack, name=names[each]) for stack, each in found if each in names]
 
 
-def _recorded(part: Part, stacks: Sequence[Stack]) -> _Run:
+def _recorded(name: str, part: Part, stacks: Sequence[Stack], fusing: Fusing) -> _Run:
     """Run a part as transformers.exporters traces it, for the sizes of the example alone."""
     from transformers.exporters import OnnxConfig
 
@@ -154,7 +155,7 @@ def _recorded(part: Part, stacks: Sequence[Stack]) -> _Run:
     config = OnnxConfig(dynamic=False, optimize=False)
 
     def export() -> None:
-        with torch.no_grad(), silently("it does not run", ""):
+        with torch.no_grad(), silently("it does not run", ""), fusing.tracing(name):
             exporting.export(part.module, copy.copy(part.given), config)
 
     record = recorded(part.module, stacks, export)

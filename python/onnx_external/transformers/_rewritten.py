@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any, Literal
 
 import torch
@@ -13,7 +12,7 @@ import torch
 from .._base.errors import ExportError, RewriteError
 from .._base.packages import missing_text
 from .._base.temporary import temporary_folder
-from .._comparing.inputs import InputSet, given_by_name
+from .._comparing.precision import graph_at
 from .._comparing.running import Session
 from .._control_flow import Rewriter, Rewriting
 from .._tracing.surroundings import TransformersSurroundings, register_caches
@@ -22,7 +21,7 @@ from ..torch._rewritten import MOST_GRAPHS, Rewrite, learn, not_helped, refusal_
 from ..torch._tracing import as_torch_onnx
 from ..torch._untouched import ZeroProducts
 from ._checking import CheckedGraphs, UnloadablePartError, judge
-from ._compared import example_graphs
+from ._compared import example_graphs, input_sets
 from ._decoders import Graphs
 from ._exporter import silently
 from ._inputs import Inputs
@@ -121,6 +120,8 @@ class FolderWays:
         Raises:
             ExportError: that does not help; it says what was tried.
         """
+        if isinstance(error, WrongGraphError) and self.tracing.fusing.has_fused(name):
+            return self._not_fused(name, part, "the graph with fused attention was wrong")
         if name in self.repeating.done:
             self.repeating.refuse(name)
             return self._first(name, part)
@@ -134,6 +135,8 @@ class FolderWays:
         try:
             return self._rewritten(name, part, error)
         except ExportError as refused:
+            if self.tracing.fusing.has_fused(name):
+                return self._not_fused(name, part, "the graph cannot be made with fused attention")
             if name in self.tracing.lengths:
                 return self._of_one_length(name, part, refused)
             plain = self._plain.get(name)
@@ -146,11 +149,21 @@ class FolderWays:
     def _of_one_length(self, name: str, part: Part, refused: ExportError) -> Graph:
         """Trace a part for the length of the example, which needs no rewriting."""
         self.tracing.lengths.discard(name)
+        self._forget(name)
+        self.notes.append((name, f"the length of the text does not vary, since {refused.args[0]}"))
+        return self._first(name, part)
+
+    def _not_fused(self, name: str, part: Part, why: str) -> Graph:
+        """Trace a part anew, with the attention of transformers."""
+        self.tracing.fusing.refuse(name, why)
+        self._forget(name)
+        return self.graph(name, part)
+
+    def _forget(self, name: str) -> None:
+        """Begin again with a graph, of which nothing is known."""
         for found in (self._observed, self.done, self._plain):
             found.pop(name, None)
         self.notes = [(graph, text) for graph, text in self.notes if graph != name]
-        self.notes.append((name, f"the length of the text does not vary, since {refused.args[0]}"))
-        return self._first(name, part)
 
     def _rewritten(self, name: str, part: Part, error: ExportError | None) -> Graph:
         observed = self._observed.get(name)
@@ -227,12 +240,14 @@ class FolderWays:
             if old in found:
                 found[new] = found.pop(old)
         self.repeating.rename(old, new)
+        self.tracing.fusing.rename(old, new)
         self.notes = [(new if name == old else name, text) for name, text in self.notes]
 
     def all_notes(self) -> list[str]:
         """Return how graphs were rewritten, and what they leave out."""
         left = [f"{name}: {note}" for name, each in self.done.items() for note in each.notes]
-        made = [f"{name}: {text}" for name, text in (*self.repeating.notes, *self.notes)]
+        notes = (*self.tracing.fusing.notes(), *self.repeating.notes, *self.notes)
+        made = [f"{name}: {text}" for name, text in notes]
         return [*made, *left]
 
     def prove(self, checked: CheckedGraphs) -> None:
@@ -273,10 +288,12 @@ class FolderWays:
             name_graph(program, name, example)
             onnx_ir.save(program, path, external_data=f"{name}.data")
             session = Session(path, ["CPUExecutionProvider"], path.name)
-            reference = TransformersReference(observed.module, session.output_names)
-            for title, part in observed.parts.items():
-                given = InputSet(title, partial(given_by_name, part.given), title != "example")
-                judge(name, session, reference, given, sizes, found)
+            graph = graph_at(path)
+            names = session.output_names
+            reference = TransformersReference(observed.module, names, graph)
+            given = {title: part.given for title, part in observed.parts.items()}
+            for each in input_sets(given, graph):
+                judge(name, session, reference, each, sizes, found)
         return found.sets[name]
 
 

@@ -9,6 +9,8 @@ from typing import Any, NamedTuple, TypeAlias
 
 import torch
 
+from .._attention.fusing import Fusing
+from .._attention.translating import ATTENTION
 from .._base.errors import ExportError
 from .._base.meter import Meter
 from .._base.notes import Note
@@ -151,6 +153,7 @@ class Tracing:
     """The graphs of models with a state in which the length of the text varies."""
     opset_version: int | None = None
     """That of the graphs; None: that of torch.onnx, or a newer one that makes a graph smaller."""
+    fusing: Fusing = field(default_factory=Fusing)
 
     def graph(self, name: str, part: Part, run: Run = _plainly) -> Graph:
         """Trace a part, convert and optimize it.
@@ -169,7 +172,7 @@ class Tracing:
         with self.meter.step(f"trace {name}"):
             program, sizes, _ = self.converted(name, part, self.loaded.model, run)
         made = self.skeleton(name, part, program, keep)
-        name_graph(made.model, name, part)
+        self.name_graph(made.model, name, part)
         if self.dynamic:
             refuse_one_step(what, made)
         found = Graph(made, {slot: recipes[slot] for slot in made.slots}, sizes)
@@ -184,18 +187,18 @@ class Tracing:
             model: what the module is, or is a part of.
             run: calls the trace.
         """
-        exporting = exporter(run)
+        exporting = exporter(run, self.fusing.translations(name))
         from transformers.exporters import OnnxConfig
 
         way_out = "dynamic=False or other inputs may help, and oe.torch.export takes any module"
         told_by = silently(f"transformers cannot export {_what(name, part)}", way_out)
-        with told_by, torch.no_grad():
+        with told_by, torch.no_grad(), self.fusing.tracing(name):
             shapes = _shapes(model, part.given, name in self.lengths) if self.dynamic else None
             config = OnnxConfig(
                 dynamic=self.dynamic,
                 optimize=False,
                 dynamic_shapes=shapes,
-                opset_version=self.opset_version,
+                opset_version=max(self.opset_version or 0, self.fusing.opset(name)) or None,
             )
             cached = without_cache_of_results(self.dynamic)
             with one_subgraph_version(), operators_found_once(), cached:
@@ -228,6 +231,16 @@ class Tracing:
         optimized_by = silently(what, "optimize=False leaves that out")
         with self.meter.step(f"optimize {name}"), optimized_by, apply_patches("onnx"):
             return make_skeleton(program, {}, keep, change)
+
+    def name_graph(self, model: Any, name: str, part: Part) -> None:
+        """Name the inputs, outputs and dimensions of a graph, and let its caches be shared."""
+        name_graph(model, name, part)
+        if self.optimize and self.fusing.has_fused(name):
+            from .._attention.buffers import let_buffers_be_shared  # which needs onnx_ir
+
+            let_buffers_be_shared(model)
+        if self.fusing.has_fused(name):
+            model.metadata_props[ATTENTION] = self.fusing.form
 
 
 def name_graph(model: Any, name: str, part: Part) -> None:

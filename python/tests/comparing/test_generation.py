@@ -61,7 +61,7 @@ def test_genai_gives_the_tokens_of_transformers(exported: Exported, rows: Any) -
 
 def test_a_decoder_is_one_graph_whose_names_tell_what_they_are(exported: Exported) -> None:
     report = exported.report
-    assert list(report.graphs) == ["model"] and report.checked == {"model": 4}
+    assert list(report.graphs) == ["model"] and report.checked == {"model": 9}
     inputs, outputs = report.inputs["model"], report.outputs["model"]
     assert inputs["input_ids"] == inputs["position_ids"] == "int64[batch_size, sequence_length]"
     assert inputs["attention_mask"] == "int64[batch_size, total_sequence_length]"

@@ -167,7 +167,11 @@ def test_a_decoder_s_folder_becomes_one_graph_or_two(graphs: str, tmp_path: Path
         more = text(2, length)
         more["attention_mask"] = torch.cat([first["attention_mask"], more["attention_mask"]], 1)
         more["attention_mask"][:, 9:] = 1
-        given = with_places(more, length) | {cache_of(model): copy.deepcopy(cache)}
+        before = copy.deepcopy(cache)
+        if length > 1:  # behind a cache fused attention takes several tokens of one row
+            more = {name: value[1:] for name, value in more.items()}
+            before.batch_select_indices(torch.tensor([1]))
+        given = with_places(more, length) | {cache_of(model): before}
         assert difference(decode, model, given) < 1e-4
 
 

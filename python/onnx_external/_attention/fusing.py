@@ -1,0 +1,339 @@
+"""Attention that is fused while a decoder of transformers is traced.
+
+transformers asks an interface for the function that attends, and another one for the function that
+makes masks. Both give ours for the time of a trace. Attention is fused if its keys and values are
+what the cache has just concatenated and all else that it takes is known; otherwise the function of
+transformers runs, as without us.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, NamedTuple
+
+import torch
+from transformers import cache_utils, masking_utils, modeling_utils
+
+from .._base.swapping import exchanged
+from .._folders.models import STEP
+from .masks import Mask, mask_of
+from .operator import cached_attention
+from .translating import STANDARD_OPSET, Form, translations
+
+_SAME = {"dropout", "scaling", "is_causal", "softcap", "s_aux", "position_bias"}
+"""What attention is given that matters here."""
+_NEEDLESS = {
+    "cache_position", "deterministic", "layer_idx", "logits_to_keep", "num_items_in_batch",
+    "output_attentions", "output_hidden_states", "output_router_logits", "past_key_values",
+    "position_ids", "return_dict", "sliding_window", "use_cache",
+}  # fmt: skip
+"""What it is given for other functions: the mask has the window."""
+_MULTIPLE = 8
+"""Of which the size of a head must be a multiple."""
+_UNUSED = "its code does not give the keys of its cache to transformers' attention interface"
+_TRACED = "attention is traced, not fused"
+ONE_ROW = (
+    "attention is ONNX Runtime's GroupQueryAttention (1.23 or newer), which takes several tokens "
+    "behind a cache for one row at a time; attention='traced' leaves it out"
+)
+STANDARD = (
+    "attention is that of ONNX 23, which ONNX Runtime has since 1.23, and with softcap right since "
+    "1.27"
+)
+RIGHT = (
+    "attention goes by the lengths of rows, so that rows may be padded on the right only, and all "
+    "outputs are NaN if one is padded elsewhere"
+)
+
+
+class _Update(NamedTuple):
+    """What a layer of a cache was given, and made."""
+
+    layer: Any
+    past: tuple[torch.Tensor, torch.Tensor]
+    new: tuple[torch.Tensor, torch.Tensor]
+    made: tuple[torch.Tensor, torch.Tensor]
+
+
+@dataclass
+class Fusing:
+    """Fuses the attention of decoders.
+
+    Args:
+        form: how it is written.
+    """
+
+    form: Form = "fused"
+    why_not: dict[str, list[str]] = field(default_factory=dict)
+    """By graph: why attention of its last trace was not fused, one for each layer of the cache; ""
+    if it was."""
+    refused: dict[str, str] = field(default_factory=dict)
+    """The graphs that are traced without, and why."""
+
+    def fuses(self, name: str) -> bool:
+        """Return whether the attention of a graph is to be fused, where that is possible."""
+        takes_cache = name in ("model", STEP)
+        return self.form != "traced" and takes_cache and name not in self.refused
+
+    def has_fused(self, name: str) -> bool:
+        """Return whether attention of a graph's last trace was fused."""
+        return "" in self.why_not.get(name, ())
+
+    def refuse(self, name: str, why: str) -> None:
+        """Fuse nothing of a graph any more."""
+        self.refused[name] = why
+        self.why_not.pop(name, None)
+
+    def rename(self, old: str, new: str) -> None:
+        """Call a graph something else."""
+        named: tuple[dict[str, Any], ...] = (self.why_not, self.refused)
+        for found in named:
+            if old in found:
+                found[new] = found.pop(old)
+
+    def translations(self, name: str) -> Mapping[Any, Callable[..., Any]]:
+        """Return how torch.onnx.export is to translate what a trace of the graph may have."""
+        return translations(self.form) if self.fuses(name) else {}
+
+    def opset(self, name: str) -> int:
+        """Return the version of ONNX that a graph needs for its attention; 0: any."""
+        return STANDARD_OPSET if self.form == "standard" and self.fuses(name) else 0
+
+    def notes(self) -> list[tuple[str, str]]:
+        """Return, by graph, why attention was not fused."""
+        found = [(name, f"{_TRACED}, since {why}") for name, why in self.refused.items()]
+        for name in filter(self.has_fused, self.why_not):
+            found.append((name, STANDARD if self.form == "standard" else ONE_ROW))
+            found += [(name, RIGHT)] if self.form == "lengths" else []
+        for name, each in self.why_not.items():
+            reasons = Counter(filter(None, each))
+            where = f"in {sum(reasons.values())} of {len(each)} layers " if "" in each else ""
+            found += [(name, f"{where}{_TRACED}: {why}") for why, _ in reasons.most_common(1)]
+        return found
+
+    @contextlib.contextmanager
+    def tracing(self, name: str) -> Iterator[None]:
+        """Within it the attention of a graph is fused."""
+        if not self.fuses(name):
+            yield
+            return
+        trace = _Trace(self.form)
+        interface, masks = modeling_utils.AttentionInterface, masking_utils.AttentionMaskInterface
+        layer = cache_utils.DynamicLayer
+        with (
+            exchanged(interface, "get_interface", trace.attending(interface.get_interface)),
+            exchanged(masks, "__getitem__", trace.masking(masks.__getitem__)),
+            exchanged(layer, "update", trace.updating(layer.update)),
+        ):
+            yield
+        self.why_not[name] = list(trace.why_not.values())
+
+
+class _Trace:
+    """What is known while one graph is traced."""
+
+    def __init__(self, form: Form) -> None:
+        self.why_not: dict[int, str] = {}
+        """By the layer of the cache."""
+        self._form = form
+        self._updates: dict[int, _Update] = {}
+        """By the id of the keys."""
+        self._masks: dict[int, Mask] = {}
+        """By the id of the mask."""
+        self._is_spoiled = False
+
+    def updating(self, plain: Callable[..., Any]) -> Callable[..., Any]:
+        """Return what a layer of a cache does instead: it also writes down what it makes."""
+
+        def update(
+            layer: Any,
+            key_states: torch.Tensor,
+            value_states: torch.Tensor,
+            *args: Any,
+            **more: Any,
+        ) -> Any:
+            past = (layer.keys, layer.values) if layer.is_initialized else None
+            made = plain(layer, key_states, value_states, *args, **more)
+            if past is not None and past[0].dim() == 4:
+                found = _Update(layer, past, (key_states, value_states), tuple(made))
+                self._updates[id(made[0])] = found
+                self.why_not[id(layer)] = _UNUSED
+            return made
+
+        return update
+
+    def masking(self, plain: Callable[..., Any]) -> Callable[..., Any]:
+        """Return what gives functions that make masks: those of transformers, watched."""
+
+        def get(interface: Any, name: str) -> Any:
+            make = plain(interface, name)
+            return partial(self._mask, make) if name in ("sdpa", "eager") else make
+
+        return get
+
+    def _mask(self, make: Callable[..., Any], *args: Any, **given: Any) -> Any:
+        if args or "dtype" not in given:
+            return make(*args, **given)
+        made = make(**{**given, "allow_is_causal_skip": False})
+        if isinstance(made, torch.Tensor):
+            self._masks[id(made)] = mask_of(made, given, self._form == "lengths")
+        return made
+
+    def attending(self, plain: Callable[..., Any]) -> Callable[..., Any]:
+        """Return what gives functions that attend: ours, which may call that of transformers."""
+
+        def get(interface: Any, name: str, default: Callable[..., Any]) -> Any:
+            return partial(self._attend, name, plain(interface, name, default))
+
+        return get
+
+    def _attend(
+        self,
+        name: str,
+        plain: Callable[..., Any],
+        module: Any,
+        query: torch.Tensor,
+        key: torch.Tensor,
+        value: torch.Tensor,
+        attention_mask: torch.Tensor | None = None,
+        *rest: Any,
+        **given: Any,
+    ) -> Any:
+        update = self._updates.get(id(key))
+        if update is not None:
+            mask = self._masks.get(id(attention_mask))
+            why_not = _why_not(name, plain, module, query, update, value, mask, rest, given)
+            if self._form == "standard" and given.get("s_aux") is not None:
+                why_not = why_not or "ONNX's Attention has no sinks"
+            self.why_not[id(update.layer)] = why_not
+            if not why_not:
+                assert mask is not None
+                return self._fused(query, update, mask, given), None
+        return plain(module, query, key, value, attention_mask, *rest, **given)
+
+    def _fused(
+        self, query: torch.Tensor, update: _Update, mask: Mask, given: Mapping[str, Any]
+    ) -> torch.Tensor:
+        bias, scale, (key, value) = mask.bias, given.get("scaling"), update.new
+        if bias is not None:
+            position = given.get("position_bias")
+            bias = (bias if position is None else bias + position).to(query.dtype)
+        elif mask.spoiled is not None and not self._is_spoiled:
+            # Values of one layer: a product with NaN is NaN, and all that follows.
+            value = value + mask.spoiled.to(value.dtype)
+            self._is_spoiled = True
+        result, *longer = cached_attention(
+            query,
+            key,
+            value,
+            *update.past,
+            bias,
+            mask.last,
+            mask.total,
+            given.get("s_aux"),
+            float(query.shape[-1] ** -0.5 if scale is None else scale),
+            float(given.get("softcap") or 0.0),
+            mask.window,
+        )
+        update.layer.keys, update.layer.values = longer
+        return result
+
+
+def _why_not(
+    name: str,
+    plain: Callable[..., Any],
+    module: Any,
+    query: torch.Tensor,
+    update: _Update,
+    value: torch.Tensor,
+    mask: Mask | None,
+    rest: Any,
+    given: Mapping[str, Any],
+) -> str:
+    """Return why attention is not what the operator does; "" if it is."""
+    key, new = update.made[0], update.new
+    if value is not update.made[1] or update.layer.keys is not key:
+        return "it does not attend to what its cache has"
+    if mask is None:
+        return "its mask is none that transformers has made"
+    if mask.why_not:
+        return mask.why_not
+    odd = [each for each in given if each not in _SAME | _NEEDLESS]
+    odd = [each for each in odd if given[each] is not None and given[each] is not False]
+    if rest or odd:
+        return f"its attention also takes {', '.join(odd) or 'more'}"
+    if given.get("dropout") and module.training:
+        return "it drops weights out"
+    return (
+        _why_not_sizes(module, query, *new)
+        or _why_not_function(name, plain, module, given)
+        or _why_not_bias(mask, given)
+        or _why_not_lengths(query, update, mask)
+    )
+
+
+def _why_not_sizes(module: Any, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> str:
+    if any(each.dim() != 4 or each.dtype != query.dtype for each in (query, key, value)):
+        return "its queries, keys and values are of different types"
+    heads, others, size = query.shape[1], key.shape[1], query.shape[3]
+    if not all(isinstance(each, int) for each in (heads, others, size)):
+        return "its heads vary"
+    if key.shape[3] != size or value.shape[3] != size or value.shape[1] != others:
+        return "its queries, keys and values have different sizes"
+    if size % _MULTIPLE:
+        return f"the size of its heads, {size}, is not a multiple of {_MULTIPLE}"
+    each = getattr(module, "num_key_value_groups", heads // others)
+    if each * others != heads:
+        return "its heads do not share keys evenly"
+    return ""
+
+
+def _why_not_function(
+    name: str, plain: Callable[..., Any], module: Any, given: Mapping[str, Any]
+) -> str:
+    """Return why the function of the model itself is not known to do the same."""
+    taken = inspect.signature(plain).parameters
+    scale = given.get("scaling")
+    if scale is not None and not isinstance(scale, (int, float)):
+        return "the scale of its scores is computed"
+    if name == "sdpa":
+        if plain is not modeling_utils.sdpa_attention_forward:
+            return "its model has a function of its own for attention"
+        odd = [each for each in ("softcap", "s_aux") if given.get(each) is not None]
+        return f"its function ignores {odd[0]}" if odd else ""
+    if name != "eager":
+        return f"its function for attention is {name}"
+    if scale is None:
+        return "its function chooses the scale of scores itself"
+    odd = [
+        each
+        for each in ("softcap", "position_bias")
+        if given.get(each) is not None and each not in taken
+    ]
+    if odd:
+        return f"its function ignores {odd[0]}"
+    if given.get("s_aux") is not getattr(module, "sinks", None):
+        return "its sinks are not those of its module"
+    return ""
+
+
+def _why_not_bias(mask: Mask, given: Mapping[str, Any]) -> str:
+    by_lengths = mask.bias is None
+    if by_lengths and given.get("position_bias") is not None:
+        return "it adds a bias of positions, which lengths do not tell"
+    return ""
+
+
+def _why_not_lengths(query: torch.Tensor, update: _Update, mask: Mask) -> str:
+    """Compare sizes that vary, which makes the trace know that they are alike."""
+    past, new = update.past[0], update.new[0]
+    if past.shape[0] != query.shape[0] or new.shape[2] != query.shape[2]:
+        return "its keys are not those of its queries"
+    if past.shape[2] + new.shape[2] != mask.made.shape[-1]:
+        return "its mask has another length than its cache"
+    return ""

@@ -1,0 +1,107 @@
+"""The masks that transformers makes, and what attention needs to know of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from transformers import masking_utils
+
+_INTERSECTION = "and_masks.<locals>.and_mask"
+_WINDOW = "sliding_window_overlay.<locals>.inner_mask"
+_OTHER = -2
+
+
+@dataclass
+class Mask:
+    """A mask of transformers, while a model is traced."""
+
+    made: torch.Tensor
+    """[batch, 1, new tokens, all tokens]: bools, or what is added to scores."""
+    why_not: str
+    """Why attention with it is not fused; "" if it is."""
+    bias: torch.Tensor | None = None
+    """What is added to scores; None if lengths say it all."""
+    last: torch.Tensor | None = None
+    total: torch.Tensor | None = None
+    window: int = -1
+    spoiled: torch.Tensor | None = None
+    """NaN where the lengths of the rows do not say what the mask says, else 0; to be added."""
+
+
+def mask_of(made: torch.Tensor, given: dict[str, Any], by_lengths: bool) -> Mask:
+    """Describe a mask for attention, once for all layers.
+
+    Args:
+        made: the mask.
+        given: the arguments of the function of transformers that made it.
+        by_lengths: leave the bias away; rows are padded on the right, if at all.
+    """
+    rows, total = given["batch_size"], given["kv_length"]
+    why_not = _why_not(made, given)
+    if why_not:
+        return Mask(made, why_not)
+    whole = torch.full((), total, dtype=torch.int32)
+    if not by_lengths:
+        last = torch.full((rows,), total - 1, dtype=torch.int32)
+        return Mask(made, "", _as_bias(made, given["dtype"]), last, whole)
+    windows = list(_windows(given.get("mask_function", masking_utils.causal_mask_function)))
+    if len(windows) > 1 or _OTHER in windows:
+        return Mask(made, "its mask is more than a window")
+    padding = given.get("attention_mask")
+    if padding is None or padding.dim() != 2:
+        return Mask(made, "no attention_mask tells the lengths of the rows")
+    padding = padding[:, :total]
+    last = (padding.sum(-1) - 1).to(torch.int32)
+    holes = (padding[:, 1:].to(torch.int32) > padding[:, :-1].to(torch.int32)).any()
+    nothing = torch.zeros((), dtype=given["dtype"])
+    spoiled = torch.where(holes, torch.full_like(nothing, torch.nan), nothing)
+    return Mask(made, "", None, last, whole, windows[0] if windows else -1, spoiled)
+
+
+def _why_not(made: torch.Tensor, given: dict[str, Any]) -> str:
+    if made.dim() != 4:
+        return "its mask is not one of rows, heads, tokens and tokens"
+    if not is_causal(given.get("mask_function", masking_utils.causal_mask_function)):
+        return "its mask lets tokens see later ones"
+    offset = given.get("q_offset", 0)
+    if given.get("kv_offset", 0) != 0 or isinstance(offset, torch.Tensor):
+        return "its mask is of a part of the cache"
+    if offset + given["q_length"] != given["kv_length"]:
+        return "its mask is not of the last tokens"
+    return ""
+
+
+def is_causal(function: Any) -> bool:
+    """Return whether a mask function of transformers lets no token see a later one."""
+    if function is masking_utils.causal_mask_function:
+        return True
+    return any(map(is_causal, _parts(function) or ()))
+
+
+def _windows(function: Any) -> Iterator[int]:
+    """Yield the sizes of the windows in a mask function, and `_OTHER` for any other part."""
+    parts = _parts(function)
+    if parts is not None:
+        for each in parts:
+            yield from _windows(each)
+    elif getattr(function, "__qualname__", "") == _WINDOW:
+        yield from (cell.cell_contents for cell in function.__closure__)
+    elif function is not masking_utils.causal_mask_function:
+        yield _OTHER
+
+
+def _parts(function: Any) -> tuple[Callable[..., Any], ...] | None:
+    """Return the functions whose intersection a mask function is, None if it is none."""
+    if getattr(function, "__qualname__", "") != _INTERSECTION:
+        return None
+    (cell,) = function.__closure__
+    return tuple(cell.cell_contents)
+
+
+def _as_bias(made: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    if made.dtype != torch.bool:
+        return made
+    return torch.where(made, torch.zeros((), dtype=dtype), torch.finfo(dtype).min)

@@ -1,0 +1,81 @@
+"""Attention behind a growing cache as one operator of torch.
+
+It runs, has shapes for a trace, and becomes one node of ONNX (`translating.py`).
+"""
+
+from __future__ import annotations
+
+import torch
+
+
+@torch.library.custom_op("onnx_external::cached_attention", mutates_args=())  # type: ignore[untyped-decorator]
+def cached_attention(
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    past_key: torch.Tensor,
+    past_value: torch.Tensor,
+    bias: torch.Tensor | None,
+    last: torch.Tensor,
+    total: torch.Tensor,
+    sinks: torch.Tensor | None,
+    scale: float,
+    softcap: float,
+    window: int,
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Attend to a cache and to what is new behind it.
+
+    Each token sees itself and those before it, within the window, where the bias lets it. One that
+    sees nothing gets zeros.
+
+    Args:
+        query: [batch, heads, new tokens, size].
+        key: [batch, heads of the cache, new tokens, size].
+        value: likewise.
+        past_key: [batch, heads of the cache, cached tokens, size].
+        past_value: likewise.
+        bias: is added to the scores; broadcasts to [batch, heads, new tokens, all tokens].
+        last: int32 [batch], the place of the last token of each row.
+        total: int32, how many tokens there are, cached and new.
+        sinks: [heads], what a softmax also sums over, and gives to no token.
+        scale: of the scores.
+        softcap: what scores are bounded by before the bias; 0: they are not.
+        window: the most tokens that one sees; -1: all.
+
+    Returns:
+        The result, [batch, new tokens, heads, size], and the longer caches.
+    """
+    present_key = torch.cat([past_key, key], 2)
+    present_value = torch.cat([past_value, value], 2)
+    each = query.shape[1] // key.shape[1]
+    scores = query @ present_key.repeat_interleave(each, 1).transpose(2, 3) * scale
+    if softcap:
+        scores = torch.tanh(scores / softcap) * softcap
+    place = torch.arange(past_key.shape[2], present_key.shape[2], device=query.device)[:, None]
+    other = torch.arange(present_key.shape[2], device=query.device)
+    seen = other <= place
+    if window >= 0:
+        seen = seen & (other > place - window)
+    if bias is not None:
+        scores = scores + bias
+        seen = seen & (bias > torch.finfo(bias.dtype).min)
+    scores = scores.masked_fill(~seen, -torch.inf)
+    if sinks is not None:
+        more = sinks.reshape(1, -1, 1, 1).expand(*scores.shape[:3], 1)
+        scores = torch.cat([scores, more.to(scores.dtype)], -1)
+    weights = torch.softmax(scores, -1).nan_to_num(0.0)[..., : present_key.shape[2]]
+    result = weights @ present_value.repeat_interleave(each, 1)
+    return result.transpose(1, 2).contiguous(), present_key, present_value
+
+
+@cached_attention.register_fake
+def _(  # type: ignore[no-untyped-def]
+    query, key, value, past_key, past_value, bias, last, total, sinks, scale, softcap, window
+):
+    batch, heads, tokens, size = query.shape
+    longer = past_key.shape[2] + key.shape[2]
+    return (
+        query.new_empty(batch, tokens, heads, size),
+        key.new_empty(batch, key.shape[1], longer, size),
+        value.new_empty(batch, value.shape[1], longer, size),
+    )

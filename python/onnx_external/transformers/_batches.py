@@ -1,0 +1,120 @@
+"""Input sets for graphs that read several tokens behind a cache for one row at a time."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import torch
+import transformers
+
+from .._attention.translating import NAME
+
+_SEVERAL = 15
+"""The number of the input by which GroupQueryAttention takes several rows in any case."""
+_BIAS = 10
+"""The number of the input that is added to scores."""
+_TEXTS = ("input_ids", "decoder_input_ids", "inputs_embeds", "decoder_inputs_embeds")
+_CACHES = (transformers.DynamicCache, transformers.EncoderDecoderCache)
+
+
+def has_fused(graph: Any) -> bool:
+    """Return whether a graph of onnx has fused attention."""
+    return any(map(_is_fused, graph.node))
+
+
+def takes_one_row(graph: Any) -> bool:
+    """Return whether a graph of onnx takes one row only if it gets tokens and a cache.
+
+    ONNX Runtime's GroupQueryAttention does, unless it is told the lengths of what is new.
+    """
+    nodes = (node for node in graph.node if node.op_type == NAME)
+    return any(len(node.input) <= _SEVERAL or not node.input[_SEVERAL] for node in nodes)
+
+
+def goes_by_lengths(graph: Any) -> bool:
+    """Return whether attention in a graph of onnx knows the lengths of rows, and no other mask."""
+    nodes = [node for node in graph.node if node.op_type == NAME]
+    return any(len(node.input) <= _BIAS or not node.input[_BIAS] for node in nodes)
+
+
+def _is_fused(node: Any) -> bool:
+    return node.op_type == NAME or (node.op_type == "Attention" and not node.domain)
+
+
+def by_rows(title: str, given: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield the inputs of one row each, and those of one token of all rows.
+
+    Inputs with one token, one row or no cached tokens stay together.
+
+    Args:
+        title: of the inputs.
+        given: what a module of transformers is called with.
+    """
+    rows, tokens, past = _sizes(given)
+    if rows < 2 or tokens < 2 or not past:
+        yield title, dict(given)
+        return
+    for row in range(rows):
+        found = {name: _row(name, value, row, rows) for name, value in given.items()}
+        yield f"{title}, row {row + 1}", found
+    yield f"{title}, one token", {n: _first(n, v, tokens, past) for n, v in given.items()}
+
+
+def by_lengths(title: str, given: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield inputs without padding in the place of others, and prompts padded on the right.
+
+    Args:
+        title: of the inputs.
+        given: what a module of transformers is called with.
+    """
+    _, tokens, past = _sizes(given)
+    mask = given.get("attention_mask")
+    if not tokens or not isinstance(mask, torch.Tensor):
+        yield title, dict(given)
+        return
+    found = {**given, "attention_mask": torch.ones_like(mask)}
+    places = given.get("position_ids")
+    if isinstance(places, torch.Tensor):
+        found["position_ids"] = torch.arange(past, past + tokens).expand(places.shape).clone()
+    yield title, found
+    if not past:
+        yield f"{title}, padded on the right", {**found, "attention_mask": mask.flip(1)}
+
+
+def _sizes(given: Mapping[str, Any]) -> tuple[int, int, int]:
+    """Return the number of rows, of tokens and of cached ones."""
+    texts = [given[name] for name in reversed(_TEXTS) if given.get(name) is not None]
+    caches = [each for each in given.values() if isinstance(each, _CACHES)]
+    if not texts or not caches:
+        return 0, 0, 0
+    return texts[0].shape[0], texts[0].shape[1], int(caches[0].get_seq_length())
+
+
+def _row(name: str, value: Any, row: int, rows: int) -> Any:
+    if isinstance(value, _CACHES):
+        found = copy.deepcopy(value)
+        found.batch_select_indices(torch.tensor([row]))
+        return found
+    if isinstance(value, transformers.utils.ModelOutput):
+        return type(value)(**{key: _row(key, each, row, rows) for key, each in value.items()})
+    if isinstance(value, (list, tuple)):
+        return type(value)(_row(name, each, row, rows) for each in value)
+    if not isinstance(value, torch.Tensor) or value.dim() < 2:
+        return value
+    if name.endswith("position_ids") and value.dim() == 3:  # for each of several axes
+        return value[:, row : row + 1]
+    return value[row : row + 1] if value.shape[0] == rows else value
+
+
+def _first(name: str, value: Any, tokens: int, past: int) -> Any:
+    """The part of an input that belongs to the cache and the first token behind it."""
+    if not isinstance(value, torch.Tensor) or value.dim() < 2:
+        return value
+    if name.endswith("position_ids"):
+        return value[..., :1]
+    if value.shape[1] == past + tokens and "mask" in name:
+        return value[:, : past + 1]
+    is_new = name in _TEXTS or not value.is_floating_point()
+    return value[:, :1] if is_new and value.shape[1] == tokens else value

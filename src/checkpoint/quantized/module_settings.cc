@@ -79,7 +79,10 @@ std::vector<const Json*> weight_args(const QuantSettings& settings, const std::s
   std::vector<const Json*> named;
   std::vector<const Json*> others;
   const JsonObject* const groups = settings.config.get<JsonObject>("config_groups");
-  for (const auto& [name, group] : groups == nullptr ? JsonObject() : *groups) {
+  if (groups == nullptr) {
+    return others;
+  }
+  for (const auto& [name, group] : *groups) {  // what is returned points into it
     const Json* const weights = group.find("weights");
     const Json* const targets = group.find("targets");
     if (weights == nullptr || weights->object() == nullptr) {

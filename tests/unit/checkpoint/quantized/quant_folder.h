@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <map>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -51,9 +52,9 @@ class QuantFolder {
   [[nodiscard]] Result<Checkpoint> open_file() const { return open(write()); }
   [[nodiscard]] Result<Checkpoint> open_folder() const {
     write();
-    return open(dir_.path());
+    return open(dir_->path());
   }
-  [[nodiscard]] const TempDir& dir() const { return dir_; }
+  [[nodiscard]] const TempDir& dir() const { return *dir_; }
 
   // The floats of a tensor, or the error of opening or reading.
   [[nodiscard]] Result<std::vector<float>> floats(const std::string& name) const {
@@ -100,12 +101,12 @@ class QuantFolder {
     std::string file;
     put_le(file, header.size(), 8);
     if (!config_.empty()) {
-      dir_.write("config.json", config_);
+      dir_->write("config.json", config_);
     }
-    return dir_.write("model.safetensors", file + header + data);
+    return dir_->write("model.safetensors", file + header + data);
   }
 
-  TempDir dir_;
+  std::shared_ptr<TempDir> dir_ = std::make_shared<TempDir>();
   std::string config_;
   std::map<std::string, Stored> tensors_;
 };

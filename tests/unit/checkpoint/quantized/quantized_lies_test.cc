@@ -145,7 +145,7 @@ TEST(QuantizedCompressed, WhoseConfigStatesAnotherGroupSizeIsReadByItsScales) {
 }
 
 TEST(QuantizedCompressed, WhoseStatedShapeIsNotThatOfItsCodesIsCorrupt) {
-  for (const std::vector<std::int64_t> shape :
+  for (const std::vector<std::int64_t>& shape :
        {std::vector<std::int64_t>{3, 8}, {2, 9}, {2, 0}, {-2, 8}, {2, std::int64_t{1} << 62}}) {
     auto folder = compressed();
     folder.put("a.weight_shape", "I64", "[2]", shape);
@@ -282,7 +282,7 @@ TEST(QuantizedHqq, WhoseScalesAreQuantizedIsNamed) {
 }
 
 TEST(QuantizedHqq, WhoseShapeIsNotThatOfItsCodesIsCorrupt) {
-  for (const std::vector<std::int64_t> shape :
+  for (const std::vector<std::int64_t>& shape :
        {std::vector<std::int64_t>{2, 5}, {-2, -4}, {0, 4}}) {
     auto folder = hqq("4bit_u8");
     folder.put("a.shape", "I64", "[2]", shape);

@@ -65,11 +65,20 @@ SavedMatrix report_of(const GraphWeight& weight, const ChosenMatrix& chosen,
 
 // What runs the models: docs/quantize.md, "The nodes", has the versions.
 void note_requirements(const QuantizeOptions& options, SaveReport& report) {
+  const bool has_codes = std::any_of(report.models.begin(), report.models.end(),
+                                     [](const auto& model) { return !model.quantized.empty(); });
+  if (!has_codes) {
+    return;
+  }
+  bool has_2_bits = false;
+  bool gathers_2_bits = false;
   bool has_8_bits = false;
   bool gathers_8_bits = false;
   bool is_for_cpus = false;
   for (const SavedModel& model : report.models) {
     for (const SavedMatrix& matrix : model.quantized) {
+      has_2_bits = has_2_bits || matrix.scheme.bits == 2;
+      gathers_2_bits = gathers_2_bits || (matrix.scheme.bits == 2 && matrix.is_gathered);
       has_8_bits = has_8_bits || matrix.scheme.bits == 8;
       gathers_8_bits = gathers_8_bits || (matrix.scheme.bits == 8 && matrix.is_gathered);
       is_for_cpus = is_for_cpus || (matrix.scheme.bits == 4 && matrix.scheme.block == 256);
@@ -82,11 +91,13 @@ void note_requirements(const QuantizeOptions& options, SaveReport& report) {
                                     "versions turn them into floats in each run"
                                   : "ONNX Runtime multiplies by these codes since 1.20");
   } else {
-    const bool needs_newest = gathers_8_bits || (has_8_bits && options.accuracy_level == 0);
+    const bool needs_newest =
+        has_2_bits || gathers_8_bits || (has_8_bits && options.accuracy_level == 0);
     report.notes.push_back(std::string("the quantized model needs ONNX Runtime ") +
-                           (needs_newest ? "1.24"
-                            : has_8_bits ? "1.22"
-                                         : "1.20") +
+                           (gathers_2_bits ? "1.28"
+                            : needs_newest ? "1.24"
+                            : has_8_bits   ? "1.22"
+                                           : "1.20") +
                            " or newer");
   }
   if (is_for_cpus) {

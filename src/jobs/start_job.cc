@@ -209,6 +209,22 @@ Status check_is_no_input(const fs::path& model, const Checkpoint& checkpoint) {
   return {};
 }
 
+// To keep codes, there must be some.
+Status check_has_codes(const SaveJob& job) {
+  const auto& quantize = job.options.plan.quantize;
+  if (!quantize || quantize->keep == KeepCodes::kNo) {
+    return {};
+  }
+  for (const TensorView& tensor : job.checkpoint->tensors()) {
+    if (CheckpointAccess::quantized(*job.checkpoint, tensor.storage)) {
+      return {};
+    }
+  }
+  return fail(ErrorCode::kInvalidArgument,
+              "nothing to keep: none of the weights are quantized; choose int4 or int8, or leave "
+              "the quantization out");
+}
+
 }  // namespace
 
 std::string graph_name(const Model& model) {
@@ -243,6 +259,7 @@ Result<SaveJob> start_job(const SaveTarget& target, SaveInputs inputs, const Sav
   if (!job.checkpoint) {
     job.checkpoint = CheckpointAccess::make_empty();
   }
+  TRY(check_has_codes(job));
   TRY(add_data_in_memory(job, std::move(inputs.tensors)));
   return job;
 }

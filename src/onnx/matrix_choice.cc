@@ -366,11 +366,6 @@ Result<MatrixPlan> choose_matrices(const Model& model, std::vector<GraphWeight> 
 }
 
 tl::unexpected<Error> nothing_to_quantize(const QuantizeOptions& options) {
-  if (options.keep != KeepCodes::kNo) {
-    return fail(ErrorCode::kUnsupported,
-                "nothing to keep: no MatMul, Gemm or Gather of the graph can read the codes of the "
-                "checkpoint; without this option, its weights become floats");
-  }
   return fail(ErrorCode::kUnsupported,
               "nothing to quantize: no MatMul, Gemm or Gather of the graph reads a float matrix "
               "of " +

@@ -13,6 +13,7 @@
 #include "checkpoint/storage/checkpoint_access.h"
 #include "onnx/graph_facts.h"
 #include "onnx/matrix_choice.h"
+#include "save/kept_rows.h"
 #include "save/layout.h"
 #include "save/packed_json.h"
 
@@ -67,6 +68,8 @@ MatrixPart part_of(MatrixTensor::Part part) {
       return MatrixPart::kScales;
     case MatrixTensor::Part::kZeroPoints:
       return MatrixPart::kZeroPoints;
+    case MatrixTensor::Part::kTerms:
+      return MatrixPart::kZeroPoints;  // in the place of these
     default:
       return MatrixPart::kCodes;  // a table has the same bytes
   }
@@ -203,7 +206,8 @@ class PlanQuantizer {
                  .first->second;
     }
     if (head == next) {
-      ranges_.resize(ranges_.size() + (scheme.zero_points ? kMatrixParts : kMatrixParts - 1));
+      const bool has_third = scheme.zero_points || scheme.terms;
+      ranges_.resize(ranges_.size() + (has_third ? kMatrixParts : kMatrixParts - 1));
     }
     return head;
   }
@@ -218,6 +222,28 @@ class PlanQuantizer {
       packed_ranges_;  // of range before, rows and scheme: the range of the codes
 };
 
+// Asks the checkpoint how the matrices of a model are kept.
+KeepMatrix keep_from(const Checkpoint& checkpoint, const SavePlan& plan, std::uint32_t model) {
+  std::map<std::uint32_t, std::size_t> sources;  // by slot
+  for (const PlannedTensor& tensor : plan.tensors) {
+    if (tensor.model_index == model && tensor.slot != kNoSlot) {
+      sources.emplace(tensor.slot, tensor.source_index);
+    }
+  }
+  return [&checkpoint, sources = std::move(sources)](
+             const GraphWeight& weight, const Matrix& matrix) -> Result<std::optional<KeptMatrix>> {
+    const auto source = sources.find(weight.slot);
+    if (!weight.is_stored || source == sources.end()) {
+      return std::nullopt;
+    }
+    TRY_ASSIGN(const auto view, apply_recipe(matrix.rows, checkpoint.tensors()[source->second]));
+    TRY_ASSIGN(const auto rows,
+               KeptRows::of(checkpoint, view, static_cast<std::uint64_t>(matrix.k),
+                            dtype_from_onnx(matrix.data_type).value_or(DType::kFloat32)));
+    return rows ? std::optional(KeptMatrix{rows->scheme(), rows->inputs()}) : std::nullopt;
+  };
+}
+
 }  // namespace
 
 Status quantize_plan(const SourceModels& models, const Checkpoint& checkpoint,
@@ -231,12 +257,13 @@ Status quantize_plan(const SourceModels& models, const Checkpoint& checkpoint,
     TRY_ASSIGN(auto weights, find_matrices(model, stored, inputs));
     std::erase_if(weights,
                   [&](const GraphWeight& weight) { return !quantizer.has_data(i, weight); });
-    TRY_ASSIGN(auto matrices, choose_matrices(model, std::move(weights), *options.quantize));
+    TRY_ASSIGN(auto matrices, choose_matrices(model, std::move(weights), *options.quantize,
+                                              keep_from(checkpoint, plan, i)));
     any = any || !matrices.matrices.empty();
     TRY(quantizer.add_model(i, matrices));
     plan.models[i].matrices = std::make_shared<const MatrixPlan>(std::move(matrices));
   }
-  if (!any) {
+  if (!any && options.quantize->keep == KeepCodes::kNo) {
     return nothing_to_quantize(*options.quantize);
   }
   std::move(quantizer).finish(plan);

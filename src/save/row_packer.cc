@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <cstring>
 
+#include "base/text.h"
 #include "base/try.h"
+#include "save/kept_rows.h"
 #include "tensor/quantize/packed_layout.h"
 
 namespace onnx_external {
@@ -22,6 +24,18 @@ std::array<std::uint64_t, kMatrixParts> row_bytes_of(const PackedTensor& packed)
                 : std::array<std::uint64_t, kMatrixParts>{};
 }
 
+// The rows of the checkpoint's codes.
+Result<KeptRows> kept_rows(const Checkpoint& checkpoint, const TensorView& view,
+                           const PackedTensor& packed) {
+  TRY_ASSIGN(auto rows,
+             KeptRows::of(checkpoint, view, packed.columns, packed.scheme.scales, &packed.scheme));
+  if (!rows || rows->scheme() != packed.scheme) {
+    return fail(ErrorCode::kMismatch, "the checkpoint has no codes of the scheme " +
+                                          scheme_text(packed.scheme) + " for it");
+  }
+  return *std::move(rows);
+}
+
 }  // namespace
 
 RowPacker::RowPacker(const Checkpoint& checkpoint, const TensorView& view,
@@ -33,9 +47,16 @@ RowPacker::RowPacker(const Checkpoint& checkpoint, const TensorView& view,
       packed_(packed),
       source_row_bytes_(packed.columns * byte_size(dtype_)),
       part_row_bytes_(row_bytes_of(packed)),
-      tiles_(TiledView::of(checkpoint, view, cast_to, TileShape::kWholeRows)) {}
+      tiles_(packed.scheme.kept ? std::nullopt
+                                : TiledView::of(checkpoint, view, cast_to, TileShape::kWholeRows)) {
+}
 
 std::uint64_t RowPacker::chunk_rows(std::uint64_t bytes) const {
+  if (packed_.scheme.kept) {
+    const auto rows = kept_rows(checkpoint_, view_, packed_);
+    const std::uint64_t row_bytes = row_bytes_of(packed_)[0];
+    return rows ? rows->chunk_rows(std::max<std::uint64_t>(1, bytes / row_bytes)) : 1;
+  }
   const std::uint64_t least = std::max(bytes, source_row_bytes_);
   return tiles_ ? tiles_->chunk_bytes(least) / source_row_bytes_ : least / source_row_bytes_;
 }
@@ -108,8 +129,20 @@ class RowPacker::Collector {
   std::size_t filled_ = 0;
 };
 
+Status RowPacker::keep(std::uint64_t first, std::uint64_t count, IoBuffer& tile,
+                       PackingBuffers& buffers, const Take& take) const {
+  TRY_ASSIGN_IN(quote(view_.name), const KeptRows rows, kept_rows(checkpoint_, view_, packed_));
+  return rows.make(first, count, tile, buffers.kept,
+                   [&](std::uint64_t row, const PackedRows& made) {
+                     return take(row, {{made.codes, made.scales, made.zero_points}});
+                   });
+}
+
 Status RowPacker::make(std::uint64_t first, std::uint64_t count, IoBuffer& tile,
                        PackingBuffers& buffers, const Take& take, QuantizationError* error) const {
+  if (packed_.scheme.kept) {
+    return keep(first, count, tile, buffers, take);
+  }
   Collector collector(*this, first, count, buffers, take, error);
   if (tiles_) {
     TRY(tiles_->read(

@@ -13,6 +13,7 @@
 #include "onnx_external/checkpoint.h"
 #include "onnx_external/plan.h"
 #include "onnx_external/result.h"
+#include "save/kept_rows.h"
 #include "tensor/quantize/quantize_rows.h"
 
 namespace onnx_external {
@@ -22,6 +23,7 @@ inline constexpr std::uint64_t kRowsAtOnceBytes = std::uint64_t{1} << 20;
 
 // Reused from call to call. One thread at a time.
 struct PackingBuffers {
+  KeptBuffers kept;
   IoBuffer rows;
   std::array<IoBuffer, kMatrixParts> parts;
 };
@@ -46,18 +48,20 @@ class RowPacker {
   [[nodiscard]] std::uint64_t chunk_rows(std::uint64_t bytes) const;
 
   using Take = std::function<Status(std::uint64_t first_row, const PackedBytes& made)>;
-  // Quantizes the rows [first, first + count) and passes them on in order, some at a time. `tile`:
-  // used where the rows run across the storage. Adds to `error`, unless it is null. Errors of
-  // reading, of `take`, and of quantize_rows().
+  // Quantizes the rows [first, first + count), or keeps their codes, and passes them on in order,
+  // some at a time. `tile`: used where the rows run across the storage. Adds to `error`, unless it
+  // is null. Errors of reading, of `take`, and of quantize_rows().
   [[nodiscard]] Status make(std::uint64_t first, std::uint64_t count, IoBuffer& tile,
                             PackingBuffers& buffers, const Take& take,
                             QuantizationError* error = nullptr) const;
 
   // Whether make() needs its tile.
-  [[nodiscard]] bool needs_tile() const { return tiles_.has_value(); }
+  [[nodiscard]] bool needs_tile() const { return tiles_.has_value() || packed_.scheme.kept; }
 
  private:
   class Collector;
+  [[nodiscard]] Status keep(std::uint64_t first, std::uint64_t count, IoBuffer& tile,
+                            PackingBuffers& buffers, const Take& take) const;
 
   const Checkpoint& checkpoint_;
   TensorView view_;

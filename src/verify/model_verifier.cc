@@ -13,6 +13,7 @@
 #include "onnx/inline_data.h"
 #include "onnx/side_files.h"
 #include "save/identity.h"
+#include "save/kept_rows.h"
 #include "save/packed_json.h"
 #include "save/planned_bytes.h"
 #include "tensor/missing_data.h"
@@ -206,7 +207,12 @@ void ModelVerifier::match_packed(const ExpectedTensor& wanted, Subject& subject)
                           static_cast<std::uint64_t>((*rows)[1]) == packed.columns;
   const auto bytes = onnx_nbytes(proto.data_type(), dims_of(proto));
   const std::uint64_t part_bytes = packed_bytes(packed);
-  if (same_shape && can_cast_from(view.dtype) && bytes && *bytes == part_bytes &&
+  const auto kept = derived && packed.scheme.kept
+                        ? KeptRows::of(*checkpoint_, *derived, packed.columns, packed.scheme.scales)
+                        : Result<std::optional<KeptRows>>(std::nullopt);
+  const bool same_scheme =
+      !packed.scheme.kept || (kept && *kept && (*kept)->scheme() == packed.scheme);
+  if (same_shape && same_scheme && can_cast_from(view.dtype) && bytes && *bytes == part_bytes &&
       is_packed_type(packed, proto.data_type())) {
     subject.equals = {wanted.tensor, wanted.recipe, packing_cast(view.dtype), packed};
     subject.written_crc = wanted.written_crc;
@@ -216,7 +222,9 @@ void ModelVerifier::match_packed(const ExpectedTensor& wanted, Subject& subject)
          std::string(onnx_type_name(proto.data_type())) + " " + shape_text(dims_of(proto)) +
              ", but the checkpoint's " + quote(view.name) + ", " +
              std::string(torch_name(view.dtype)) + " " + shape_text(view.shape) +
-             ", does not give that when it is quantized (" + scheme_text(packed.scheme) + ")");
+             (packed.scheme.kept ? ", has no codes that give that ("
+                                 : ", does not give that when it is quantized (") +
+             scheme_text(packed.scheme) + ")");
 }
 
 void ModelVerifier::read_parent() {

@@ -74,6 +74,11 @@ Status MatrixRows::read(const MatrixBlock& block, BlockParts& parts) const {
          block.column + block.columns <= of.columns);
   parts.codes.resize(static_cast<std::size_t>(block.rows * block.columns));
   TRY(read_codes(of.codes, of.columns, block, parts.codes));
+  return read_groups(block, parts);
+}
+
+Status MatrixRows::read_groups(const MatrixBlock& block, BlockParts& parts) const {
+  const QuantizedMatrix& of = *matrix_;
   parts.first_group = order_.empty() ? block.column / of.group : 0;
   const std::uint64_t last = (block.column + block.columns - 1) / of.group;
   parts.groups = (order_.empty() ? last + 1 : of.groups) - parts.first_group;

@@ -47,6 +47,9 @@ class MatrixRows {
   // kIo, kCorrupt. Requires: the block is inside the matrix and not empty.
   [[nodiscard]] Status read(const MatrixBlock& block, BlockParts& parts) const;
 
+  // Reads what belongs to groups, and leaves `codes` as it is.
+  [[nodiscard]] Status read_groups(const MatrixBlock& block, BlockParts& parts) const;
+
   // The weights of a block, row-major.
   [[nodiscard]] Status read_floats(const MatrixBlock& block, std::span<float> out) const;
 

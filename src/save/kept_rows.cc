@@ -1,0 +1,376 @@
+#include "save/kept_rows.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <set>
+#include <string>
+#include <utility>
+
+#include "base/try.h"
+#include "checkpoint/quantized/number_reader.h"
+#include "checkpoint/storage/checkpoint_access.h"
+#include "checkpoint/storage/file_contents.h"
+#include "tensor/quantize/packed_layout.h"
+
+namespace onnx_external {
+namespace {
+
+constexpr std::size_t kRowsOfWord = 8;
+constexpr std::uint64_t kLinesAtOnceBytes = std::uint64_t{1} << 20;
+constexpr std::uint64_t kCodesAtOnce = std::uint64_t{2} << 20;  // that are unpacked, or a row
+constexpr std::uint64_t kFloatBytes = 4;  // the checkpoint lists quantized weights as float32
+
+tl::unexpected<Error> not_kept(std::string why) {
+  return fail(ErrorCode::kUnsupported, std::move(why));
+}
+
+// The matrix in the terms of the rule, but for its order.
+Result<StoredCodes> stored_codes(const QuantizedMatrix& matrix) {
+  StoredCodes stored;
+  stored.bits = matrix.codes.packing.bits;
+  stored.columns = static_cast<std::int64_t>(matrix.columns);
+  stored.group = static_cast<std::int64_t>(matrix.group);
+  stored.zero = matrix.zero;
+  const bool has_zeros = matrix.zero_codes || matrix.zeros;
+  if (matrix.kind == CodeKind::kFloat8) {
+    return not_kept("no node of the CPU multiplies by floats of 8 bits");
+  }
+  if (matrix.kind == CodeKind::kTable) {
+    return not_kept("its codes stand for a table of values, which are no multiples of one another");
+  }
+  if (matrix.kind == CodeKind::kFloat4E2M1) {
+    stored.values = CodeValues::kE2M1;
+    return has_zeros || matrix.minima || matrix.zero != 0
+               ? Result<StoredCodes>(not_kept("its codes are floats and have zero points"))
+               : stored;
+  }
+  const double middle = 1U << (stored.bits - 1);
+  const double most = (1U << stored.bits) - 1;
+  const bool is_code = matrix.zero >= 0 && matrix.zero <= most &&
+                       matrix.zero == static_cast<std::uint32_t>(matrix.zero);
+  if (matrix.minima || matrix.zeros || (!has_zeros && !is_code)) {
+    stored.zeros = CodeZeros::kAny;
+  } else if (matrix.zero_codes) {
+    const bool fits = matrix.zero_codes->packing.bits <= stored.bits;
+    stored.zeros = fits ? CodeZeros::kIntegers : CodeZeros::kAny;
+  } else {
+    stored.zeros = matrix.zero == middle ? CodeZeros::kMiddle : CodeZeros::kIntegers;
+  }
+  return stored;
+}
+
+// Tells from the zero points themselves whether they are the middle of the codes, or integers. Of
+// matrices with very many, only what their type says counts.
+Status judge_zeros(const MatrixRows& rows, StoredCodes& stored) {
+  constexpr std::uint64_t kMostZerosRead = std::uint64_t{1} << 20;
+  constexpr std::uint64_t kRowsAtOnce = 64;
+  const QuantizedMatrix& matrix = rows.matrix();
+  if ((!matrix.zero_codes && !matrix.zeros) || matrix.minima ||
+      matrix.all_rows() * matrix.groups > kMostZerosRead) {
+    return {};
+  }
+  const double middle = 1U << (stored.bits - 1);
+  const double most = (1U << stored.bits) - 1;
+  bool is_middle = true;
+  bool are_codes = true;
+  BlockParts parts;
+  for (std::uint64_t row = 0; row < matrix.all_rows(); row += kRowsAtOnce) {
+    const std::uint64_t count = std::min(kRowsAtOnce, matrix.all_rows() - row);
+    TRY(rows.read_groups({row, count, 0, matrix.columns}, parts));
+    for (const double zero : parts.zeros) {
+      is_middle = is_middle && zero == middle;
+      are_codes = are_codes && zero >= 0 && zero <= most && zero == std::trunc(zero);
+    }
+    if (!is_middle && (!are_codes || matrix.zero_codes)) {
+      break;  // nothing that follows changes the answer
+    }
+  }
+  if (is_middle) {
+    stored.zeros = CodeZeros::kMiddle;
+  } else if (matrix.zeros && are_codes) {
+    stored.zeros = CodeZeros::kIntegers;
+  }
+  return {};
+}
+
+// The same as a scheme says that was found so.
+void take_zeros(const Scheme& known, StoredCodes& stored) {
+  stored.zeros = known.terms         ? CodeZeros::kAny
+                 : known.zero_points ? CodeZeros::kIntegers
+                                     : CodeZeros::kMiddle;
+}
+
+Result<KeptInputs> inputs_of(const MatrixRows& rows) {
+  const QuantizedMatrix& matrix = rows.matrix();
+  KeptInputs inputs;
+  if (!rows.group_of_column().empty()) {
+    const std::vector<std::int32_t> groups(rows.group_of_column().begin(),
+                                           rows.group_of_column().end());
+    TRY_ASSIGN(inputs.order, order_by_group(groups, static_cast<std::int64_t>(matrix.group)));
+  }
+  if (matrix.column_factors) {
+    TRY_ASSIGN(const auto factors, read_first_numbers(*matrix.column_factors, matrix.columns));
+    for (const double factor : factors) {
+      inputs.factors.push_back(static_cast<float>(factor));
+    }
+  }
+  return inputs;
+}
+
+// Whether the stored bytes of a row are those that are kept, apart from flipped bits.
+bool copies_codes(const QuantizedMatrix& matrix, const KeptForm& form) {
+  const CodePacking& packing = matrix.codes.packing;
+  return keeps_bytes(form) && packing.is_dense() && packing.axis == CodeAxis::kColumns &&
+         matrix.codes.columns == matrix.columns &&
+         matrix.codes.line_bytes * 8 == matrix.columns * packing.bits &&
+         (packing.flip == 0 || packing.bits == 8);
+}
+
+// Whether pack_rows_of_words() makes the bytes.
+bool packs_words(const QuantizedMatrix& matrix, const KeptForm& form) {
+  const CodePacking& packing = matrix.codes.packing;
+  return keeps_bytes(form) && packing.bits == 4 && packing.axis == CodeAxis::kRows &&
+         packing.parts == 0 && packing.word_bytes == 4 && packing.shifts.size() == kRowsOfWord &&
+         packing.cycle_bits == 32 && packing.flip == 0 && matrix.codes.columns == matrix.columns &&
+         matrix.codes.line_bytes == matrix.columns * packing.word_bytes &&
+         matrix.all_rows() % kRowsOfWord == 0;
+}
+
+// Whether the storage is put together from others, and quantized weights are among these.
+bool is_joined_of_codes(const Checkpoint& checkpoint, std::uint32_t storage) {
+  const auto& made_of = CheckpointAccess::contents(checkpoint).all.made_of;
+  std::set<std::uint32_t> seen;
+  std::vector<std::uint32_t> left{storage};
+  while (!left.empty()) {
+    const auto found = made_of.find(left.back());
+    left.pop_back();
+    if (found == made_of.end()) {
+      continue;
+    }
+    for (const std::uint32_t source : found->second) {
+      if (CheckpointAccess::quantized(checkpoint, source)) {
+        return true;
+      }
+      if (seen.insert(source).second) {
+        left.push_back(source);
+      }
+    }
+  }
+  return false;
+}
+
+void flip(std::uint8_t bits, std::span<std::byte> codes) {
+  for (std::size_t i = 0; bits != 0 && i < codes.size(); ++i) {
+    codes[i] ^= std::byte{bits};
+  }
+}
+
+std::span<std::byte> rows_of(std::span<std::byte> part, std::uint64_t first, std::uint64_t count,
+                             std::uint64_t all) {
+  const std::size_t row = part.size() / static_cast<std::size_t>(all);
+  return part.subspan(static_cast<std::size_t>(first) * row, static_cast<std::size_t>(count) * row);
+}
+
+}  // namespace
+
+Result<std::optional<KeptRows>> KeptRows::of(const Checkpoint& checkpoint, const TensorView& view,
+                                             std::uint64_t columns, DType scales,
+                                             const Scheme* known) {
+  const auto matrix = CheckpointAccess::quantized(checkpoint, view.storage);
+  if (!matrix && is_joined_of_codes(checkpoint, view.storage)) {
+    return not_kept("it is put together from several weights of the checkpoint");
+  }
+  if (!matrix) {
+    return std::nullopt;
+  }
+  TRY_ASSIGN(auto stored, stored_codes(*matrix));
+  if (columns != matrix->columns) {
+    return not_kept("its rows are parts of the checkpoint's rows, or run across them");
+  }
+  TRY_ASSIGN(auto opened, MatrixRows::open(matrix));
+  if (known != nullptr) {
+    take_zeros(*known, stored);
+  } else {
+    TRY(judge_zeros(opened, stored));
+  }
+  TRY_ASSIGN(auto inputs, inputs_of(opened));
+  stored.in_order = inputs.order.empty();
+  TRY_ASSIGN(const auto form, kept_form(stored, scales));
+  KeptRows rows(std::move(opened), form);
+  rows.inputs_ = std::make_shared<const KeptInputs>(std::move(inputs));
+  TRY(rows.find_rows(view));
+  rows.choose_path(checkpoint);
+  return std::optional(std::move(rows));
+}
+
+void KeptRows::choose_path(const Checkpoint& checkpoint) {
+  const QuantizedMatrix& matrix = rows_.matrix();
+  const bool is_whole =
+      dims_.size() == 1 && first_row_ == 0 && dims_.front().size == matrix.all_rows();
+  const bool is_copied = copies_codes(matrix, form_);
+  if (is_whole && (is_copied || packs_words(matrix, form_))) {
+    const auto tiles =
+        TiledView::of(checkpoint, matrix.codes.stored.view, std::nullopt, TileShape::kWholeRows);
+    if (tiles) {
+      tiles_.emplace(*tiles);
+    }
+  }
+  if (is_copied) {
+    path_ = Path::kBytes;
+  } else if (tiles_) {
+    path_ = Path::kWords;
+    line_rows_ = kRowsOfWord;
+  }
+}
+
+// The view's last dimension must be a row of the checkpoint's; the others step over whole rows.
+Status KeptRows::find_rows(const TensorView& view) {
+  const auto columns = static_cast<std::int64_t>(rows_.matrix().columns);
+  const auto across = [] { return not_kept("its rows run across the checkpoint's rows"); };
+  if (view.shape.empty() || view.shape.back() != columns || view.neg || view.conj ||
+      (columns > 1 && view.strides.back() != 1) ||
+      view.storage_offset % (rows_.matrix().columns * kFloatBytes) != 0) {
+    return across();
+  }
+  first_row_ = view.storage_offset / (rows_.matrix().columns * kFloatBytes);
+  for (std::size_t i = 0; i + 1 < view.shape.size(); ++i) {
+    if (view.shape[i] == 1) {
+      continue;
+    }
+    if (view.strides[i] % columns != 0) {
+      return across();
+    }
+    const RowDim dim{static_cast<std::uint64_t>(view.shape[i]),
+                     static_cast<std::uint64_t>(view.strides[i] / columns)};
+    if (!dims_.empty() && dims_.back().step == dim.step * dim.size) {
+      dims_.back() = {dims_.back().size * dim.size, dim.step};
+    } else {
+      dims_.push_back(dim);
+    }
+  }
+  if (dims_.empty()) {
+    dims_.emplace_back();
+  }
+  return {};
+}
+
+KeptRows::Run KeptRows::run_at(std::uint64_t row, std::uint64_t most) const {
+  const RowDim& inner = dims_.back();
+  Run run{first_row_, inner.step == 1 ? std::min(most, inner.size - row % inner.size) : 1};
+  for (auto dim = dims_.rbegin(); dim != dims_.rend(); ++dim) {
+    run.row += row % dim->size * dim->step;
+    row /= dim->size;
+  }
+  return run;
+}
+
+std::uint64_t KeptRows::chunk_rows(std::uint64_t least) const {
+  const std::uint64_t line_bytes = rows_.matrix().codes.line_bytes;
+  const std::uint64_t lines = (least + line_rows_ - 1) / line_rows_;
+  return tiles_ ? tiles_->chunk_bytes(lines * line_bytes) / line_bytes * line_rows_ : least;
+}
+
+PackedRows KeptRows::room(std::uint64_t rows, KeptBuffers& buffers) const {
+  const auto layout = packed_layout(form_.scheme, 1, form_.stored.columns);
+  return {buffers.codes.first(rows * layout->codes.row_bytes),
+          buffers.scales.first(rows * layout->scales.row_bytes),
+          buffers.zero_points.first(rows * layout->zero_points.row_bytes)};
+}
+
+Status KeptRows::make_run(std::uint64_t first, const Run& run, const PackedRows& out) const {
+  const MatrixBlock block{run.row, run.rows, 0, rows_.matrix().columns};
+  const bool by_codes = path_ == Path::kCodes;
+  BlockParts parts;
+  TRY(by_codes ? rows_.read(block, parts) : rows_.read_groups(block, parts));
+  TRY(keep_rows(
+      form_, inputs_->order, first,
+      {by_codes ? std::span<const std::uint8_t>(parts.codes) : std::span<const std::uint8_t>(),
+       parts.scales, parts.zeros, parts.minima},
+      out));
+  if (path_ == Path::kBytes && !tiles_) {
+    const PackedCodes& codes = rows_.matrix().codes;
+    TRY(codes.stored.read(run.row * codes.line_bytes, out.codes));
+    flip(codes.packing.flip, out.codes);
+  }
+  return {};
+}
+
+Status KeptRows::take_lines(std::uint64_t first, std::uint64_t rows,
+                            std::span<const std::byte> lines, KeptBuffers& buffers,
+                            const Take& take) const {
+  const PackedRows out = room(rows, buffers);
+  if (path_ == Path::kBytes) {
+    std::memcpy(out.codes.data(), lines.data(), lines.size());
+    flip(rows_.matrix().codes.packing.flip, out.codes);
+  } else {
+    const std::vector<std::uint32_t>& shifts = rows_.matrix().codes.packing.shifts;
+    const auto line_bytes = static_cast<std::size_t>(rows_.matrix().codes.line_bytes);
+    for (std::size_t line = 0; line < lines.size() / line_bytes; ++line) {
+      pack_rows_of_words(lines.subspan(line * line_bytes, line_bytes),
+                         std::span<const std::uint32_t, kRowsOfWord>(shifts),
+                         out.codes.subspan(line * line_bytes, line_bytes));
+    }
+  }
+  TRY(make_run(first, {first, rows}, out));
+  return take(first, out);
+}
+
+// Collects lines that come in order, and makes their rows when there are enough.
+Status KeptRows::make_from_tiles(std::uint64_t first, std::uint64_t count, IoBuffer& tile,
+                                 KeptBuffers& buffers, const Take& take) const {
+  const std::uint64_t line_bytes = rows_.matrix().codes.line_bytes;
+  const std::uint64_t end = first + count;
+  const std::uint64_t step = std::max<std::uint64_t>(1, kLinesAtOnceBytes / line_bytes);
+  const std::span<std::byte> lines = buffers.lines.first(step * line_bytes);
+  std::size_t filled = 0;
+  const auto take_run = [&](std::uint64_t, std::span<const std::byte> run) -> Status {
+    while (!run.empty()) {
+      const std::uint64_t left = (end - first) / line_rows_ * line_bytes;
+      const std::size_t wanted = std::min<std::size_t>(lines.size(), left);
+      const std::size_t some = std::min(wanted - filled, run.size());
+      std::memcpy(lines.data() + filled, run.data(), some);
+      run = run.subspan(some);
+      filled += some;
+      if (filled == wanted) {
+        const std::uint64_t rows = filled / line_bytes * line_rows_;
+        TRY(take_lines(first, rows, lines.first(filled), buffers, take));
+        first += rows;
+        filled = 0;
+      }
+    }
+    return {};
+  };
+  TRY(tiles_->read(first / line_rows_ * line_bytes, count / line_rows_ * line_bytes, tile,
+                   take_run));
+  return {};
+}
+
+Status KeptRows::make(std::uint64_t first, std::uint64_t count, IoBuffer& tile,
+                      KeptBuffers& buffers, const Take& take) const {
+  if (tiles_) {
+    return make_from_tiles(first, count, tile, buffers, take);
+  }
+  const std::uint64_t step =
+      std::max<std::uint64_t>(1, kCodesAtOnce / std::max<std::uint64_t>(1, rows_.matrix().columns));
+  const std::uint64_t end = first + count;
+  while (first < end) {
+    const std::uint64_t many = std::min(step, end - first);
+    const PackedRows out = room(many, buffers);
+    for (std::uint64_t done = 0; done < many;) {
+      const Run run = run_at(first + done, many - done);
+      TRY(make_run(
+          first + done, run,
+          {rows_of(out.codes, done, run.rows, many), rows_of(out.scales, done, run.rows, many),
+           rows_of(out.zero_points, done, run.rows, many)}));
+      done += run.rows;
+    }
+    TRY(take(first, out));
+    first += many;
+  }
+  return {};
+}
+
+}  // namespace onnx_external

@@ -1,0 +1,96 @@
+// The rows of a matrix whose codes the checkpoint holds, and the bytes that are kept of them
+// (tensor/quantize/kept_codes.h).
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "base/io_buffer.h"
+#include "checkpoint/quantized/matrix_rows.h"
+#include "checkpoint/storage/tiled_view.h"
+#include "onnx/matrix_choice.h"
+#include "onnx_external/checkpoint.h"
+#include "onnx_external/result.h"
+#include "tensor/quantize/kept_codes.h"
+
+namespace onnx_external {
+
+// Reused from call to call. One thread at a time.
+struct KeptBuffers {
+  IoBuffer lines;
+  IoBuffer codes;
+  IoBuffer scales;
+  IoBuffer zero_points;
+};
+
+// Immutable; any number of threads may read. The checkpoint must outlive it.
+class KeptRows {
+ public:
+  // `view`: rows x columns of a tensor of the checkpoint, after a recipe. `scales`: what type
+  // scales get. Nothing if the checkpoint has the tensor as floats. kUnsupported if no node
+  // multiplies by its codes: the message is the reason. Reads the order of the columns, and their
+  // factors. `known`: the scheme, if an earlier call found it; then zero points are not read to
+  // find it.
+  [[nodiscard]] static Result<std::optional<KeptRows>> of(const Checkpoint& checkpoint,
+                                                          const TensorView& view,
+                                                          std::uint64_t columns, DType scales,
+                                                          const Scheme* known = nullptr);
+
+  [[nodiscard]] const Scheme& scheme() const { return form_.scheme; }
+  [[nodiscard]] const std::shared_ptr<const KeptInputs>& inputs() const { return inputs_; }
+
+  // The rows that are well read at once, if at least `least` are.
+  [[nodiscard]] std::uint64_t chunk_rows(std::uint64_t least) const;
+  // Whether make() needs its tile.
+  [[nodiscard]] bool needs_tile() const { return tiles_.has_value(); }
+
+  using Take = std::function<Status(std::uint64_t first_row, const PackedRows& made)>;
+  // Makes the parts of the rows [first, first + count) and passes them on in order, some at a time.
+  // Errors of reading, of `take`, and of keep_rows(). Requires: first is a multiple of
+  // chunk_rows(1).
+  [[nodiscard]] Status make(std::uint64_t first, std::uint64_t count, IoBuffer& tile,
+                            KeptBuffers& buffers, const Take& take) const;
+
+ private:
+  // Rows of the view, outermost first: `size` of them, `step` rows of the checkpoint apart.
+  struct RowDim {
+    std::uint64_t size = 1;
+    std::uint64_t step = 1;
+  };
+  struct Run {
+    std::uint64_t row = 0;  // of the checkpoint's matrices
+    std::uint64_t rows = 0;
+  };
+  // How the bytes of codes are made.
+  enum class Path : std::uint8_t {
+    kCodes,  // each code by itself
+    kBytes,  // the stored bytes are those that are kept, apart from flipped bits
+    kWords,  // of 4 bits, in words that hold codes of 8 rows
+  };
+
+  KeptRows(MatrixRows rows, KeptForm form) : rows_(std::move(rows)), form_(std::move(form)) {}
+  [[nodiscard]] Status find_rows(const TensorView& view);
+  void choose_path(const Checkpoint& checkpoint);
+  [[nodiscard]] Run run_at(std::uint64_t row, std::uint64_t most) const;
+  [[nodiscard]] PackedRows room(std::uint64_t rows, KeptBuffers& buffers) const;
+  [[nodiscard]] Status make_run(std::uint64_t first, const Run& run, const PackedRows& out) const;
+  [[nodiscard]] Status make_from_tiles(std::uint64_t first, std::uint64_t count, IoBuffer& tile,
+                                       KeptBuffers& buffers, const Take& take) const;
+  [[nodiscard]] Status take_lines(std::uint64_t first, std::uint64_t rows,
+                                  std::span<const std::byte> lines, KeptBuffers& buffers,
+                                  const Take& take) const;
+
+  MatrixRows rows_;
+  KeptForm form_;
+  std::shared_ptr<const KeptInputs> inputs_;
+  std::uint64_t first_row_ = 0;
+  std::vector<RowDim> dims_;
+  Path path_ = Path::kCodes;
+  std::uint64_t line_rows_ = 1;     // of a line of `tiles_`
+  std::optional<TiledView> tiles_;  // of the stored words, if they run across the storage
+};
+
+}  // namespace onnx_external

@@ -1,0 +1,100 @@
+"""The graphs of decoders have few nodes, and their weights lie in the data file once."""
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import onnx_external as oe
+
+torch = pytest.importorskip("torch", minversion="2.11")
+transformers = pytest.importorskip("transformers", minversion="5.20")
+onnx = pytest.importorskip("onnx")
+pytest.importorskip("onnxscript")
+pytest.importorskip("onnxruntime")
+
+LAYERS = 2
+PARTS = ("q_proj", "k_proj", "v_proj")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Make a Qwen2, whose queries, keys and values have biases."""
+    made = tmp_path_factory.mktemp("qwen2")
+    torch.manual_seed(0)
+    config = transformers.Qwen2Config(
+        vocab_size=96, hidden_size=32, intermediate_size=48, num_hidden_layers=LAYERS,
+        num_attention_heads=4, num_key_value_heads=2, tie_word_embeddings=False,
+    )  # fmt: skip
+    transformers.Qwen2ForCausalLM(config).save_pretrained(made)
+    return made
+
+
+@pytest.fixture(scope="module")
+def exported(folder: Path) -> Any:
+    return oe.transformers.export(folder, folder / "out", progress=False)
+
+
+def operators(path: Path) -> Counter[str]:
+    return Counter(node.op_type for node in onnx.load(path, load_external_data=False).graph.node)
+
+
+def test_layers_have_one_product_for_attention_and_no_moves_around_it(
+    folder: Path, exported: Any
+) -> None:
+    found = operators(folder / "out" / "model.onnx")
+    assert found["GroupQueryAttention"] == found["Split"] == LAYERS
+    assert found["MatMul"] == 5 * LAYERS + 1 and found["RotaryEmbedding"] == 2 * LAYERS
+    assert found["SkipSimplifiedLayerNormalization"] == 2 * LAYERS - 1
+    assert found["RMSNormalization"] == 2  # the first, and the last of a sum that nothing else has
+    assert not found["Transpose"] and found["Reshape"] <= 1 and not found["Pow"]
+    assert found.total() < 80
+    assert any("since 1.23" in note for note in exported.notes)
+
+
+def test_the_weights_of_a_packed_product_are_those_of_the_checkpoint_stored_once(
+    folder: Path, exported: Any
+) -> None:
+    path = folder / "out" / "model.onnx"
+    assert oe.verify(path, against=folder).ok
+    packed = "model.layers.0.self_attn.q_proj_k_proj_v_proj"
+    names = {tensor.slot for tensor in exported.graphs["model"].tensors}
+    assert {f"{packed}.weight.transposed", f"{packed}.bias"} <= names
+    assert not any(f".{part}." in name for part in PARTS for name in names)
+    weights = transformers.Qwen2ForCausalLM.from_pretrained(folder).state_dict()
+    inside = weights[f"model.layers.0.self_attn.{PARTS[1]}.weight"].T
+    held = {each.name: each for each in onnx.load(path).graph.initializer}
+    stored = onnx.numpy_helper.to_array(held[f"{packed}.weight.transposed"])
+    assert stored.shape == (32, 64) and (stored[:, 32:48] == inside.numpy()).all()
+    assert exported.save.bytes <= sum(each.nbytes for each in weights.values()) + 4096
+
+
+def test_every_module_is_judged_alone_though_nodes_work_for_several(
+    folder: Path, exported: Any
+) -> None:
+    report = oe.diagnose(folder / "out" / "model.onnx", folder)
+    judged = {each.name: each.status for each in report.modules}
+    for part in (*(f"self_attn.{each}" for each in PARTS), "input_layernorm", ""):
+        assert judged[f"model.layers.1.{part}".rstrip(".")] == oe.Status.OK
+    assert report.ok and exported.checked
+
+
+def test_a_graph_that_links_to_its_checkpoint_keeps_three_products(folder: Path) -> None:
+    report = oe.transformers.export(
+        folder, folder, layout="link", overwrite=True, check=False, progress=False
+    )
+    assert report.save.bytes == 0
+    assert operators(folder / "model.onnx")["MatMul"] == 7 * LAYERS + 1
+
+
+def test_an_older_opset_keeps_what_it_has_no_operator_for(folder: Path) -> None:
+    out = folder / "older"
+    report = oe.transformers.export(
+        folder, out, attention="traced", opset_version=20, check=False, progress=False
+    )
+    found = operators(out / "model.onnx")
+    assert not {"RMSNormalization", "RotaryEmbedding", "Split"} & found.keys() and found["Pow"]
+    assert not any("since 1.23" in note for note in report.notes)
+    with pytest.raises(oe.InvalidArgumentError, match="opset_version=17"):
+        oe.transformers.export(folder, out, opset_version=17)

@@ -59,6 +59,30 @@ def test_genai_gives_the_tokens_of_transformers(exported: Exported, rows: Any) -
     assert cases.by_genai(exported.out, rows) == cases.wanted(exported.model, rows)
 
 
+@needs_genai
+def test_a_chat_of_several_turns_with_genai_gives_the_tokens_of_transformers(
+    exported: Exported,
+) -> None:
+    import onnxruntime_genai as genai
+
+    parameters = genai.GeneratorParams(genai.Model(str(exported.out)))
+    parameters.set_search_options(max_length=cases.TOTAL, min_length=cases.TOTAL, do_sample=False)
+    generator = genai.Generator(genai.Model(str(exported.out)), parameters)
+    text: list[int] = []
+    for turn in cases.rows_of(3, False):
+        if text:
+            generator.rewind_to(len(text) - 1)  # GenAI has not run the model on the last token
+        generator.append_tokens(np.array([*text[-1:], *turn], np.int32))
+        text += turn
+        for _ in range(4):
+            generator.generate_next_token()
+            with torch.no_grad():
+                logits = exported.model(torch.tensor([text])).logits[0, -1]
+            logits[cases.EOS] = -torch.inf
+            text.append(int(logits.argmax()))
+        assert generator.get_sequence(0).tolist() == text
+
+
 def test_a_decoder_is_one_graph_whose_names_tell_what_they_are(exported: Exported) -> None:
     report = exported.report
     assert list(report.graphs) == ["model"] and report.checked == {"model": 9}

@@ -158,7 +158,8 @@ Result<FileContents> read_argument(const std::filesystem::path& path, const Open
 // Lists the quantized weights of an argument, whose tensors are the last ones, as floats.
 Status list_floats(const std::filesystem::path& path, std::size_t first, const OpenOptions& options,
                    CheckpointAccess::Contents& contents) {
-  if (options.stored_parts || options.selection == Selection::kRecordedInputs) {
+  if (options.stored_parts || options.selection == Selection::kRecordedInputs ||
+      !may_be_quantized(contents.all, first)) {
     return {};
   }
   std::error_code ignored;

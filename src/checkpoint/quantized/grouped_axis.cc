@@ -260,6 +260,9 @@ Status add_quanto_groups(MatrixFinder& finder, const std::string& module) {
 
 Status find_grouped_axis(MatrixFinder& finder) {
   for (const std::string& module : finder.modules_with("W_q")) {
+    if (finder.find(module, "scale") == nullptr) {
+      continue;  // a parameter of attention
+    }
     TRY(finder.accept(add_hqq(finder, module)));
   }
   for (const std::string& module : finder.modules_with("weight._data._data")) {

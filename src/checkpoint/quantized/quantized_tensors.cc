@@ -70,7 +70,21 @@ TensorView add_floats(FileContents& all, FoundMatrix found) {
   return listed_view(found, storage);
 }
 
+// Every layout has tensors whose names end like this.
+constexpr std::array<std::string_view, 6> kScaleEnds = {"scale",        "scales", "scale_inv",
+                                                        "scale_weight", "SCB",    "absmax"};
+
 }  // namespace
+
+bool may_be_quantized(const FileContents& all, std::size_t first) {
+  return std::any_of(all.tensors.begin() + static_cast<std::ptrdiff_t>(first), all.tensors.end(),
+                     [](const TensorView& view) {
+                       return std::any_of(kScaleEnds.begin(), kScaleEnds.end(),
+                                          [&](std::string_view end) {
+                                            return std::string_view(view.name).ends_with(end);
+                                          });
+                     });
+}
 
 Status list_quantized_as_floats(FileContents& all, std::size_t first,
                                 const std::shared_ptr<InflatedStorages>& inflated,

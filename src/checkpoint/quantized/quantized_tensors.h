@@ -10,6 +10,9 @@
 
 namespace onnx_external {
 
+// Whether a tensor from index `first` on has a name as scales of weights have. Reads nothing.
+[[nodiscard]] bool may_be_quantized(const FileContents& all, std::size_t first);
+
 // Puts a float32 tensor into the place of the stored parts of each quantized weight among the
 // tensors from index `first` on, and keeps the parts in FileContents::stored. Methods that are not
 // read are left as they are; the mapping refuses them by name. kCorrupt, kUnsupported or kAmbiguous

@@ -16,6 +16,7 @@ from .._base.notes import kind_of
 from .._base.options import Layout, LayoutName, Quantize
 from .._base.packages import FOLDERS, require
 from .._base.progress import ProgressCallback, only_errors, told
+from .._folders.clients import wanted
 from .._folders.config import check_folder, refuse_at_once, require_folder
 from .._folders.models import ENCODER
 from .._folders.preconditions import model_folders, note_of_dtype, refuse_inline, refuse_targets
@@ -32,6 +33,7 @@ _WORDS = {
     "dynamic=False": "--static",
     "task=": "--task",
     "fsync=False": "--no-fsync",
+    "clients=": "--for",
     "inputs={name: tensor}": "inputs={name: tensor} of oe.transformers.export",
 }
 """Arguments of Python whose options have other names."""
@@ -81,6 +83,15 @@ def _add_graph_options(parser: Parser) -> None:
     )
     parser.add_argument("--task", help="e.g. text-generation, or a class of transformers")
     parser.add_argument("--dtype", help="the float type to compute in, e.g. float32")
+    parser.add_argument(
+        "--for",
+        dest="clients",
+        action="append",
+        default=[],
+        metavar="CLIENT",
+        help="the program that is to open the folder, such as transformers.js or optimum; may be "
+        "given several times, or several with commas",
+    )
     parser.add_argument("--variant", help="e.g. fp16 for the weights in model.fp16.safetensors")
     parser.add_argument(
         "--graphs",
@@ -334,10 +345,17 @@ def _refuse_at_once(given: argparse.Namespace) -> list[str]:
     check_folder(folders[0])
     refuse_at_once(folders[0])
     target = Path(given.output)
-    refuse_inline(folders[0], given.layout, given.graphs, given.task)
-    refuse_targets(folders, target, given.graphs, given.overwrite, given.dry_run)
+    asked = wanted(_clients(given))
+    asked.refuse(given.layout, target)
+    if not asked.apart:
+        refuse_inline(folders[0], given.layout, given.graphs, given.task)
+    refuse_targets(folders, target, given.graphs, given.overwrite, given.dry_run, place=asked.place)
     require(f"{folder}: the export of a folder", *FOLDERS)
     return note_of_dtype(given.dtype)
+
+
+def _clients(given: argparse.Namespace) -> list[str]:
+    return [name for each in given.clients for name in each.split(",")]
 
 
 def _quantize(given: argparse.Namespace) -> Quantize | None:
@@ -376,6 +394,7 @@ def _run(given: argparse.Namespace, progress: ProgressCallback | None) -> Any:
             graphs=given.graphs,
             attention=given.attention,
             base=given.base,
+            clients=_clients(given),
             progress=progress or False,
             fsync=not given.no_fsync,
             layout=given.layout,

@@ -9,6 +9,8 @@ from .._folders.models import ENCODER, PROMPT
 
 ENCODED = "encoder_hidden_states"
 """What a decoder calls the result of the encoder before it."""
+USES_CACHE = "use_cache_branch"
+"""Tells a merged decoder which branch runs."""
 _RESULT = "last_hidden_state"
 _OTHER_RESULTS = "encoder_outputs."
 

@@ -14,6 +14,8 @@ from .._base.options import StrPath
 ENCODER, PROMPT, STEP = "encoder_model", "decoder_model", "decoder_with_past_model"
 """Several graphs of a model, as optimum calls them: an encoder; a decoder that takes a prompt, and
 one that goes on behind a cache."""
+MERGED = "decoder_model_merged"
+"""Both of them in one graph, as transformers.js takes them."""
 
 
 def is_transformers(path: Any) -> bool:
@@ -23,8 +25,8 @@ def is_transformers(path: Any) -> bool:
 
 def models_in(folder: Path) -> dict[str, Path]:
     """The graphs of a folder, in the order in which they run."""
-    order = [ENCODER, PROMPT, STEP]
-    found = {path.stem: path for path in sorted(folder.glob("*.onnx"))}
+    order = [ENCODER, PROMPT, STEP, MERGED]
+    found = {path.stem: path for path in sorted(place_of_graphs(folder).glob("*.onnx"))}
     return dict(
         sorted(found.items(), key=lambda each: order.index(each[0]) if each[0] in order else -1)
     )
@@ -32,7 +34,13 @@ def models_in(folder: Path) -> dict[str, Path]:
 
 def has_models(folder: Path) -> bool:
     """Return whether a folder has graphs."""
-    return any(folder.glob("*.onnx"))
+    return any(place_of_graphs(folder).glob("*.onnx"))
+
+
+def place_of_graphs(folder: Path) -> Path:
+    """Return the folder of the graphs: this one, or `onnx/` in it, as transformers.js has it."""
+    inner = folder / "onnx"
+    return inner if inner.is_dir() and not any(folder.glob("*.onnx")) else folder
 
 
 def model_in(path: StrPath, call: str) -> str:

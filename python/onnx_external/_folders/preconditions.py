@@ -74,7 +74,12 @@ def refuse_existing(path: StrPath) -> None:
 
 
 def refuse_targets(
-    folders: Iterable[Path], target: Path, graphs: str | None, overwrite: bool, dry_run: bool
+    folders: Iterable[Path],
+    target: Path,
+    graphs: str | None,
+    overwrite: bool,
+    dry_run: bool,
+    place: str = "",
 ) -> None:
     """Refuse to replace what is there, as the save of a folder's model would after the trace.
 
@@ -84,6 +89,7 @@ def refuse_targets(
         graphs: how many a decoder is to have, as for oe.transformers.export().
         overwrite: files may be replaced.
         dry_run: nothing is written.
+        place: the folder in `target` that the graphs lie in.
 
     Raises:
         ExistsError: there is a graph of a name that the model's will have, or a file beside it.
@@ -93,7 +99,7 @@ def refuse_targets(
     if not overwrite and not dry_run:
         several = graphs == "two" or read_leniently(folders[0]).get("is_encoder_decoder") is True
         names = (ENCODER, PROMPT, STEP) if several else ("model",)
-        for path in [target] if is_file else [target / f"{name}.onnx" for name in names]:
+        for path in [target] if is_file else [target / place / f"{name}.onnx" for name in names]:
             refuse_existing(path)
     files = [file for folder in folders for file in files_beside(folder)]
     refuse_copies(files, target.parent if is_file else target, overwrite)

@@ -17,7 +17,7 @@ from .._base.errors import (
 )
 from .._comparing.running import Session, provider_names
 from .._folders.config import document_of
-from .._folders.models import PROMPT, STEP
+from .._folders.models import PROMPT, STEP, place_of_graphs
 from .._folders.preconditions import warn
 from .next_tokens import NextTokens, Prompts
 
@@ -57,7 +57,8 @@ class Decoder:
         self._folder = folder
         given = provider_names(providers)
         names = _graph_name(folder), f"{PROMPT}.onnx", f"{STEP}.onnx"
-        found = [folder / name for name in names if (folder / name).is_file()]
+        place = place_of_graphs(folder)
+        found = [place / name for name in names if (place / name).is_file()]
         if not found:
             raise NotFoundError(
                 f"{folder}: has no model.onnx, nor {PROMPT}.onnx and {STEP}.onnx; "
@@ -258,7 +259,8 @@ def _graph_name(folder: Path) -> str:
     """What the only graph is called, if the export was told another name than usual."""
     decoder = _genai_model(folder).get("decoder")
     name = decoder.get("filename") if isinstance(decoder, dict) else None
-    return name if isinstance(name, str) and Path(name).name == name else "model.onnx"
+    parts = Path(name).parts if isinstance(name, str) else ()
+    return parts[-1] if parts in ((name,), ("onnx", *parts[1:2])) else "model.onnx"
 
 
 def _shares_buffers(folder: Path) -> bool:

@@ -9,10 +9,11 @@ from typing import Any
 import numpy as np
 
 from .._base.errors import InvalidArgumentError, MismatchError, NotFoundError
+from .._comparing.branches import Branch
 from .._comparing.chaining import handed_on
 from .._comparing.running import Session, provider_names
 from .._folders.config import document_of
-from .._folders.models import ENCODER, PROMPT, STEP
+from .._folders.models import ENCODER, MERGED, PROMPT, STEP, place_of_graphs
 from .._folders.preconditions import warn
 from .decoder import Decoder, settings_of, token_ids
 from .next_tokens import NextTokens, Prompts
@@ -25,11 +26,11 @@ _PROMPTS = "decoder_input_ids"
 
 def is_pair(folder: Path) -> bool:
     """Return whether a folder has the graphs of an encoder and a decoder."""
-    return (folder / f"{ENCODER}.onnx").is_file()
+    return (place_of_graphs(folder) / f"{ENCODER}.onnx").is_file()
 
 
 class Pair(Decoder):
-    """The three graphs of an encoder and a decoder.
+    """The graphs of an encoder and a decoder, which has two, or one with two branches.
 
     Args:
         folder: where they are.
@@ -39,15 +40,20 @@ class Pair(Decoder):
     def __init__(self, folder: Path, providers: str | Sequence[Any] | None = None) -> None:
         self._folder = folder
         given = provider_names(providers)
-        lacking = [each for each in _GRAPHS if not (folder / f"{each}.onnx").is_file()]
+        place = place_of_graphs(folder)
+        is_merged = (place / f"{MERGED}.onnx").is_file()
+        names = (ENCODER, MERGED) if is_merged else _GRAPHS
+        lacking = [each for each in names if not (place / f"{each}.onnx").is_file()]
         if lacking:
             raise NotFoundError(
                 f"{folder}: has {ENCODER}.onnx and no {lacking[0]}.onnx; onnx-external export "
                 "MODEL -o FOLDER writes all three"
             )
-        self._sessions = {
-            name: Session(folder / f"{name}.onnx", given, f"{name}.onnx") for name in _GRAPHS
-        }
+        opened = {name: Session(place / f"{name}.onnx", given, f"{name}.onnx") for name in names}
+        self._sessions: dict[str, Session | Branch] = dict(opened)
+        if is_merged:
+            whole = opened[MERGED]
+            self._sessions |= {PROMPT: Branch(whole, False), STEP: Branch(whole, True)}
         for name in (PROMPT, STEP):
             session = self._sessions[name]
             if _WORDS not in _taken(session) or "logits" not in session.output_names:
@@ -148,11 +154,11 @@ class Pair(Decoder):
             yield chosen
 
 
-def _taken(session: Session) -> set[str]:
+def _taken(session: Session | Branch) -> set[str]:
     return {form.name for form in session.inputs}
 
 
-def _length(session: Session) -> Any:
+def _length(session: Session | Branch) -> Any:
     return next(form.shape[1] for form in session.inputs if form.name == _WORDS)
 
 

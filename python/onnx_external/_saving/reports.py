@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
 from functools import cached_property
 from typing import Any, TypeVar
@@ -492,3 +493,26 @@ def inspection(text: str) -> Inspection:
 def cut_report(text: str) -> CutReport:
     """Make the report of a cut from its document."""
     return _report(CutReport, json.loads(text))
+
+
+_IN_EACH = ("unmatched_keys", "baked_keys", "unused_modules", "ignored_keys", "skipped_keys")
+"""Lists of what a save does not use: several saves use what one of them does."""
+
+
+def together(reports: Sequence[SaveReport]) -> SaveReport:
+    """Return the report on several saves of one checkpoint, each of which has its own data."""
+    documents = [each.to_dict() for each in reports]
+    found = dict(documents[0])
+    found["models"] = [one for each in documents for one in each.get("models", [each])]
+    for name in _IN_EACH:
+        lists = [each.get(name, []) for each in documents]
+        found[name] = [one for one in lists[0] if all(one in other for other in lists)]
+    for name in ("bytes", "seconds", "linked_bytes"):
+        found[name] = sum(each.get(name, 0) for each in documents)
+    for name in ("complete", "verified"):
+        found[name] = all(each.get(name) for each in documents)
+    notes = [note for each in reports for note in each.notes]
+    found["notes"] = list(dict.fromkeys(notes))
+    report = _make(SaveReport, found)
+    object.__setattr__(report, "_document", found)
+    return report

@@ -76,7 +76,6 @@ def ir_models(models: Mapping[str, Any]) -> dict[str, onnx_ir.Model] | None:
 
 def _transposes(value: onnx_ir.Value) -> list[onnx_ir.Node]:
     """The nodes that transpose a matrix, if nothing else uses it; else nothing."""
-    graph = value.graph
     if value.is_graph_output() or value.shape is None or len(value.shape) != 2:
         return []
     nodes = {node: None for node, _ in value.uses()}
@@ -85,7 +84,7 @@ def _transposes(value: onnx_ir.Value) -> list[onnx_ir.Node]:
         if (
             node.op_type != "Transpose"
             or node.domain not in ("", "ai.onnx")
-            or node.graph is not graph
+            or node.graph is None
             or (perm is not None and list(perm.as_ints()) != [1, 0])
             or node.outputs[0].is_graph_output()
         ):
@@ -94,7 +93,7 @@ def _transposes(value: onnx_ir.Value) -> list[onnx_ir.Node]:
 
 
 def transposable(model: onnx_ir.Model) -> set[str]:
-    """The matrices of the main graph that nothing but Transpose nodes uses."""
+    """The matrices of the main graph that nothing but Transpose nodes uses, in branches too."""
     return {
         name
         for name, value in model.graph.initializers.items()
@@ -125,7 +124,8 @@ def transposed_model(model: onnx_ir.Model, names: Set[str]) -> onnx_ir.Model:
         graph.initializers.add(made)
         for node in nodes:
             onnx_ir.convenience.replace_all_uses_with(node.outputs[0], made)
-            graph.remove(node, safe=True)
+            if node.graph is not None:
+                node.graph.remove(node, safe=True)
         del graph.initializers[name]
     return model
 

@@ -12,16 +12,19 @@ from .._base.meter import Meter
 from .._base.options import contents_of
 from .._base.packages import missing_text
 from .._base.temporary import temporary_folder
+from .._comparing.branches import Branch
 from .._comparing.chaining import handed_on
 from .._comparing.inputs import InputSet, given_by_name
 from .._comparing.randomness import drawing_nodes
 from .._comparing.reconsidering import Outputs
 from .._comparing.references import ModuleReference
 from .._comparing.running import Session
+from .._folders.models import MERGED, PROMPT, STEP
 from ..torch._checking import WrongGraphError, broken_text, difference, notes_of, refuse_unloadable
 from ..torch._guards import Guard, Sizes
 from ._compared import Folder
 from ._decoders import prepared
+from ._reference import TransformersReference
 from ._saving import Graph, Saving
 
 LARGEST = 512 << 20
@@ -52,6 +55,8 @@ class Judging:
     """Bytes of the weights."""
     options: Mapping[str, Any]
     """Of the save."""
+    merged: Graph | None = None
+    """The decoder's graphs in one."""
 
     def judged(self, asked: bool | None, meter: Meter) -> CheckedGraphs:
         """Compare all graphs with transformers' model.
@@ -86,7 +91,8 @@ class Judging:
         """Compare what can be compared, and return why something cannot."""
         quick = {"layout": "single", "overwrite": False, "fsync": False, "verify": False}
         quick |= {"progress": False, "files": contents_of(self.options["files"])}
-        Saving(self.weights, target, self.graphs).save({**self.options, **quick})
+        more = {} if self.merged is None else {MERGED: self.merged}
+        Saving(self.weights, target, {**self.graphs, **more}).save({**self.options, **quick})
         paths = {name: target / f"{name}.onnx" for name in self.graphs}
         reasons, sessions = [], {}
         unloadable: list[str] = []
@@ -118,12 +124,40 @@ class Judging:
         if len(sessions) == len(self.graphs) > 1:
             beside = {name: reference for name, (reference, _, _) in references.items()}
             self._run_chain(folder, sessions, beside, found)
+            if self.merged is not None:
+                self._run_merged(folder, target / f"{MERGED}.onnx", sessions, beside, found)
         return "; ".join(reasons)
+
+    def _run_merged(
+        self,
+        folder: Folder,
+        path: Path,
+        sessions: Mapping[str, Session],
+        references: Mapping[str, ModuleReference],
+        found: CheckedGraphs,
+    ) -> None:
+        """Run both branches of a merged decoder in the place of the graphs that it is made of.
+
+        Raises:
+            ExportError: one gives something else than the model in its place.
+        """
+        whole = Session(path, ["CPUExecutionProvider"], path.name)
+        branches = {PROMPT: Branch(whole, False), STEP: Branch(whole, True)}
+        alone = CheckedGraphs()
+        kept = {
+            name: TransformersReference(references[name].module, branch.output_names)
+            for name, branch in branches.items()
+        }
+        try:
+            self._run_chain(folder, {**sessions, **branches}, {**references, **kept}, alone)
+        except WrongPartError as error:
+            raise ExportError(str(error)) from error
+        found.sets[MERGED] = alone.chain.count(path.name)
 
     def _run_chain(
         self,
         folder: Folder,
-        sessions: Mapping[str, Session],
+        sessions: Mapping[str, Session | Branch],
         references: Mapping[str, ModuleReference],
         found: CheckedGraphs,
     ) -> None:
@@ -156,11 +190,11 @@ class Judging:
                 raise WrongPartError(
                     name,
                     "chain",
-                    f"{name}.onnx is wrong with what {' and '.join(found.chain)} gave, one behind "
-                    f"the other: {problem}; check=False leaves this out",
+                    f"{session.name} is wrong with what {' and '.join(found.chain)} gave, one "
+                    f"behind the other: {problem}; check=False leaves this out",
                 )
             carried |= handed_on(name, got)
-            found.chain.append(f"{name}.onnx")
+            found.chain.append(session.name)
 
 
 class WrongPartError(WrongGraphError):
@@ -231,7 +265,7 @@ def judge(
     found.sets[name] += 1
 
 
-def _feed(session: Session, reference: ModuleReference, call: Any) -> dict[str, Any]:
+def _feed(session: Session | Branch, reference: ModuleReference, call: Any) -> dict[str, Any]:
     """What a graph takes, some of which transformers.exporters compute of the model's inputs."""
     names = [form.name for form in session.inputs]
     try:

@@ -26,6 +26,7 @@ from .._base.packages import FOLDERS, require
 from .._base.progress import Progress, shown
 from .._base.temporary import temporary_folder
 from .._control_flow import one_thread
+from .._folders.clients import wanted
 from .._folders.config import require_folder
 from .._folders.preconditions import (
     model_folders,
@@ -79,6 +80,7 @@ def export(
     graphs: Graphs | None = None,
     base: StrPath | None = None,
     attention: Form = "fused",
+    clients: str | abc.Sequence[str] = (),
 ) -> ModelReport:
     """Export the model of a folder, without reading its weights into memory.
 
@@ -136,6 +138,9 @@ def export(
             NaN for rows that are padded on the left; "standard": by ONNX's Attention, of opset 23;
             "traced": by the operators of the model's code, as all attention is that no operator
             is known to equal.
+        clients: the programs that are to open the folder: "fastembed", "genai", "openvino",
+            "optimum", "sentence-transformers", "transformers.js" (docs/consumers.md). What they
+            need beyond the usual names is made; what cannot be is an error.
 
     Raises:
         RewriteError: a test or a loop has no graph; the message names its line.
@@ -165,8 +170,11 @@ def export(
     require_folder(source)
     require("the export of a folder", *FOLDERS)
     folders = model_folders(source, base)
-    refuse_inline(folders[0], layout, graphs, task)
-    refuse_targets(folders, target, graphs, overwrite, dry_run)
+    asked = wanted(clients)
+    asked.refuse(layout, target)
+    if not asked.apart:
+        refuse_inline(folders[0], layout, graphs, task)
+    refuse_targets(folders, target, graphs, overwrite, dry_run, asked.place)
     warn(note_of_dtype(dtype))
     with one_thread, process_kept(), contextlib.ExitStack() as stack:
         callback = stack.enter_context(shown(progress))
@@ -184,7 +192,17 @@ def export(
         ways = FolderWays(tracing, chosen, rewrite, asserts, max_iterations, repeat)
         choice = Choice(ways, chosen, graphs, None if inputs else fewer(chosen))
         exporter = FolderExporter(
-            loaded, given, target, task, dynamic, options, quantize, choice, meter, made
+            loaded,
+            given,
+            target,
+            task,
+            dynamic,
+            options,
+            quantize,
+            choice,
+            meter,
+            made,
+            asked,
         )
         choice.trace()
         report = exporter.save(check, dry_run)

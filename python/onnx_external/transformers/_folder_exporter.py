@@ -4,19 +4,21 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import partial
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 import torch
 
 from .._base.meter import Meter, versions
 from .._base.options import QuantizeArgument
+from .._folders.clients import Wanted
+from .._folders.models import MERGED
 from .._folders.preconditions import (
     BFLOAT16,
 )
 from .._saving.reports import SaveReport
 from ..torch._export_reports import PACKAGES, left_in, sources_of
-from . import _genai
+from . import _genai, _transformers_js
 from ._adapters import Source
 from ._checking import CheckedGraphs, Judging, WrongPartError
 from ._choosing import Choice
@@ -25,6 +27,7 @@ from ._export_reports import ModelReport
 from ._exporter import patches_of_transformers
 from ._inputs import note_of_omitted, omitted
 from ._loading import Loaded
+from ._merging import merged
 from ._naming import forms
 from ._packing import packed
 from ._saving import Graph, Saving
@@ -51,6 +54,8 @@ class FolderExporter:
     meter: Meter
     made: Path
     """A folder for files that go beside the graphs."""
+    wanted: Wanted = field(default_factory=Wanted)
+    """The programs that are to open the folder."""
     checked: CheckedGraphs = field(default_factory=CheckedGraphs)
     computes: str | None = field(init=False)
     """The type that the model has before it is traced."""
@@ -86,11 +91,18 @@ class FolderExporter:
     def _planned(self) -> SaveReport:
         """Plan the save of all graphs: nothing is written unless all can be."""
         self.choice.refuse_gaps()
-        graphs = self._graphs = self._packed()
+        graphs = self._packed()
+        graphs = self._graphs = merged(graphs) if self.wanted.merges else graphs
         models = {name: graph.skeleton.model for name, graph in graphs.items()}
         config, file = self.loaded.model.config, _file_name(self.target)
+        file = str(PurePosixPath(self.wanted.place) / file)
         beside, self._notes = _genai.write(models, file, config, self.given.folder, self.made)
-        self.saves = Saving(self.loaded.weights, self.target, graphs, beside)
+        data = {f"{name}.onnx": int(self.options["layout"] == "single") for name in graphs}
+        if "transformers.js" in self.wanted.names:
+            beside += _transformers_js.files(self.given.folder, self.made, data)
+        where = (self.wanted.place, self.wanted.apart)
+        self.saves = Saving(self.loaded.weights, self.target, graphs, beside, *where)
+        self.wanted.refuse_lacking(self.saves.beside)
         with self.meter.step("plan"):
             return self.saves.plan(self.options | {"quantize": self.quantize})
 
@@ -105,7 +117,9 @@ class FolderExporter:
             variant=self.given.variant,
         )
         size = planned.bytes + planned.linked_bytes
-        return Judging(self.loaded.weights, self._graphs, folder_of, size, self.options)
+        whole = self._graphs.get(MERGED)
+        graphs = self._graphs if whole is None else self.choice.graphs
+        return Judging(self.loaded.weights, graphs, folder_of, size, self.options, whole)
 
     def _packed(self) -> dict[str, Graph]:
         """Pack the products of the only graph of a model, unless its bytes are the checkpoint's."""

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import sympy  # type: ignore[import-untyped]
 
-from .._comparing.chaining import ENCODED, encoded_name
+from .._comparing.chaining import ENCODED, USES_CACHE, encoded_name
 from ..torch._dimension_names import SYMBOL, give_names, name_of_place, text_of
 
 if TYPE_CHECKING:
@@ -66,15 +66,15 @@ def _is_of_encoder(name: str) -> bool:
     return name == ENCODED or name.startswith(_OF_ENCODER) or ".encoder." in name
 
 
-def _order(name: str) -> tuple[int, int, bool]:
+def order(name: str) -> tuple[int, int, bool]:
     """Put the cache behind the rest, layer by layer: optimum feeds it by position."""
     found = re.match(r"(?:past_key_values|present)\.(\d+)\.", name)
     return (1, int(found[1]), ".encoder." in name) if found else (0, 0, False)
 
 
 def is_carried(name: str) -> bool:
-    """Return whether an input is what a graph gave before, such as a cache."""
-    return "." in name or name == ENCODED
+    """Return whether an input is what a graph gave before, such as a cache, or says that it is."""
+    return "." in name or name in (ENCODED, USES_CACHE)
 
 
 def output_name(path: str) -> str:
@@ -109,7 +109,7 @@ def name_inputs_and_outputs(model: onnx_ir.Model) -> None:
     for value in model.graph.outputs:
         value.name = output_name(value.name or "")
     for values in (model.graph.inputs, model.graph.outputs):
-        values[:] = sorted(values, key=lambda value: _order(value.name or ""))
+        values[:] = sorted(values, key=lambda value: order(value.name or ""))
 
 
 def _remove_without_effect(graph: onnx_ir.Graph, value: onnx_ir.Value) -> None:

@@ -105,7 +105,7 @@ def run_chain(exported: Exported) -> Any:
     models = {name: exported.out / f"{name}.onnx" for name in exported.report.graphs}
     folder = Folder(models, exported.folder, None, None, None)
     sessions = {
-        name: Session(path, ["CPUExecutionProvider"], name) for name, path in models.items()
+        name: Session(path, ["CPUExecutionProvider"], path.name) for name, path in models.items()
     }
     references = {name: each[0] for name, each in folder.graphs().items()}
     found = CheckedGraphs()

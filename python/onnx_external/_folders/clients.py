@@ -1,0 +1,110 @@
+"""The programs that open a folder of graphs, and what each of them needs beyond the usual names.
+
+The usual folder is right for ONNX Runtime, optimum, OpenVINO, fastembed and sentence-transformers.
+What a client needs beyond that is a row of one table; what is made for one of them has a module of
+its own in `transformers`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from .._base.errors import ExportError, InvalidArgumentError
+
+
+@dataclass(frozen=True)
+class Client:
+    """A program that opens the folder, and what it needs."""
+
+    place: str = ""
+    """The folder of the graphs in that of the model."""
+    merges: bool = False
+    """A decoder behind an encoder is one graph."""
+    apart: bool = False
+    """Each graph has a data file of its own, called after it."""
+    needs: tuple[str, ...] = ()
+    """Files of the model's folder, or made beside it, without which it opens nothing."""
+
+
+CLIENTS = {
+    "fastembed": Client(needs=("tokenizer.json", "tokenizer_config.json")),
+    "genai": Client(needs=("genai_config.json", "tokenizer.json")),
+    "openvino": Client(),
+    "optimum": Client(),
+    "sentence-transformers": Client(needs=("tokenizer_config.json",)),
+    "transformers.js": Client("onnx", merges=True, apart=True),
+}
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What the chosen clients need together."""
+
+    names: tuple[str, ...] = ()
+
+    @property
+    def place(self) -> str:
+        """The folder of the graphs in that of the model."""
+        return next((each.place for each in self._clients() if each.place), "")
+
+    @property
+    def merges(self) -> bool:
+        """Whether a decoder behind an encoder is one graph."""
+        return any(each.merges for each in self._clients())
+
+    @property
+    def apart(self) -> bool:
+        """Whether each graph has a data file of its own."""
+        return any(each.apart for each in self._clients())
+
+    def _clients(self) -> list[Client]:
+        return [CLIENTS[name] for name in self.names]
+
+    def refuse(self, layout: str, target: Path) -> None:
+        """Refuse what a client cannot open, before the trace.
+
+        Raises:
+            InvalidArgumentError: there is no such client, or it takes another layout or path.
+        """
+        for name in self.names:
+            if name not in CLIENTS:
+                raise InvalidArgumentError(
+                    f"{name!r} is none of the programs that clients= knows: {', '.join(CLIENTS)}"
+                )
+            if CLIENTS[name].apart and layout not in ("single", "inline"):
+                raise InvalidArgumentError(
+                    f"{name} finds the data of a graph by the name of the graph, one file "
+                    f"for each, which layout={layout!r} has not; leave layout away"
+                )
+        if self.place and target.suffix == ".onnx" and not target.is_dir():
+            raise InvalidArgumentError(
+                f"{target}: the graphs for {', '.join(self.names)} lie in a folder of the model's, "
+                f"{self.place}/; give the model's folder as the target"
+            )
+
+    def refuse_lacking(self, beside: Sequence[str]) -> None:
+        """Refuse a folder that a client could not open.
+
+        Args:
+            beside: the names of the files beside the graphs.
+
+        Raises:
+            ExportError: a file is missing.
+        """
+        for name in self.names:
+            lacking = [each for each in CLIENTS[name].needs if each not in beside]
+            if lacking:
+                raise ExportError(
+                    f"{name} needs {', '.join(lacking)}, which the model's folder does not have "
+                    f"and its graphs do not allow to be made; add it, or leave {name} out of "
+                    "clients="
+                )
+
+
+def wanted(names: Any) -> Wanted:
+    """Return what the clients of these names need."""
+    given = (names,) if isinstance(names, str) else tuple(names)
+    return Wanted(tuple(dict.fromkeys(map(str, given))))

@@ -1,0 +1,82 @@
+"""What transformers.js needs beside the graphs. Tried with transformers.js 4.3.2.
+
+It looks for the graphs in `onnx/`, for the data of `onnx/model.onnx` in `onnx/model.onnx_data`, and
+for `tokenizer.json`. In a browser it takes graphs of 8 bits, and no data files, unless config.json
+says otherwise.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from .._base.errors import ExportError
+from .._folders.config import read_leniently
+from ._guarding import LOCAL, alone
+
+_CONFIG, _PROCESSOR = "config.json", "preprocessor_config.json"
+_TOKENIZER = "tokenizer.json"
+_PARTS = ("image_processor", "feature_extractor")
+"""Of processor_config.json, which transformers 5 writes and transformers.js does not read."""
+_TEXTS = ("tokenizer_config.json", "vocab.txt", "vocab.json", "spiece.model", "tokenizer.model")
+"""A folder with one of these has a tokenizer."""
+
+
+def files(source: Path, made: Path, data: Mapping[str, int]) -> list[Path]:
+    """Make config.json and, where they are missing, those of the processor and the tokenizer.
+
+    Args:
+        source: the model's folder.
+        made: where the files are made.
+        data: how many data files a graph has, by the name of its file.
+    """
+    config = read_leniently(source) | {
+        "transformers.js_config": {"dtype": "fp32", "use_external_data_format": dict(data)}
+    }
+    found = [_written(made / _CONFIG, config)]
+    flat = _flat_processor(source)
+    if flat is not None:
+        found.append(_written(made / _PROCESSOR, flat))
+    has_text = any((source / name).is_file() for name in _TEXTS)
+    if has_text and not (source / _TOKENIZER).is_file():
+        found.append(_made_tokenizer(source, made))
+    return found
+
+
+def _written(path: Path, document: Any) -> Path:
+    path.write_text(json.dumps(document, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    return path
+
+
+def _flat_processor(source: Path) -> Any:
+    """Return the settings of images or sound that processor_config.json has; None: no need."""
+    if (source / _PROCESSOR).is_file():
+        return None
+    nested = read_leniently(source, "processor_config.json")
+    parts = [nested[name] for name in _PARTS if isinstance(nested.get(name), dict)]
+    kind = {"processor_class": nested["processor_class"]} if "processor_class" in nested else {}
+    return {**parts[0], **kind} if parts else None
+
+
+def _made_tokenizer(source: Path, made: Path) -> Path:
+    """Make tokenizer.json of the other files of a tokenizer."""
+    import transformers
+
+    folder = made / "tokenizer"
+    try:
+        with alone():
+            found = transformers.AutoTokenizer.from_pretrained(source, **LOCAL)
+            found.save_pretrained(folder)
+    except Exception as error:  # of whatever kind: a class, a package or a file is missing
+        raise ExportError(
+            f"{source}: transformers.js needs {_TOKENIZER}, and transformers cannot make it of the "
+            f"other files of the tokenizer: {error}"
+        ) from error
+    if not (folder / _TOKENIZER).is_file():
+        raise ExportError(
+            f"{source}: transformers.js needs {_TOKENIZER}, and {type(found).__name__} of "
+            "transformers does not write one; convert the tokenizer with the tokenizers package"
+        )
+    return (folder / _TOKENIZER).rename(made / _TOKENIZER)

@@ -1,0 +1,173 @@
+"""What a folder has for the programs that are to open it (`--for`)."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import commands
+import pytest
+
+import onnx_external as oe
+
+torch = pytest.importorskip("torch", minversion="2.11")
+transformers = pytest.importorskip("transformers", minversion="5.20")
+onnx = pytest.importorskip("onnx")
+pytest.importorskip("onnxscript")
+pytest.importorskip("onnxruntime")
+
+T5 = dict(
+    vocab_size=40, d_model=16, d_kv=8, d_ff=24, num_layers=1, num_heads=2, decoder_start_token_id=0,
+    pad_token_id=0, eos_token_id=39,
+)  # fmt: skip
+LLAMA = dict(
+    vocab_size=40, hidden_size=16, intermediate_size=24, num_hidden_layers=1, bos_token_id=1,
+    num_attention_heads=2, max_position_embeddings=32, eos_token_id=2, pad_token_id=0,
+)  # fmt: skip
+
+
+def saved(folder: Path, name: str, **sizes: Any) -> Any:
+    made = getattr(transformers, name)
+    model = made(made.config_class(**sizes))
+    torch.manual_seed(7)
+    with torch.no_grad():
+        for value in model.parameters():
+            value.copy_(torch.randn(value.shape) * 0.3 + (1.0 if value.dim() == 1 else 0.0))
+    model.eval().save_pretrained(folder)
+    return model
+
+
+class Exported:
+    """A T5, its folder, and what is exported for transformers.js."""
+
+    def __init__(self, path: Path) -> None:
+        self.folder, self.out = path / "t5", path / "out"
+        self.model = saved(self.folder, "T5ForConditionalGeneration", **T5)
+        self.report = oe.transformers.export(
+            self.folder, self.out, fsync=False, progress=False, clients=["transformers.js"]
+        )
+
+    def graph(self, name: str) -> Any:
+        return onnx.load(self.out / "onnx" / name, load_external_data=False).graph
+
+
+@pytest.fixture(scope="module")
+def exported(tmp_path_factory: pytest.TempPathFactory) -> Exported:
+    return Exported(tmp_path_factory.mktemp("t5"))
+
+
+def test_a_merged_decoder_has_one_if_and_no_weight_twice(exported: Exported) -> None:
+    graph = exported.graph("decoder_model_merged.onnx")
+    (node,) = graph.node
+    assert node.op_type == "If" and list(node.input) == ["use_cache_branch"]
+    assert not any(attribute.g.initializer for attribute in node.attribute)
+    places = [
+        tuple((entry.key, entry.value) for entry in each.external_data)
+        for each in graph.initializer
+        if each.external_data
+    ]
+    assert len(places) == len(set(places)) > 5
+    assert {value for place in places for key, value in place if key == "location"} == {
+        "decoder_model_merged.onnx_data"
+    }
+    matrices = [each for each in graph.initializer if len(each.dims) == 2]
+    assert len({bytes(each.raw_data) or str(each.external_data) for each in matrices}) == len(
+        matrices
+    )
+    sides = [f"{part}.{side}" for part in ("decoder", "encoder") for side in ("key", "value")]
+    names = [each.name for each in graph.input]
+    assert {"input_ids", "encoder_attention_mask", "encoder_hidden_states"} < set(names)
+    caches = [name for name in names if "." in name]
+    assert caches == [f"past_key_values.0.{each}" for each in sides]
+    assert [each.name for each in graph.output] == [
+        "logits", *(f"present.0.{side}" for side in sides)
+    ]  # fmt: skip
+
+
+def test_both_branches_are_compared_with_the_model(
+    exported: Exported, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    assert exported.report.checked["decoder_model_merged"] == 4
+    from onnx_external.transformers import _checking
+
+    class Wrong(_checking.Branch):
+        def __init__(self, merged: Any, has_cache: bool) -> None:
+            super().__init__(merged, has_cache)
+            self._has_cache = False  # the prompt's branch in the place of the other one
+
+    monkeypatch.setattr(_checking, "Branch", Wrong)
+    with pytest.raises(oe.ExportError, match=r"decoder_model_merged\.onnx is wrong with what"):
+        oe.transformers.export(
+            exported.folder, tmp_path / "out", progress=False, clients="transformers.js"
+        )
+    assert not (tmp_path / "out").exists()
+
+
+def test_generate_runs_the_branches_of_a_merged_decoder(exported: Exported) -> None:
+    ids = torch.tensor([[5, 6, 7, 8]])
+    with torch.no_grad():
+        found = exported.model.generate(ids, max_new_tokens=6, do_sample=False)[0, 1:].tolist()
+    wanted = found[: found.index(39)] if 39 in found else found
+    assert oe.generate(exported.out, ids[0].tolist(), 6) == [wanted]
+
+
+def test_transformers_js_finds_graphs_data_and_settings_by_their_names(exported: Exported) -> None:
+    graphs = {"encoder_model.onnx", "decoder_model_merged.onnx"}
+    files = {path.name for path in (exported.out / "onnx").iterdir()}
+    manifests = {name.replace(".onnx", ".manifest.json") for name in graphs}
+    assert files == graphs | {f"{name}_data" for name in graphs} | manifests
+    config = json.loads((exported.out / "config.json").read_text())
+    assert config["transformers.js_config"] == {
+        "dtype": "fp32",
+        "use_external_data_format": dict.fromkeys(graphs, 1),
+    }
+    assert config["model_type"] == "t5"
+    assert [Path(each.model).name for each in exported.report.save.models] == [
+        *exported.report.graphs["encoder_model"].model.split("/")[-1:], "decoder_model_merged.onnx"
+    ]  # fmt: skip
+    for graph in exported.report.graphs.values():
+        assert oe.verify(graph.model, against=exported.folder).ok
+
+
+def test_one_folder_serves_transformers_js_and_genai(tmp_path: Path) -> None:
+    saved(tmp_path / "llama", "LlamaForCausalLM", **LLAMA)
+    words = {"<s>": 1, "</s>": 2, "a": 3}
+    vocabulary = {
+        "version": "1.0",
+        "model": {"type": "WordLevel", "vocab": words, "unk_token": "a"},
+    }
+    (tmp_path / "llama/tokenizer.json").write_text(json.dumps(vocabulary))
+    processor = {"image_processor": {"image_processor_type": "X"}, "processor_class": "Y"}
+    (tmp_path / "llama/processor_config.json").write_text(json.dumps(processor))
+    line = ("export", tmp_path / "llama", "-o", tmp_path / "out", "--for", "transformers.js,genai")
+    done = commands.run(*line, "--for", "optimum", "--no-fsync", "--no-check")
+    assert done.returncode == 0, done.stderr
+    genai = json.loads((tmp_path / "out/genai_config.json").read_text())
+    assert genai["model"]["decoder"]["filename"] == "onnx/model.onnx"
+    flat = json.loads((tmp_path / "out/preprocessor_config.json").read_text())
+    assert flat == {"image_processor_type": "X", "processor_class": "Y"}
+    assert (tmp_path / "out/onnx/model.onnx_data").is_file()
+    assert oe.generate(tmp_path / "out", [1, 3], 2)
+    again = commands.run(*line)
+    assert again.returncode == 1 and "onnx/model.onnx: exists" in again.stderr
+
+
+def test_what_a_client_cannot_open_is_refused(tmp_path: Path) -> None:
+    saved(tmp_path / "llama", "LlamaForCausalLM", **LLAMA)
+    for clients, more, why in (
+        ("word", {}, "'word' is none of the programs that clients= knows: fastembed, gen"),
+        ("transformers.js", {"layout": "per-tensor"}, "one file for each, which layout='per-ten"),
+        (
+            ["genai"],
+            {"check": False},
+            r"genai needs tokenizer\.json, which the model's folder ",
+        ),
+    ):
+        with pytest.raises(oe.Error, match=why):
+            oe.transformers.export(
+                tmp_path / "llama", tmp_path / "out", progress=False, clients=clients, **more
+            )
+    with pytest.raises(oe.InvalidArgumentError, match=r"onnx/; give the model's folder as the"):
+        oe.transformers.export(tmp_path / "llama", tmp_path / "m.onnx", clients="transformers.js")
+    assert not (tmp_path / "out").exists()
+    done = commands.run("export", tmp_path / "llama", "-o", tmp_path / "out", "--for", "word")
+    assert done.returncode == 1 and "programs that --for knows: fast" in done.stderr

@@ -24,6 +24,7 @@ from ._disagreeing import of_other_sizes, quantized_text
 from ._generation import plain_generation, without_checked_settings
 from ._guarding import LOCAL, alone, not_run, read_config, refuse_own_code, registered, usable
 from ._recording import Key, Made, Recorder, Unknown
+from ._sentences import TASK, with_sentences
 from ._sizes import Sizes
 from ._switches import without_switches
 from ._widening import computing_type, narrow_keys
@@ -168,6 +169,7 @@ _TASKS = {
     "text2text-generation": "AutoModelForSeq2SeqLM",
     "automatic-speech-recognition": "AutoModelForSpeechSeq2Seq",
     "feature-extraction": "AutoModel",
+    TASK: "AutoModel",
     "fill-mask": "AutoModelForMaskedLM",
     "text-classification": "AutoModelForSequenceClassification",
     "token-classification": "AutoModelForTokenClassification",
@@ -261,6 +263,9 @@ def load(folder: Path, task: str | None, dtype: str | None, variant: str | None 
         raise _missing(folder, model, missing, told_by)
     if told_by:
         raise InvalidArgumentError(f"{folder}: {told_by}")
+    if task == TASK:
+        notes = [note for note in notes if "modules.json" not in note]
+        model = with_sentences(model, folder)
     if model.can_generate():
         notes += plain_generation(model, folder)
     return Loaded(model, made, weights, unused, notes, dtype, narrow)

@@ -18,6 +18,7 @@ from ._generation import plain_generation, token_ids, without_checked_settings
 from ._guarding import LOCAL, alone
 from ._loading import model_class, opened, told
 from ._naming import input_names, output_name
+from ._sentences import TASK, with_sentences
 from ._switches import without_switches
 
 
@@ -32,6 +33,8 @@ def loaded(folder: Path, task: str | None, dtype: str | None, variant: str | Non
         loading = told(f"{folder}: transformers cannot load {made_by.__name__}")
         with loading, sizes.bounding():
             model = made_by.from_pretrained(folder, config=config, generation_config=words, **given)
+    if task == TASK:
+        model = with_sentences(model, folder)
     if model.can_generate():
         plain_generation(model, folder)
     return model.eval().requires_grad_(False)

@@ -150,8 +150,8 @@ class Saving:
 
 def _with_data_name(options: abc.Mapping[str, Any], model: str) -> dict[str, Any]:
     """Name the data file after the model, as runtimes in browsers look for it."""
-    files: Layout = options["files"]
-    if options["layout"] not in ("single", "shards") or files.data_name is not None:
+    files: Layout = options.get("files") or Layout()
+    if options.get("layout", "single") not in ("single", "shards") or files.data_name is not None:
         return dict(options)
     return {**options, "files": replace(files, data_name=f"{model}_data")}
 

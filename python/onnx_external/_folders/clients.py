@@ -25,6 +25,8 @@ class Client:
     """A decoder behind an encoder is one graph."""
     apart: bool = False
     """Each graph has a data file of its own, called after it."""
+    plain: bool = False
+    """It does not know the operators that ONNX Runtime has of its own, such as fused attention."""
     needs: tuple[str, ...] = ()
     """Files of the model's folder, or made beside it, without which it opens nothing."""
 
@@ -32,7 +34,7 @@ class Client:
 CLIENTS = {
     "fastembed": Client(needs=("tokenizer.json", "tokenizer_config.json")),
     "genai": Client(needs=("genai_config.json", "tokenizer.json")),
-    "openvino": Client(),
+    "openvino": Client(plain=True),
     "optimum": Client(),
     "sentence-transformers": Client(needs=("tokenizer_config.json",)),
     "transformers.js": Client("onnx", merges=True, apart=True),
@@ -59,6 +61,11 @@ class Wanted:
     def apart(self) -> bool:
         """Whether each graph has a data file of its own."""
         return any(each.apart for each in self._clients())
+
+    @property
+    def plain(self) -> bool:
+        """Whether the graphs have operators of ONNX alone."""
+        return any(each.plain for each in self._clients())
 
     def _clients(self) -> list[Client]:
         return [CLIENTS[name] for name in self.names]

@@ -184,7 +184,7 @@ def export(
             given = stack.enter_context(merged(source, base, target, options))
             loaded = load(given.folder, task, dtype, given.variant)
         options |= {"variant": given.variant, "progress": callback or False}
-        fusing = Fusing(attention)
+        fusing = Fusing("traced" if asked.plain else attention)
         tracing = Tracing(
             loaded, dynamic, optimize, meter, opset_version=opset_version, fusing=fusing
         )

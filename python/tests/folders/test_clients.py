@@ -151,6 +151,16 @@ def test_one_folder_serves_transformers_js_and_genai(tmp_path: Path) -> None:
     assert again.returncode == 1 and "onnx/model.onnx: exists" in again.stderr
 
 
+def test_a_folder_for_openvino_has_operators_of_onnx_alone(tmp_path: Path) -> None:
+    saved(tmp_path / "llama", "LlamaForCausalLM", **LLAMA)
+    for clients, domains in (([], {"", "com.microsoft"}), (["openvino"], {""})):
+        out = tmp_path / "-".join(["out", *clients])
+        more = {"clients": clients, "check": False, "fsync": False, "progress": False}
+        oe.transformers.export(tmp_path / "llama", out, **more)
+        graph = onnx.load(out / "model.onnx", load_external_data=False).graph
+        assert {node.domain for node in graph.node} == domains
+
+
 def test_what_a_client_cannot_open_is_refused(tmp_path: Path) -> None:
     saved(tmp_path / "llama", "LlamaForCausalLM", **LLAMA)
     for clients, more, why in (

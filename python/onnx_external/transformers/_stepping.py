@@ -16,6 +16,7 @@ from ._decoders import cache_for
 from ._examples import words_of
 from ._exporter import silently
 from ._inputs import plain_words
+from ._unseen import with_media
 
 _ALONG = {"decoder_input_ids": 1, "decoder_position_ids": -1, "decoder_inputs_embeds": 1}
 """Inputs that have an element for each new token, and the dimension of these."""
@@ -65,7 +66,9 @@ def forward_calls(model: Any, given: Mapping[str, Any], count: int) -> list[dict
     settings = copy.deepcopy(model.generation_config)
     settings.max_new_tokens = settings.min_new_tokens = count
     words = copy.deepcopy(generate_inputs(model, given))
-    running = silently(f"{type(model).__name__}.generate() does not run", WAY_OUT)
+    running = silently(
+        f"{type(model).__name__}.generate() does not run", with_media(model, WAY_OUT)
+    )
     with running, ZeroProducts(), _capture_forward(model) as calls:
         transformers.GenerationMixin.generate(model, **words, generation_config=settings)
         if len(calls) != count:

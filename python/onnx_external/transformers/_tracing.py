@@ -38,6 +38,7 @@ from ._naming import (
 from ._saving import Graph
 from ._states import refusing_hidden_states
 from ._stepping import WAY_OUT, generate_inputs, pair_of_calls
+from ._unseen import with_media
 from ._widening import widened
 
 
@@ -101,7 +102,9 @@ def _generating(
             ExportError
         ):  # the generate() of some classes is not the usual one
             return pair_of_calls(model, given, several)
-    running = silently(f"{type(model).__name__}.generate() does not run", WAY_OUT)
+    running = silently(
+        f"{type(model).__name__}.generate() does not run", with_media(model, WAY_OUT)
+    )
     with running, ZeroProducts():
         words = generate_inputs(model, given)
         found = decompose_for_generation(model, words, multi_token_decode=several)

@@ -28,23 +28,43 @@ def refuse_unseen(model: Any, given: Iterable[Mapping[str, Any]]) -> None:
     Raises:
         ExportError: no graph takes what the model takes.
     """
-    declared = model.input_modalities
-    kinds = [declared] if isinstance(declared, str) else list(declared)
-    missed = [text for kind, text in _KINDS.items() if kind in kinds]
-    parameters = inspect.signature(model.forward).parameters.values()
-    takes = [each.name for each in parameters if _is_medium(each.name) and _may_be_tensor(each)]
+    taken = _media_of(model)
     fed = {name for each in given for name, value in each.items() if value is not None}
-    if not missed or not takes or any(map(_is_medium, fed)):
+    if not taken or any(map(_is_medium, fed)):
         return
-    parts = [name for name, _ in _parts(model)]
-    lost = f" ({_listed(parts)})" if parts else ""
     raise ExportError(
-        f"{type(model).__name__} takes {' and '.join(missed)} ({_listed(takes)}), and no graph "
-        f"would: an example of text alone runs without the part that reads them{lost}, whose "
+        f"{type(model).__name__} takes {taken}, and no graph would: an example of text alone runs "
+        f"without the part that reads them{_parts_in_brackets(model)}, whose "
         "weights would be left out; give inputs={name: tensor} with all that the model takes, as "
         "its processor makes it of a text and an image, for one graph of each part, or export a "
         "part by oe.torch.export"
     )
+
+
+def with_media(model: Any, way_out: str) -> str:
+    """Return what to do if generate() has no graphs: a model that takes media has parts."""
+    taken = _media_of(model)
+    if not taken:
+        return way_out
+    return (
+        f"it takes {taken}: oe.torch.export exports the part that reads them"
+        f"{_parts_in_brackets(model)}, and those behind it; {way_out}"
+    )
+
+
+def _media_of(model: Any) -> str:
+    """Return which media a model takes, and by which inputs; nothing if it takes none."""
+    declared = model.input_modalities
+    kinds = [declared] if isinstance(declared, str) else list(declared)
+    media = [text for kind, text in _KINDS.items() if kind in kinds]
+    parameters = inspect.signature(model.forward).parameters.values()
+    takes = [each.name for each in parameters if _is_medium(each.name) and _may_be_tensor(each)]
+    return f"{' and '.join(media)} ({_listed(takes)})" if media and takes else ""
+
+
+def _parts_in_brackets(model: Any) -> str:
+    parts = [name for name, _ in _parts(model)]
+    return f" ({_listed(parts)})" if parts else ""
 
 
 def _may_be_tensor(parameter: inspect.Parameter) -> bool:

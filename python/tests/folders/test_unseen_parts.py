@@ -84,3 +84,23 @@ def test_a_key_that_is_loaded_and_in_no_graph_is_named(
     keys = "pooler.dense.bias, pooler.dense.weight"
     assert f"note: no graph uses 2 tensors that ViTModel loads: {keys}\n" in told
     assert f"keys that no graph has: embeddings.mask_token, {keys}\n" in told
+
+
+def test_a_model_of_images_whose_generate_has_no_graphs_is_refused_with_their_names(
+    tmp_path: Path,
+) -> None:
+    words = dict(LAYERS, vocab_size=96)
+    config = transformers.Blip2Config(
+        vision_config=dict(**LAYERS, image_size=16, patch_size=8),
+        qformer_config=dict(**words, encoder_hidden_size=LAYERS["hidden_size"]),
+        text_config=dict(**words, model_type="gpt2", bos_token_id=2),
+        num_query_tokens=2,
+        image_token_index=90,
+    )
+    transformers.Blip2ForConditionalGeneration(config).save_pretrained(tmp_path / "blip")
+    why = (
+        r"generate\(\) does not run.*; it takes images \(pixel_values\): oe\.torch\.export exports "
+        r"the part that reads them \(vision_model"
+    )
+    with pytest.raises(oe.ExportError, match=why):
+        oe.transformers.export(tmp_path / "blip", tmp_path / "out", progress=False)

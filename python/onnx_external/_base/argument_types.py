@@ -108,7 +108,7 @@ _BY_MODULE = _Type(
 
 _TYPES: dict[str, _Type] = {
     **dict.fromkeys(("overwrite", "verify", "fsync", "dry_run", "cold", "overlay"), _FLAG),
-    **dict.fromkeys(("densify", "widen_complex32", "sha256", "transpose_weights"), _FLAG),
+    **dict.fromkeys(("densify", "widen_complex32", "raw", "sha256", "transpose_weights"), _FLAG),
     **dict.fromkeys(("optimize", "repeat", "dynamic", "run", "follow", "memory"), _FLAG),
     **dict.fromkeys(("torch", "transformers", "caches", "stop_if_static"), _FLAG),
     **dict.fromkeys(("threads", "max_expand", "seed", "latency", "max_new_tokens"), _COUNT),

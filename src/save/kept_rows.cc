@@ -298,12 +298,11 @@ Status KeptRows::make_run(std::uint64_t first, const Run& run, const PackedRows&
   return {};
 }
 
-Status KeptRows::take_lines(std::uint64_t first, std::uint64_t rows,
-                            std::span<const std::byte> lines, KeptBuffers& buffers,
-                            const Take& take) const {
-  const PackedRows out = room(rows, buffers);
+Status KeptRows::take_lines(std::uint64_t first, std::uint64_t rows, std::span<std::byte> lines,
+                            KeptBuffers& buffers, const Take& take) const {
+  PackedRows out = room(rows, buffers);
   if (path_ == Path::kBytes) {
-    std::memcpy(out.codes.data(), lines.data(), lines.size());
+    out.codes = lines;
     flip(rows_.matrix().codes.packing.flip, out.codes);
   } else {
     const std::vector<std::uint32_t>& shifts = rows_.matrix().codes.packing.shifts;

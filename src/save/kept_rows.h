@@ -79,8 +79,9 @@ class KeptRows {
   [[nodiscard]] Status make_run(std::uint64_t first, const Run& run, const PackedRows& out) const;
   [[nodiscard]] Status make_from_tiles(std::uint64_t first, std::uint64_t count, IoBuffer& tile,
                                        KeptBuffers& buffers, const Take& take) const;
+  // May change the lines.
   [[nodiscard]] Status take_lines(std::uint64_t first, std::uint64_t rows,
-                                  std::span<const std::byte> lines, KeptBuffers& buffers,
+                                  std::span<std::byte> lines, KeptBuffers& buffers,
                                   const Take& take) const;
 
   MatrixRows rows_;

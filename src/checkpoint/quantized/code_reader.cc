@@ -14,10 +14,24 @@ constexpr std::uint64_t kByteBits = 8;
 // So that a code may be loaded with bytes behind it.
 constexpr std::size_t kLoadedBehind = 8;
 
-std::uint64_t load_word(const std::byte* from, std::uint32_t bytes) {
-  std::uint64_t word = 0;
-  std::memcpy(&word, from, bytes);
+template <typename Word>
+std::uint64_t load_as(const std::byte* from) {
+  Word word{};
+  std::memcpy(&word, from, sizeof(word));
   return word;
+}
+
+std::uint64_t load_word(const std::byte* from, std::uint32_t bytes) {
+  switch (bytes) {
+    case 1:
+      return load_as<std::uint8_t>(from);
+    case 2:
+      return load_as<std::uint16_t>(from);
+    case 4:
+      return load_as<std::uint32_t>(from);
+    default:
+      return load_as<std::uint64_t>(from);
+  }
 }
 
 // Codes of whole rows or of parts of rows of `codes`.

@@ -136,6 +136,8 @@ Status read_numbers(const GroupNumbers& numbers, const QuantizedMatrix& matrix,
     last = numbers.count - 1;
   }
   TRY_ASSIGN(const auto values, read_first_level(numbers, first, last - first + 1));
+  const bool is_table = numbers.place == GroupPlace::kTable;
+  const bool is_one_column = numbers.columns == 1;
   out.clear();
   out.reserve(static_cast<std::size_t>(range.rows * range.groups));
   for (std::uint64_t row = range.row; row <= last_row; ++row) {
@@ -143,8 +145,11 @@ Status read_numbers(const GroupNumbers& numbers, const QuantizedMatrix& matrix,
         second.empty()
             ? 1.0
             : second[second.size() == 1 ? 0 : static_cast<std::size_t>(row / matrix.rows)];
+    const std::uint64_t start = places.of(row, 0);
     for (std::uint64_t group = range.group; group < range.group + range.groups; ++group) {
-      const double value = values[static_cast<std::size_t>(places.of(row, group) - first)];
+      const std::uint64_t place =
+          is_table ? start + (is_one_column ? 0 : group) : places.of(row, group);
+      const double value = values[static_cast<std::size_t>(place - first)];
       out.push_back(second.empty()           ? value
                     : numbers.second_divides ? value / factor
                                              : value * factor);

@@ -2,16 +2,22 @@
 
     python benchmarks/quality.py                       # trains the model first: some minutes
     python benchmarks/quality.py --model FOLDER --text FILE
+    python benchmarks/quality.py --architectures       # the error of logits, of 16 small models
 
 Without --model it trains a Llama of 3.7 million parameters on texts that every Python has: the
 help of pydoc and the sources of the standard library. A part that it did not see is the text that
 all schemes are measured on. The first row is the default of ONNX Runtime GenAI's model builder.
+
+With --architectures it takes the models of tests/quantize/coverage.py (two layers of width 128,
+random weights) and compares the logits of quantized graphs with those of the float graphs.
 """
 
 from __future__ import annotations
 
 import argparse
+import importlib
 import json
+import sys
 import sysconfig
 import tempfile
 import time
@@ -32,6 +38,8 @@ SCHEMES: dict[str, Any] = {
     "int8/32": "int8/32",
     "**int8** (128, symmetric)": "int8",
 }
+OF_ARCHITECTURES = ("int8", "int4", "int4/32", "int4/32, nearest", "int4/32, symmetric, nearest")
+LEVELS = (0, 4)
 WORDS = 2048
 LENGTH = 256
 ROWS = 8
@@ -91,6 +99,42 @@ def row(name: str, scheme: Any, folder: Path, text: Path, out: Path) -> dict[str
     return {"scheme": name, "bytes": size, **vars(quality)}
 
 
+def errors_of_architecture(coverage: Any, name: str, folder: Path) -> dict[tuple[str, int], float]:
+    """Return the largest relative error of a model's logits, for each scheme and level."""
+    exported, sets = coverage.export(name, folder), folder / "sets"
+    oe.validate(exported, folder / "model", dump=sets, progress=False)
+    graphs = sorted(exported.glob("*.onnx"))
+    errors: dict[tuple[str, int], float] = {}
+    for graph in graphs:
+        inputs = sets if len(graphs) == 1 else sets / graph.stem
+        for scheme in OF_ARCHITECTURES:
+            for level in LEVELS:
+                how = oe.Quantize(scheme, accuracy_level=level)  # type: ignore[arg-type]
+                made = folder / "quantized" / graph.name
+                oe.save(graph, made, quantize=how, overwrite=True, fsync=False, progress=False)
+                report = oe.validate(made, graph, inputs, max_error=1e9, progress=False)
+                quality = report.graphs[0].quality
+                if quality is not None and quality.has_logits and quality.error is not None:
+                    key = scheme, level
+                    errors[key] = max(errors.get(key, 0.0), quality.error)
+    return errors
+
+
+def print_errors(names: list[str], work: Path) -> None:
+    """Print the errors of each architecture, and the largest ones."""
+    sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "quantize"))
+    coverage = importlib.import_module("coverage")
+    columns = [(scheme, level) for scheme in OF_ARCHITECTURES for level in LEVELS]
+    print("| |", " | ".join(f"{scheme}; level {level}" for scheme, level in columns), "|")
+    print("|---|" + "---|" * len(columns))
+    most: dict[tuple[str, int], float] = {}
+    for name in names or coverage.MODELS:
+        errors = errors_of_architecture(coverage, name, work / name)
+        most = {each: max(most.get(each, 0.0), errors[each]) for each in columns}
+        print(f"| {name} |", " | ".join(f"{errors[each]:.2%}" for each in columns), "|", flush=True)
+    print("| largest |", " | ".join(f"{most[each]:.2%}" for each in columns), "|")
+
+
 def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
@@ -98,12 +142,16 @@ def main() -> None:
     parser.add_argument("--text", type=Path, help="what it was not trained on")
     parser.add_argument("--train", type=float, default=300, metavar="SECONDS")
     parser.add_argument("--characters", type=int, default=40_000, help="of the text")
+    parser.add_argument("--architectures", nargs="*", metavar="NAME", help="no name: all")
     parser.add_argument("--json", type=Path, help="write all figures")
     given = parser.parse_args()
     if (given.model is None) != (given.text is None):
         parser.error("--model and --text go together")
     with tempfile.TemporaryDirectory() as temporary:
         work, rows = Path(temporary), []
+        if given.architectures is not None:
+            print_errors(given.architectures, work)
+            return
         folder, text = given.model or work / "model", work / "held-out.txt"
         if given.model is None:
             learned, held = texts()

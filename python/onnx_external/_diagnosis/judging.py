@@ -185,7 +185,9 @@ class Judge:
         found: Outcome,
     ) -> None:
         own, what = self._boundary.values(piece.inputs, number), f"input set {number}"
-        given = {**own, **self._taken(recorded, piece, own, number)}
+        inside = {name for _, inner in self._pieces_of(replaced) for name in inner.gives}
+        outside = {name: each for name, each in own.items() if name not in inside}
+        given = {**own, **self._taken(recorded, piece, outside, number)}
         for each, inner in self._pieces_of(replaced):
             made = {name: own[name] for name in inner.outputs if name in own}
             given |= self._stand_ins(each, made, number, "output")

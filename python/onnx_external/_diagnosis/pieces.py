@@ -17,6 +17,7 @@ from .._comparing.running import Session
 from .._comparing.values import Array, Value, is_equal, kind_of
 from .._saving.cut import cut_bytes
 from .spill import Spilled, can_spill, spill
+from .unmarked import scopes_of
 
 _LARGE = 128 << 20
 """Bytes of weights from which a piece is loaded without copies of them."""
@@ -37,6 +38,8 @@ class Piece:
     sums: list[tuple[str, str]] = field(default_factory=list)
     """Pairs of its inputs that only its first nodes take, which add them: the module itself takes
     their sum."""
+    gives: Set[str] = frozenset()
+    """All that its nodes give, for other modules as well."""
 
 
 _ADDING = ("SkipSimplifiedLayerNormalization", "SkipLayerNormalization")
@@ -50,7 +53,30 @@ def cut_piece(model: str, name: str, without: Sequence[str] = ()) -> Piece | Non
     except NotFoundError:
         return None
     sums = _sums(data, set(report.inputs))
-    return Piece(data, report.inputs, report.outputs, report.weight_bytes, sums)
+    outputs = _own_outputs(data, name, report.outputs)
+    return Piece(data, report.inputs, outputs, report.weight_bytes, sums, set(report.outputs))
+
+
+def _own_outputs(data: bytes, name: str, outputs: list[str]) -> list[str]:
+    """Leave out what a product of several modules gives for the others of them.
+
+    A Split takes it apart, whose last modules are those of its outputs.
+    """
+    if b"Split" not in data:
+        return outputs
+    try:
+        import onnx
+    except ImportError:
+        return outputs
+    others: set[str] = set()
+    for node in onnx.ModelProto.FromString(data).graph.node:
+        parts = scopes_of(node)[-len(node.output) :] if node.op_type == "Split" else []
+        siblings = {part.rpartition(".")[0] for part in parts}
+        if name in parts and len(set(parts)) == len(node.output) and len(siblings) == 1:
+            others.update(
+                made for part, made in zip(parts, node.output, strict=True) if part != name
+            )
+    return [each for each in outputs if each not in others]
 
 
 def _sums(data: bytes, inputs: Set[str]) -> list[tuple[str, str]]:

@@ -86,13 +86,13 @@ def _modules_inside(node: Any) -> Iterator[str]:
     for attribute in node.attribute:
         for graph in [attribute.g, *attribute.graphs]:
             for inner in graph.node:
-                for scope in _scopes(inner):
+                for scope in scopes_of(inner):
                     yield scope.removeprefix(_ROOT)
                 yield from _modules_inside(inner)
 
 
-def _scopes(node: Any) -> list[str]:
-    """The modules that a node is in; the last of its scopes is the node itself."""
+def scopes_of(node: Any) -> list[str]:
+    """Return the modules that a node is in; the last of its scopes is the node itself."""
     marks = [each.value for each in node.metadata_props if each.key == _MARKS[0]]
     try:
         return [str(each) for mark in marks for each in ast.literal_eval(mark)[:-1]]

@@ -205,6 +205,17 @@ nb::object quantization_of(const Checkpoint& checkpoint) {
   return found ? nb::object(nb::make_tuple(found->method, found->key)) : nb::none();
 }
 
+// The keys whose floats are computed from codes.
+nb::list quantized_names(const Checkpoint& checkpoint) {
+  nb::list out;
+  for (const TensorView& tensor : checkpoint.tensors()) {
+    if (CheckpointAccess::quantized(checkpoint, tensor.storage) != nullptr) {
+      out.append(nb::cast(tensor.name));
+    }
+  }
+  return out;
+}
+
 }  // namespace
 
 void bind_checkpoint(nb::module_& module) {
@@ -216,6 +227,7 @@ void bind_checkpoint(nb::module_& module) {
       .def("files", &files)
       .def("notes", &notes)
       .def("quantization", &quantization_of)
+      .def("quantized_names", &quantized_names)
       .def("describe", &describe, nb::arg("index"))
       .def("read_into", &read_into, nb::arg("index"), nb::arg("first"), nb::arg("buffer"))
       .def("is_in_place", &is_in_place, nb::arg("file"))

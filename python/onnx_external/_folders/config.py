@@ -43,12 +43,14 @@ def require_folder(path: Path) -> None:
 def check_folder(folder: Path) -> list[str]:
     """Return what belongs to the model of a folder and will not be in its graphs.
 
+    Quantized weights are read as floats; whether their method can be read, the checkpoint tells.
+
     Raises:
-        InvalidArgumentError: it is an adapter, or quantized, or a model of another library.
+        InvalidArgumentError: it is an adapter, or a model of another library.
         NotFoundError: it has no config.json.
     """
     facts = _core.folder_facts(folder) if folder.is_dir() else []
-    refused = [text for kind, text in facts if kind != "part"]
+    refused = [text for kind, text in facts if kind in ("foreign", "adapter")]
     path = folder / "config.json"
     if not path.is_file():
         known = f"; {refused[0]}" if refused else ""
@@ -57,7 +59,7 @@ def check_folder(folder: Path) -> list[str]:
         )
     if refused:
         raise InvalidArgumentError(f"{folder}/{refused[0]}")
-    return [text for _, text in facts]
+    return [text for kind, text in facts if kind == "part"]
 
 
 def document_of(folder: Path, name: str = "config.json") -> dict[str, Any]:

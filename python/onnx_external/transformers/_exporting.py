@@ -45,6 +45,7 @@ from ._decoders import Graphs
 from ._export_reports import ModelReport
 from ._folder_exporter import FolderExporter
 from ._inputs import check_inputs, fewer, inputs_of
+from ._kept_codes import given_scheme, scheme_of
 from ._loading import load
 from ._rewritten import FolderWays
 from ._tracing import Tracing
@@ -104,7 +105,8 @@ def export(
         variant: which weights are read: "fp16" takes model.fp16.safetensors.
         layout: as for oe.save(): "single", "per-tensor", "shards", "inline" or "link"; with "link",
             `path` is `folder` or above.
-        quantize: as for oe.save(): how matrices become codes, after the check of the floats.
+        quantize: as for oe.save(): how matrices become codes, after the check of the floats. The
+            codes of a quantized checkpoint are kept by default; "float" makes floats of them.
         overwrite: replace what is there.
         verify: read everything back and compare every byte before the model appears.
         fsync: wait until the disk has it all.
@@ -159,7 +161,7 @@ def export(
         "files": of_class("files", Layout, files),
     }
     refuse_linked(options["files"].transpose_weights, layout)
-    _core.check_save_options({"layout": layout, **quantize_options(quantize)})
+    _core.check_save_options({"layout": layout, **quantize_options(given_scheme(quantize))})
     if options["mapping"].map is not None:
         raise InvalidArgumentError(
             "mapping: the export knows which key is which weight; leave map away"
@@ -198,7 +200,7 @@ def export(
             task,
             dynamic,
             options,
-            quantize,
+            scheme_of(quantize, loaded, plain=asked.plain),
             choice,
             meter,
             made,

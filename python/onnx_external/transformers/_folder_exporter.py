@@ -26,6 +26,7 @@ from ._compared import Folder
 from ._export_reports import ModelReport
 from ._exporter import patches_of_transformers
 from ._inputs import note_of_omitted, omitted
+from ._kept_codes import note_on_codes
 from ._loading import Loaded
 from ._merging import merged
 from ._naming import forms
@@ -157,6 +158,7 @@ class FolderExporter:
                 *self.given.notes,
                 *([BFLOAT16] if loaded.model.dtype is torch.bfloat16 else []),
                 *note_on_types(loaded.narrow),
+                *note_on_codes(self.quantize, loaded),
                 *loaded.notes,
                 *self.choice.notes,
                 *note_on_keys(report, left, type(loaded.model).__name__),

@@ -50,6 +50,8 @@ class Loaded:
     """The type that the model computes in, if that is not what transformers takes by itself."""
     narrow: dict[str, str] = field(default_factory=dict)
     """The types of the keys that graphs in float32 have as they are, by ONNX's names."""
+    quantized: list[str] = field(default_factory=list)
+    """Keys whose floats are computed from the checkpoint's codes."""
 
 
 @contextlib.contextmanager
@@ -148,6 +150,8 @@ def chosen(folder: Path, made_by: Any) -> tuple[Any, Any]:
         config = transformers.AutoConfig.from_pretrained(folder, **LOCAL)
     if getattr(config, "fusion_config", None) is not None:
         config.fusion_config = None  # it would replace classes of transformers, for good
+    if getattr(config, "quantization_config", None) is not None:
+        del config.quantization_config  # the checkpoint gives floats; no library is needed
     if getattr(config, "rescale_every", 0):
         # RWKV would halve weights of later layers in place when it runs first, and the states that
         # they are added to in between: the results are the same without, but for halves.
@@ -252,6 +256,7 @@ def load(folder: Path, task: str | None, dtype: str | None, variant: str | None 
                 raise _unknown(folder, recorder) from error
             raise
         quantized = checkpoint.core.quantization()
+        codes = checkpoint.core.quantized_names()
     if info["mismatched_keys"]:
         raise of_other_sizes(folder, model, info["mismatched_keys"])
     made = _all_made(model, recorder)
@@ -268,7 +273,7 @@ def load(folder: Path, task: str | None, dtype: str | None, variant: str | None 
         model = with_sentences(model, folder)
     if model.can_generate():
         notes += plain_generation(model, folder)
-    return Loaded(model, made, weights, unused, notes, dtype, narrow)
+    return Loaded(model, made, weights, unused, notes, dtype, narrow, codes)
 
 
 def _from_pretrained(

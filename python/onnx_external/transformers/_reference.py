@@ -26,13 +26,16 @@ def loaded(folder: Path, task: str | None, dtype: str | None, variant: str | Non
     """Return the model of a folder as from_pretrained() makes it."""
     check_folder(folder)
     given = {"dtype": getattr(torch, dtype) if dtype else "auto", "variant": variant, **LOCAL}
-    with opened(folder, model_class(folder, task), variant) as (made_by, config, sizes, _, _):
+    with opened(folder, model_class(folder, task), variant) as (made_by, config, sizes, _, held):
         without_checked_settings(config)
         without_switches(config, made_by)
         words = token_ids(config)
         loading = told(f"{folder}: transformers cannot load {made_by.__name__}")
+        source: Path | None = folder
+        if held.core.quantized_names():  # transformers would need the library that made the codes
+            source, given["state_dict"] = None, {name: each.torch() for name, each in held.items()}
         with loading, sizes.bounding():
-            model = made_by.from_pretrained(folder, config=config, generation_config=words, **given)
+            model = made_by.from_pretrained(source, config=config, generation_config=words, **given)
     if task == TASK:
         model = with_sentences(model, folder)
     if model.can_generate():

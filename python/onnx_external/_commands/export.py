@@ -137,7 +137,8 @@ def _add_quantize_options(parser: Parser) -> None:
         "--quantize",
         metavar="SCHEME",
         help="int4 or int8: matrices become codes while they are written; int4/32 and others: "
-        "docs/quantize.md",
+        "docs/quantize.md. keep: those of a quantized checkpoint stay as they are (the default "
+        "there); float: they become floats",
     )
     parser.add_argument(
         "--quantize-head",

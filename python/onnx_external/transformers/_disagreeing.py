@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from .. import _core
 from .._base.errors import Item, MismatchError
 
 _SHOWN = 3
@@ -73,6 +74,11 @@ def quantized_text(folder: Path, found: tuple[str, str] | None, unused: Iterable
         f"the weights are quantized by {method} ({seen}); export the checkpoint that they were "
         "made from"
     )
+
+
+def quantized_fact(folder: Path) -> str:
+    """Return what the folder's config says of a method that quantized its weights, or ""."""
+    return next((text for kind, text in _core.folder_facts(folder) if kind == "quantized"), "")
 
 
 _FILES = ("quantize_config.json", "quant_config.json", "hf_quant_config.json", "quanto_qmap.json")

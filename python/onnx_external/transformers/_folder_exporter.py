@@ -157,7 +157,7 @@ class FolderExporter:
             notes=[
                 *self.given.notes,
                 *([BFLOAT16] if loaded.model.dtype is torch.bfloat16 else []),
-                *note_on_types(loaded.narrow),
+                *(note_on_types(loaded.narrow) if loaded.model.dtype is torch.float32 else []),
                 *note_on_codes(self.quantize, loaded),
                 *loaded.notes,
                 *self.choice.notes,

@@ -20,7 +20,7 @@ from .._sources.checkpoint import Checkpoint, open_checkpoint
 from .._tracing.exporter_reasons import kind_of_reason
 from ..torch._programs import first_line
 from ..torch._untouched import tensors_of
-from ._disagreeing import of_other_sizes, quantized_text
+from ._disagreeing import of_other_sizes, quantized_fact, quantized_text
 from ._generation import plain_generation, without_checked_settings
 from ._guarding import LOCAL, alone, not_run, read_config, refuse_own_code, registered, usable
 from ._recording import Key, Made, Recorder, Unknown
@@ -246,6 +246,9 @@ def load(folder: Path, task: str | None, dtype: str | None, variant: str | None 
                 for name, tensor in checkpoint.items()
             }
         narrow = narrow_keys(state) if dtype is None else {}
+        codes = checkpoint.core.quantized_names()
+        if codes and dtype is None:
+            dtype = "float32"  # the type of a quantized config is that of the library's kernels
         dtype = dtype or computing_type(config, state)
         try:
             loading = told(f"{folder}: transformers cannot load {made_by.__name__}")
@@ -256,7 +259,6 @@ def load(folder: Path, task: str | None, dtype: str | None, variant: str | None 
                 raise _unknown(folder, recorder) from error
             raise
         quantized = checkpoint.core.quantization()
-        codes = checkpoint.core.quantized_names()
     if info["mismatched_keys"]:
         raise of_other_sizes(folder, model, info["mismatched_keys"])
     made = _all_made(model, recorder)
@@ -265,7 +267,7 @@ def load(folder: Path, task: str | None, dtype: str | None, variant: str | None 
     missing, unused = sorted(info["missing_keys"]), sorted(info["unexpected_keys"])
     told_by = quantized_text(folder, quantized, unused)
     if missing:
-        raise _missing(folder, model, missing, told_by)
+        raise _missing(folder, model, missing, told_by or quantized_fact(folder))
     if told_by:
         raise InvalidArgumentError(f"{folder}: {told_by}")
     if task == TASK:

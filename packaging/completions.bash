@@ -27,7 +27,7 @@ _onnx_external() {
     --graphs) words="one two" ;;
     --attention) words="fused lengths standard traced" ;;
     --sort) words="name size" ;;
-    --quantize) words="int4 int8" ;;
+    --quantize) words="int4 int8 keep" ;;
     --quantize-head) words="int8 int4 float" ;;
     --quantize-form) words="matmulnbits qdq" ;;
     --accuracy-level) words="0 4" ;;

@@ -34,7 +34,7 @@ def main():
     words = re.findall(r'^    (--[a-z-]+)\) words=', open(
         f'{SOURCE_DIR}/packaging/completions.bash', encoding='utf-8').read(), re.MULTILINE)
     for option in words:
-        if option in ('--exporter', '--strategy', '--asserts', '--graphs'):
+        if option in ('--exporter', '--strategy', '--asserts', '--graphs', '--attention', '--for'):
             continue  # of onnx-external, which python/tests look at
         command = 'inspect-external' if option == '--sort' else 'save-external'
         choices = completed(command, option, '')

@@ -189,8 +189,8 @@ void add_quantization(const Json& config, Facts& facts) {
                      "config.json: the weights are quantized (" +
                          (method.empty() ? "by an unknown method" : method) + ", in its " +
                          std::string(where) +
-                         "); their values need the dequantization of the library that made them. "
-                         "Export the checkpoint that they were made from"});
+                         "), by a method or in a layout that is not read. Export the checkpoint "
+                         "that they were made from"});
   };
   std::vector<const Json*> configs{&config};
   for (const auto& [key, value] : *config.object()) {

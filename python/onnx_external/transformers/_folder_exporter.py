@@ -123,12 +123,18 @@ class FolderExporter:
         return Judging(self.loaded.weights, graphs, folder_of, size, self.options, whole)
 
     def _packed(self) -> dict[str, Graph]:
-        """Pack the products of the only graph of a model, unless its bytes are the checkpoint's."""
-        graphs = dict(self.choice.graphs)
-        if len(graphs) > 1 or self.options["layout"] == "link":
+        """Pack the products of the only graph of a model whose attention goes by lengths.
+
+        A packed matrix is no key: other checkpoints and adapters are not put into it by name, and
+        it has no codes of a quantized checkpoint. So only the form that is for GPUs has them,
+        where each node counts.
+        """
+        graphs, tracing = dict(self.choice.graphs), self.choice.ways.tracing
+        if len(graphs) > 1 or self.options["layout"] == "link" or self.loaded.quantized:
             return graphs
-        tracing = self.choice.ways.tracing
-        return {name: packed(each) if tracing.optimize else each for name, each in graphs.items()}
+        if not tracing.optimize or tracing.fusing.form != "lengths":
+            return graphs
+        return {name: packed(each) for name, each in graphs.items()}
 
     def report(self, report: SaveReport) -> ModelReport:
         """Return the report of an export, by that of its save."""

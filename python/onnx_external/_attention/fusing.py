@@ -241,6 +241,8 @@ class _Trace:
             mask.window,
         )
         update.layer.keys, update.layer.values = longer
+        if mask.seen is not None:
+            result = torch.where(mask.seen, result, torch.zeros_like(result))
         return result
 
 

@@ -27,6 +27,8 @@ class Mask:
     last: torch.Tensor | None = None
     total: torch.Tensor | None = None
     window: int = -1
+    seen: torch.Tensor | None = None
+    """[batch, new tokens, 1, 1]: which tokens see any; None if attention knows it by the bias."""
     spoiled: torch.Tensor | None = None
     """NaN where the lengths of the rows do not say what the mask says, else 0; to be added."""
 
@@ -46,7 +48,8 @@ def mask_of(made: torch.Tensor, given: dict[str, Any], by_lengths: bool) -> Mask
     whole = torch.full((), total, dtype=torch.int32)
     if not by_lengths:
         last = torch.full((rows,), total - 1, dtype=torch.int32)
-        return Mask(made, "", _as_bias(made, given["dtype"]), last, whole)
+        bias = _as_bias(made, given["dtype"])
+        return Mask(made, "", bias, last, whole, seen=_seen(bias))
     windows = list(_windows(given.get("mask_function", masking_utils.causal_mask_function)))
     if len(windows) > 1 or _OTHER in windows:
         return Mask(made, "its mask is more than a window")
@@ -99,6 +102,17 @@ def _parts(function: Any) -> tuple[Callable[..., Any], ...] | None:
         return None
     (cell,) = function.__closure__
     return tuple(cell.cell_contents)
+
+
+def _seen(bias: torch.Tensor) -> torch.Tensor | None:
+    """Return which tokens see any, in float16.
+
+    ONNX Runtime computes a softmax in float32, where the lowest number of float16 is one as any
+    other: a token that sees nothing would see itself.
+    """
+    if bias.dtype != torch.float16:
+        return None
+    return (bias > torch.finfo(bias.dtype).min).any(-1).transpose(1, 2).unsqueeze(-1)
 
 
 def _as_bias(made: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:

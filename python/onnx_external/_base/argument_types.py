@@ -130,12 +130,16 @@ _TYPES: dict[str, _Type] = {
     "quantize": _Type(
         lambda value: isinstance(value, (str, Quantize)), '"int4", a scheme, or oe.Quantize(...)'
     ),
+    "clients": _Type(
+        lambda value: isinstance(value, str) or are_names(value), "the name of a client, or several"
+    ),
     "classes": _Type(_is_several, "a list of classes"),
     "custom": _Type(_is_several, "a list of classes and modules"),
     "make": _Type(_takes, "a function without arguments"),
     "layout": _choice(*get_args(LayoutName)),
     "dtype": _choice(*get_args(FloatType), hidden=("slot",)),  # which stands for Mapping.cast
     "graphs": _choice("one", "two"),
+    "attention": _choice("fused", "lengths", "standard", "traced"),
     "asserts": _choice("omit", "refuse"),
     "unreached": _choice("note", "refuse"),
     "state": _choice("note", "outputs"),

@@ -66,9 +66,8 @@ class TransformersReference(ModuleReference):
     Args:
         module: the part.
         kept: the outputs of the graph, which does not have those that only hand an input on.
-        graph: of onnx. Fused attention gives something else than the functions of some models, and
-            than those of float16, for tokens that see nothing, padding before a text; by lengths,
-            for all padding.
+        graph: of onnx. Fused attention gives something else than the functions of some models for
+            tokens that see nothing, padding before a text; by lengths, for all padding.
     """
 
     def __init__(self, module: Any, kept: Collection[str], graph: Any = None) -> None:
@@ -76,7 +75,6 @@ class TransformersReference(ModuleReference):
         self._kept = kept
         config = getattr(module, "config", None)
         own = getattr(config, "_attn_implementation", "") == "eager"
-        own |= getattr(module, "dtype", None) is torch.float16  # whose lowest number masks little
         self._by_lengths = graph is not None and goes_by_lengths(graph)
         self._leaves_out = self._by_lengths or (own and graph is not None and has_fused(graph))
 

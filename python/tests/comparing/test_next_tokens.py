@@ -135,7 +135,7 @@ class Ends(decoding.Decoder):
     """A decoder with a table of six positions, whose tokens count up."""
 
     def __init__(self, positions: bool = True) -> None:
-        self.ends, self._pad, self._positions = set(), 0, 6
+        self.ends, self._pad, self._positions, self._shares = set(), 0, 6, False
         self._next_tokens = NextTokens({}, "x")
         inputs = [SimpleNamespace(name="position_ids")] if positions else []
         self._first: Any = SimpleNamespace(inputs=inputs)

@@ -133,7 +133,8 @@ def test_a_folder_is_exported_and_all_its_graphs_are_compared(tmp_path: Path) ->
     document = json.loads(done.stdout)
     assert [each["name"] for each in document["graphs"]] == ["model"]
     for graph in document["graphs"]:
-        assert {each["set"] for each in graph["outputs"]} == SETS
+        sets = {each["set"].partition(",")[0] for each in graph["outputs"]}  # without the rows
+        assert sets == SETS
         assert {each["dtype"] for each in graph["outputs"]} == {"float16"}
     assert {"trace model", "load reference"} <= {each["name"] for each in document["steps"]}
     assert (tmp_path / "dump/test_data_set_1/actual_0.pb").is_file()

@@ -135,10 +135,13 @@ def test_images_and_sounds_beside_texts_have_rows_of_their_own() -> None:
         outputs = {"logits_per_text": ["s2", "s1"]}
         example = {name: [2] * rank, "input_ids": [2, 8], "attention_mask": [2, 8]}
         found = names_of_transformers(inputs, outputs, example)
-        assert found["logits_per_text"] == ["batch", rows]
-        assert found[name][0] == rows and found["attention_mask"] == ["batch", "sequence"]
+        assert found["logits_per_text"] == ["batch_size", rows]
+        assert found[name][0] == rows and found["attention_mask"] == [
+            "batch_size",
+            "sequence_length",
+        ]
         alike = {**inputs, name: ["s2", *inputs[name][1:]]}
-        assert names_of_transformers(alike, {}, example)[name][0] == "batch"
+        assert names_of_transformers(alike, {}, example)[name][0] == "batch_size"
 
 
 def test_a_graph_of_one_word_has_the_total_length_and_states_have_their_sizes() -> None:
@@ -148,10 +151,10 @@ def test_a_graph_of_one_word_has_the_total_length_and_states_have_their_sizes() 
         {longer: ["s0", 4, "s2 + 1", 8]},
         {"decoder_input_ids": [2, 1], cache: [2, 4, 5, 8]},
     )
-    assert found[longer] == ["batch", 4, "total", 8]
+    assert found[longer] == ["batch_size", 4, "total_sequence_length", 8]
     state = "past_key_values.0.conv_states"
     found = names_of_transformers({state: ["s0", 64, "s1"]}, {}, {state: [2, 64, 4]})
-    assert found[state] == ["batch", 64, "conv_kernel"]
+    assert found[state] == ["batch_size", 64, "conv_kernel"]
 
 
 def test_patches_of_all_images_are_patches() -> None:

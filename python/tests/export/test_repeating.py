@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -791,7 +792,8 @@ def test_a_repeated_graph_of_a_folder_that_no_runtime_loads_is_traced_in_full(
     checking = pytest.importorskip("onnx_external.transformers._checking")
     from onnx_external.transformers._rewritten import FolderWays
 
-    ways: Any = FolderWays(None, None)  # type: ignore[arg-type]
+    traced: Any = SimpleNamespace(fusing=SimpleNamespace(has_fused=lambda name: False))
+    ways: Any = FolderWays(traced, None)  # type: ignore[arg-type]
     monkeypatch.setattr(FolderWays, "_first", lambda self, name, part: "a full trace")
     ways.repeating.done.add("model")
     error = checking.UnloadablePartError("model", "", "it does not load")

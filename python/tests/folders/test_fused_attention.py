@@ -87,6 +87,14 @@ def test_a_decoder_has_one_operator_for_each_attention_and_shares_its_cache(tmp_
     assert cases.same_until_the_end(tokens, wanted[:, 7:].tolist())
 
 
+def test_in_float16_tokens_that_see_nothing_get_zeros_as_in_torch(tmp_path: Path) -> None:
+    _saved(tmp_path / "in")
+    report = export(tmp_path / "in", tmp_path / "out", dtype="float16", check=True)
+    assert list(report.graphs) == ["model"]  # all padding was right, at all places
+    found = _operators(tmp_path / "out/model.onnx")
+    assert found.count("com.microsoft.GroupQueryAttention") == 1
+
+
 def test_attention_by_lengths_gives_nan_rather_than_a_wrong_number(tmp_path: Path) -> None:
     _saved(tmp_path / "in", sliding_window=4)
     report = export(tmp_path / "in", tmp_path / "out", attention="lengths", check=True)

@@ -12,7 +12,7 @@ import sys
 FLOORS = ['base', 'tensor', 'tensor/quantize',
           'checkpoint/container', 'checkpoint/pickle', 'checkpoint/storage', 'checkpoint/torch',
           'checkpoint/naming', 'checkpoint/assembly', 'checkpoint/formats', 'checkpoint/dcp',
-          'checkpoint/quantized', 'checkpoint', 'onnx', 'mapping', 'evidence', 'save', 'cut', 'verify', 'inspect', 'jobs', 'options',
+          'checkpoint/quantized', 'checkpoint/gguf', 'checkpoint', 'onnx', 'mapping', 'evidence', 'save', 'cut', 'verify', 'inspect', 'jobs', 'options',
           'reports']
 APART = [{'checkpoint', 'onnx'}]  # these must not know each other
 

@@ -1,0 +1,60 @@
+// The types of tensors in GGUF files. A row consists of blocks, each of which has the codes of 32
+// to 256 values and their scales; a block of a plain type is one number.
+//
+// Pure functions over memory, safe from any thread.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string_view>
+
+#include "onnx_external/dtype.h"
+
+namespace onnx_external {
+
+inline constexpr std::size_t kMostBlockValues = 256;
+inline constexpr std::size_t kMostBlockGroups = 16;
+
+// A block as integers: value i is float(scales[g] * codes[i]), or that plus minima[g] in float32,
+// where g = i / group. The spans are as long as the type says; `minima` is not used without minima.
+struct BlockCodes {
+  std::span<std::int8_t> codes;
+  std::span<float> scales;
+  std::span<float> minima;
+};
+
+struct BlockType {
+  std::uint32_t id = 0;        // in files
+  std::string_view name;       // as llama.cpp writes it, such as "Q4_K"
+  std::uint32_t values = 1;    // of a block
+  std::uint32_t bytes = 0;     // of a block
+  std::optional<DType> plain;  // the type of the numbers; nothing if the type is quantized
+
+  // Of quantized types: the bits of the integers that `unpack` makes, which lie in
+  // [middle - 2^(bits-1), middle + 2^(bits-1)), and how many values share a scale.
+  std::uint32_t bits = 0;
+  std::uint32_t group = 0;
+  std::int32_t middle = 0;
+  bool has_minima = false;
+  void (*unpack)(const std::uint8_t* block, const BlockCodes& out) = nullptr;
+
+  [[nodiscard]] bool is_quantized() const { return !plain; }
+  [[nodiscard]] std::uint32_t groups() const { return values / group; }  // of a block
+};
+
+// Null if no type has this number, such as those that llama.cpp has removed.
+[[nodiscard]] const BlockType* find_block_type(std::uint32_t id);
+
+// All types, by number.
+[[nodiscard]] std::span<const BlockType> all_block_types();
+
+// Whether decode_row() takes the type: all but the integers and float64.
+[[nodiscard]] bool has_floats(const BlockType& type);
+
+// Writes the values of consecutive blocks as float32, bit for bit as ggml does. Needs no alignment.
+// Requires: has_floats(type); `blocks` are out.size() / type.values whole blocks, little-endian.
+void decode_row(const BlockType& type, std::span<const std::byte> blocks, std::span<float> out);
+
+}  // namespace onnx_external

@@ -1,0 +1,61 @@
+// Unpacks the blocks of quantized GGUF types to integers and scales (block_types.h). A block is
+// little-endian and needs no alignment; each function is named for its type.
+#pragma once
+
+#include <bit>
+#include <cstdint>
+#include <cstring>
+
+#include "checkpoint/gguf/block_types.h"
+#include "tensor/half_float.h"
+
+namespace onnx_external {
+
+// A number in a block.
+template <typename Number>
+[[nodiscard]] Number block_number(const std::uint8_t* at) {
+  Number number;
+  std::memcpy(&number, at, sizeof(number));
+  return number;
+}
+
+[[nodiscard]] inline float block_half(const std::uint8_t* at) {
+  return std::bit_cast<float>(float_bits_of_half(block_number<std::uint16_t>(at)));
+}
+
+// Codes of 4 and 5 bits, and of 8.
+void unpack_q4_0(const std::uint8_t* block, const BlockCodes& out);
+void unpack_q4_1(const std::uint8_t* block, const BlockCodes& out);
+void unpack_q5_0(const std::uint8_t* block, const BlockCodes& out);
+void unpack_q5_1(const std::uint8_t* block, const BlockCodes& out);
+void unpack_q8_0(const std::uint8_t* block, const BlockCodes& out);
+
+// Blocks of blocks, whose scales have scales.
+void unpack_q2_k(const std::uint8_t* block, const BlockCodes& out);
+void unpack_q3_k(const std::uint8_t* block, const BlockCodes& out);
+void unpack_q4_k(const std::uint8_t* block, const BlockCodes& out);
+void unpack_q5_k(const std::uint8_t* block, const BlockCodes& out);
+void unpack_q6_k(const std::uint8_t* block, const BlockCodes& out);
+
+// Codes that stand for values of a table: those of IQ4 and of e2m1, whose values are doubled.
+void unpack_iq4_nl(const std::uint8_t* block, const BlockCodes& out);
+void unpack_iq4_xs(const std::uint8_t* block, const BlockCodes& out);
+void unpack_mxfp4(const std::uint8_t* block, const BlockCodes& out);
+void unpack_nvfp4(const std::uint8_t* block, const BlockCodes& out);
+
+// Codes of 1 and 2 bits.
+void unpack_tq1_0(const std::uint8_t* block, const BlockCodes& out);
+void unpack_tq2_0(const std::uint8_t* block, const BlockCodes& out);
+void unpack_q1_0(const std::uint8_t* block, const BlockCodes& out);
+void unpack_q2_0(const std::uint8_t* block, const BlockCodes& out);
+
+// Codes that stand for several values, which a codebook has (codebooks.h).
+void unpack_iq1_s(const std::uint8_t* block, const BlockCodes& out);
+void unpack_iq1_m(const std::uint8_t* block, const BlockCodes& out);
+void unpack_iq2_xxs(const std::uint8_t* block, const BlockCodes& out);
+void unpack_iq2_xs(const std::uint8_t* block, const BlockCodes& out);
+void unpack_iq2_s(const std::uint8_t* block, const BlockCodes& out);
+void unpack_iq3_xxs(const std::uint8_t* block, const BlockCodes& out);
+void unpack_iq3_s(const std::uint8_t* block, const BlockCodes& out);
+
+}  // namespace onnx_external

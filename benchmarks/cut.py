@@ -98,12 +98,12 @@ def make(folder: Path, size: str) -> Path:
         "import json, sys, onnx_external as oe, onnx_external.transformers\n"
         "folder, module = sys.argv[1:]\n"
         "oe.transformers.export(folder, folder, layout='link', graphs='two', progress=False)\n"
-        "_, found = oe.cut_bytes(f'{folder}/decoder_model.onnx', module=module)\n"
+        "_, found = oe.cut_bytes(f'{folder}/prefill.onnx', module=module)\n"
         "ends = json.dumps([list(found.inputs), list(found.outputs)])\n"
         "open(f'{folder}/ends.json', 'w').write(ends)\n"
     )
     subprocess.run([sys.executable, "-c", program, folder, module_of(size)], check=True)
-    return folder / "decoder_model.onnx"
+    return folder / "prefill.onnx"
 
 
 class Benchmark:

@@ -180,9 +180,10 @@ class FolderTrial:
             return [(encoder, {each: given[each] for each in names if each in given})]
         torch.manual_seed(5)
         one_only = loaded._is_stateful or "input_ids[1] = 1" in report.fixed[name]
-        steps = [False] if name == "decoder_model" or one_only else [False, True]
+        is_prompt = name in ("prefill", "decoder_model")
+        steps = [False] if is_prompt or one_only else [False, True]
         with quiet():
-            called = "prefill" if name == "decoder_model" else "decode"
+            called = "prefill" if is_prompt else "decode"
             return [
                 decompose_for_generation(loaded, given, multi_token_decode=many)[called]
                 for many in steps
@@ -246,7 +247,7 @@ def _fixed(report: oe.transformers.ModelReport) -> dict:
     has_encoder = "encoder_model" in report.fixed
     for name, found in report.fixed.items():
         dims = dict(each.split(" = ") for each in found)
-        steps = name == "decoder_with_past_model" or (has_encoder and name == "decoder_model")
+        steps = name == "decode" or (has_encoder and name.startswith("decoder"))
         fixed |= {dim: size for dim, size in dims.items() if not steps or dim.endswith("[0]")}
     return fixed
 

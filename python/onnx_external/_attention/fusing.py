@@ -20,7 +20,7 @@ import torch
 from transformers import cache_utils, masking_utils, modeling_utils
 
 from .._base.swapping import exchanged
-from .._folders.models import STEP
+from .._folders.models import STEPS
 from .masks import Mask, mask_of
 from .operator import cached_attention
 from .translating import STANDARD_OPSET, Form, translations
@@ -77,7 +77,7 @@ class Fusing:
 
     def fuses(self, name: str) -> bool:
         """Return whether the attention of a graph is to be fused, where that is possible."""
-        takes_cache = name in ("model", STEP)
+        takes_cache = name in ("model", *STEPS)
         return self.form != "traced" and takes_cache and name not in self.refused
 
     def has_fused(self, name: str) -> bool:

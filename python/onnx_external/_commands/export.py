@@ -97,8 +97,8 @@ def _add_graph_options(parser: Parser) -> None:
         "--graphs",
         choices=("one", "two"),
         help="what a decoder becomes: model.onnx, which reads a prompt if its cache is empty (the "
-        "default, unless its code treats an empty cache otherwise), or decoder_model.onnx "
-        "and decoder_with_past_model.onnx",
+        "default, unless its code treats an empty cache otherwise), or prefill.onnx "
+        "and decode.onnx",
     )
     parser.add_argument(
         "--attention",

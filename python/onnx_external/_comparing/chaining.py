@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from .._folders.models import ENCODER, PROMPT
+from .._folders.models import ENCODER, PROMPTS
 
 ENCODED = "encoder_hidden_states"
 """What a decoder calls the result of the encoder before it."""
@@ -50,10 +50,11 @@ def missing_links(
     found: list[str] = []
     given: dict[str, str] = {}
     before: list[str] = []
+    prompt = next((name for name in PROMPTS if name in takes), "")
     for graph, inputs in takes.items():
         for name, form in inputs.items():
             of_encoder = name == ENCODED or name.startswith(_OTHER_RESULTS)
-            source = ENCODER if of_encoder else PROMPT
+            source = ENCODER if of_encoder else prompt
             carried = of_encoder or name.startswith("past_key_values.")
             if not carried or source not in before:
                 continue

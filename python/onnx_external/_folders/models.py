@@ -12,10 +12,18 @@ from .._base.errors import InvalidArgumentError, NotFoundError
 from .._base.options import StrPath
 
 ENCODER, PROMPT, STEP = "encoder_model", "decoder_model", "decoder_with_past_model"
-"""Several graphs of a model, as optimum calls them: an encoder; a decoder that takes a prompt, and
-one that goes on behind a cache."""
+"""The graphs of an encoder and a decoder, as optimum calls them: the encoder; the decoder that
+takes a prompt, and the one that goes on behind a cache."""
 MERGED = "decoder_model_merged"
-"""Both of them in one graph, as transformers.js takes them."""
+"""Both graphs of such a decoder in one, as transformers.js takes them."""
+PREFILL, DECODE = "prefill", "decode"
+"""The two graphs that a decoder without an encoder may have: of the prompt, and of the steps."""
+PROMPTS, STEPS = (PROMPT, PREFILL), (STEP, DECODE)
+
+
+def pair_names(has_encoder: bool) -> tuple[str, str]:
+    """Return what the two graphs of a decoder are called: that of the prompt, that of the steps."""
+    return (PROMPT, STEP) if has_encoder else (PREFILL, DECODE)
 
 
 def is_transformers(path: Any) -> bool:
@@ -25,7 +33,7 @@ def is_transformers(path: Any) -> bool:
 
 def models_in(folder: Path) -> dict[str, Path]:
     """The graphs of a folder, in the order in which they run."""
-    order = [ENCODER, PROMPT, STEP, MERGED]
+    order = [ENCODER, *PROMPTS, *STEPS, MERGED]
     found = {path.stem: path for path in sorted(place_of_graphs(folder).glob("*.onnx"))}
     return dict(
         sorted(found.items(), key=lambda each: order.index(each[0]) if each[0] in order else -1)

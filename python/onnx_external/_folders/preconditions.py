@@ -11,7 +11,7 @@ from .._base.errors import ExistsError, InvalidArgumentError, Remedy
 from .._base.options import StrPath
 from .._saving.save import target_of
 from .config import base_of, is_adapter, read_leniently
-from .models import ENCODER, PROMPT, STEP
+from .models import ENCODER, pair_names
 from .side_files import files_beside, refuse_copies
 
 _log = logging.getLogger("onnx_external")
@@ -97,8 +97,9 @@ def refuse_targets(
     folders = list(folders)
     is_file = target.suffix == ".onnx" and not target.is_dir()
     if not overwrite and not dry_run:
-        several = graphs == "two" or read_leniently(folders[0]).get("is_encoder_decoder") is True
-        names = (ENCODER, PROMPT, STEP) if several else ("model",)
+        has_encoder = read_leniently(folders[0]).get("is_encoder_decoder") is True
+        pair = pair_names(has_encoder) if has_encoder or graphs == "two" else ("model",)
+        names = (ENCODER, *pair) if has_encoder else pair
         for path in [target] if is_file else [target / place / f"{name}.onnx" for name in names]:
             refuse_existing(path)
     files = [file for folder in folders for file in files_beside(folder)]

@@ -17,7 +17,7 @@ from .._base.errors import (
 )
 from .._comparing.running import Session, provider_names
 from .._folders.config import document_of
-from .._folders.models import PROMPT, STEP, place_of_graphs
+from .._folders.models import DECODE, PREFILL, place_of_graphs
 from .._folders.preconditions import warn
 from .next_tokens import NextTokens, Prompts
 
@@ -46,7 +46,7 @@ class Decoder:
     """The graph, or the two graphs, of a decoder.
 
     Args:
-        folder: where they are: model.onnx, or decoder_model.onnx and decoder_with_past_model.onnx.
+        folder: where they are: model.onnx, or prefill.onnx and decode.onnx.
         providers: of ONNX Runtime.
     """
 
@@ -56,12 +56,12 @@ class Decoder:
     def __init__(self, folder: Path, providers: str | Sequence[Any] | None = None) -> None:
         self._folder = folder
         given = provider_names(providers)
-        names = _graph_name(folder), f"{PROMPT}.onnx", f"{STEP}.onnx"
+        names = _graph_name(folder), f"{PREFILL}.onnx", f"{DECODE}.onnx"
         place = place_of_graphs(folder)
         found = [place / name for name in names if (place / name).is_file()]
         if not found:
             raise NotFoundError(
-                f"{folder}: has no model.onnx, nor {PROMPT}.onnx and {STEP}.onnx; "
+                f"{folder}: has no model.onnx, nor {PREFILL}.onnx and {DECODE}.onnx; "
                 "onnx-external export MODEL -o FOLDER writes them"
             )
         self._first = Session(found[0], given, found[0].name)

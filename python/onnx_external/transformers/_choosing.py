@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from .._base.errors import ExportError, InvalidArgumentError, Remedy
 from .._comparing.chaining import missing_links
-from .._folders.models import STEP
+from .._folders.models import DECODE
 from ..torch._checking import broken_text
 from ._checking import WrongPartError
 from ._decoders import Graphs, unfit_for_prompts
@@ -128,9 +128,9 @@ class Choice:
         self.notes.append(f"two graphs: the one that takes a cache needs one, as {why}")
         self.parts = self._modules("two")
         decode = self.graphs.pop("model")
-        self.ways.rename("model", STEP)
+        self.ways.rename("model", DECODE)
         self.graphs = {
-            name: decode if name == STEP else self.ways.graph(name, part)
+            name: decode if name == DECODE else self.ways.graph(name, part)
             for name, part in self.parts.items()
         }
 

@@ -14,7 +14,7 @@ from .._base.errors import Error, InvalidArgumentError
 from .._comparing.inputs import InputSet, given_by_name
 from .._comparing.precision import graph_at
 from .._comparing.references import ModuleReference
-from .._folders.models import ENCODER, PROMPT, STEP
+from .._folders.models import ENCODER, PROMPTS, STEPS, pair_names
 from ._batches import by_lengths, by_rows, goes_by_lengths, takes_one_row
 from ._decoders import Graphs
 from ._inputs import Inputs, inputs_of
@@ -38,7 +38,7 @@ class Pass(NamedTuple):
     """One run of a graph."""
 
     graph: str
-    """Its name: "encoder_model", "decoder_model" or "decoder_with_past_model"."""
+    """Its name, such as "encoder_model", "decoder_with_past_model" or "decode"."""
     given: dict[str, Any]
     """What transformers' module takes in this place."""
 
@@ -62,7 +62,8 @@ def passes(
     words = with_prompt(model, given) if prompted else given
     calls = forward_calls(model, words, 1 + (_STEPS if dynamic else 1))
     found = [Pass(ENCODER, encoder_of(model, given)[1])] if ENCODER in graphs else []
-    return [*found, Pass(PROMPT, calls[0]), *(Pass(STEP, call) for call in calls[1:])]
+    prompt, step = pair_names(model.config.is_encoder_decoder)
+    return [*found, Pass(prompt, calls[0]), *(Pass(step, call) for call in calls[1:])]
 
 
 def _longer(given: Mapping[str, Any], model: Any) -> dict[str, Any]:
@@ -243,7 +244,7 @@ class Folder:
             InvalidArgumentError: it has no part of a graph's name.
         """
         model, inputs = self.model, self._chosen()
-        graphs: Graphs = "two" if {PROMPT, STEP} & self.models.keys() else "one"
+        graphs: Graphs = "two" if {*PROMPTS, *STEPS} & self.models.keys() else "one"
         parts, notes = example_graphs(model, inputs, self.dynamic, graphs)
         found: dict[str, Graph] = {}
         for name, path in self.models.items():

@@ -23,8 +23,8 @@ class ModelReport(Stepwise):
     dry_run: bool
     """True: nothing was written."""
     graphs: dict[str, SavedModel]
-    """By name: "model", or "decoder_model" and "decoder_with_past_model", before which there may be
-    an "encoder_model"."""
+    """By name: "model", or "prefill" and "decode", or "encoder_model", "decoder_model" and
+    "decoder_with_past_model"."""
     save: SaveReport
     """Of all of them: they share their data files."""
     sources: dict[str, dict[str, Source]]

@@ -131,8 +131,8 @@ def export(
         asserts: as for oe.torch.export().
         max_iterations: as for oe.torch.export().
         graphs: "one": a decoder becomes one graph, which reads a prompt if its cache is empty;
-            "two": decoder_model for the prompt, and decoder_with_past_model. None: one, unless its
-            code treats an empty cache otherwise.
+            "two": prefill for the prompt, and decode for what follows. None: one, unless its code
+            treats an empty cache otherwise.
         base: the folder of an adapter's base, if adapter_config.json does not lead to it.
         attention: how a decoder attends to its cache. "fused": by ONNX Runtime's
             GroupQueryAttention with the mask of the model, which is exact for any padding;

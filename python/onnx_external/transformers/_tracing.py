@@ -14,7 +14,7 @@ from .._attention.translating import ATTENTION
 from .._base.errors import ExportError
 from .._base.meter import Meter
 from .._base.notes import Note
-from .._folders.models import ENCODER, PROMPT, STEP
+from .._folders.models import DECODE, ENCODER, PREFILL, pair_names
 from ..torch._converting import one_subgraph_version, operators_found_once
 from ..torch._guards import Sizes
 from ..torch._mending import mend
@@ -77,10 +77,10 @@ def graph_modules(
         found = _generating(model, given, several)
     if model.config.is_encoder_decoder:
         found = {ENCODER: encoder_of(model, given), **found}
-    if several and graphs != "two" and list(found) == [PROMPT, STEP]:
-        prompt = prompt_of(found[PROMPT][1], found[STEP][1])
+    if several and graphs != "two" and list(found) == [PREFILL, DECODE]:
+        prompt = prompt_of(found[PREFILL][1], found[DECODE][1])
         if prompt is not None:
-            module, steps = found[STEP]
+            module, steps = found[DECODE]
             return {"model": Part(module, steps, prompt)}
     return {name: Part(*each) for name, each in found.items()}
 
@@ -108,7 +108,7 @@ def _generating(
     with running, ZeroProducts():
         words = generate_inputs(model, given)
         found = decompose_for_generation(model, words, multi_token_decode=several)
-    names = {"prefill": PROMPT, "decode": STEP}
+    names = dict(zip(pair_names(False), pair_names(model.config.is_encoder_decoder), strict=True))
     return {names.get(name, name): each for name, each in found.items()}
 
 

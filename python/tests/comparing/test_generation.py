@@ -138,7 +138,7 @@ def test_what_cannot_generate_says_what_is_missing(exported: Exported, tmp_path:
     with pytest.raises(oe.FormatError, match=r"tokenizer\.json: no tokenizer"):
         oe.generate(tmp_path, "the cat")
     (tmp_path / "tokenizer.json").write_bytes((exported.out / "tokenizer.json").read_bytes())
-    with pytest.raises(oe.NotFoundError, match=r"has no model\.onnx, nor decoder_model\.onnx"):
+    with pytest.raises(oe.NotFoundError, match=r"has no model\.onnx, nor prefill\.onnx"):
         oe.generate(tmp_path, "the cat")
     with pytest.raises(oe.InvalidArgumentError, match="give a prompt"):
         oe.generate(exported.out, [])
@@ -222,7 +222,7 @@ def test_a_decoder_that_treats_a_prompt_otherwise_is_two_graphs(
     monkeypatch.setattr(LlamaForCausalLM, "forward", doubled)
     options = dict(dry_run=True, check=False, rewrite=False, progress=False)
     report = oe.transformers.export(tmp_path / "llama", tmp_path / "out", **options)
-    assert list(report.graphs) == ["decoder_model", "decoder_with_past_model"]
+    assert list(report.graphs) == ["prefill", "decode"]
     assert any("two graphs: the one that takes a cache needs one" in note for note in report.notes)
     with pytest.raises(oe.ExportError, match=r"graphs='one'.* cannot read a prompt"):
         oe.transformers.export(tmp_path / "llama", tmp_path / "out", graphs="one", **options)

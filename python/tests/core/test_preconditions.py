@@ -93,7 +93,7 @@ def folder_of(path: Path, **more: Any) -> Path:
     ("there", "more", "options"),
     [
         ("model.onnx", {}, {}),
-        ("decoder_with_past_model.onnx", {}, {"graphs": "two"}),
+        ("decode.onnx", {}, {"graphs": "two"}),
         ("encoder_model.onnx", {"is_encoder_decoder": True}, {}),
         ("config.json", {}, {}),
     ],

@@ -138,7 +138,7 @@ def test_a_folder_with_an_odd_layer_is_traced_in_full(
     assert note.startswith("model: traced in full, not repeated: bert.encoder.layer.4 is not")
 
 
-@pytest.mark.parametrize("graphs", ["model", "decoder_model decoder_with_past_model"])
+@pytest.mark.parametrize("graphs", ["model", "prefill decode"])
 def test_a_decoder_s_folder_becomes_one_graph_or_two(graphs: str, tmp_path: Path) -> None:
     model = saved(
         tmp_path / "llama", "LlamaForCausalLM", num_key_value_heads=2, tie_word_embeddings=True
@@ -148,7 +148,7 @@ def test_a_decoder_s_folder_becomes_one_graph_or_two(graphs: str, tmp_path: Path
     settings |= {"num_beams": 4, "do_sample": True, "temperature": 0.0}  # no graph depends on them
     (tmp_path / "llama/generation_config.json").write_text(json.dumps(settings))
     line = ["export", tmp_path / "llama", "-o", tmp_path / "out", "--no-fsync", "--json"]
-    done = commands.run(*line, *(["--graphs", "two"] if "past" in graphs else []))
+    done = commands.run(*line, *(["--graphs", "two"] if graphs != "model" else []))
     report = json.loads(done.stdout)
     assert list(report["graphs"]) == graphs.split()
     for graph in report["graphs"]:  # the embedding is looked up, too, and is stored once
@@ -270,14 +270,14 @@ def expect_one_copy(model: Any, folder: Path, out: Path, layout: str) -> None:
     names = {name.removesuffix(".transposed") for name in places[0]}
     assert names == {*model.state_dict()}
     assert report.left == {
-        "decoder_model": {},
-        "decoder_with_past_model": {},
+        "prefill": {},
+        "decode": {},
     }  # no weight is behind a Transpose
     for sources in report.sources.values():
         assert sources["lm_head.weight.transposed"].key == "lm_head.weight"
         assert {source.origin for source in sources.values()} > {"checkpoint", "init"}
-    assert oe.verify(out / "decoder_with_past_model.onnx", against=folder).ok
-    assert difference(out / "decoder_model.onnx", model, with_places(text(2, 9))) < 1e-4
+    assert oe.verify(out / "decode.onnx", against=folder).ok
+    assert difference(out / "prefill.onnx", model, with_places(text(2, 9))) < 1e-4
 
 
 @pytest.mark.usefixtures("traced_once")
@@ -287,8 +287,8 @@ def test_a_graph_that_is_refused_leaves_none_of_the_others(
     saved(tmp_path / "llama", "LlamaForCausalLM")
     out = tmp_path / "out"
     out.mkdir()
-    (out / "decoder_with_past_model.onnx").write_text("mine")
-    with pytest.raises(oe.ExistsError, match=r"past_model\.onnx") as caught:
+    (out / "decode.onnx").write_text("mine")
+    with pytest.raises(oe.ExistsError, match=r"decode\.onnx") as caught:
         oe.transformers.export(tmp_path / "llama", out, fsync=False, graphs="two")
     with pytest.raises(oe.InvalidArgumentError, match="another layout than inline"):
         oe.transformers.export(
@@ -297,7 +297,7 @@ def test_a_graph_that_is_refused_leaves_none_of_the_others(
     with pytest.raises(oe.InvalidArgumentError, match="several graphs"):
         oe.transformers.export(tmp_path / "llama", tmp_path / "other.onnx", graphs="two")
     assert "--overwrite" in refusal_of_the_command(caught.value)
-    assert files_of(out) == {"decoder_with_past_model.onnx"} and not (tmp_path / "other").exists()
+    assert files_of(out) == {"decode.onnx"} and not (tmp_path / "other").exists()
 
 
 def test_a_model_in_bfloat16_says_what_makes_it_run_on_a_cpu(

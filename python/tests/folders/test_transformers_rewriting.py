@@ -195,11 +195,11 @@ def test_a_model_with_a_state_takes_texts_of_any_length(tmp_path: Path) -> None:
     model = transformers.MambaForCausalLM(transformers.MambaConfig(**sizes))
     model.save_pretrained(tmp_path / "folder")
     report = oe.transformers.export(tmp_path / "folder", tmp_path / "out")
-    assert report.checked == {"decoder_model": 3, "decoder_with_past_model": 3}
-    assert report.fixed["decoder_model"] == []
-    names = [each.name for each in report.rewriting["decoder_model"].changes]
+    assert report.checked == {"prefill": 3, "decode": 3}
+    assert report.fixed["prefill"] == []
+    names = [each.name for each in report.rewriting["prefill"].changes]
     assert "mamba_selective_scan" in names
     plain = oe.transformers.export(
         tmp_path / "folder", tmp_path / "plain", rewrite=False, dry_run=True
     )
-    assert "input_ids[1] = 8" in plain.fixed["decoder_model"]
+    assert "input_ids[1] = 8" in plain.fixed["prefill"]

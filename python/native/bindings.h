@@ -9,6 +9,7 @@ void bind_checkpoint(nanobind::module_& module);
 void bind_classes(nanobind::module_& module);
 void bind_cut(nanobind::module_& module);
 void bind_errors(nanobind::module_& module);
+void bind_gguf(nanobind::module_& module);
 void bind_jobs(nanobind::module_& module);
 void bind_provided(nanobind::module_& module);
 void bind_mapped(nanobind::module_& module);

@@ -34,6 +34,9 @@ Checkpoint open(nb::object paths, const nb::dict& given) {
   if (const nb::object threads = keywords.take("threads"); threads.is_valid()) {
     options.threads = nb::cast<int>(threads);
   }
+  if (const nb::object raw = keywords.take("raw"); raw.is_valid()) {
+    options.stored_parts = nb::cast<bool>(raw);
+  }
   keywords.expect_empty();
   const auto all = paths_of(paths);
   auto checkpoint = [&] {

@@ -12,6 +12,7 @@ NB_MODULE(_core, module) {
   onnx_external::python::bind_classes(module);
   onnx_external::python::bind_cut(module);
   onnx_external::python::bind_errors(module);
+  onnx_external::python::bind_gguf(module);
   onnx_external::python::bind_jobs(module);
   onnx_external::python::bind_provided(module);
   onnx_external::python::bind_mapped(module);

@@ -46,6 +46,7 @@ from ._saving.save import save, save_model_with_external_data
 from ._saving.verify import inspect, verify
 from ._sources.checkpoint import Checkpoint, Tensor, open_checkpoint
 from ._sources.classes import register_class, unregister_class
+from ._sources.gguf import gguf_metadata
 
 if TYPE_CHECKING:
     from . import torch as torch
@@ -116,6 +117,7 @@ __all__ = [
     "diagnose",
     "diagnose_export",
     "generate",
+    "gguf_metadata",
     "inspect",
     "open_checkpoint",
     "plan",

@@ -347,6 +347,7 @@ def open_checkpoint(
     widen_complex32: bool = False,
     scratch_dir: StrPath | None = None,
     threads: int = 0,
+    raw: bool = False,
 ) -> Checkpoint:
     """Open a checkpoint of any format. Nothing that a pickle names is imported or called.
 
@@ -362,6 +363,8 @@ def open_checkpoint(
         scratch_dir: the folder for nameless files of what compressed records hold. None: /tmp.
             `oe.save` uses the folder that it writes into, for a checkpoint that it opens itself.
         threads: how many files are opened at a time; 0 means one per CPU.
+        raw: list the stored parts of quantized weights, not the floats that they stand for; of a
+            GGUF file, its tensors under their own names.
 
     Raises:
         NotFoundError: there is no such file, or it has no dict of that `key`.
@@ -377,6 +380,7 @@ def open_checkpoint(
         "densify": densify,
         "widen_complex32": widen_complex32,
         "threads": threads,
+        "raw": raw,
     }
     if scratch_dir is not None:
         options["scratch_dir"] = scratch_dir

@@ -1,0 +1,43 @@
+// Reads the header of one GGUF file: metadata, and the table of its tensors with their checked
+// places. Source: ggml's gguf.cpp and docs/gguf.md; docs/formats.md has the rules.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/file.h"
+#include "checkpoint/gguf/gguf_metadata.h"
+#include "onnx_external/checkpoint.h"
+#include "onnx_external/result.h"
+#include "onnx_external/tensor.h"
+
+namespace onnx_external {
+
+// kShort keeps only short arrays of numbers, so that memory does not depend on the vocabulary.
+enum class GgufArrays : std::uint8_t { kShort, kAll };
+
+struct GgufTensor {
+  std::string name;
+  Shape shape;               // outermost dimension first, unlike in the file
+  std::uint32_t type = 0;    // of ggml; one of block_types.h or a plain type
+  std::uint64_t offset = 0;  // of its bytes in the file
+  std::uint64_t bytes = 0;
+};
+
+struct GgufFile {
+  std::shared_ptr<const SourceFile> file;
+  std::uint32_t version = 0;
+  ByteOrder order = ByteOrder::kLittle;
+  GgufMetadata metadata;
+  std::vector<GgufTensor> tensors;  // names are unique
+  std::uint64_t tokens = 0;         // of the vocabulary
+};
+
+// Every count, length and offset is checked: the bytes of each tensor lie in the file, and those of
+// different tensors do not overlap. kCorrupt, kUnsupported and kIo; the message names the file.
+[[nodiscard]] Result<GgufFile> read_gguf_file(std::shared_ptr<const SourceFile> file,
+                                              GgufArrays arrays);
+
+}  // namespace onnx_external

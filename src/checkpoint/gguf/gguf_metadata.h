@@ -1,0 +1,93 @@
+// The metadata of a GGUF file, llama.cpp's format of models: keys with numbers, texts and arrays.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "onnx_external/result.h"
+
+namespace onnx_external {
+
+// The types of values, as files number them.
+enum class GgufType : std::uint32_t {
+  kUInt8 = 0,
+  kInt8 = 1,
+  kUInt16 = 2,
+  kInt16 = 3,
+  kUInt32 = 4,
+  kInt32 = 5,
+  kFloat32 = 6,
+  kBool = 7,
+  kString = 8,
+  kArray = 9,
+  kUInt64 = 10,
+  kInt64 = 11,
+  kFloat64 = 12,
+};
+
+// Limits on what is read of a file, far above those of real models (a vocabulary of 300,000 tokens
+// takes 10 MiB).
+inline constexpr std::uint64_t kMaxGgufHeader = std::uint64_t{256} << 20;  // metadata and tensors
+inline constexpr std::uint64_t kMaxGgufKeys = 65'536;
+inline constexpr std::uint64_t kMaxGgufKeyBytes = 65'535;  // the format's own limit
+inline constexpr std::uint64_t kMaxGgufTensors = std::uint64_t{1} << 20;
+inline constexpr std::uint64_t kMaxGgufNameBytes = 1024;
+inline constexpr std::uint64_t kMaxGgufItems = std::uint64_t{4} << 20;  // of arrays, kept in memory
+inline constexpr std::uint64_t kMaxGgufParts = 99'999;                  // five digits
+
+// A number, a text, or an array of either.
+struct GgufValue {
+  GgufType type = GgufType::kUInt32;  // of the items, for an array
+  bool is_array = false;
+  std::uint64_t count = 1;  // of the items
+  // One of these has the items; both are empty for an array that is not kept.
+  std::vector<std::uint64_t> numbers;  // integers in two's complement; the bits of a double
+  std::vector<std::string> texts;      // any bytes
+
+  [[nodiscard]] bool is_float() const {
+    return type == GgufType::kFloat32 || type == GgufType::kFloat64;
+  }
+  [[nodiscard]] bool is_signed() const {
+    return type == GgufType::kInt8 || type == GgufType::kInt16 || type == GgufType::kInt32 ||
+           type == GgufType::kInt64;
+  }
+  [[nodiscard]] bool is_kept() const { return numbers.size() + texts.size() == count; }
+
+  // Item `i`. Requires: it is kept, and the value has the type.
+  [[nodiscard]] double real(std::size_t i = 0) const;  // of a float
+  [[nodiscard]] std::int64_t integer(std::size_t i = 0) const {
+    return static_cast<std::int64_t>(numbers[i]);
+  }
+
+  // A single number that is not negative and no float or bool; nothing for other values.
+  [[nodiscard]] std::optional<std::uint64_t> uint() const;
+  // A single text; null for other values.
+  [[nodiscard]] const std::string* text() const;
+};
+
+struct GgufEntry {
+  std::string key;  // UTF-8
+  GgufValue value;
+};
+
+struct GgufMetadata {
+  std::vector<GgufEntry> entries;  // in the order of the file; keys are unique
+
+  // Null if there is no such key.
+  [[nodiscard]] const GgufValue* find(std::string_view key) const;
+  // The text of a key; empty if it is not there or not a text.
+  [[nodiscard]] std::string text(std::string_view key) const;
+};
+
+// "uint32", "string", "float32[48]", "string[128256]".
+[[nodiscard]] std::string gguf_type_text(const GgufValue& value);
+
+// Reads all metadata of a file, arrays included. For a model in several files it is the first one
+// that has the keys of the model. kNotFound, kIo, kCorrupt, kUnsupported.
+[[nodiscard]] Result<GgufMetadata> read_gguf_metadata(const std::filesystem::path& path);
+
+}  // namespace onnx_external

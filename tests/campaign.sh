@@ -2,7 +2,7 @@
 # Everything that docs/reliability.md records, in full; hours on 2 cores. What needs root (mounting
 # disks) is skipped without it, and the page says so.
 #
-# usage: sh tests/campaign.sh [faults] [limits] [mutants] [strict] [zoo] [diagnose] [noise] [rewriting] [repeat] [generation] [constructs] [operators] [imports] [wheels] [abi3] [arm64] [benchmarks] [sums] [fuzz] [sanitizers]      (default: all)
+# usage: sh tests/campaign.sh [faults] [limits] [mutants] [strict] [zoo] [clients] [diagnose] [noise] [rewriting] [repeat] [generation] [constructs] [operators] [imports] [wheels] [abi3] [arm64] [benchmarks] [sums] [fuzz] [sanitizers]      (default: all)
 # FUZZ_SECONDS: for each target (default 600). STRICT_SEED: draws other cases (default 2; the tests take 1).
 # SUMS_SEED: draws other hostile files (default 5). REWRITING_SEED: draws other modules (default 1).
 # PYTHONS: the interpreters that wheels are made for (default python3; abi3: python3.12 python3.13).
@@ -41,6 +41,14 @@ zoo() {
   sh tests/zoo/run.sh $wheels build/check/tests/zoo/folders \
     python3 tests/strict/modern_env.py build/check/tests/strict/modern tests/zoo/export_test.py \
     --work-dir build/check/tests/zoo/folders --page docs/zoo-export.md --write
+}
+
+# The programs of docs/consumers.md, which are installed; 10 minutes.
+clients() {
+  wheels=build/check/tests/python/wheels work=build/check/tests/clients
+  sh packaging/wheel.sh $wheels
+  sh tests/zoo/run.sh $wheels $work python3 tests/strict/modern_env.py build/check/tests/strict/modern \
+    tests/clients/clients.py --work-dir $work/work --page docs/consumers.md
 }
 
 diagnose() {
@@ -183,9 +191,9 @@ sanitizers() {
 
 sh cmake/install-deps.sh test
 sh cmake/build.sh build/check -DONNX_EXTERNAL_WERROR=ON
-for step in ${*:-faults limits mutants strict zoo diagnose noise rewriting repeat generation constructs operators imports wheels abi3 arm64 benchmarks sums fuzz sanitizers}; do
+for step in ${*:-faults limits mutants strict zoo clients diagnose noise rewriting repeat generation constructs operators imports wheels abi3 arm64 benchmarks sums fuzz sanitizers}; do
   case $step in
-    faults | limits | mutants | strict | zoo | diagnose | noise | rewriting | repeat | generation | constructs | operators | imports | wheels | abi3 | arm64 | benchmarks | sums | fuzz | sanitizers) "$step" ;;
-    *) echo "campaign.sh: error: '$step' is not one of faults, limits, mutants, strict, zoo, diagnose, noise, rewriting, repeat, generation, constructs, operators, imports, wheels, abi3, arm64, benchmarks, sums, fuzz, sanitizers" >&2; exit 2 ;;
+    faults | limits | mutants | strict | zoo | clients | diagnose | noise | rewriting | repeat | generation | constructs | operators | imports | wheels | abi3 | arm64 | benchmarks | sums | fuzz | sanitizers) "$step" ;;
+    *) echo "campaign.sh: error: '$step' is not one of faults, limits, mutants, strict, zoo, clients, diagnose, noise, rewriting, repeat, generation, constructs, operators, imports, wheels, abi3, arm64, benchmarks, sums, fuzz, sanitizers" >&2; exit 2 ;;
   esac
 done

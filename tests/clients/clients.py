@@ -1,0 +1,203 @@
+"""Opens exported folders with the programs of docs/consumers.md, and compares with transformers.
+
+usage: clients.py --work-dir DIR [--client NAME,...] [--model NAME,...] [--together] [--page FILE]
+
+Each client runs in an environment of its own, which is made in DIR. A folder is exported with the
+usual names, and if a client does not take that, for the client (--for). --together: one export for
+all clients, which must take it. --page: write the table of docs/consumers.md.
+"""
+
+import argparse
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from environments import HERE, VERSIONS, InstallError, node_modules, python_of
+from models import MODELS, SPECIAL, Model, make, new_tokens, vocabulary
+
+import onnx_external as oe
+
+TOLERANCE = 2e-5
+BEGIN, END = "<!-- tests/clients/clients.py -->\n", "<!-- end -->\n"
+NOT_FOR = "-"
+
+
+def is_for(client: str, name: str, about: Model) -> bool:
+    """Return whether a client has anything to do with such a model."""
+    if client == "openvino":
+        return True
+    if client in ("sentence-transformers", "fastembed") or name == "sentences":
+        return client in ("sentence-transformers", "fastembed", "openvino") and name == "sentences"
+    if client == "genai":
+        return about.auto in ("CausalLM", "SpeechSeq2Seq")
+    return client != "optimum" or name not in ("yolos", "clip")
+
+
+def difference(job: dict[str, Any], answer: dict[str, Any]) -> str:
+    """Say how an answer differs from transformers'; "" if it does not."""
+    if "error" in answer:
+        return answer["error"]
+    wanted = job["wanted"]
+    if job["count"]:
+        prompt = job["prompt"][0] if job["prompt"] else []
+        if job["auto"] == "CausalLM":
+            prompt = job["inputs"]["input_ids"]["data"]
+        row = answer["tokens"][0]
+        if job["auto"] == "Seq2SeqLM":
+            row = row[1:]  # the token that begins it
+        found = new_tokens(row, prompt)
+        if found != wanted:
+            return f"other tokens: {found}, not {wanted}"
+        words = [vocabulary()[each] for each in wanted if each >= len(SPECIAL)]
+        said = [each for each in answer["texts"][0].split() if each not in SPECIAL]
+        return "" if said[-len(words) :] == words else f"another text: {answer['texts'][0]!r}"
+    if "error_of_graphs" in answer:
+        worst = answer["error_of_graphs"]
+        return "" if worst <= TOLERANCE else f"off by {worst:.2g}"
+    flat = [each for row in wanted for each in row] if job["texts"] else wanted
+    if len(flat) != len(answer["values"]):
+        return f"{len(answer['values'])} values, not {len(flat)}"
+    scale = max(1.0, *map(abs, flat))
+    worst = max(abs(one - two) for one, two in zip(flat, answer["values"], strict=True)) / scale
+    return "" if worst <= TOLERANCE else f"off by {worst:.2g}"
+
+
+class Campaign:
+    """Models, the folders exported of them, and what the clients answer."""
+
+    def __init__(self, work: Path, names: list[str], clients: list[str]) -> None:
+        self.work, self.clients = work, clients
+        self._environments = work / "environments"
+        shutil.rmtree(work / "models", ignore_errors=True)
+        shutil.rmtree(work / "folders", ignore_errors=True)
+        self.jobs = {name: make(name, work / "models" / name) for name in names}
+        self.cells: dict[tuple[str, str], str] = {}
+        self._refused: dict[tuple[str, str], str] = {}
+
+    def export(self, name: str, way: str, clients: list[str]) -> Path | None:
+        """Export a model; None: it is refused."""
+        out = self.work / "folders" / way / name
+        if not out.exists() and (name, way) not in self._refused:
+            more = {"task": "sentence-similarity"} if name == "sentences" else {}
+            try:
+                oe.transformers.export(
+                    self.work / "models" / name, out, clients=clients, fsync=False, progress=False, **more
+                )
+            except oe.Error as error:
+                self._refused[name, way] = str(error)
+        return out if out.exists() else None
+
+    def ask(self, client: str, names: list[str], way: str, asked: list[str]) -> dict[str, str]:
+        """Let a client open folders, and return what is wrong, by model; "" is right."""
+        found, jobs, given = {}, [], []
+        for name in names:
+            folder = self.export(name, way, asked)
+            if folder is None:
+                found[name] = f"refused: {self._refused[name, way]}"
+            else:
+                jobs.append({**self.jobs[name], "folder": str(folder)})
+                given.append(name)
+        if jobs:
+            answers = self._run(client, jobs)
+            found |= {
+                name: difference(job, each) for name, job, each in zip(given, jobs, answers, strict=True)
+            }
+        return found
+
+    def _run(self, client: str, jobs: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        jobs_file, answers = self.work / f"{client}.jobs.json", self.work / f"{client}.answers.json"
+        jobs_file.write_text(json.dumps(jobs))
+        answers.unlink(missing_ok=True)
+        if client == "transformers.js":
+            script = ["node", HERE / "run_transformers_js.mjs", node_modules(self._environments)]
+        else:
+            script = [python_of(client, self._environments), HERE / f"run_{client.replace('-', '_')}.py"]
+        rest = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
+        environment = {**rest, "HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
+        done = subprocess.run(
+            [*script, jobs_file, answers], env=environment, capture_output=True, text=True, timeout=900
+        )
+        if not answers.is_file():
+            said = (done.stderr.strip().splitlines() or ["no message"])[-1]
+            return [{"error": f"it ended with {done.returncode}: {said}"} for _ in jobs]
+        return json.loads(answers.read_text())
+
+    def run(self) -> None:
+        """Fill the table: each client with the usual folder, and what it does not take, for it."""
+        for client in self.clients:
+            names = [name for name in self.jobs if is_for(client, name, MODELS[name])]
+            usual = self.ask(client, names, "usual", [])
+            left = [name for name, wrong in usual.items() if wrong]
+            again = self.ask(client, left, client, [client])
+            for name in names:
+                cell = "as it stands" if not usual[name] else f"`--for {client}`"
+                cell = f"no: {again[name]}" if again.get(name) else cell
+                self.tell(client, name, cell)
+
+    def run_together(self) -> None:
+        """Let all clients open one folder of each model."""
+        for client in self.clients:
+            names = [name for name in self.jobs if is_for(client, name, MODELS[name])]
+            for name, wrong in self.ask(client, names, "together", self.clients).items():
+                self.tell(client, name, f"no: {wrong}" if wrong else "right")
+
+    def tell(self, client: str, name: str, cell: str) -> None:
+        self.cells[client, name] = cell
+        print(f"{client}: {name}: {cell}", flush=True)
+
+    def table(self) -> str:
+        """Return the table, with the reasons below it."""
+        notes: list[str] = []
+        lines = [
+            "| model | " + " | ".join(VERSIONS[each] for each in self.clients) + " |",
+            "|---|" + "---|" * len(self.clients),
+        ]
+        for name in self.jobs:
+            row = [self._shown(self.cells.get((client, name), NOT_FOR), notes) for client in self.clients]
+            lines.append(f"| {MODELS[name].kind} | " + " | ".join(row) + " |")
+        reasons = [f"{number}. {note}" for number, note in enumerate(notes, 1)]
+        return "\n".join([*lines, *([""] if reasons else []), *reasons, ""])
+
+    @staticmethod
+    def _shown(cell: str, notes: list[str]) -> str:
+        if not cell.startswith("no: "):
+            return cell
+        note = cell.removeprefix("no: ")
+        if note not in notes:
+            notes.append(note)
+        return f"no ({notes.index(note) + 1})"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--work-dir", required=True, type=Path)
+    parser.add_argument("--client", default=",".join(VERSIONS))
+    parser.add_argument("--model", default=",".join(MODELS))
+    parser.add_argument("--together", action="store_true")
+    parser.add_argument("--page", type=Path)
+    given = parser.parse_args()
+    start = time.monotonic()
+    try:
+        campaign = Campaign(given.work_dir.resolve(), given.model.split(","), given.client.split(","))
+        (campaign.run_together if given.together else campaign.run)()
+    except InstallError as error:
+        print(f"clients: error: {error}", file=sys.stderr)
+        return 1
+    if given.page:
+        text = given.page.read_text()
+        before, _, rest = text.partition(BEGIN)
+        after = rest.partition(END)[2]
+        given.page.write_text(f"{before}{BEGIN}\n{campaign.table()}\n{END}{after}")
+    wrong = sum(cell.startswith("no: ") for cell in campaign.cells.values())
+    took = time.monotonic() - start
+    print(f"{len(campaign.cells) - wrong} passed, {wrong} failed in {took:.0f} s")
+    return 1 if wrong and given.together else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,268 @@
+"""Models of random weights, what they are given, and what transformers makes of it."""
+
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import transformers
+
+WORDS = 96
+COUNT = 20
+"""New tokens."""
+SPECIAL = ("<pad>", "<s>", "</s>", "<unk>", "[MASK]")
+_TEXT = dict(vocab_size=WORDS, pad_token_id=0, bos_token_id=1, eos_token_id=2)
+_BERT = dict(
+    vocab_size=WORDS, hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=48,
+    max_position_embeddings=64, pad_token_id=0,
+)  # fmt: skip
+_DECODER = dict(
+    _TEXT, hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4,
+    num_key_value_heads=2, max_position_embeddings=64,
+)  # fmt: skip
+_PAIR = dict(
+    _TEXT, d_model=32, encoder_layers=2, decoder_layers=2, encoder_attention_heads=4,
+    decoder_attention_heads=4, encoder_ffn_dim=48, decoder_ffn_dim=48,
+)  # fmt: skip
+_IMAGES = dict(
+    hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=48, image_size=32,
+    patch_size=8,
+)  # fmt: skip
+_PROMPT = [[1, 50, 52, 54]]
+
+
+@dataclass(frozen=True)
+class Model:
+    """A model, and how clients are asked for what it computes."""
+
+    kind: str
+    """Its class in transformers."""
+    auto: str
+    """What follows `AutoModelFor` in the name of the class that loads it; "": AutoModel."""
+    config: dict[str, Any]
+    output: str = ""
+    """What forward() is asked for; "": generate() is called."""
+    given: tuple[str, ...] = ("input_ids", "attention_mask")
+    files: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """JSON files of its folder, or what is added to them."""
+
+
+def _vision(kind: str, **config: Any) -> dict[str, Any]:
+    return {"preprocessor_config.json": {"image_processor_type": kind, **config}}
+
+
+_WHISPER = {
+    "generation_config.json": {
+        "lang_to_id": {"<|en|>": 50, "<|de|>": 51},
+        "task_to_id": {"transcribe": 52, "translate": 53},
+        "is_multilingual": True,
+        "no_timestamps_token_id": 54,
+    },
+    "preprocessor_config.json": {
+        "feature_extractor_type": "WhisperFeatureExtractor",
+        "feature_size": 8,
+        "sampling_rate": 16000,
+        "hop_length": 160,
+        "n_fft": 400,
+        "chunk_length": 1,
+        "padding_value": 0.0,
+    },
+}
+_SENTENCES = {
+    "modules.json": [
+        {"idx": 0, "name": "0", "path": "", "type": "sentence_transformers.models.Transformer"},
+        {"idx": 1, "name": "1", "path": "1_Pooling", "type": "sentence_transformers.models.Pooling"},
+        {"idx": 2, "name": "2", "path": "2_Normalize", "type": "sentence_transformers.models.Normalize"},
+    ],
+    "1_Pooling/config.json": {"word_embedding_dimension": 32, "pooling_mode_mean_tokens": True},
+    "sentence_bert_config.json": {"max_seq_length": 64, "do_lower_case": False},
+}
+MODELS = {
+    "bert": Model("BertModel", "", _BERT, "last_hidden_state"),
+    "bert_classes": Model(
+        "BertForSequenceClassification", "SequenceClassification", {**_BERT, "num_labels": 3}, "logits",
+        ("input_ids", "attention_mask", "token_type_ids"),
+    ),
+    "bert_tokens": Model("BertForTokenClassification", "TokenClassification", _BERT, "logits"),
+    "bert_mask": Model("BertForMaskedLM", "MaskedLM", _BERT, "logits"),
+    "bert_answers": Model("BertForQuestionAnswering", "QuestionAnswering", _BERT, "start_logits"),
+    "roberta_classes": Model(
+        "RobertaForSequenceClassification", "SequenceClassification", {**_BERT, "num_labels": 3}, "logits"
+    ),
+    "sentences": Model("BertModel", "", _BERT, "embeddings", files=_SENTENCES),
+    "gpt2": Model(
+        "GPT2LMHeadModel", "CausalLM",
+        dict(vocab_size=WORDS, n_embd=32, n_layer=2, n_head=4, n_positions=64, bos_token_id=1, eos_token_id=2),
+    ),
+    "llama": Model("LlamaForCausalLM", "CausalLM", _DECODER),
+    "qwen2": Model("Qwen2ForCausalLM", "CausalLM", {**_DECODER, "tie_word_embeddings": True}),
+    "qwen3": Model("Qwen3ForCausalLM", "CausalLM", {**_DECODER, "head_dim": 16}),
+    "t5": Model(
+        "T5ForConditionalGeneration", "Seq2SeqLM",
+        dict(
+            vocab_size=WORDS, d_model=32, d_kv=8, d_ff=48, num_layers=2, num_heads=4, pad_token_id=0,
+            eos_token_id=2, decoder_start_token_id=0,
+        ),
+    ),
+    "bart": Model(
+        "BartForConditionalGeneration", "Seq2SeqLM",
+        {**_PAIR, "max_position_embeddings": 64, "decoder_start_token_id": 2, "forced_eos_token_id": 2},
+    ),
+    "marian": Model(
+        "MarianMTModel", "Seq2SeqLM",
+        {**_PAIR, "max_position_embeddings": 64, "decoder_start_token_id": 0, "forced_eos_token_id": 2},
+    ),
+    "whisper": Model(
+        "WhisperForConditionalGeneration", "SpeechSeq2Seq",
+        {
+            **_PAIR, "num_mel_bins": 8, "max_source_positions": 50, "max_target_positions": 32,
+            "decoder_start_token_id": 1, "suppress_tokens": [], "begin_suppress_tokens": [],
+        },
+        given=("input_features",), files=_WHISPER,
+    ),
+    "wav2vec2": Model(
+        "Wav2Vec2ForCTC", "CTC",
+        dict(
+            vocab_size=WORDS, hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=48,
+            conv_dim=[16, 16], conv_stride=[5, 2], conv_kernel=[10, 3], num_conv_pos_embeddings=16,
+            num_conv_pos_embedding_groups=4, pad_token_id=0,
+        ),
+        "logits", ("input_values",),
+        {"preprocessor_config.json": {"feature_extractor_type": "Wav2Vec2FeatureExtractor"}},
+    ),
+    "vit": Model(
+        "ViTForImageClassification", "ImageClassification", {**_IMAGES, "num_labels": 3}, "logits",
+        ("pixel_values",), _vision("ViTImageProcessor", size={"height": 32, "width": 32}),
+    ),
+    "yolos": Model(
+        "YolosForObjectDetection", "ObjectDetection",
+        {**_IMAGES, "image_size": [32, 32], "num_detection_tokens": 4, "num_labels": 3}, "logits",
+        ("pixel_values",), _vision("YolosImageProcessor"),
+    ),
+    "clip": Model(
+        "CLIPModel", "",
+        dict(
+            text_config={**_BERT, "bos_token_id": 1, "eos_token_id": 2}, vision_config=_IMAGES,
+            projection_dim=16,
+        ),
+        "logits_per_image", ("input_ids", "attention_mask", "pixel_values"),
+        _vision("CLIPImageProcessor", size={"shortest_edge": 32}),
+    ),
+}  # fmt: skip
+
+
+def tensor(name: str) -> torch.Tensor:
+    """An input of a model by its name."""
+    random = np.random.default_rng(3)
+    if name == "input_ids":
+        return torch.tensor([[17, 9, 33, 41, 28, 64, 2]])
+    if name == "token_type_ids":
+        return torch.tensor([[0, 0, 0, 1, 1, 1, 1]])
+    if name == "attention_mask":
+        return torch.ones(1, 7, dtype=torch.int64)
+    shape = {"input_features": (1, 8, 100), "pixel_values": (1, 3, 32, 32), "input_values": (1, 800)}[name]
+    return torch.tensor(random.standard_normal(shape), dtype=torch.float32)
+
+
+def make(name: str, folder: Path) -> dict[str, Any]:
+    """Save a model in a folder, and return the job that a client is asked to do with it."""
+    about = MODELS[name]
+    kind = getattr(transformers, about.kind)
+    model = kind(kind.config_class(**about.config)).eval()
+    torch.manual_seed(7)
+    with torch.no_grad():
+        for value in model.parameters():
+            value.copy_(torch.randn(value.shape) * 0.3 + (1.0 if value.dim() == 1 else 0.0))
+    model.save_pretrained(folder)
+    if "input_ids" in about.given or about.auto in ("SpeechSeq2Seq", "CTC"):
+        segments = ["token_type_ids"] * about.kind.startswith("Bert")
+        save_tokenizer(folder, ["input_ids", *segments, "attention_mask"])
+    for file, more in about.files.items():
+        path = folder / file
+        path.parent.mkdir(exist_ok=True)
+        before = json.loads(path.read_text()) if path.is_file() else {}
+        path.write_text(json.dumps(more if isinstance(more, list) else before | more))
+    given = {each: tensor(each) for each in about.given}
+    prompt = _PROMPT if name == "whisper" else None
+    job = {
+        "auto": about.auto,
+        "output": about.output,
+        "count": 0 if about.output else COUNT,
+        "prompt": prompt,
+        "inputs": {each: as_json(value) for each, value in given.items()},
+        "texts": ["w1 w2 w60", "w7", "w9 w9 w8 w7 w6 w5"] if name == "sentences" else [],
+    }
+    with torch.no_grad():
+        return job | {"wanted": _wanted(model, about, given, job)}
+
+
+def _wanted(model: Any, about: Model, given: dict[str, torch.Tensor], job: dict[str, Any]) -> Any:
+    if job["texts"]:
+        return [_embedding(model, text) for text in job["texts"]]
+    if about.output:
+        return model(**given)[about.output].flatten().tolist()
+    more = {"decoder_input_ids": torch.tensor(job["prompt"])} if job["prompt"] else {}
+    found = transformers.GenerationMixin.generate(
+        model, **given, **more, max_new_tokens=COUNT, do_sample=False
+    )
+    begun = len(job["prompt"][0]) if job["prompt"] else 1
+    begun = given["input_ids"].shape[1] if about.auto == "CausalLM" else begun
+    return new_tokens(found[0, begun:].tolist(), [])
+
+
+def _embedding(model: Any, text: str) -> list[float]:
+    words = {word: number for number, word in enumerate(vocabulary())}
+    ids = torch.tensor([[words[each] for each in text.split()]])
+    mean = model(input_ids=ids)["last_hidden_state"][0].mean(0)
+    return (mean / mean.norm()).tolist()
+
+
+def new_tokens(row: list[int], prompt: list[int]) -> list[int]:
+    """What a text has behind its prompt, up to the token that ends it."""
+    row = row[len(prompt) :] if row[: len(prompt)] == prompt else row
+    return row[: row.index(2)] if 2 in row else row
+
+
+def as_json(value: torch.Tensor) -> dict[str, Any]:
+    kind = str(value.dtype).removeprefix("torch.")
+    return {"type": kind, "shape": list(value.shape), "data": value.flatten().tolist()}
+
+
+def vocabulary() -> list[str]:
+    return [*SPECIAL, *(f"w{number}" for number in range(len(SPECIAL), WORDS))]
+
+
+def save_tokenizer(folder: Path, names: list[str]) -> None:
+    """A tokenizer that splits at spaces and gives `names`, in the two files that all clients read."""
+    words = vocabulary()
+    added = [
+        {
+            "id": number, "content": word, "single_word": False, "lstrip": False, "rstrip": False,
+            "normalized": False, "special": True,
+        }
+        for number, word in enumerate(SPECIAL)
+    ]  # fmt: skip
+    document = {
+        "version": "1.0",
+        "truncation": None,
+        "padding": None,
+        "added_tokens": added,
+        "normalizer": None,
+        "pre_tokenizer": {"type": "WhitespaceSplit"},
+        "post_processor": None,
+        "decoder": None,
+        "model": {
+            "type": "WordLevel",
+            "vocab": {word: number for number, word in enumerate(words)},
+            "unk_token": "<unk>",
+        },
+    }
+    (folder / "tokenizer.json").write_text(json.dumps(document))
+    settings = {
+        "tokenizer_class": "PreTrainedTokenizerFast", "model_max_length": 64, "pad_token": "<pad>",
+        "bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>", "mask_token": "[MASK]",
+        "model_input_names": names,
+    }  # fmt: skip
+    (folder / "tokenizer_config.json").write_text(json.dumps(settings))

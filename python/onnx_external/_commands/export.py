@@ -18,6 +18,7 @@ from .._base.packages import FOLDERS, require
 from .._base.progress import ProgressCallback, only_errors, told
 from .._folders.clients import wanted
 from .._folders.config import check_folder, refuse_at_once, require_folder
+from .._folders.gguf.folder import as_folder
 from .._folders.models import ENCODER
 from .._folders.preconditions import model_folders, note_of_dtype, refuse_inline, refuse_targets
 from .command_line import EXIT_CODES, Parser, run
@@ -64,7 +65,9 @@ def parser() -> Parser:
 def _add_graph_options(parser: Parser) -> None:
     """Add what is exported, and which graphs it becomes."""
     parser.add_argument(
-        "folder", metavar="FOLDER", help="config.json and weights, as save_pretrained() writes them"
+        "folder",
+        metavar="FOLDER",
+        help="config.json and weights, as save_pretrained() writes them, or a GGUF file",
     )
     parser.add_argument(
         "-o", "--output", required=True, metavar="OUT", help="the folder to write into"
@@ -72,8 +75,8 @@ def _add_graph_options(parser: Parser) -> None:
     parser.add_argument(
         "--base",
         metavar="FOLDER",
-        help="the base of an adapter of peft, if adapter_config.json does not lead to it; a LoRA "
-        "is merged into it",
+        help="the base of an adapter of peft, a folder or a GGUF file, if adapter_config.json does "
+        "not lead to it; a LoRA is merged into it",
     )
     parser.add_argument(
         "--inputs",
@@ -340,18 +343,22 @@ or in Python, with the tokens that begin a text ([]: as the settings of the mode
 
 def _refuse_at_once(given: argparse.Namespace) -> list[str]:
     """Refuse what can be known before torch is imported, and return what is to be told."""
-    folder = Path(given.folder)
-    require_folder(folder)
-    folders = model_folders(folder, given.base)
-    check_folder(folders[0])
-    refuse_at_once(folders[0])
-    target = Path(given.output)
-    asked = wanted(_clients(given))
-    asked.refuse(given.layout, target)
-    if not asked.apart:
-        refuse_inline(folders[0], given.layout, given.graphs, given.task)
-    refuse_targets(folders, target, given.graphs, given.overwrite, given.dry_run, place=asked.place)
-    require(f"{folder}: the export of a folder", *FOLDERS)
+    with (
+        as_folder(Path(given.folder), with_tokenizer=False) as folder,
+        as_folder(given.base, with_tokenizer=False) as base,
+    ):
+        require_folder(folder)
+        folders = model_folders(folder, base)
+        check_folder(folders[0])
+        refuse_at_once(folders[0])
+        target = Path(given.output)
+        asked = wanted(_clients(given))
+        asked.refuse(given.layout, target)
+        if not asked.apart:
+            refuse_inline(folders[0], given.layout, given.graphs, given.task)
+        place = asked.place
+        refuse_targets(folders, target, given.graphs, given.overwrite, given.dry_run, place=place)
+    require(f"{given.folder}: the export of a folder", *FOLDERS)
     return note_of_dtype(given.dtype)
 
 

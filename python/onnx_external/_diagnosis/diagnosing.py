@@ -20,6 +20,7 @@ from .._comparing.randomness import drawing_nodes
 from .._comparing.references import ModuleReference
 from .._comparing.running import Session, provider_names
 from .._comparing.values import Value
+from .._folders.gguf.folder import as_folder
 from .._folders.models import is_transformers, model_in
 from .._saving.verify import inspect
 from .._tracing.surroundings import Call, register_caches
@@ -40,8 +41,9 @@ def _reference(
     model: str, against: Any, inputs: Any, task: str | None, dtype: str | None
 ) -> tuple[ModuleReference, list[Call], list[str]]:
     if is_transformers(against):
-        reference, sets, notes = graph_of(model, against, inputs, task, dtype)
-        return reference, [each.load().call for each in sets], list(notes)
+        with as_folder(against) as folder:
+            reference, sets, notes = graph_of(model, folder, inputs, task, dtype)
+            return reference, [each.load().call for each in sets], list(notes)
     import torch
 
     if not isinstance(against, torch.nn.Module):

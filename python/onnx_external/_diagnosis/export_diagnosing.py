@@ -20,6 +20,7 @@ from .._base.temporary import temporary_folder
 from .._comparing.giving import calls_of
 from .._comparing.references import ModuleReference
 from .._control_flow import one_thread, outside_kept
+from .._folders.gguf.folder import as_folder
 from .._folders.models import is_transformers
 from .._tracing.classes import known_classes
 from .._tracing.dynamic_dimensions import named_dimensions
@@ -206,9 +207,10 @@ def _of_folder(
     from ..transformers._reference import loaded
 
     refuse_other_inputs(inputs)
-    model = loaded(Path(folder), task, dtype)
-    register_caches(model)
-    chosen = inputs_of(model, Path(folder), inputs)
+    with as_folder(folder) as source:
+        model = loaded(Path(source), task, dtype)
+        register_caches(model)
+        chosen = inputs_of(model, Path(source), inputs)
     parts, left_out = example_graphs(model, chosen, dynamic)
     notes += left_out
     for name, part in parts["example"].items():

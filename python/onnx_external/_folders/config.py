@@ -37,7 +37,9 @@ def require_folder(path: Path) -> None:
         NotFoundError: there is none of this name.
     """
     if not path.is_dir():
-        raise NotFoundError(f"{path}: not a folder; export takes one with config.json and weights")
+        raise NotFoundError(
+            f"{path}: not a folder; export takes one with config.json and weights, or a GGUF file"
+        )
 
 
 def check_folder(folder: Path) -> list[str]:

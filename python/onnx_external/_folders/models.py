@@ -10,6 +10,7 @@ from .. import _core
 from .._base.argument_types import path_of
 from .._base.errors import InvalidArgumentError, NotFoundError
 from .._base.options import StrPath
+from .gguf.folder import gguf_in
 
 ENCODER, PROMPT, STEP = "encoder_model", "decoder_model", "decoder_with_past_model"
 """The graphs of an encoder and a decoder, as optimum calls them: the encoder; the decoder that
@@ -27,8 +28,10 @@ def pair_names(has_encoder: bool) -> tuple[str, str]:
 
 
 def is_transformers(path: Any) -> bool:
-    """Return whether a path is a folder with a model of transformers."""
-    return isinstance(path, (str, os.PathLike)) and Path(path, "config.json").is_file()
+    """Return whether a path is a folder with a model of transformers, or a GGUF model."""
+    if not isinstance(path, (str, os.PathLike)):
+        return False
+    return Path(path, "config.json").is_file() or gguf_in(path) is not None
 
 
 def models_in(folder: Path) -> dict[str, Path]:

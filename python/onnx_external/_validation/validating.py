@@ -25,6 +25,7 @@ from .._comparing.references import (
     Reference,
 )
 from .._comparing.running import Session, provider_names
+from .._folders.gguf.folder import as_folder
 from .._folders.models import has_models, is_transformers, model_in
 from .comparing_sets import Settings, added_memory, compared_on_sets
 from .folders import opened
@@ -181,7 +182,11 @@ def _validated(
                 "compared on examples of its own, or on inputs="
             )
         exporting["overwrite"] = overwrite
-        with opened(model, against, inputs, exporting, settings.meter) as folder:
+        with (
+            as_folder(model) as made,
+            as_folder(against) as beside,
+            opened(made, beside, inputs, exporting, settings.meter) as folder,
+        ):
             exported = folder.exported
             graphs = _of_folder(folder, settings)
     else:
@@ -230,8 +235,8 @@ def validate(
             of one, a folder of transformers, which is exported first, or a folder of its graphs.
         against: a module of torch or an ExportedProgram (or its .pt2 file); another model;
             recorded sets (a folder of test_data_set_N, an .npz file); expected outputs as a dict
-            of arrays; a folder of transformers. None: the sets beside the model, or the folder
-            itself.
+            of arrays; a folder of transformers, or a GGUF model. None: the sets beside the model,
+            or the folder itself.
         inputs: as a module takes them (a tensor, a tuple of arguments, a dict of keywords, or a
             tuple and a dict), by the model's names, a list of such, or recorded sets. None: those
             that were recorded or exported with the reference; else they are made.

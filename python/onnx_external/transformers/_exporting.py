@@ -28,6 +28,7 @@ from .._base.temporary import temporary_folder
 from .._control_flow import one_thread
 from .._folders.clients import wanted
 from .._folders.config import require_folder
+from .._folders.gguf.folder import as_folder
 from .._folders.preconditions import (
     model_folders,
     note_of_dtype,
@@ -90,8 +91,8 @@ def export(
     ```
 
     Args:
-        folder: config.json and weights, as save_pretrained() writes them; or an adapter of peft
-            (LoRA), which is merged into its base.
+        folder: config.json and weights, as save_pretrained() writes them; a GGUF file; or an
+            adapter of peft (LoRA), which is merged into its base.
         path: the folder to write into, or the model's file if it is one graph.
         task: e.g. "text-generation", or a class of transformers; by default the class that the
             config names.
@@ -133,7 +134,8 @@ def export(
         graphs: "one": a decoder becomes one graph, which reads a prompt if its cache is empty;
             "two": prefill for the prompt, and decode for what follows. None: one, unless its code
             treats an empty cache otherwise.
-        base: the folder of an adapter's base, if adapter_config.json does not lead to it.
+        base: the folder or GGUF file of an adapter's base, if adapter_config.json does not lead to
+            it.
         attention: how a decoder attends to its cache. "fused": by ONNX Runtime's
             GroupQueryAttention with the mask of the model, which is exact for any padding;
             "lengths": by the same with the lengths of the rows, which is faster on CUDA, and gives
@@ -168,44 +170,45 @@ def export(
         )
     check_inputs(inputs)
     refuse_opset(opset_version)
-    source, target = Path(folder), Path(path)
-    require_folder(source)
-    require("the export of a folder", *FOLDERS)
-    folders = model_folders(source, base)
-    asked = wanted(clients)
-    asked.refuse(layout, target)
-    if not asked.apart:
-        refuse_inline(folders[0], layout, graphs, task)
-    refuse_targets(folders, target, graphs, overwrite, dry_run, asked.place)
-    warn(note_of_dtype(dtype))
-    with one_thread, process_kept(), contextlib.ExitStack() as stack:
-        callback = stack.enter_context(shown(progress))
-        made = stack.enter_context(temporary_folder())
-        meter = Meter(callback)
-        with meter.step("load"):
-            given = stack.enter_context(merged(source, base, target, options))
-            loaded = load(given.folder, task, dtype, given.variant)
-        options |= {"variant": given.variant, "progress": callback or False}
-        fusing = Fusing("traced" if asked.plain else attention)
-        tracing = Tracing(
-            loaded, dynamic, optimize, meter, opset_version=opset_version, fusing=fusing
-        )
-        chosen = inputs_of(loaded.model, given.folder, inputs)
-        ways = FolderWays(tracing, chosen, rewrite, asserts, max_iterations, repeat)
-        choice = Choice(ways, chosen, graphs, None if inputs else fewer(chosen))
-        exporter = FolderExporter(
-            loaded,
-            given,
-            target,
-            task,
-            dynamic,
-            options,
-            scheme_of(quantize, loaded, plain=asked.plain),
-            choice,
-            meter,
-            made,
-            asked,
-        )
-        choice.trace()
-        report = exporter.save(check, dry_run)
-    return exporter.report(report)
+    with as_folder(Path(folder)) as source, as_folder(base) as base:
+        target = Path(path)
+        require_folder(source)
+        require("the export of a folder", *FOLDERS)
+        folders = model_folders(source, base)
+        asked = wanted(clients)
+        asked.refuse(layout, target)
+        if not asked.apart:
+            refuse_inline(folders[0], layout, graphs, task)
+        refuse_targets(folders, target, graphs, overwrite, dry_run, asked.place)
+        warn(note_of_dtype(dtype))
+        with one_thread, process_kept(), contextlib.ExitStack() as stack:
+            callback = stack.enter_context(shown(progress))
+            made = stack.enter_context(temporary_folder())
+            meter = Meter(callback)
+            with meter.step("load"):
+                given = stack.enter_context(merged(source, base, target, options))
+                loaded = load(given.folder, task, dtype, given.variant)
+            options |= {"variant": given.variant, "progress": callback or False}
+            fusing = Fusing("traced" if asked.plain else attention)
+            tracing = Tracing(
+                loaded, dynamic, optimize, meter, opset_version=opset_version, fusing=fusing
+            )
+            chosen = inputs_of(loaded.model, given.folder, inputs)
+            ways = FolderWays(tracing, chosen, rewrite, asserts, max_iterations, repeat)
+            choice = Choice(ways, chosen, graphs, None if inputs else fewer(chosen))
+            exporter = FolderExporter(
+                loaded,
+                given,
+                target,
+                task,
+                dynamic,
+                options,
+                scheme_of(quantize, loaded, plain=asked.plain),
+                choice,
+                meter,
+                made,
+                asked,
+            )
+            choice.trace()
+            report = exporter.save(check, dry_run)
+        return exporter.report(report)

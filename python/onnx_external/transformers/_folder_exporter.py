@@ -102,7 +102,9 @@ class FolderExporter:
         if "transformers.js" in self.wanted.names:
             beside += _transformers_js.files(self.given.folder, self.made, data)
         where = (self.wanted.place, self.wanted.apart)
-        self.saves = Saving(self.loaded.weights, self.target, graphs, beside, *where)
+        self.saves = Saving(
+            self.loaded.weights, self.target, graphs, beside, *where, source=self.given.folder
+        )
         self.wanted.refuse_lacking(self.saves.beside)
         with self.meter.step("plan"):
             return self.saves.plan(self.options | {"quantize": self.quantize})

@@ -16,6 +16,7 @@ import transformers
 from .._base.errors import Error, ExportError, FormatError, InvalidArgumentError, Item, MappingError
 from .._base.progress import no_monitor, only_errors
 from .._folders.config import check_folder, own_code
+from .._folders.gguf.folder import is_made, notes_of, weights_of
 from .._sources.checkpoint import Checkpoint, open_checkpoint
 from .._tracing.exporter_reasons import kind_of_reason
 from ..torch._programs import first_line
@@ -41,7 +42,7 @@ class Loaded:
     made: dict[str, Made]
     """How each parameter and buffer that the checkpoint fills is made of its keys."""
     weights: list[Path]
-    """What the checkpoint consists of: its folder, and files that the class reads besides."""
+    """What the checkpoint consists of: its folder or file, and files that the class also reads."""
     unused: list[str] = field(default_factory=list)
     """Keys that transformers does not load into this class."""
     notes: list[str] = field(default_factory=list)
@@ -203,7 +204,7 @@ class Opened(NamedTuple):
     config: Any
     sizes: Sizes
     weights: list[Path]
-    """What it consists of: the folder, and files that the class reads after the folder's own."""
+    """What it consists of: the folder or file, and files that the class reads after its own."""
     checkpoint: Checkpoint
 
 
@@ -211,11 +212,12 @@ class Opened(NamedTuple):
 def opened(folder: Path, made_by: Any, variant: str | None) -> Iterator[Opened]:
     """Open the checkpoint of a folder, which contradicts no number of its config."""
     with contextlib.ExitStack() as stack:
-        checkpoint = stack.enter_context(open_checkpoint(folder, variant=variant))
+        given = weights_of(folder)
+        checkpoint = stack.enter_context(open_checkpoint(given, variant=variant))
         sizes = sizes_of(folder, checkpoint)
         made_by, config = chosen(folder, made_by)
         names = getattr(type(config), "extra_files", ())  # such as those of heads
-        weights = [folder, *(folder / name for name in names if (folder / name).is_file())]
+        weights = [given, *(folder / name for name in names if (folder / name).is_file())]
         if len(weights) > 1:
             whole = open_checkpoint(weights, variant=variant, overlay=True)
             checkpoint = stack.enter_context(whole)
@@ -233,7 +235,7 @@ def load(folder: Path, task: str | None, dtype: str | None, variant: str | None 
         MappingError: the checkpoint lacks parameters, which transformers would make up.
         ExportError: transformers cannot load the model, or does what cannot be written down.
     """
-    notes = check_folder(folder)
+    notes = check_folder(folder) + notes_of(folder)
     made_by = model_class(folder, task)
     if dtype is not None and not isinstance(getattr(torch, dtype, None), torch.dtype):
         raise InvalidArgumentError(f"dtype: torch has no {dtype!r}; e.g. 'float32', 'bfloat16'")
@@ -270,6 +272,11 @@ def load(folder: Path, task: str | None, dtype: str | None, variant: str | None 
         raise _missing(folder, model, missing, told_by or quantized_fact(folder))
     if told_by:
         raise InvalidArgumentError(f"{folder}: {told_by}")
+    if unused and is_made(folder):  # its config was made to take all of them
+        raise MappingError(
+            f"{folder}: has {len(unused)} tensors that {type(model).__name__} does not take: "
+            f"{', '.join(unused[:8])}; without them it would be another model"
+        )
     if task == TASK:
         notes = [note for note in notes if "modules.json" not in note]
         model = with_sentences(model, folder)

@@ -13,6 +13,7 @@ from .._comparing.inputs import Given
 from .._comparing.references import ModuleReference
 from .._comparing.values import Value, from_torch, is_equal
 from .._folders.config import check_folder
+from .._folders.gguf.folder import weights_of
 from ._batches import goes_by_lengths, has_fused
 from ._generation import plain_generation, token_ids, without_checked_settings
 from ._guarding import LOCAL, alone
@@ -32,7 +33,8 @@ def loaded(folder: Path, task: str | None, dtype: str | None, variant: str | Non
         words = token_ids(config)
         loading = told(f"{folder}: transformers cannot load {made_by.__name__}")
         source: Path | None = folder
-        if held.core.quantized_names():  # transformers would need the library that made the codes
+        if held.core.quantized_names() or weights_of(folder) != folder:
+            # transformers would need the library that made the codes, and reads GGUF otherwise
             source, given["state_dict"] = None, {name: each.torch() for name, each in held.items()}
         with loading, sizes.bounding():
             model = made_by.from_pretrained(source, config=config, generation_config=words, **given)

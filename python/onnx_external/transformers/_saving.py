@@ -41,18 +41,20 @@ class Saving:
         made: abc.Sequence[Path] = (),
         place: str = "",
         apart: bool = False,
+        source: Path | None = None,
     ) -> None:
         """Prepare a save.
 
         Args:
-            weights: the model's folder and files.
+            weights: what holds the weights.
             target: where to, a folder or a file.
             graphs: by name.
             made: files that were made to lie beside the graphs, in the place of the model's.
             place: the folder in `target` that the graphs lie in.
             apart: each graph has a data file of its own.
+            source: the model's folder, if its weights lie elsewhere.
         """
-        self._weights, self._source, self._target = weights, weights[0], target
+        self._weights, self._source, self._target = weights, source or weights[0], target
         self._apart = apart
         own = {each.name for each in made}
         self._files = [each for each in files_beside(self._source) if each.name not in own]

@@ -1,0 +1,152 @@
+"""A GGUF file as a folder of transformers, so that whatever takes a folder takes it."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from ... import _core
+from ..._base.errors import Error, InvalidArgumentError
+from ..._base.temporary import temporary_folder
+from ..._sources.checkpoint import open_checkpoint
+from .config import config_of
+from .metadata import Metadata, Shapes
+from .tokenizer import tokenizer_of
+
+_MAGIC = b"GGUF"
+_LINK = "weights.gguf"
+"""A link to the file, in the folder that is made of it."""
+_LATER_PART = re.compile(r".*-(?!00001-of-)\d{5}-of-\d{5}\.gguf")
+_OTHER_WEIGHTS = ("*.safetensors", "*.bin", "*.pt", "*.pth")
+_NOTES = ".notes"
+"""What the folder lacks, in lines; it is not copied."""
+
+
+def gguf_in(path: Any) -> Path | None:
+    """Return the GGUF file that a path is, or that is a folder's only model; else None.
+
+    Raises:
+        InvalidArgumentError: a folder has several and nothing else.
+    """
+    if not isinstance(path, (str, os.PathLike)):
+        return None
+    place = Path(path)
+    if place.is_file():
+        return place if _is_gguf(place) else None
+    if not place.is_dir() or (place / "config.json").exists():
+        return None
+    found = _models_in(place)
+    if len(found) > 1:
+        names = ", ".join(each.name for each in found)
+        raise InvalidArgumentError(f"{place}: has several GGUF files: {names}; give one of them")
+    return found[0] if found else None
+
+
+def weights_of(folder: Path) -> Path:
+    """Return what holds the weights of a folder: a GGUF file that lies alone in it, or itself."""
+    link = folder / _LINK
+    if link.is_symlink():
+        return Path(os.readlink(link))
+    found = _models_in(folder)
+    others = any(next(folder.glob(each), None) is not None for each in _OTHER_WEIGHTS)
+    return found[0] if len(found) == 1 and not others else folder
+
+
+def is_made(folder: Path) -> bool:
+    """Return whether a folder was made of a GGUF file."""
+    return (folder / _LINK).is_symlink()
+
+
+def notes_of(folder: Path) -> list[str]:
+    """Return what a folder that was made of a GGUF file lacks."""
+    path = folder / _NOTES
+    return path.read_text(encoding="utf-8").splitlines() if is_made(folder) else []
+
+
+@contextlib.contextmanager
+def as_folder(path: Any, with_tokenizer: bool = True) -> Iterator[Any]:
+    """Yield a temporary folder of transformers for a GGUF model, and anything else as it is.
+
+    Args:
+        path: may be anything.
+        with_tokenizer: also make the tokenizer, which may take seconds.
+
+    Raises:
+        ExportError: the file has a model that transformers does not have.
+        FormatError: its keys contradict each other or its tensors.
+    """
+    source = gguf_in(path)
+    if source is None:
+        yield path
+        return
+    with temporary_folder() as folder:
+        try:
+            _write(source, folder, with_tokenizer)
+            yield folder
+        except Error as error:
+            error.args = (_of_file(str(error.args[0]), folder, source), *error.args[1:])
+            raise
+
+
+def _of_file(text: str, folder: Path, source: Path) -> str:
+    """Return an error's text that names the file instead of the folder."""
+    return text.replace(f"{folder}/config.json", str(source)).replace(str(folder), str(source))
+
+
+def _is_gguf(path: Path) -> bool:
+    try:
+        with path.open("rb") as file:
+            return file.read(len(_MAGIC)) == _MAGIC
+    except OSError:  # which is told when it is opened
+        return False
+
+
+def _models_in(folder: Path) -> list[Path]:
+    """Return the GGUF files of a folder; of a split one its first part."""
+    return [
+        each
+        for each in sorted(folder.glob("*.gguf"))
+        if not _LATER_PART.fullmatch(each.name) and _is_gguf(each)
+    ]
+
+
+def _write(source: Path, folder: Path, with_tokenizer: bool) -> None:
+    """Write the files that the keys describe, and a link to the weights."""
+    file = Metadata(source, _core.gguf_metadata(source))
+    config = config_of(file, _shapes(source))
+    rows = config["vocab_size"]
+    made = tokenizer_of(file, rows) if with_tokenizer else None
+    files: dict[str, Any] = {"config.json": config}
+    texts: dict[str, str] = {}
+    notes = [
+        f"{source}: {key} is {file.get(key)!r:.60}, which the export does not know; if the model "
+        "computes something else with it, the graph does not"
+        for key in file.unknown()
+    ]
+    if made is not None:
+        generation = _generation(config, made.ends)
+        files |= made.files | ({"generation_config.json": generation} if generation else {})
+        texts, notes = made.templates, [*made.notes, *notes]
+    files |= {name: json.dumps(each, ensure_ascii=False) for name, each in files.items()}
+    for name, text in {**files, **texts, _NOTES: "\n".join(notes)}.items():
+        path = folder / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+    (folder / _LINK).symlink_to(source.absolute())
+
+
+def _shapes(source: Path) -> Shapes:
+    with open_checkpoint(source) as checkpoint:
+        return {name: tuple(each.shape) for name, each in checkpoint.items()}
+
+
+def _generation(config: dict[str, Any], ends: list[int]) -> dict[str, Any]:
+    """Return generation_config.json: how a text begins, ends and is padded."""
+    found = {f"{name}_token_id": config[f"{name}_token_id"] for name in ("bos", "pad")}
+    found["eos_token_id"] = (ends[0] if len(ends) == 1 else ends) or config["eos_token_id"]
+    return {name: value for name, value in found.items() if value is not None}

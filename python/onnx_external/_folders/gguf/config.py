@@ -301,9 +301,7 @@ def _gpt_oss(file: Metadata, shapes: Shapes) -> Config:
     return {
         **made,
         **_experts(file, "num_local_experts"),
-        "intermediate_size": file.size(
-            "expert_feed_forward_length", made["intermediate_size"]
-        ),
+        "intermediate_size": file.size("expert_feed_forward_length", made["intermediate_size"]),
         "attention_bias": True,
         "sliding_window": file.size("attention.sliding_window", 128),
         "layer_types": _pattern(file, made["num_hidden_layers"], 2),

@@ -124,7 +124,8 @@ class Metadata:
         return sorted(
             key
             for key, value in self._values.items()
-            if key.startswith(start) and value not in (0, 0.0, False, "", [])
+            if key.startswith(start)
+            and value not in (0, 0.0, False, "", [])
             and key.removeprefix(start) not in self._asked
             and key.removeprefix(start) not in _HARMLESS
         )

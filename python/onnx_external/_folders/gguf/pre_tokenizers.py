@@ -38,7 +38,7 @@ _SEED = (
     rf"{_CONTRACTIONS}|[^\r\n\p{{L}}\p{{N}}]?\p{{L}}+|\p{{N}}"
     rf"| ?[^\s\p{{L}}\p{{N}}\r\n]+|{_REST}"
 )
-_BLOOM = r" ?[^(\s|.,!?…。，、।۔،)]+"
+_BLOOM = r" ?[^(\s|.,!?" + "\u2026\u3002\uff0c\u3001\u0964\u06d4\u060c)]+"
 _DEEPSEEK3 = (
     _THREE,
     "[\u4e00-\u9fa5\u3040-\u309f\u30a0-\u30ff]+",

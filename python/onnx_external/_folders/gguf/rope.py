@@ -47,7 +47,9 @@ def _scaled(file: Metadata, positions: int) -> dict[str, Any]:
     kind = file.own("rope.scaling.type")
     factor = file.number("rope.scaling.factor", 0.0) or file.number("rope.scale_linear", 0.0) or 1.0
     if kind in (None, "linear"):  # a factor without a type is one of this type
-        return {"rope_type": "default"} if factor == 1 else {"rope_type": "linear", "factor": factor}
+        return (
+            {"rope_type": "default"} if factor == 1 else {"rope_type": "linear", "factor": factor}
+        )
     if kind in ("none", "longrope"):
         return {"rope_type": "default"}
     if kind != "yarn":
@@ -61,7 +63,11 @@ def _scaled(file: Metadata, positions: int) -> dict[str, Any]:
         "beta_fast": file.number("rope.scaling.yarn_beta_fast", 32.0),
         "beta_slow": file.number("rope.scaling.yarn_beta_slow", 1.0),
     }
-    for name, usual in (("yarn_ext_factor", 1.0), ("yarn_log_multiplier", 0.0), ("attn_factor", 1.0)):
+    for name, usual in (
+        ("yarn_ext_factor", 1.0),
+        ("yarn_log_multiplier", 0.0),
+        ("attn_factor", 1.0),
+    ):
         if file.number(f"rope.scaling.{name}", usual) != usual:
             raise ExportError(
                 f"{file.path}: rope.scaling.{name} is set, for which transformers' YaRN has no "
@@ -81,7 +87,9 @@ def _refuse_second(file: Metadata, scaled: dict[str, Any], name: str) -> None:
 
 def _check_count(file: Metadata, name: str, factors: list[float], size: int) -> None:
     if len(factors) != size // 2:
-        raise FormatError(f"{file.path}: {name}: {len(factors)} numbers for {size // 2} frequencies")
+        raise FormatError(
+            f"{file.path}: {name}: {len(factors)} numbers for {size // 2} frequencies"
+        )
 
 
 def _long(
@@ -142,7 +150,9 @@ def _of_llama3(
 ) -> Any:
     """Return Llama 3's divisors, in float32 as those of files are."""
     even = np.arange(0, size, 2, dtype=np.float32)
-    waves = np.float32(2 * math.pi) / (np.float32(1) / np.float32(theta) ** (even / np.float32(size)))
+    waves = np.float32(2 * math.pi) / (
+        np.float32(1) / np.float32(theta) ** (even / np.float32(size))
+    )
     smooth = (np.float32(original) / waves - np.float32(low)) / np.float32(high - low)
     middle = np.float32(1) / ((np.float32(1) - smooth) / np.float32(factor) + smooth)
     found = np.where(waves < original / high, np.float32(1), middle)

@@ -51,7 +51,7 @@ Result<StoredCodes> stored_codes(const QuantizedMatrix& matrix) {
   const double most = (1U << stored.bits) - 1;
   const bool is_code = matrix.zero >= 0 && matrix.zero <= most &&
                        matrix.zero == static_cast<std::uint32_t>(matrix.zero);
-  if (matrix.minima || matrix.zeros || (!has_zeros && !is_code)) {
+  if (matrix.has_minima() || matrix.zeros || (!has_zeros && !is_code)) {
     stored.zeros = CodeZeros::kAny;
   } else if (matrix.zero_codes) {
     const bool fits = matrix.zero_codes->packing.bits <= stored.bits;
@@ -208,6 +208,12 @@ Result<std::optional<KeptRows>> KeptRows::of(const Checkpoint& checkpoint, const
 
 void KeptRows::choose_path(const Checkpoint& checkpoint) {
   const QuantizedMatrix& matrix = rows_.matrix();
+  if (matrix.blocks) {
+    const bool are_blocks = form_.scheme.scales == DType::kFloat32 &&
+                            form_.scheme.block == matrix.group && inputs_->empty();
+    path_ = are_blocks ? Path::kBlocks : Path::kCodes;
+    return;
+  }
   const bool is_whole =
       dims_.size() == 1 && first_row_ == 0 && dims_.front().size == matrix.all_rows();
   const bool is_copied = copies_codes(matrix, form_);
@@ -281,6 +287,10 @@ PackedRows KeptRows::room(std::uint64_t rows, KeptBuffers& buffers) const {
 }
 
 Status KeptRows::make_run(std::uint64_t first, const Run& run, const PackedRows& out) const {
+  if (path_ == Path::kBlocks) {
+    return rows_.matrix().blocks->read_kept(run.row, run.rows,
+                                            {out.codes, out.scales, out.zero_points});
+  }
   const MatrixBlock block{run.row, run.rows, 0, rows_.matrix().columns};
   const bool by_codes = path_ == Path::kCodes;
   BlockParts parts;

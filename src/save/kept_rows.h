@@ -66,9 +66,10 @@ class KeptRows {
   };
   // How the bytes of codes are made.
   enum class Path : std::uint8_t {
-    kCodes,  // each code by itself
-    kBytes,  // the stored bytes are those that are kept, apart from flipped bits
-    kWords,  // of 4 bits, in words that hold codes of 8 rows
+    kCodes,   // each code by itself
+    kBytes,   // the stored bytes are those that are kept, apart from flipped bits
+    kWords,   // of 4 bits, in words that hold codes of 8 rows
+    kBlocks,  // with the scales and terms of its blocks
   };
 
   KeptRows(MatrixRows rows, KeptForm form) : rows_(std::move(rows)), form_(std::move(form)) {}

@@ -73,12 +73,18 @@ Status MatrixRows::read(const MatrixBlock& block, BlockParts& parts) const {
   assert(block.rows > 0 && block.columns > 0 && block.row + block.rows <= of.all_rows() &&
          block.column + block.columns <= of.columns);
   parts.codes.resize(static_cast<std::size_t>(block.rows * block.columns));
+  if (of.blocks) {
+    return of.blocks->read(block, parts);
+  }
   TRY(read_codes(of.codes, of.columns, block, parts.codes));
   return read_groups(block, parts);
 }
 
 Status MatrixRows::read_groups(const MatrixBlock& block, BlockParts& parts) const {
   const QuantizedMatrix& of = *matrix_;
+  if (of.blocks) {
+    return of.blocks->read(block, parts);
+  }
   parts.first_group = order_.empty() ? block.column / of.group : 0;
   const std::uint64_t last = (block.column + block.columns - 1) / of.group;
   parts.groups = (order_.empty() ? last + 1 : of.groups) - parts.first_group;
@@ -111,6 +117,9 @@ Status MatrixRows::read_groups(const MatrixBlock& block, BlockParts& parts) cons
 
 Status MatrixRows::read_floats(const MatrixBlock& block, std::span<float> out) const {
   const QuantizedMatrix& of = *matrix_;
+  if (of.blocks) {
+    return of.blocks->read_floats(block, out);
+  }
   BlockParts parts;
   TRY(read(block, parts));
   std::vector<double> values(std::size_t{1} << of.codes.packing.bits);

@@ -31,6 +31,14 @@ struct BlockParts {
   std::vector<double> minima;  // [rows, groups]; empty: none
 };
 
+// Whole rows of a matrix with blocks, as MatMulNBits takes them.
+struct KeptParts {
+  std::span<std::byte>
+      codes;  // of 4 or 8 bits, the first in the low bits; the middle is 2^(bits-1)
+  std::span<std::byte> scales;  // float32 [rows, groups]
+  std::span<std::byte> terms;   // float32 [rows, groups]: (middle - z) * s + b; empty without b
+};
+
 // Reads blocks. What it reads is checked; what it keeps in memory are the groups of the columns and
 // numbers for whole matrices. Immutable; read() may be called from several threads at once.
 class MatrixRows {

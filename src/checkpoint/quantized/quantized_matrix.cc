@@ -184,6 +184,9 @@ Status check_matrix(const QuantizedMatrix& matrix) {
     return misfit(matrix.codes.stored, fmt::format("{} columns are not {} groups of {}",
                                                    matrix.columns, matrix.groups, matrix.group));
   }
+  if (matrix.blocks) {
+    return {};
+  }
   TRY(check_codes(matrix.codes, *rows, matrix.columns));
   TRY(check_kind(matrix));
   TRY(check_numbers(matrix.scales, matrix));
@@ -212,6 +215,9 @@ Status check_matrix(const QuantizedMatrix& matrix) {
 }
 
 std::string describe_matrix(const QuantizedMatrix& matrix) {
+  if (matrix.blocks) {
+    return matrix.method;
+  }
   std::string text = fmt::format("{}, {} bits", matrix.method, matrix.codes.packing.bits);
   if (matrix.groups > 1) {
     text += fmt::format(", groups of {}", matrix.group);

@@ -3,7 +3,8 @@
 //
 //   w[n, k] = ((value(q[n, k]) - z[n, g]) * s[n, g] + b[n, g]) * c[k],   g = the group of column k
 //
-// z, b and c may be absent. All operations are those of float64, rounded once to float32. A
+// z, b and c may be absent. All operations are those of float64, rounded once to float32, unless
+// the weight has blocks, which round as their format does. A
 // checkpoint lists such a weight as a float32 tensor under the name that it has in transformers;
 // CheckpointAccess::quantized() tells what it was made of. matrix_rows.h reads the parts.
 #pragma once
@@ -11,6 +12,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -112,6 +114,29 @@ enum class CodeKind : std::uint8_t {
   kTable,       // value(q) = table[q], such as NF4
 };
 
+struct MatrixBlock;  // matrix_rows.h
+struct BlockParts;
+struct KeptParts;
+
+// Reads a weight whose codes, scales and minima lie together in blocks, as in GGUF files.
+// Immutable; any number of threads may read.
+class BlockReader {
+ public:
+  BlockReader() = default;
+  BlockReader(const BlockReader&) = delete;
+  BlockReader& operator=(const BlockReader&) = delete;
+  virtual ~BlockReader() = default;
+
+  [[nodiscard]] virtual bool has_minima() const = 0;
+  // As the functions of MatrixRows. Errors of reading.
+  [[nodiscard]] virtual Status read(const MatrixBlock& block, BlockParts& parts) const = 0;
+  [[nodiscard]] virtual Status read_floats(const MatrixBlock& block,
+                                           std::span<float> out) const = 0;
+  // Writes whole rows as MatMulNBits takes them, in blocks that are the groups.
+  [[nodiscard]] virtual Status read_kept(std::uint64_t row, std::uint64_t rows,
+                                         const KeptParts& out) const = 0;
+};
+
 struct QuantizedMatrix {
   std::string method;  // "GPTQ", "AWQ", "compressed-tensors", ...
   std::string name;    // of the weight
@@ -145,10 +170,17 @@ struct QuantizedMatrix {
   bool minima_negated = false;                 // what is stored is -b
   std::optional<StoredTensor> column_factors;  // c, [columns]
 
+  // If not null, it reads all of the above but the sizes, `zero` and the bits of codes, which are
+  // integers in the order of the columns.
+  std::shared_ptr<const BlockReader> blocks;
+
   // The stored tensors that the weight takes the place of, and their storages.
   std::vector<TensorView> parts;
 
   [[nodiscard]] std::uint64_t all_rows() const { return matrices * rows; }  // checked
+  [[nodiscard]] bool has_minima() const {
+    return minima.has_value() || (blocks != nullptr && blocks->has_minima());
+  }
 };
 
 // Checks every size and place in the matrix against the stored tensors, so that its reader reads

@@ -274,3 +274,25 @@ def test_settings_that_nothing_reads_are_listed() -> None:
     file = Metadata(FILE, given)
     config_of(file, EMBEDDING)
     assert file.unknown() == ["llama.logit_scale"]
+
+
+def test_granite_and_minicpm_have_factors() -> None:
+    scales = {"embedding_scale": 12.0, "residual_scale": 0.25, "logit_scale": 8.0}
+    for architecture in ("granite", "minicpm"):
+        found = made(keys(architecture, **scales))
+        assert (found["embedding_multiplier"], found["residual_multiplier"]) == (12.0, 0.25)
+        assert (found["logits_scaling"], found["attention_multiplier"]) == (8.0, 0.25)
+    assert made(keys("granite", attention__scale=0.5))["attention_multiplier"] == 0.5
+    with pytest.raises(oe.FormatError, match="embedding_scale: missing"):
+        made(keys("minicpm"))
+
+
+def test_relatives_of_llama_have_what_their_classes_differ_in() -> None:
+    norm = {"attention__layer_norm_epsilon": float(np.float32(1e-5))}
+    assert made(keys("arcee"))["hidden_act"] == "relu2"
+    assert made(keys("smollm3"))["no_rope_layer_interval"] == 4
+    assert made(keys("olmo", attention__clamp_kqv=8.0, **norm))["clip_qkv"] == 8.0
+    found = made(keys("nemotron", rope__dimension_count=8, **norm))
+    assert (found["rope_parameters"]["partial_rotary_factor"], found["norm_eps"]) == (0.5, 1e-5)
+    with pytest.raises(oe.ExportError, match="OLMo"):
+        made(keys("olmo", attention__layer_norm_epsilon=1e-6))

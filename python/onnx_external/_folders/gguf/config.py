@@ -3,16 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
-from ..._base.errors import ExportError, FormatError
+from ..._base.errors import ExportError
+from .decoders import (
+    FULL,
+    SLIDING,
+    Config,
+    biases,
+    decoder,
+    experts,
+    layer_types,
+    rms,
+    rotated_part,
+    rows_of,
+    unused_window,
+    window,
+)
 from .metadata import Metadata, Shapes
-from .rope import rope_parameters
 
-Config = dict[str, Any]
-SLIDING, FULL = "sliding_attention", "full_attention"
 _TOKENS = ("bos", "eos", "padding")
-_EMBEDDINGS = ("model.embed_tokens.weight", "transformer.wte.weight")
 _GEMMA2_27B, _GEMMA3_27B = 46, 62
 """Their layers, by which alone llama.cpp tells that attention is scaled by the width of a head."""
 
@@ -48,116 +57,89 @@ def _tokens(file: Metadata, count: int) -> Config:
     return found
 
 
-def _rows(file: Metadata, shapes: Shapes) -> int:
-    """Return the size of the vocabulary, which keys may give otherwise than the tensors."""
-    for name in _EMBEDDINGS:
-        if len(shapes.get(name, ())) == 2:
-            return shapes[name][0]
-    raise FormatError(f"{file.path}: token_embd.weight: not found; the file has no language model")
-
-
-def _decoder(file: Metadata, shapes: Shapes, kind: str, made_by: str) -> Config:
-    """Return what all decoders with a rotary embedding have."""
-    width, heads = file.size("embedding_length"), file.size("attention.head_count")
-    head = _head(file, width, heads)
-    positions = file.size("context_length")
-    rotated = file.size("rope.dimension_count", head)
-    if rotated != head and kind != "phi3":
-        raise ExportError(
-            f"{file.path}: {file.architecture}.rope.dimension_count is {rotated}, and a head has "
-            f"{head} numbers; transformers' {made_by} rotates all of them"
-        )
-    if rotated % 2:
-        raise FormatError(f"{file.path}: {file.architecture}.rope.dimension_count is odd")
-    return {
-        "architectures": [made_by],
-        "model_type": kind,
-        "vocab_size": _rows(file, shapes),
-        "hidden_size": width,
-        "intermediate_size": file.size("feed_forward_length"),
-        "num_hidden_layers": file.size("block_count"),
-        "num_attention_heads": heads,
-        "num_key_value_heads": file.size("attention.head_count_kv", heads),
-        "head_dim": head,
-        "max_position_embeddings": positions,
-        "rope_parameters": rope_parameters(file, rotated, positions),
-        "tie_word_embeddings": "lm_head.weight" not in shapes,
-    }
-
-
-def _head(file: Metadata, width: int, heads: int) -> int:
-    """Return the size of a head."""
-    key = file.size_if_any("attention.key_length")
-    if key is None and width % heads:
-        raise FormatError(
-            f"{file.path}: {heads} heads of {width} numbers, and no {file.architecture}."
-            "attention.key_length"
-        )
-    key = key or width // heads
-    if file.size("attention.value_length", key) != key:
-        raise ExportError(
-            f"{file.path}: the keys and the values of a head have different sizes, for which "
-            "transformers' model of this architecture has no setting"
-        )
-    return key
-
-
-def _rms(file: Metadata) -> Config:
-    return {"rms_norm_eps": file.number("attention.layer_norm_rms_epsilon")}
-
-
-def _experts(file: Metadata, count: str) -> Config:
-    return {
-        count: file.size("expert_count"),
-        "num_experts_per_tok": file.size("expert_used_count"),
-    }
-
-
 def _llama(file: Metadata, shapes: Shapes) -> Config:
     """Return the config of Llama, of Mistral, which is one, or of Mixtral."""
-    rms = _rms(file)
     if file.own("expert_count"):
-        made = _decoder(file, shapes, "mixtral", "MixtralForCausalLM")
-        return made | rms | _experts(file, "num_local_experts") | _window(file)
-    first = "model.layers.0."
-    biased = any(f"{first}self_attn.{each}_proj.bias" in shapes for each in "qkv")
-    out = f"{first}self_attn.o_proj.bias" in shapes
-    inner = any(f"{first}mlp.{each}_proj.bias" in shapes for each in ("gate", "up", "down"))
-    if biased and not out and not inner:  # Qwen 2 is Llama with such biases
-        return _decoder(file, shapes, "qwen2", "Qwen2ForCausalLM") | rms | _qwen_window(file)
-    window = _window(file)
-    if window["sliding_window"] and not (biased or out or inner):
-        return _decoder(file, shapes, "mistral", "MistralForCausalLM") | rms | window
-    made = _decoder(file, shapes, "llama", "LlamaForCausalLM")
-    return made | rms | {"attention_bias": biased or out, "mlp_bias": inner}
+        made = decoder(file, shapes, "mixtral", "MixtralForCausalLM") | rms(file)
+        return made | experts(file, "num_local_experts") | window(file)
+    found, limit = biases(shapes), window(file)
+    out = "model.layers.0.self_attn.o_proj.bias" in shapes
+    if found["attention_bias"] and not out and not found["mlp_bias"]:
+        return _qwen2(file, shapes)  # which is Llama with such biases
+    if limit["sliding_window"] and not any(found.values()):
+        return decoder(file, shapes, "mistral", "MistralForCausalLM") | rms(file) | limit
+    return decoder(file, shapes, "llama", "LlamaForCausalLM") | rms(file) | found
 
 
-def _window(file: Metadata) -> Config:
-    """Return the window of attention; 0 is none."""
-    return {"sliding_window": file.size_if_any("attention.sliding_window")}
+def _granite(file: Metadata, shapes: Shapes) -> Config:
+    """Return the config of Granite, which is Llama with factors."""
+    made = decoder(file, shapes, "granite", "GraniteForCausalLM") | rms(file)
+    if not file.flag("rope.scaling.finetuned", True):  # so llama.cpp reads it for this family
+        raise ExportError(f"{file.path}: a Granite model without positions, which is not exported")
+    return made | biases(shapes) | _factors(file, made["head_dim"])
 
 
-def _qwen_window(file: Metadata) -> Config:
-    """Return Qwen's window, which its files name, and which its models do not use."""
-    file.own("attention.sliding_window")
-    return {"use_sliding_window": False, "sliding_window": None}
+def _minicpm(file: Metadata, shapes: Shapes) -> Config:
+    """Return the config of Granite for MiniCPM, which has the same factors."""
+    for name in ("embedding_scale", "residual_scale", "logit_scale"):
+        file.number(name)
+    return _granite(file, shapes)
+
+
+def _factors(file: Metadata, head: int) -> Config:
+    return {
+        "embedding_multiplier": file.number("embedding_scale", 1.0),
+        "residual_multiplier": file.number("residual_scale", 1.0),
+        "logits_scaling": file.number("logit_scale", 1.0),
+        "attention_multiplier": file.number("attention.scale", 0.0) or head**-0.5,
+    }
+
+
+def _arcee(file: Metadata, shapes: Shapes) -> Config:
+    made = decoder(file, shapes, "arcee", "ArceeForCausalLM") | rms(file)
+    return made | biases(shapes) | {"hidden_act": "relu2"}
+
+
+def _smollm3(file: Metadata, shapes: Shapes) -> Config:
+    """Return the config of SmolLM 3, whose every fourth layer has no positions."""
+    made = decoder(file, shapes, "smollm3", "SmolLM3ForCausalLM") | rms(file)
+    return made | biases(shapes) | {"no_rope_layer_interval": 4} | unused_window(file)
+
+
+def _olmo(file: Metadata, shapes: Shapes) -> Config:
+    """Return the config of OLMo, whose norms have no weights."""
+    made = decoder(file, shapes, "olmo", "OlmoForCausalLM")
+    if file.number("attention.layer_norm_epsilon", 1e-5) != 1e-5:
+        raise ExportError(f"{file.path}: OLMo's norms have 1e-05 for an epsilon in transformers")
+    bias = {"attention_bias": biases(shapes)["attention_bias"]}
+    return made | bias | {"clip_qkv": file.number("attention.clamp_kqv", 0.0) or None}
+
+
+def _nemotron(file: Metadata, shapes: Shapes) -> Config:
+    made = decoder(file, shapes, "nemotron", "NemotronForCausalLM") | biases(shapes)
+    return {
+        **made,
+        "rope_parameters": made["rope_parameters"] | rotated_part(file, made["head_dim"]),
+        "norm_eps": file.number("attention.layer_norm_epsilon"),
+        "hidden_act": "relu2",
+    }
 
 
 def _qwen2(file: Metadata, shapes: Shapes) -> Config:
-    made = _decoder(file, shapes, "qwen2", "Qwen2ForCausalLM")
-    return made | _rms(file) | _qwen_window(file)
+    made = decoder(file, shapes, "qwen2", "Qwen2ForCausalLM")
+    return made | rms(file) | unused_window(file)
 
 
 def _qwen3(file: Metadata, shapes: Shapes) -> Config:
-    made = _decoder(file, shapes, "qwen3", "Qwen3ForCausalLM")
-    biased = "model.layers.0.self_attn.q_proj.bias" in shapes
-    return made | _rms(file) | _qwen_window(file) | {"attention_bias": biased}
+    made = decoder(file, shapes, "qwen3", "Qwen3ForCausalLM")
+    bias = {"attention_bias": biases(shapes)["attention_bias"]}
+    return made | rms(file) | unused_window(file) | bias
 
 
 def _qwen_experts(file: Metadata, normed: bool) -> Config:
     """Return the settings of experts; whether their weights are normed is usually in no key."""
     return {
-        **_experts(file, "num_experts"),
+        **experts(file, "num_experts"),
         "moe_intermediate_size": file.size("expert_feed_forward_length"),
         "norm_topk_prob": file.flag("expert_weights_norm", normed),
         "decoder_sparse_step": 1,
@@ -166,25 +148,26 @@ def _qwen_experts(file: Metadata, normed: bool) -> Config:
 
 
 def _qwen2moe(file: Metadata, shapes: Shapes) -> Config:
-    made = _decoder(file, shapes, "qwen2_moe", "Qwen2MoeForCausalLM") | _rms(file)
+    made = decoder(file, shapes, "qwen2_moe", "Qwen2MoeForCausalLM") | rms(file)
     shared = "model.layers.0.mlp.shared_expert.gate_proj.weight"
     inner = shapes[shared][0] if shared in shapes else None
     return {
         **made,
-        **_qwen_window(file),
+        **unused_window(file),
         **_qwen_experts(file, normed=False),
         "shared_expert_intermediate_size": file.size("expert_shared_feed_forward_length", inner),
     }
 
 
 def _qwen3moe(file: Metadata, shapes: Shapes) -> Config:
-    made = _decoder(file, shapes, "qwen3_moe", "Qwen3MoeForCausalLM") | _rms(file)
-    return made | _qwen_window(file) | _qwen_experts(file, normed=True)
+    made = decoder(file, shapes, "qwen3_moe", "Qwen3MoeForCausalLM") | rms(file)
+    made["attention_bias"] = biases(shapes)["attention_bias"]
+    return made | unused_window(file) | _qwen_experts(file, normed=True)
 
 
 def _gemma(file: Metadata, shapes: Shapes) -> Config:
-    made = _decoder(file, shapes, "gemma", "GemmaForCausalLM")
-    return made | _rms(file) | {"hidden_act": "gelu_pytorch_tanh"}
+    made = decoder(file, shapes, "gemma", "GemmaForCausalLM")
+    return made | rms(file) | {"hidden_act": "gelu_pytorch_tanh"}
 
 
 def _softcaps(file: Metadata, attention: float | None, final: float | None) -> Config:
@@ -203,40 +186,20 @@ def _scalar(made: Config, largest: int) -> Config:
     return {"query_pre_attn_scalar": by_width if is_largest else made["head_dim"]}
 
 
-def _pattern(file: Metadata, layers: int, period: int) -> list[str]:
-    """Return the kind of each layer: one in a period sees all tokens.
-
-    Args:
-        file: may have the period, or a flag for each layer that slides.
-        layers: how many there are.
-        period: if the file has none.
-    """
-    found = file.own("attention.sliding_window_pattern")
-    if isinstance(found, list):
-        if len(found) != layers:
-            raise FormatError(
-                f"{file.path}: {file.architecture}.attention.sliding_window_pattern: "
-                f"{len(found)} values for {layers} layers"
-            )
-        return [SLIDING if each else FULL for each in found]
-    period = file.size("attention.sliding_window_pattern", period)
-    return [FULL if (number + 1) % period == 0 else SLIDING for number in range(layers)]
-
-
 def _gemma2(file: Metadata, shapes: Shapes) -> Config:
-    made = _decoder(file, shapes, "gemma2", "Gemma2ForCausalLM") | _rms(file)
+    made = decoder(file, shapes, "gemma2", "Gemma2ForCausalLM") | rms(file)
     return {
         **made,
         **_softcaps(file, 50.0, 30.0),
         **_scalar(made, _GEMMA2_27B),
         "hidden_activation": "gelu_pytorch_tanh",
         "sliding_window": file.size("attention.sliding_window", 4096),
-        "layer_types": _pattern(file, made["num_hidden_layers"], 2),
+        "layer_types": layer_types(file, made["num_hidden_layers"], 2),
     }
 
 
 def _gemma3(file: Metadata, shapes: Shapes) -> Config:
-    made = _decoder(file, shapes, "gemma3_text", "Gemma3ForCausalLM") | _rms(file)
+    made = decoder(file, shapes, "gemma3_text", "Gemma3ForCausalLM") | rms(file)
     local = {"rope_type": "default", "rope_theta": file.number("rope.freq_base_swa", 10000.0)}
     return {
         **made,
@@ -244,20 +207,19 @@ def _gemma3(file: Metadata, shapes: Shapes) -> Config:
         **_scalar(made, _GEMMA3_27B),
         "hidden_activation": "gelu_pytorch_tanh",
         "sliding_window": file.size("attention.sliding_window", 1024),
-        "layer_types": _pattern(file, made["num_hidden_layers"], 6),
+        "layer_types": layer_types(file, made["num_hidden_layers"], 6),
         # The scaling is that of the layers that see all tokens.
         "rope_parameters": {FULL: made["rope_parameters"], SLIDING: local},
     }
 
 
 def _phi3(file: Metadata, shapes: Shapes) -> Config:
-    made = _decoder(file, shapes, "phi3", "Phi3ForCausalLM") | _rms(file)
+    made = decoder(file, shapes, "phi3", "Phi3ForCausalLM") | rms(file)
     head, positions = made.pop("head_dim"), made["max_position_embeddings"]
-    rotated = file.size("rope.dimension_count", head)
-    rope = made["rope_parameters"] | {"partial_rotary_factor": rotated / head}
+    rope = made["rope_parameters"] | rotated_part(file, head)
     return {
         **made,
-        **_window(file),
+        **window(file),
         "rope_parameters": rope,
         "original_max_position_embeddings": file.size(
             "rope.scaling.original_context_length", positions
@@ -269,7 +231,7 @@ def _gpt2(file: Metadata, shapes: Shapes) -> Config:
     return {
         "architectures": ["GPT2LMHeadModel"],
         "model_type": "gpt2",
-        "vocab_size": _rows(file, shapes),
+        "vocab_size": rows_of(file, shapes),
         "n_embd": file.size("embedding_length"),
         "n_layer": file.size("block_count"),
         "n_head": file.size("attention.head_count"),
@@ -282,34 +244,41 @@ def _gpt2(file: Metadata, shapes: Shapes) -> Config:
 
 
 def _starcoder2(file: Metadata, shapes: Shapes) -> Config:
-    made = _decoder(file, shapes, "starcoder2", "Starcoder2ForCausalLM")
+    made = decoder(file, shapes, "starcoder2", "Starcoder2ForCausalLM")
     made.pop("head_dim")
     return {
         **made,
-        **_window(file),
+        **window(file),
         "norm_epsilon": file.number("attention.layer_norm_epsilon"),
         "hidden_act": "gelu_pytorch_tanh",
-        "use_bias": "model.layers.0.self_attn.q_proj.bias" in shapes,
+        "use_bias": biases(shapes)["attention_bias"],
     }
 
 
 def _gpt_oss(file: Metadata, shapes: Shapes) -> Config:
-    made = _decoder(file, shapes, "gpt_oss", "GptOssForCausalLM") | _rms(file)
+    made = decoder(file, shapes, "gpt_oss", "GptOssForCausalLM") | rms(file)
     rope = made["rope_parameters"]
     if rope["rope_type"] == "yarn":
         rope["truncate"] = False  # which no key says; llama.cpp rounds the range
     return {
         **made,
-        **_experts(file, "num_local_experts"),
+        **experts(file, "num_local_experts"),
         "intermediate_size": file.size("expert_feed_forward_length", made["intermediate_size"]),
         "attention_bias": True,
         "sliding_window": file.size("attention.sliding_window", 128),
-        "layer_types": _pattern(file, made["num_hidden_layers"], 2),
+        "layer_types": layer_types(file, made["num_hidden_layers"], 2),
     }
 
 
 _MAKERS: dict[str, Callable[[Metadata, Shapes], Config]] = {
     "llama": _llama,
+    "xverse": _llama,
+    "granite": _granite,
+    "minicpm": _minicpm,
+    "arcee": _arcee,
+    "smollm3": _smollm3,
+    "olmo": _olmo,
+    "nemotron": _nemotron,
     "qwen2": _qwen2,
     "qwen3": _qwen3,
     "qwen2moe": _qwen2moe,

@@ -1,0 +1,136 @@
+"""What config.json says alike of several architectures of GGUF files."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..._base.errors import ExportError, FormatError
+from .metadata import Metadata, Shapes
+from .rope import rope_parameters
+
+Config = dict[str, Any]
+SLIDING, FULL = "sliding_attention", "full_attention"
+_EMBEDDINGS = ("model.embed_tokens.weight", "transformer.wte.weight")
+_ROTATING_PARTS = ("nemotron", "phi3")
+"""Models that may rotate a part of each head."""
+
+
+def rows_of(file: Metadata, shapes: Shapes) -> int:
+    """Return the size of the vocabulary, which keys may give otherwise than the tensors."""
+    for name in _EMBEDDINGS:
+        if len(shapes.get(name, ())) == 2:
+            return shapes[name][0]
+    raise FormatError(f"{file.path}: token_embd.weight: not found; the file has no language model")
+
+
+def decoder(file: Metadata, shapes: Shapes, kind: str, made_by: str) -> Config:
+    """Return what all decoders with a rotary embedding have.
+
+    Args:
+        file: the keys.
+        shapes: the tensors.
+        kind: transformers' `model_type`.
+        made_by: the class of the model.
+    """
+    width, heads = file.size("embedding_length"), file.size("attention.head_count")
+    head = _head(file, width, heads)
+    positions = file.size("context_length")
+    rotated = file.size("rope.dimension_count", head)
+    if rotated != head and kind not in _ROTATING_PARTS:
+        raise ExportError(
+            f"{file.path}: {file.architecture}.rope.dimension_count is {rotated}, and a head has "
+            f"{head} numbers; transformers' {made_by} rotates all of them"
+        )
+    if rotated % 2:
+        raise FormatError(f"{file.path}: {file.architecture}.rope.dimension_count is odd")
+    return {
+        "architectures": [made_by],
+        "model_type": kind,
+        "vocab_size": rows_of(file, shapes),
+        "hidden_size": width,
+        "intermediate_size": file.size("feed_forward_length"),
+        "num_hidden_layers": file.size("block_count"),
+        "num_attention_heads": heads,
+        "num_key_value_heads": file.size("attention.head_count_kv", heads),
+        "head_dim": head,
+        "max_position_embeddings": positions,
+        "rope_parameters": rope_parameters(file, rotated, positions),
+        "tie_word_embeddings": "lm_head.weight" not in shapes,
+    }
+
+
+def _head(file: Metadata, width: int, heads: int) -> int:
+    """Return the size of a head."""
+    key = file.size_if_any("attention.key_length")
+    if key is None and width % heads:
+        raise FormatError(
+            f"{file.path}: {heads} heads of {width} numbers, and no {file.architecture}."
+            "attention.key_length"
+        )
+    key = key or width // heads
+    if file.size("attention.value_length", key) != key:
+        raise ExportError(
+            f"{file.path}: the keys and the values of a head have different sizes, for which "
+            "transformers' model of this architecture has no setting"
+        )
+    return key
+
+
+def rms(file: Metadata) -> Config:
+    """Return the epsilon of the norms."""
+    return {"rms_norm_eps": file.number("attention.layer_norm_rms_epsilon")}
+
+
+def experts(file: Metadata, count: str) -> Config:
+    """Return how many experts there are, by the given name, and how many compute a token."""
+    return {
+        count: file.size("expert_count"),
+        "num_experts_per_tok": file.size("expert_used_count"),
+    }
+
+
+def biases(shapes: Shapes) -> Config:
+    """Return which parts of a layer have biases."""
+    layer = "model.layers.0."
+    attention = (f"self_attn.{each}_proj.bias" for each in "qkvo")
+    inner = (f"mlp.{each}_proj.bias" for each in ("gate", "up", "down"))
+    return {
+        "attention_bias": any(layer + each in shapes for each in attention),
+        "mlp_bias": any(layer + each in shapes for each in inner),
+    }
+
+
+def window(file: Metadata) -> Config:
+    """Return the window of attention; 0 is none."""
+    return {"sliding_window": file.size_if_any("attention.sliding_window")}
+
+
+def unused_window(file: Metadata) -> Config:
+    """Return Qwen's window, which its files name, and which its models do not use."""
+    file.own("attention.sliding_window")
+    return {"use_sliding_window": False, "sliding_window": None}
+
+
+def rotated_part(file: Metadata, head: int) -> Config:
+    """Return the part of a head that is rotated."""
+    return {"partial_rotary_factor": file.size("rope.dimension_count", head) / head}
+
+
+def layer_types(file: Metadata, layers: int, period: int) -> list[str]:
+    """Return the kind of each layer: one in a period sees all tokens.
+
+    Args:
+        file: may have the period, or a flag for each layer that slides.
+        layers: how many there are.
+        period: if the file has none.
+    """
+    found = file.own("attention.sliding_window_pattern")
+    if isinstance(found, list):
+        if len(found) != layers:
+            raise FormatError(
+                f"{file.path}: {file.architecture}.attention.sliding_window_pattern: "
+                f"{len(found)} values for {layers} layers"
+            )
+        return [SLIDING if each else FULL for each in found]
+    period = file.size("attention.sliding_window_pattern", period)
+    return [FULL if (number + 1) % period == 0 else SLIDING for number in range(layers)]

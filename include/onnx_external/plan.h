@@ -33,7 +33,9 @@ enum class Layout : std::uint8_t {
   kSingle,     // "model.data" (PlanOptions::data_name), beside the model
   kShards,     // "model-00001-of-00003.data", ...; no tensor is split
   kInline,     // inside the model file, of at most 2^31-1 bytes; tensors share no bytes then
-  kLink,       // nothing is copied: the model refers to the checkpoint's own bytes
+  // Nothing is copied: the model refers to the checkpoint's own bytes. With kept codes
+  // (PlanOptions::quantize), what is not such bytes is written to a file as with kSingle.
+  kLink,
 };
 
 // What happens to tensors whose data is inside the loaded model. The rule for what stays inline
@@ -123,11 +125,12 @@ struct DataRange {
   std::uint64_t offset = 0;       // in that file
 };
 
-// One data file. Bytes that no range covers are zero. With kLink it is a file of the checkpoint.
-// With kInline it is the model file, whose offsets and size are only known once it is written.
+// One data file. Bytes that no range covers are zero. With kInline it is the model file, whose
+// offsets and size are only known once it is written.
 struct PlannedFile {
   std::string name;
   std::uint64_t bytes = 0;
+  bool is_linked = false;  // it exists: one of the checkpoint, or of the loaded model's data
   // Of these, bytes in holes of the checkpoint's files (ranges of zeros without disk blocks). The
   // copy has holes there, too, and needs that much less room.
   std::uint64_t hole_bytes = 0;
@@ -151,9 +154,10 @@ struct SavePlan {
   std::string data_name = {};  // PlanOptions::data_name
   Layout layout = Layout::kPerTensor;
   std::vector<PlannedTensor> tensors;
-  std::vector<DataRange> ranges;  // file by file, by rising offset
+  // File by file, by rising offset; in linked files in any order. Linked ones come last.
+  std::vector<DataRange> ranges;
   std::vector<PlannedFile> files;
-  std::uint64_t bytes = 0;             // of all data files
+  std::uint64_t bytes = 0;             // of all data files that are written
   std::vector<std::size_t> oversized;  // tensors larger than a shard may be; each has its own shard
   // Identifies the bytes of all data files: a hash of the plan and of its sources. A killed save is
   // resumed only by a plan of the same job. Empty: by none.
@@ -161,6 +165,12 @@ struct SavePlan {
 
   // Data files of a model alone are called after it, those of several after `data_dir`.
   [[nodiscard]] bool is_of_one() const { return models.size() == 1; }
+
+  [[nodiscard]] bool is_linked(std::uint32_t range) const {
+    return files[ranges[range].file].is_linked;
+  }
+  // How many ranges are written, the first ones.
+  [[nodiscard]] std::size_t written_ranges() const;
 
   // The location of a data file as the model spells it, relative to the model's folder. Not for
   // kInline.
@@ -195,11 +205,18 @@ struct PlanOptions {
   // that states another type is kMismatch. If not set, a tensor is converted to the type of its
   // slot where the mapping paired different float types (MappingOptions::casts).
   std::optional<DType> dtype = {};
-  // What becomes of matrices (quantize.h); nothing: they stay as they are. Not for kLink.
+  // What becomes of matrices (quantize.h); nothing: they stay as they are. With kLink, they must be
+  // kept.
   std::optional<QuantizeOptions> quantize = {};
   // The copied data of the loaded model may be at most this many times what its files store, or
   // kAlwaysExpandedBytes, whichever is more. 0 counts as 1.
   std::uint64_t max_expand = 4;
+
+  // The layout of the files that are written: beside kept codes that are linked, there is a file
+  // with everything else.
+  [[nodiscard]] Layout written_layout() const {
+    return layout == Layout::kLink && quantize ? Layout::kSingle : layout;
+  }
 };
 
 // A file name for each tensor name: the name itself if it is safe on every file system, otherwise

@@ -181,9 +181,10 @@ struct ModelToVerify {
   std::filesystem::path path;
   std::span<const ExpectedTensor> expected = {};  // with a checkpoint; must outlive the call
   std::string manifest = {};                      // as VerifyOptions::manifest, which is not used
-  // The folder that locations of external tensors are relative to, where it is not the model's: a
-  // staged model that links files is read before it stands beside them.
-  std::filesystem::path data_folder = {};
+  // The folder that locations of linked files are relative to, where it is not the model's: a
+  // staged model that links files is read before it stands beside them. With it, only the places of
+  // linked ranges are compared (Compare::kPlaces), whatever the options say of the others.
+  std::filesystem::path linked_folder = {};
 };
 
 // Does what verify_model() and verify_model_against() do (`checkpoint` may be null) for several

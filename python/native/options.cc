@@ -220,7 +220,7 @@ SaveOptions save_options(Keywords& keywords) {
 }
 
 void set_data_name(SaveOptions& options, const std::string& model_name) {
-  if (options.plan.layout == Layout::kSingle && options.plan.data_name.empty()) {
+  if (options.plan.written_layout() == Layout::kSingle && options.plan.data_name.empty()) {
     options.plan.data_name = model_name + ".data";
   }
 }

@@ -44,8 +44,8 @@ class Keywords {
 [[nodiscard]] MappingOptions mapping_options(Keywords& keywords);
 // All of the above, and what a save has more. `progress` and `learn_map` are not among them.
 [[nodiscard]] SaveOptions save_options(Keywords& keywords);
-// The data file of "single", where the caller has not named it: "model.onnx.data", as torch.onnx
-// and onnx_ir have it.
+// The data file of "single", and of "link" with kept codes, where the caller has not named it:
+// "model.onnx.data", as torch.onnx and onnx_ir have it.
 void set_data_name(SaveOptions& options, const std::string& model_name);
 
 }  // namespace onnx_external::python

@@ -39,9 +39,6 @@ Result<SavePlan> complete(SavePlan plan, const SourceModels& models, const Check
                           const std::filesystem::path& folder, const PlanOptions& options,
                           const WriteOptions& write, const OwnWeights& own) {
   TRY(check_expansion(plan, models, options.max_expand));
-  if (options.layout == Layout::kLink) {
-    TRY_ASSIGN(plan, link_files(std::move(plan), models, checkpoint, folder));
-  }
   if (options.dedup == Dedup::kContent) {
     TRY(check_made_tensors(plan, checkpoint));
     TRY_ASSIGN(plan, merge_equal_bytes(std::move(plan), models, checkpoint, options, write.threads,
@@ -50,6 +47,12 @@ Result<SavePlan> complete(SavePlan plan, const SourceModels& models, const Check
   TRY(note_recorded_crcs(models, plan));
   if (options.quantize) {
     TRY(quantize_plan(models, checkpoint, options, write.inputs, own, plan));
+  }
+  if (options.layout == Layout::kLink && options.quantize) {
+    TRY_ASSIGN(plan, link_or_write(std::move(plan), models, checkpoint, options));
+  }
+  if (options.layout == Layout::kLink) {
+    TRY_ASSIGN(plan, link_files(std::move(plan), models, checkpoint, folder));
   }
   return plan;
 }
@@ -69,7 +72,7 @@ Result<SavePlan> plan_models(std::span<const Model> models, std::span<const std:
   std::string data_dir = target.data_dir;
   if (!target.folder.empty()) {
     TRY_ASSIGN(data_dir, choose_data_dir(target.folder, names, target.data_dir, write.overwrite,
-                                         options.layout, options.data_name));
+                                         options.written_layout(), options.data_name));
   }
   TRY_ASSIGN(auto plan, make_plan(models, names, checkpoint, mappings, options, data_dir));
   for (std::uint32_t i = 0; i < models.size(); ++i) {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <set>
 #include <string_view>
 #include <utility>
 
@@ -35,7 +36,7 @@ std::string_view role_of(const Matrix& matrix) {
 }
 
 SavedMatrix report_of(const GraphWeight& weight, const ChosenMatrix& chosen,
-                      const NameMap<const PlannedTensor*>& tensors, const SavePlan& plan,
+                      const NameMap<const PlannedTensor*>& tensors,
                       const std::map<std::uint32_t, double>& errors) {
   const Matrix& matrix = weight.matrices[chosen.matrix];
   SavedMatrix report;
@@ -53,8 +54,12 @@ SavedMatrix report_of(const GraphWeight& weight, const ChosenMatrix& chosen,
   }
   report.key = first->second->key;
   const std::uint32_t head = *first->second->range;
-  for (std::size_t part = 0; part < ranges_of_pass(plan, head); ++part) {
-    report.bytes += plan.ranges[head + part].bytes;
+  std::set<std::uint32_t> ranges;
+  for (const MatrixTensor& tensor : chosen.tensors) {
+    const auto planned = tensors.find(tensor.name);
+    if (planned != tensors.end() && ranges.insert(*planned->second->range).second) {
+      report.bytes += planned->second->nbytes;
+    }
   }
   const auto error = errors.find(head);
   if (error != errors.end() && !chosen.scheme.kept) {
@@ -141,7 +146,7 @@ void report_quantized(SaveJob& job, const std::map<std::uint32_t, double>& error
     SavedModel& report = job.report.models[i];
     for (const ChosenMatrix& chosen : matrices->matrices) {
       report.quantized.push_back(
-          report_of(matrices->weights[chosen.weight], chosen, tensors, job.plan, errors));
+          report_of(matrices->weights[chosen.weight], chosen, tensors, errors));
     }
     for (const GraphWeight& weight : matrices->weights) {
       if (weight.reason != FloatReason::kNone) {

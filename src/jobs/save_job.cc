@@ -86,9 +86,6 @@ VerifyOptions verify_options(const SaveJob& job) {
   // Spliced records took their CRC from the checkpoint's zip directory; this read proves them.
   options.compare = Compare::kRecordedCrc;
   options.open_slots = OpenSlots::kAllow;  // the mapping has decided
-  if (job.plan.layout == Layout::kLink) {
-    options.compare = Compare::kPlaces;
-  }
   // Without a sync the pages are dirty, and the kernel cannot drop them.
   options.drop_cache = write.sync == Sync::kFiles ? DropCache::kYes : DropCache::kNo;
   return options;
@@ -199,7 +196,7 @@ void report_data(const SavePlan& plan, SaveReport& report) {
     report.oversized.push_back(plan.tensors[tensor].name);
   }
   report.bytes = plan.bytes;
-  for (std::size_t i = 0; plan.layout == Layout::kLink && i < plan.ranges.size(); ++i) {
+  for (std::size_t i = plan.written_ranges(); i < plan.ranges.size(); ++i) {
     report.linked_bytes += plan.ranges[i].bytes;
   }
 }

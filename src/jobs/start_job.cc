@@ -73,7 +73,7 @@ Status check_target(const SaveJob& job) {
     return check_set_names(job.names, job.target.data_dir);
   }
   TRY(choose_data_dir(job.target.folder, job.names, job.target.data_dir,
-                      job.options.write.overwrite, job.options.plan.layout,
+                      job.options.write.overwrite, job.options.plan.written_layout(),
                       job.options.plan.data_name));
   return {};
 }

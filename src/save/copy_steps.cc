@@ -146,7 +146,7 @@ std::uint64_t pass_chunk_bytes(const CopyJob& job, std::uint32_t head) {
   const PlannedTensor& tensor = tensor_of(job.plan, head);
   const DerivedView view = planned_view(job.checkpoint, tensor);
   const RowPacker rows(job.checkpoint, *view, tensor.cast_to, *tensor.packed);
-  return rows.chunk_rows(kPassChunkBytes) * rows.row_bytes(MatrixPart::kCodes);
+  return rows.chunk_rows(kPassChunkBytes) * rows.row_bytes(tensor.packed->part);
 }
 
 bool is_decoded(const CopyJob& job, std::uint32_t range) {

@@ -39,10 +39,20 @@ inline constexpr std::uint64_t kPassChunkBytes = std::uint64_t{8} << 20;
   return plan.tensors[plan.ranges[range].source_tensor];
 }
 
-// The range whose pass makes this one: itself, or the codes of the same matrix before it.
-[[nodiscard]] inline std::uint32_t head_of_pass(const SavePlan& plan, std::uint32_t range) {
+// The part of a matrix that a range has.
+[[nodiscard]] inline std::size_t part_of(const SavePlan& plan, std::uint32_t range) {
   const auto& packed = tensor_of(plan, range).packed;
-  return packed ? range - static_cast<std::uint32_t>(packed->part) : range;
+  return packed ? static_cast<std::size_t>(packed->part) : 0;
+}
+
+// The range whose pass makes this one: itself, or the first part of the same matrix before it. That
+// is the codes, unless they are linked.
+[[nodiscard]] inline std::uint32_t head_of_pass(const SavePlan& plan, std::uint32_t range) {
+  while (part_of(plan, range) > 0 && range > 0 && tensor_of(plan, range - 1).packed &&
+         part_of(plan, range - 1) + 1 == part_of(plan, range)) {
+    --range;
+  }
+  return range;
 }
 
 // How many ranges the pass of a head makes, itself included.
@@ -50,7 +60,7 @@ inline constexpr std::uint64_t kPassChunkBytes = std::uint64_t{8} << 20;
   std::size_t count = 1;
   while (tensor_of(plan, head).packed && head + count < plan.ranges.size()) {
     const auto& next = tensor_of(plan, head + static_cast<std::uint32_t>(count)).packed;
-    if (!next || static_cast<std::size_t>(next->part) != count) {
+    if (!next || static_cast<std::size_t>(next->part) != part_of(plan, head) + count) {
       break;
     }
     ++count;

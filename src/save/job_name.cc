@@ -137,11 +137,9 @@ Result<std::string> name_job(const SavePlan& plan, const SourceModels& models,
     TRY_ASSIGN(const auto stamp, file->stamp());
     hasher.add(stamp);
   }
-  if (plan.layout == Layout::kLink) {
-    return hasher.hex();
-  }
-  for (const DataRange& range : plan.ranges) {
-    const PlannedTensor& tensor = plan.tensors[range.source_tensor];
+  const std::size_t written = plan.written_ranges();
+  for (std::size_t i = 0; i < written; ++i) {
+    const PlannedTensor& tensor = plan.tensors[plan.ranges[i].source_tensor];
     hasher.add(static_cast<std::uint64_t>(tensor.source));
     hasher.add(static_cast<std::uint64_t>(tensor.data_type));
     if (tensor.packed) {

@@ -286,13 +286,27 @@ PackedRows KeptRows::room(std::uint64_t rows, KeptBuffers& buffers) const {
           buffers.zero_points.first(rows * layout->zero_points.row_bytes)};
 }
 
-Status KeptRows::make_run(std::uint64_t first, const Run& run, const PackedRows& out) const {
+std::optional<FileRange> KeptRows::stored_codes_range(const Checkpoint& checkpoint) const {
+  const PackedCodes& codes = rows_.matrix().codes;
+  auto range = path_ == Path::kBytes && codes.packing.flip == 0 && dims_.size() == 1 &&
+                       dims_.front().step == 1
+                   ? checkpoint.plain_range(codes.stored.view)
+                   : std::nullopt;
+  if (range) {
+    range->offset += first_row_ * codes.line_bytes;
+    range->length = dims_.front().size * codes.line_bytes;
+  }
+  return range;
+}
+
+Status KeptRows::make_run(std::uint64_t first, const Run& run, KeptCodes wanted,
+                          const PackedRows& out) const {
   if (path_ == Path::kBlocks) {
     return rows_.matrix().blocks->read_kept(run.row, run.rows,
                                             {out.codes, out.scales, out.zero_points});
   }
   const MatrixBlock block{run.row, run.rows, 0, rows_.matrix().columns};
-  const bool by_codes = path_ == Path::kCodes;
+  const bool by_codes = path_ == Path::kCodes && wanted == KeptCodes::kMade;
   BlockParts parts;
   TRY(by_codes ? rows_.read(block, parts) : rows_.read_groups(block, parts));
   TRY(keep_rows(
@@ -300,7 +314,7 @@ Status KeptRows::make_run(std::uint64_t first, const Run& run, const PackedRows&
       {by_codes ? std::span<const std::uint8_t>(parts.codes) : std::span<const std::uint8_t>(),
        parts.scales, parts.zeros, parts.minima},
       out));
-  if (path_ == Path::kBytes && !tiles_) {
+  if (path_ == Path::kBytes && !tiles_ && wanted == KeptCodes::kMade) {
     const PackedCodes& codes = rows_.matrix().codes;
     TRY(codes.stored.read(run.row * codes.line_bytes, out.codes));
     flip(codes.packing.flip, out.codes);
@@ -323,7 +337,7 @@ Status KeptRows::take_lines(std::uint64_t first, std::uint64_t rows, std::span<s
                          out.codes.subspan(line * line_bytes, line_bytes));
     }
   }
-  TRY(make_run(first, {first, rows}, out));
+  TRY(make_run(first, {first, rows}, KeptCodes::kMade, out));
   return take(first, out);
 }
 
@@ -357,9 +371,9 @@ Status KeptRows::make_from_tiles(std::uint64_t first, std::uint64_t count, IoBuf
   return {};
 }
 
-Status KeptRows::make(std::uint64_t first, std::uint64_t count, IoBuffer& tile,
+Status KeptRows::make(std::uint64_t first, std::uint64_t count, KeptCodes codes, IoBuffer& tile,
                       KeptBuffers& buffers, const Take& take) const {
-  if (tiles_) {
+  if (tiles_ && codes == KeptCodes::kMade) {
     return make_from_tiles(first, count, tile, buffers, take);
   }
   const std::uint64_t step =
@@ -371,7 +385,7 @@ Status KeptRows::make(std::uint64_t first, std::uint64_t count, IoBuffer& tile,
     for (std::uint64_t done = 0; done < many;) {
       const Run run = run_at(first + done, many - done);
       TRY(make_run(
-          first + done, run,
+          first + done, run, codes,
           {rows_of(out.codes, done, run.rows, many), rows_of(out.scales, done, run.rows, many),
            rows_of(out.zero_points, done, run.rows, many)}));
       done += run.rows;

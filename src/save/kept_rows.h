@@ -26,6 +26,8 @@ struct KeptBuffers {
   IoBuffer zero_points;
 };
 
+enum class KeptCodes : std::uint8_t { kMade, kLeftOut };
+
 // Immutable; any number of threads may read. The checkpoint must outlive it.
 class KeptRows {
  public:
@@ -42,6 +44,10 @@ class KeptRows {
   [[nodiscard]] const Scheme& scheme() const { return form_.scheme; }
   [[nodiscard]] const std::shared_ptr<const KeptInputs>& inputs() const { return inputs_; }
 
+  // The bytes of the codes of all rows, if the checkpoint has them as they are kept, in one range
+  // of a file.
+  [[nodiscard]] std::optional<FileRange> stored_codes_range(const Checkpoint& checkpoint) const;
+
   // The rows that are well read at once, if at least `least` are.
   [[nodiscard]] std::uint64_t chunk_rows(std::uint64_t least) const;
   // Whether make() needs its tile.
@@ -49,10 +55,10 @@ class KeptRows {
 
   using Take = std::function<Status(std::uint64_t first_row, const PackedRows& made)>;
   // Makes the parts of the rows [first, first + count) and passes them on in order, some at a time.
-  // Errors of reading, of `take`, and of keep_rows(). Requires: first is a multiple of
-  // chunk_rows(1).
-  [[nodiscard]] Status make(std::uint64_t first, std::uint64_t count, IoBuffer& tile,
-                            KeptBuffers& buffers, const Take& take) const;
+  // With kLeftOut, the bytes of codes have no meaning, and nothing is read for them. Errors of
+  // reading, of `take`, and of keep_rows(). Requires: first is a multiple of chunk_rows(1).
+  [[nodiscard]] Status make(std::uint64_t first, std::uint64_t count, KeptCodes codes,
+                            IoBuffer& tile, KeptBuffers& buffers, const Take& take) const;
 
  private:
   // Rows of the view, outermost first: `size` of them, `step` rows of the checkpoint apart.
@@ -77,7 +83,8 @@ class KeptRows {
   void choose_path(const Checkpoint& checkpoint);
   [[nodiscard]] Run run_at(std::uint64_t row, std::uint64_t most) const;
   [[nodiscard]] PackedRows room(std::uint64_t rows, KeptBuffers& buffers) const;
-  [[nodiscard]] Status make_run(std::uint64_t first, const Run& run, const PackedRows& out) const;
+  [[nodiscard]] Status make_run(std::uint64_t first, const Run& run, KeptCodes codes,
+                                const PackedRows& out) const;
   [[nodiscard]] Status make_from_tiles(std::uint64_t first, std::uint64_t count, IoBuffer& tile,
                                        KeptBuffers& buffers, const Take& take) const;
   // May change the lines.

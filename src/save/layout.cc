@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <bit>
 #include <limits>
 #include <optional>
@@ -118,6 +119,13 @@ Status lay_out_beside_model(SavePlan& plan, const PlanOptions& options) {
 
 }  // namespace
 
+std::size_t SavePlan::written_ranges() const {
+  const auto end = std::partition_point(ranges.begin(), ranges.end(), [&](const DataRange& range) {
+    return !files[range.file].is_linked;
+  });
+  return static_cast<std::size_t>(end - ranges.begin());
+}
+
 Status check_data_file_names(std::string_view model_name, std::string_view data_dir,
                              std::string_view data_name) {
   const DataName name = data_name_of(model_name, data_name);
@@ -154,7 +162,7 @@ Status lay_out(SavePlan& plan, const PlanOptions& options) {
   TRY(check_layout_options(options));
   plan.layout = options.layout;
   if (plan.layout == Layout::kLink) {
-    return {};  // the ranges have their places already, in files that nobody writes
+    return {};  // save/link.h gives the ranges their places
   }
   plan.files.clear();
   plan.oversized.clear();

@@ -5,6 +5,7 @@
 #include <memory>
 #include <system_error>
 #include <utility>
+#include <vector>
 
 #include "base/checked_math.h"
 #include "base/directory.h"
@@ -14,6 +15,7 @@
 #include "base/text.h"
 #include "base/try.h"
 #include "checkpoint/storage/checkpoint_access.h"
+#include "save/layout.h"
 #include "save/planned_bytes.h"
 
 namespace onnx_external {
@@ -127,7 +129,7 @@ Result<std::shared_ptr<const SourceFile>> file_of(const PlannedTensor& tensor,
 }  // namespace
 
 std::uint32_t LinkedRanges::add_file(std::uint64_t bytes) {
-  plan_.files.push_back({"", bytes});
+  plan_.files.push_back({.name = "", .bytes = bytes, .is_linked = true});
   return static_cast<std::uint32_t>(plan_.files.size() - 1);
 }
 
@@ -138,7 +140,7 @@ Status LinkedRanges::locate_in_checkpoint(const PlannedTensor& tensor, DataRange
   const SourceFile& file = *CheckpointAccess::files(checkpoint_)[storage.file];
   const bool in_file = storage.kind == StorageKind::kFile;
   const std::string where = (in_file ? file.name() + ": " : "") + "tensor " + quote(view.name);
-  const auto source = planned_range(checkpoint_, tensor);
+  const auto source = linked_range(checkpoint_, tensor);
   if (!source || !in_file) {
     const std::string_view why =
         tensor.cast_to ? "its values are to be converted" : obstacle(view, storage, tensor.recipe);
@@ -174,16 +176,62 @@ Status LinkedRanges::place(const PlannedTensor& tensor, DataRange& range) {
   return {};
 }
 
+Result<SavePlan> link_or_write(SavePlan plan, const SourceModels& models,
+                               const Checkpoint& checkpoint, const PlanOptions& options) {
+  SavePlan none;
+  LinkedRanges try_linked(models, checkpoint, none);
+  std::vector<bool> is_written(plan.ranges.size());
+  for (const PlannedTensor& tensor : plan.tensors) {
+    DataRange anywhere;
+    if (tensor.range && !try_linked.place(tensor, anywhere)) {
+      is_written[*tensor.range] = true;
+    }
+  }
+  SavePlan written;
+  written.models = plan.models;
+  written.data_dir = plan.data_dir;
+  written.data_name = plan.data_name;
+  std::vector<std::uint32_t> numbers(plan.ranges.size());
+  for (std::size_t i = 0; i < plan.ranges.size(); ++i) {
+    if (is_written[i]) {
+      numbers[i] = static_cast<std::uint32_t>(written.ranges.size());
+      written.ranges.push_back(plan.ranges[i]);
+    }
+  }
+  PlanOptions single = options;
+  single.layout = Layout::kSingle;
+  TRY(lay_out(written, single));
+  plan.bytes = written.bytes;
+  plan.files = std::move(written.files);
+  LinkedRanges linked(models, checkpoint, plan);
+  for (std::size_t i = 0; i < plan.ranges.size(); ++i) {
+    if (!is_written[i]) {
+      DataRange range = plan.ranges[i];
+      TRY(linked.place(plan.tensors[range.source_tensor], range));
+      numbers[i] = static_cast<std::uint32_t>(written.ranges.size());
+      written.ranges.push_back(range);
+    }
+  }
+  plan.ranges = std::move(written.ranges);
+  for (PlannedTensor& tensor : plan.tensors) {
+    if (tensor.range) {
+      tensor.range = numbers[*tensor.range];
+    }
+  }
+  return plan;
+}
+
 Result<SavePlan> link_files(SavePlan plan, const SourceModels& models, const Checkpoint& checkpoint,
                             const fs::path& out_dir) {
-  for (std::size_t i = 0; plan.layout == Layout::kLink && i < plan.ranges.size(); ++i) {
+  for (std::size_t i = plan.written_ranges(); i < plan.ranges.size(); ++i) {
     const DataRange& range = plan.ranges[i];
     const PlannedTensor& tensor = plan.tensors[range.source_tensor];
     PlannedFile& planned = plan.files[range.file];
     if (planned.name.empty()) {
       TRY_ASSIGN(const auto file, file_of(tensor, models, checkpoint));
       TRY_ASSIGN(auto location, location_of(*file, out_dir));
-      planned = {std::move(location), file->size()};
+      planned.name = std::move(location);
+      planned.bytes = file->size();
     }
     if (!range_fits(range.offset, range.bytes, planned.bytes)) {
       return fail(ErrorCode::kCorrupt,

@@ -38,6 +38,12 @@ class LinkedRanges {
   std::map<std::pair<std::string, std::string>, std::uint32_t> by_location_;
 };
 
+// With Layout::kLink, a plan whose ranges have no places yet: those that are bytes of the source
+// files are linked, the others get places in a file that is written. Errors of lay_out().
+[[nodiscard]] Result<SavePlan> link_or_write(SavePlan plan, const SourceModels& models,
+                                             const Checkpoint& checkpoint,
+                                             const PlanOptions& options);
+
 // With Layout::kLink, fills in the names of the files that a model in `out_dir` refers to, relative
 // to that folder: those of the checkpoint, and those of the graph's own external data. Plans of
 // other layouts are returned unchanged.

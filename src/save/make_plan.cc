@@ -270,7 +270,9 @@ class Planner {
   Status add_to_range(PlannedTensor tensor, std::uint32_t range) {
     tensor.range = range;
     DataRange next{.bytes = tensor.nbytes, .source_tensor = plan_.tensors.size()};
-    if (options_.layout == Layout::kLink) {  // also one that shares its range: its type may differ
+    // Also one that shares its range: its type may differ. Parts of matrices get their places
+    // later.
+    if (options_.layout == Layout::kLink && !options_.quantize) {
       TRY(linked_.place(tensor, next));
     }
     if (range == next_range()) {
@@ -328,7 +330,8 @@ Status check_options(std::span<const Model> models, const PlanOptions& options) 
 // The data files of several models are named after their data folder.
 std::string data_name_for(std::span<const Model> models, const std::string& data_dir,
                           const PlanOptions& options) {
-  const bool is_beside = options.layout == Layout::kSingle || options.layout == Layout::kShards;
+  const Layout layout = options.written_layout();
+  const bool is_beside = layout == Layout::kSingle || layout == Layout::kShards;
   return is_beside && models.size() > 1 ? set_data_name(data_dir, options.data_name)
                                         : options.data_name;
 }
@@ -341,7 +344,7 @@ Result<SavePlan> make_plan(std::span<const Model> models, std::span<const std::s
   TRY(check_set_names(names, data_dir));
   TRY(check_options(models, options));
   for (const std::string& name : names) {
-    TRY(check_data_name(name, data_dir, options.data_name, options.layout));
+    TRY(check_data_name(name, data_dir, options.data_name, options.written_layout()));
   }
   SavePlan plan;
   plan.data_dir = data_dir;

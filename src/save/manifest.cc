@@ -314,10 +314,10 @@ std::string linked_text(const std::vector<LinkedFile>& files) {
 
 }  // namespace
 
-bool Manifest::is_linked(const std::string& file) const {
+bool Manifest::is_linked(std::string_view file) const {
   const auto place =
       std::lower_bound(linked.begin(), linked.end(), file,
-                       [](const LinkedFile& a, const std::string& b) { return a.file < b; });
+                       [](const LinkedFile& a, std::string_view b) { return a.file < b; });
   return place != linked.end() && place->file == file;
 }
 

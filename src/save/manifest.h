@@ -88,7 +88,7 @@ struct Manifest {
   std::vector<LinkedFile> linked;  // by rising name, written when there are any
   std::vector<ManifestTensor> tensors;
 
-  [[nodiscard]] bool is_linked(const std::string& file) const;
+  [[nodiscard]] bool is_linked(std::string_view file) const;
 
   friend bool operator==(const Manifest&, const Manifest&) = default;
 };

@@ -50,7 +50,7 @@ Result<TensorData> ModelBuilder::data_of(std::size_t number,
   }
   const DataRange& range = plan_.ranges[*tensor.range];
   return ExternalRef{plan_.location(range.file), range.offset, tensor.nbytes,
-                     sha1s.empty() ? std::string() : sha1s[range.file]};
+                     range.file < sha1s.size() ? sha1s[range.file] : std::string()};
 }
 
 Result<std::string> ModelBuilder::read_inline(const PlannedTensor& tensor) const {
@@ -108,7 +108,7 @@ std::string ModelBuilder::manifest_for(std::span<const ModelIdentity> written,
 std::vector<LinkedFile> ModelBuilder::linked_files() const {
   std::map<std::string, std::uint64_t> files;
   for (std::size_t i = 0; plan_.layout == Layout::kLink && i < plan_.tensors.size(); ++i) {
-    if (is_own(i) && plan_.tensors[i].range) {
+    if (is_own(i) && plan_.tensors[i].range && plan_.is_linked(*plan_.tensors[i].range)) {
       const PlannedFile& file = plan_.files[plan_.ranges[*plan_.tensors[i].range].file];
       files.emplace(file.name, file.bytes);
     }
@@ -161,7 +161,7 @@ std::optional<std::uint32_t> ModelBuilder::crc_of(std::size_t number,
   if (!tensor.range) {
     return inline_crcs_.at(number);
   }
-  if (plan_.layout != Layout::kLink) {
+  if (!plan_.is_linked(*tensor.range)) {
     return crcs[*tensor.range];
   }
   // Nothing read the bytes: only what was recorded before is known of them.

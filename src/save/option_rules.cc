@@ -13,8 +13,11 @@ std::string wrong_with_link(const PlanOptions& plan, const WriteOptions& write, 
   if (plan.dedup == Dedup::kContent) {
     return "to look for equal bytes saves nothing with the layout link, which copies nothing";
   }
-  if (plan.quantize) {
-    return "quantized weights are in no file yet, so they cannot be linked; choose another layout";
+  if (plan.quantize) {  // what is in no file is written
+    return plan.quantize->keep == KeepCodes::kNo
+               ? "quantized weights are in no file yet, so they cannot be linked, unless they are "
+                 "kept as a checkpoint has them (keep); choose another layout"
+               : "";
   }
   if (plan.dtype || casts == Casts::kAllow) {
     return "a conversion makes new bytes, and the layout link copies none";

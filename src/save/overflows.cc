@@ -117,7 +117,9 @@ Result<std::map<std::size_t, Overflow>> find_overflows(const SavePlan& plan,
   std::map<std::size_t, Overflow> found;
   for (std::size_t i = 0; i < plan.tensors.size(); ++i) {
     const PlannedTensor& tensor = plan.tensors[i];
-    if (!may_overflow(checkpoint, tensor) || (tensor.range && !infinite_ranges[*tensor.range])) {
+    const bool is_seen = tensor.range && (*tensor.range >= infinite_ranges.size() ||  // linked
+                                          !infinite_ranges[*tensor.range]);
+    if (!may_overflow(checkpoint, tensor) || is_seen) {
       continue;
     }
     if (kind_of_source(checkpoint, tensor) == StorageKind::kMade) {

@@ -21,13 +21,14 @@ Result<PassResult> PassCopier::copy(const CopyItem& item, std::span<const Output
   TRY_ASSIGN(const auto held, hold_planned(job_.checkpoint, tensor));
   const DerivedView view = planned_view(job_.checkpoint, tensor);
   const RowPacker rows(job_.checkpoint, *view, tensor.cast_to, *tensor.packed);
+  const std::size_t head = part_of(job_.plan, item.range);
   PassResult result;
   std::array<Crc32, kMatrixParts> crcs;
   const auto take = [&](std::uint64_t row, const PackedBytes& made) -> Status {
     std::uint64_t written = 0;
     for (std::size_t part = 0; part < files.size(); ++part) {
-      const auto bytes = made.parts[part];
-      const std::uint64_t at = row * rows.row_bytes(static_cast<MatrixPart>(part));
+      const auto bytes = made.parts[head + part];
+      const std::uint64_t at = row * rows.row_bytes(static_cast<MatrixPart>(head + part));
       crcs[part].update(bytes);
       TRY(files[part]->write(job_.plan.ranges[item.range + part].offset + at, bytes));
       written += bytes.size();

@@ -19,7 +19,7 @@ namespace onnx_external {
 
 // What a pass over some rows made.
 struct PassResult {
-  std::array<std::uint32_t, kMatrixParts> crcs{};  // of the bytes of each part
+  std::array<std::uint32_t, kMatrixParts> crcs{};  // of the bytes of each range
   QuantizationError error;
 };
 

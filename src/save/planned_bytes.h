@@ -65,6 +65,14 @@ namespace onnx_external {
              : checkpoint.plain_range(*planned_view(checkpoint, tensor));
 }
 
+// The same, also for the codes of a matrix that are kept where they are.
+[[nodiscard]] inline std::optional<FileRange> linked_range(const Checkpoint& checkpoint,
+                                                           const auto& tensor) {
+  return tensor.packed
+             ? stored_codes_range(checkpoint, *planned_view(checkpoint, tensor), *tensor.packed)
+             : planned_range(checkpoint, tensor);
+}
+
 // The CRC-32 that the checkpoint records for the bytes; nothing if there is none. Accepts every
 // planned tensor.
 [[nodiscard]] inline std::optional<std::uint32_t> recorded_crc_of(const Checkpoint& checkpoint,

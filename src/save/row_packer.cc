@@ -132,7 +132,8 @@ class RowPacker::Collector {
 Status RowPacker::keep(std::uint64_t first, std::uint64_t count, IoBuffer& tile,
                        PackingBuffers& buffers, const Take& take) const {
   TRY_ASSIGN_IN(quote(view_.name), const KeptRows rows, kept_rows(checkpoint_, view_, packed_));
-  return rows.make(first, count, tile, buffers.kept,
+  const auto codes = packed_.part == MatrixPart::kCodes ? KeptCodes::kMade : KeptCodes::kLeftOut;
+  return rows.make(first, count, codes, tile, buffers.kept,
                    [&](std::uint64_t row, const PackedRows& made) {
                      return take(row, {{made.codes, made.scales, made.zero_points}});
                    });
@@ -158,6 +159,15 @@ Status RowPacker::make(std::uint64_t first, std::uint64_t count, IoBuffer& tile,
     TRY(collector.take_in(room.size()));
   }
   return {};
+}
+
+std::optional<FileRange> stored_codes_range(const Checkpoint& checkpoint, const TensorView& view,
+                                            const PackedTensor& packed) {
+  if (!packed.scheme.kept || packed.part != MatrixPart::kCodes) {
+    return std::nullopt;
+  }
+  const auto rows = kept_rows(checkpoint, view, packed);
+  return rows ? rows->stored_codes_range(checkpoint) : std::nullopt;
 }
 
 Status read_packed(const Checkpoint& checkpoint, const TensorView& view,

@@ -49,8 +49,9 @@ class RowPacker {
 
   using Take = std::function<Status(std::uint64_t first_row, const PackedBytes& made)>;
   // Quantizes the rows [first, first + count), or keeps their codes, and passes them on in order,
-  // some at a time. `tile`: used where the rows run across the storage. Adds to `error`, unless it
-  // is null. Errors of reading, of `take`, and of quantize_rows().
+  // some at a time. The bytes of parts before PackedTensor::part may be anything. `tile`: used
+  // where the rows run across the storage. Adds to `error`, unless it is null. Errors of reading,
+  // of `take`, and of quantize_rows().
   [[nodiscard]] Status make(std::uint64_t first, std::uint64_t count, IoBuffer& tile,
                             PackingBuffers& buffers, const Take& take,
                             QuantizationError* error = nullptr) const;
@@ -72,6 +73,12 @@ class RowPacker {
   std::array<std::uint64_t, kMatrixParts> part_row_bytes_{};
   std::optional<TiledView> tiles_;
 };
+
+// Where the checkpoint has the bytes of the part: nothing unless they are codes that are kept as
+// they are, and lie in one range of a file.
+[[nodiscard]] std::optional<FileRange> stored_codes_range(const Checkpoint& checkpoint,
+                                                          const TensorView& view,
+                                                          const PackedTensor& packed);
 
 // Reads the bytes [first, first + out.size()) of the part that `packed` names.
 [[nodiscard]] Status read_packed(const Checkpoint& checkpoint, const TensorView& view,

@@ -28,8 +28,8 @@ void note_holes(const Checkpoint& checkpoint, SavePlan& plan) {
     has_holes.push_back(may_have_holes(*file));
   }
   const bool any = std::find(has_holes.begin(), has_holes.end(), true) != has_holes.end();
-  const bool has_files = plan.layout != Layout::kInline && plan.layout != Layout::kLink;
-  for (std::size_t i = 0; any && has_files && i < plan.ranges.size(); ++i) {
+  const std::size_t count = any && plan.layout != Layout::kInline ? plan.written_ranges() : 0;
+  for (std::size_t i = 0; i < count; ++i) {
     const DataRange& range = plan.ranges[i];
     const PlannedTensor& tensor = plan.tensors[range.source_tensor];
     if (tensor.source != TensorSource::kCheckpoint || range.bytes < kMinHoleBytes) {

@@ -1,6 +1,7 @@
 #include "onnx_external/writer.h"
 
 #include <algorithm>
+#include <iterator>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -121,7 +122,7 @@ Status check_partly_used_storages(const SavePlan& plan, const Checkpoint& checkp
     if (tensor.source != TensorSource::kCheckpoint || tensor.nbytes == 0) {
       continue;
     }
-    if (tensor.range && plan.layout == Layout::kLink) {
+    if (tensor.range && plan.is_linked(*tensor.range)) {
       continue;  // nothing of it was copied
     }
     const std::uint32_t storage = checkpoint.tensors()[tensor.source_index].storage;
@@ -173,6 +174,19 @@ struct DataPlan {
       model;  // kInline: the model is the data file, so its form comes first
 };
 
+// Adds what is written beside linked ranges: the first ranges, with their numbers.
+void add_written_part(const SavePlan& plan, SavePlan& part) {
+  const auto count = static_cast<std::ptrdiff_t>(plan.written_ranges());
+  if (count == 0) {
+    return;
+  }
+  part.tensors = plan.tensors;
+  part.ranges.assign(plan.ranges.begin(), plan.ranges.begin() + count);
+  std::copy_if(plan.files.begin(), plan.files.end(), std::back_inserter(part.files),
+               [](const PlannedFile& file) { return !file.is_linked; });
+  part.bytes = plan.bytes;
+}
+
 Result<DataPlan> plan_data(const SavePlan& plan, std::vector<ModelBuilder>& builders,
                            const WriteOptions& options) {
   DataPlan data;
@@ -189,6 +203,7 @@ Result<DataPlan> plan_data(const SavePlan& plan, std::vector<ModelBuilder>& buil
     data.own->data_dir = plan.data_dir;
     data.own->layout = plan.layout;
     data.own->job = plan.job;
+    add_written_part(plan, *data.own);
   }
   return data;
 }

@@ -74,7 +74,8 @@ std::vector<MatrixCheck> find_matrix_checks(
   for (std::size_t i = 0; i < checks.size(); ++i) {
     const auto& tensor = checks[i].equals;
     if (tensor && tensor->packed && checks[i].length == packed_bytes(*tensor->packed) &&
-        kind_of_source(checkpoint, *tensor) != StorageKind::kMade && is_in_file(checks[i])) {
+        kind_of_source(checkpoint, *tensor) != StorageKind::kMade && is_in_file(checks[i]) &&
+        !linked_range(checkpoint, *tensor)) {
       const MatrixRecipe recipe = recipe_of(*tensor);
       const std::size_t number = seen[{recipe, tensor->packed->part}]++;
       found[{recipe, number}].push_back(i);
@@ -104,7 +105,13 @@ std::uint64_t part_row_bytes(const WantedTensor& tensor) {
 Status check_matrix(const Directory& folder, std::span<const RangeCheck* const> checks,
                     std::uint64_t first, std::uint64_t count, const MatrixTools& tools,
                     std::span<RangeAnswer> answers) {
-  const WantedTensor& tensor = *checks.front()->equals;
+  // The part of the first one decides which parts are made.
+  const WantedTensor& tensor =
+      *(*std::min_element(checks.begin(), checks.end(),
+                          [](const RangeCheck* a, const RangeCheck* b) {
+                            return a->equals->packed->part < b->equals->packed->part;
+                          }))
+           ->equals;
   std::array<OpenPart, kMatrixParts> parts;
   for (std::size_t i = 0; i < checks.size(); ++i) {
     parts[i].file = open_range(folder, *checks[i], answers[i]);

@@ -17,7 +17,8 @@
 
 namespace onnx_external {
 
-// Indices into the checks: two or three parts of one matrix.
+// Indices into the checks: two or three parts of one matrix. Codes that the checkpoint has in a
+// range of a file are none of them.
 using MatrixCheck = std::vector<std::size_t>;
 
 // The matrices of which several parts are compared with a checkpoint's file. Each check belongs to

@@ -34,7 +34,7 @@ bool has_bytes_of(const onnx::TensorProto& proto, const TensorView& view) {
 }  // namespace
 
 Status ModelVerifier::prepare(const ModelToVerify& model) {
-  data_folder_ = model.data_folder;
+  linked_folder_ = model.linked_folder;
   TRY_ASSIGN(tensors_, list_tensors(*model_.proto));
   index_ = index_tensors(tensors_);
   read_entries();
@@ -323,7 +323,7 @@ void ModelVerifier::check_unknown_data() {
 
 void ModelVerifier::check_own_manifest() {
   if (report_.used_manifest) {
-    check_linked_files(data_folder(), found_->manifest->linked, last_);
+    check_linked_files(linked_folder(), found_->manifest->linked, last_);
   }
   check_set(model_, report_.used_manifest ? &*found_->manifest : nullptr, last_);
 }

@@ -57,9 +57,15 @@ class ModelVerifier {
   // All findings, in the order of the graph.
   [[nodiscard]] VerifyReport collect();
 
-  // The folder that locations are relative to.
-  [[nodiscard]] const std::filesystem::path& data_folder() const {
-    return data_folder_.empty() ? model_.folder : data_folder_;
+  // The folder that locations are relative to, and that of linked files.
+  [[nodiscard]] const std::filesystem::path& data_folder() const { return model_.folder; }
+  [[nodiscard]] const std::filesystem::path& linked_folder() const {
+    return linked_folder_.empty() ? model_.folder : linked_folder_;
+  }
+  // Whether the file is to be looked for in a linked_folder() of its own.
+  [[nodiscard]] bool is_linked_elsewhere(std::string_view location) const {
+    return !linked_folder_.empty() && found_ && found_->manifest &&
+           found_->manifest->is_linked(location);
   }
   // Bytes of the inline tensors that are checked.
   [[nodiscard]] std::uint64_t inline_bytes() const { return inline_bytes_; }
@@ -124,7 +130,7 @@ class ModelVerifier {
   const ModelFile& model_;
   const Checkpoint* checkpoint_;
   const VerifyOptions& options_;
-  std::filesystem::path data_folder_;  // as ModelToVerify::data_folder
+  std::filesystem::path linked_folder_;  // as ModelToVerify::linked_folder
   std::vector<ListedTensor> tensors_;
   TensorIndex index_;
   std::optional<GraphNames> names_;

@@ -65,7 +65,7 @@ void ModelVerifier::apply(Subject& subject, const RangeAnswer& answer) {
   if (!subject.is_shared) {
     count_linked(subject, answer);
   }
-  if (options_.compare != Compare::kPlaces) {
+  if (options_.compare != Compare::kPlaces && !is_linked_elsewhere(subject.entry->location)) {
     report_bytes(subject, answer.difference, answer.crc32);
   }
 }

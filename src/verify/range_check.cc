@@ -36,7 +36,7 @@ struct WantedBytes {
 
 WantedBytes find_wanted(const Checkpoint* checkpoint, const RangeCheck& check) {
   WantedBytes wanted{.tensor = check.equals ? &*check.equals : nullptr};
-  if (const auto range = check.equals ? planned_range(*checkpoint, *check.equals) : std::nullopt) {
+  if (const auto range = check.equals ? linked_range(*checkpoint, *check.equals) : std::nullopt) {
     wanted.file = CheckpointAccess::files(*checkpoint)[range->file].get();
     wanted.offset = range->offset;
   }

@@ -1,5 +1,7 @@
 #include "onnx_external/verify.h"
 
+#include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -16,6 +18,41 @@
 namespace onnx_external {
 namespace {
 
+// As check_ranges(). Linked files may be in a folder of their own; of these only places are
+// compared.
+Result<std::vector<RangeAnswer>> check_all(std::span<ModelVerifier* const> verifiers,
+                                           std::span<const RangeCheck> checks,
+                                           const Checkpoint* checkpoint,
+                                           const VerifyOptions& options, ProgressMeter& meter) {
+  std::array<std::vector<RangeCheck>, 2> parts;  // own ones, linked ones
+  std::vector<bool> is_linked;
+  for (const RangeCheck& check : checks) {
+    is_linked.push_back(std::any_of(verifiers.begin(), verifiers.end(), [&](const auto* verifier) {
+      return verifier->is_linked_elsewhere(check.location);
+    }));
+    parts[is_linked.back() ? 1 : 0].push_back(check);
+  }
+  if (parts[1].empty()) {
+    return check_ranges(verifiers.front()->data_folder(), checks, checkpoint, options, meter);
+  }
+  VerifyOptions places = options;
+  places.compare = Compare::kPlaces;
+  std::vector<RangeAnswer> own;
+  if (!parts[0].empty()) {
+    TRY_ASSIGN(
+        own, check_ranges(verifiers.front()->data_folder(), parts[0], checkpoint, options, meter));
+  }
+  TRY_ASSIGN(auto linked,
+             check_ranges(verifiers.front()->linked_folder(), parts[1], checkpoint, places, meter));
+  std::vector<RangeAnswer> answers;
+  auto next_own = own.begin();
+  auto next_linked = linked.begin();
+  for (const bool linked_one : is_linked) {
+    answers.push_back(std::move(*(linked_one ? next_linked++ : next_own++)));
+  }
+  return answers;
+}
+
 // Models whose data is in one folder: shared ranges are read once.
 Status check_data(std::span<ModelVerifier* const> verifiers, const Checkpoint* checkpoint,
                   const VerifyOptions& options) {
@@ -27,8 +64,7 @@ Status check_data(std::span<ModelVerifier* const> verifiers, const Checkpoint* c
   }
   ProgressMeter meter(options.progress);
   meter.begin(Phase::kVerify, plan.bytes() + inline_bytes);
-  TRY_ASSIGN(const auto answers, check_ranges(verifiers.front()->data_folder(), plan.checks(),
-                                              checkpoint, options, meter));
+  TRY_ASSIGN(const auto answers, check_all(verifiers, plan.checks(), checkpoint, options, meter));
   FileSha1s sha1s;
   for (ModelVerifier* const verifier : verifiers) {
     TRY(verifier->check_rest(answers, sha1s, meter));
@@ -48,13 +84,14 @@ Result<Verified> verify_once(std::span<const ModelToVerify> models, const Checkp
   Verified verified;
   verified.models.reserve(models.size());  // the verifiers refer to them
   std::deque<ModelVerifier> verifiers;
-  std::map<std::filesystem::path, std::vector<ModelVerifier*>> by_folder;
+  std::map<std::pair<std::filesystem::path, std::filesystem::path>, std::vector<ModelVerifier*>>
+      by_folder;
   for (const ModelToVerify& model : models) {
     TRY_ASSIGN(auto file, read_model_file(model.path, options.drop_cache));
     verified.models.push_back(std::move(file));
     ModelVerifier& verifier = verifiers.emplace_back(verified.models.back(), checkpoint, options);
     TRY(verifier.prepare(model));
-    by_folder[verifier.data_folder()].push_back(&verifier);
+    by_folder[{verifier.data_folder(), verifier.linked_folder()}].push_back(&verifier);
   }
   for (const auto& [folder, of_folder] : by_folder) {
     TRY(check_data(of_folder, checkpoint, options));

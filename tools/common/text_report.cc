@@ -204,6 +204,11 @@ std::size_t count_files(const std::vector<SavedTensor>& tensors) {
 std::string totals_text(const SaveReport& report) {
   const std::vector<SavedTensor>& tensors = report.models.front().tensors;
   const std::size_t files = count_files(tensors);
+  if (report.linked_bytes > 0 && report.bytes > 0) {
+    return fmt::format("{}, {} linked and {} written, in {}", count_text(tensors.size(), "tensor"),
+                       size_text(report.linked_bytes), size_text(report.bytes),
+                       count_text(files, "file"));
+  }
   if (report.linked_bytes > 0) {
     return fmt::format("{}, {} linked to {}", count_text(tensors.size(), "tensor"),
                        size_text(report.linked_bytes), count_text(files, "file"));
@@ -252,6 +257,10 @@ std::string incomplete_lead(const SavedModel& model) {
 std::string verdict_text(const SaveReport& report) {
   if (!report.verified) {
     return "not verified";
+  }
+  if (report.linked_bytes > 0 && report.bytes > 0) {
+    return report.complete ? "verified, every byte that was written, every range that is linked"
+                           : "the rest is verified";
   }
   if (report.linked_bytes > 0) {
     return report.complete ? "verified, every range; no byte was read"
@@ -385,7 +394,7 @@ std::string models_text(const SaveReport& report, bool is_dry_run, Lists lists) 
            (is_dry_run ? matrices_text(model) + slots_text(model, report.linked_bytes > 0) : "") +
            quantized_text(model, lists) + graph_text(model, lists);
   }
-  const std::uint64_t stored = report.linked_bytes > 0 ? report.linked_bytes : report.bytes;
+  const std::uint64_t stored = report.linked_bytes + report.bytes;
   return out + derived_text(report.derived) +
          fmt::format("{}{}: {} in {}, {} if nothing were shared; {}{}\n",
                      report.folder.empty() ? "" : shown(report.folder.string()) + ": ",

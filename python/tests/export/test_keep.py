@@ -290,6 +290,68 @@ def test_what_cannot_be_kept_becomes_floats_or_the_scheme(graph: Path, tmp_path:
     assert all("groups of 8 columns" in matrix["unkept"] for matrix in report.quantized)
 
 
+LINKED = {
+    "compressed-tensors": (compressed_tensors, COMPRESSED_TENSORS),
+    "mlx": (mlx, {"group_size": 64, "bits": 4}),
+}
+
+
+@pytest.mark.parametrize("kind", LINKED)
+def test_codes_that_nodes_take_as_they_are_can_be_linked(
+    graph: Path, tmp_path: Path, kind: str
+) -> None:
+    make, settings = LINKED[kind]
+    folder = write(tmp_path / "folder", make, settings)
+    before = (folder / "model.safetensors").read_bytes()
+    oe.save(graph, tmp_path / "float", folder)
+    keep = oe.Quantize("keep", accuracy_level=0)
+    planned = oe.plan(graph, path=folder, weights=folder, quantize=keep, layout="link")
+    report = oe.save(graph, folder, folder, quantize=keep, layout="link")
+    of_codes = sum(n * k // 2 for n, k in shapes().values())
+    assert report.linked_bytes == of_codes + INNER * 4  # and the bias
+    assert (planned.bytes, planned.linked_bytes) == (report.bytes, report.linked_bytes)
+    assert {tensor.file for tensor in report.tensors if tensor.slot.endswith(".codes")} == {
+        "model.safetensors"
+    }
+    assert (folder / "model.onnx.data").stat().st_size == report.bytes < of_codes
+    x = RANDOM.standard_normal((2, 3, WIDTH), dtype=np.float32)
+    kept, wanted = outputs(folder / "model.onnx", x), outputs(tmp_path / "float/model.onnx", x)
+    assert np.abs(kept - wanted).max() < 1e-5 * np.abs(wanted).max()
+    assert oe.verify(folder / "model.onnx").ok
+    against = oe.verify(folder / "model.onnx", against=folder)
+    assert against.ok
+    assert against.linked == 4
+
+    again = oe.save(graph, folder, folder, quantize=keep, layout="link", overwrite=True)
+    assert again.linked_bytes == report.linked_bytes
+    assert [file.name for file in folder.glob("*.data")] == ["model.onnx.1.data"]
+    assert (folder / "model.safetensors").read_bytes() == before
+
+
+def test_a_changed_byte_of_a_linked_model_is_found(graph: Path, tmp_path: Path) -> None:
+    folder = write(tmp_path / "folder", compressed_tensors, COMPRESSED_TENSORS)
+    oe.save(graph, folder, folder, quantize="keep", layout="link")
+    data = folder / "model.onnx.data"
+    content = bytearray(data.read_bytes())
+    content[5] ^= 1
+    data.write_bytes(content)
+    for against in (None, folder):
+        report = oe.verify(folder / "model.onnx", against=against)
+        assert [finding.tensor for finding in report.findings] == ["gate.weight.scales"] * (
+            1 if against is None else 2
+        )
+
+
+def test_weights_that_no_file_has_as_they_are_kept_are_written(graph: Path, tmp_path: Path) -> None:
+    folder = write(tmp_path / "folder", gptq(4, False), gptq_settings(4))
+    report = oe.save(graph, folder, folder, quantize="keep", layout="link")
+    assert report.linked_bytes == INNER * 4
+    assert report.bytes > sum(n * k // 2 for n, k in shapes().values())
+    assert oe.verify(folder / "model.onnx", against=folder).ok
+    with pytest.raises(oe.InvalidArgumentError, match="unless they are kept"):
+        oe.save(graph, folder, folder, quantize="int4", layout="link", overwrite=True)
+
+
 def test_there_must_be_codes_to_keep(graph: Path, tmp_path: Path) -> None:
     state = {name: tensor.detach().numpy() for name, tensor in Layers().state_dict().items()}
     safetensors.save_file(state, tmp_path / "floats.safetensors")

@@ -1,5 +1,6 @@
 """Opens folders with onnxruntime-genai: run_genai.py JOBS.json ANSWERS.json (those of clients.py)."""
 
+import numpy as np
 import onnxruntime_genai as og
 from answering import answers
 
@@ -30,8 +31,8 @@ def _of_sound(model: og.Model, job: dict, row: int) -> list[int]:
     settings.set_search_options(max_length=len(prompt) + job["count"], do_sample=False)
     generator = og.Generator(model, settings)
     given = og.NamedTensors()
-    given["audio_features"] = job["arrays"]["input_features"][row : row + 1]
-    given["input_ids"] = job["arrays"]["decoder_input_ids"][row : row + 1].astype("int32")
+    given["input_features"] = job["arrays"]["input_features"][row : row + 1].astype(np.float32)
+    given["input_ids"] = np.array([prompt], np.int32)
     generator.set_inputs(given)
     while not generator.is_done():
         generator.generate_next_token()

@@ -1,4 +1,9 @@
-"""The two branches of a merged decoder, each as the graph that it was."""
+"""Graphs that do the work of others, each as the graph that it stands for.
+
+These are the branches of a merged decoder, and, as ONNX Runtime GenAI runs a Whisper, an encoder
+that also gives the decoder's keys and values of it, and a decoder for the steps that reads a
+prompt.
+"""
 
 from __future__ import annotations
 
@@ -50,6 +55,77 @@ class Branch:
         """Run it, and return the outputs that count."""
         found = self._merged.run(feed, what)
         return {name: found[name] for name in self.output_names}
+
+
+class CrossEncoder:
+    """Runs an encoder that gives keys and values of a decoder, as one without these outputs."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self.name, self.source, self.inputs = session.name, session.source, session.inputs
+        self.outputs = [form for form in session.outputs if not _is_cache(form.name)]
+        self.caches: dict[str, Value] = {}
+        """Of the last run, by the names of the outputs."""
+
+    @property
+    def output_names(self) -> list[str]:
+        """The outputs of a plain encoder."""
+        return [form.name for form in self.outputs]
+
+    def feed(self, given: Mapping[str, Value], what: str) -> dict[str, Value]:
+        """Return the values of all inputs."""
+        return self._session.feed(given, what)
+
+    def run(self, feed: dict[str, Value], what: str) -> dict[str, Value]:
+        """Run it, keep the caches, and return the other outputs."""
+        found = self._session.run(feed, what)
+        self.caches = {name: value for name, value in found.items() if _is_cache(name)}
+        return {name: found[name] for name in self.output_names}
+
+
+class FirstStep:
+    """Runs the graph of a decoder's steps behind an empty cache, as the graph of the prompt.
+
+    Args:
+        step: the graph.
+        encoder: has been run on what the prompt belongs to.
+    """
+
+    def __init__(self, step: Session, encoder: CrossEncoder) -> None:
+        self._step, self._encoder = step, encoder
+        self.name, self.source, self.outputs = step.name, step.source, step.outputs
+        self.inputs = [form for form in step.inputs if not _is_cache(form.name)]
+
+    @property
+    def output_names(self) -> list[str]:
+        """The outputs of both graphs together: those of a graph of the prompt."""
+        return [*self._step.output_names, *self._encoder.caches]
+
+    def feed(self, given: Mapping[str, Value], what: str) -> dict[str, Value]:
+        """Return the values of all inputs, an empty cache among them."""
+        rows = next(len(value) for value in given.values() if np.ndim(value))
+        made: dict[str, Any] = {
+            form.name: self._encoder.caches.get(_present(form.name), _empty(form, rows))
+            for form in self._step.inputs
+            if _is_cache(form.name)
+        }
+        return self._step.feed({**given, **made}, what)
+
+    def run(self, feed: dict[str, Value], what: str) -> dict[str, Value]:
+        """Run it, and return its outputs and the encoder's."""
+        return {**self._step.run(feed, what), **self._encoder.caches}
+
+
+Runs = Session | Branch | CrossEncoder | FirstStep
+"""What can be run as a graph of a folder."""
+
+
+def _is_cache(name: str) -> bool:
+    return name.startswith(("past_key_values.", "present."))
+
+
+def _present(name: str) -> str:
+    return name.replace("past_key_values.", "present.", 1)
 
 
 def _empty(form: Form, rows: int) -> Any:

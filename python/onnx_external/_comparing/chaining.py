@@ -11,13 +11,13 @@ ENCODED = "encoder_hidden_states"
 """What a decoder calls the result of the encoder before it."""
 USES_CACHE = "use_cache_branch"
 """Tells a merged decoder which branch runs."""
-_RESULT = "last_hidden_state"
+RESULT = "last_hidden_state"
 _OTHER_RESULTS = "encoder_outputs."
 
 
 def encoded_name(output: str) -> str:
     """Return what a decoder calls an output of the encoder before it."""
-    return ENCODED if output == _RESULT else _OTHER_RESULTS + output
+    return ENCODED if output == RESULT else _OTHER_RESULTS + output
 
 
 def handed_on(graph: str, outputs: Mapping[str, Any]) -> dict[str, Any]:
@@ -27,15 +27,17 @@ def handed_on(graph: str, outputs: Mapping[str, Any]) -> dict[str, Any]:
         graph: its name.
         outputs: of any kind, by name.
     """
-    if graph == ENCODER:
-        return {encoded_name(name): value for name, value in outputs.items()}
     renamed = (("present.", "past_key_values."), ("output.", "input."))
-    return {
+    found = {
         after + name.removeprefix(before): value
         for name, value in outputs.items()
         for before, after in renamed
         if name.startswith(before)
     }
+    if graph == ENCODER:
+        plain = {name: value for name, value in outputs.items() if not name.startswith("present.")}
+        found |= {encoded_name(name): value for name, value in plain.items()}
+    return found
 
 
 def missing_links(

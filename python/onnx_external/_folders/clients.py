@@ -25,6 +25,9 @@ class Client:
     """A decoder behind an encoder is one graph."""
     apart: bool = False
     """Each graph has a data file of its own, called after it."""
+    crosses: bool = False
+    """An encoder gives the keys and values that the decoder keeps of it, and there is the decoder
+    for the steps."""
     plain: bool = False
     """It does not know the operators that ONNX Runtime has of its own, such as fused attention."""
     needs: tuple[str, ...] = ()
@@ -33,7 +36,7 @@ class Client:
 
 CLIENTS = {
     "fastembed": Client(needs=("tokenizer.json", "tokenizer_config.json")),
-    "genai": Client(needs=("genai_config.json", "tokenizer.json")),
+    "genai": Client(crosses=True, needs=("genai_config.json", "tokenizer.json")),
     "openvino": Client(plain=True),
     "optimum": Client(),
     "sentence-transformers": Client(needs=("tokenizer_config.json",)),
@@ -61,6 +64,11 @@ class Wanted:
     def apart(self) -> bool:
         """Whether each graph has a data file of its own."""
         return any(each.apart for each in self._clients())
+
+    @property
+    def crosses(self) -> bool:
+        """Whether an encoder gives the keys and values that the decoder keeps of it."""
+        return any(each.crosses for each in self._clients())
 
     @property
     def plain(self) -> bool:

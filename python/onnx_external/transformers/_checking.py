@@ -12,14 +12,14 @@ from .._base.meter import Meter
 from .._base.options import contents_of
 from .._base.packages import missing_text
 from .._base.temporary import temporary_folder
-from .._comparing.branches import Branch
+from .._comparing.branches import Branch, CrossEncoder, FirstStep, Runs
 from .._comparing.chaining import handed_on
 from .._comparing.inputs import InputSet, given_by_name
 from .._comparing.randomness import drawing_nodes
 from .._comparing.reconsidering import Outputs
 from .._comparing.references import ModuleReference
 from .._comparing.running import Session
-from .._folders.models import MERGED, PROMPT, STEP
+from .._folders.models import ENCODER, MERGED, PROMPT, STEP
 from ..torch._checking import WrongGraphError, broken_text, difference, notes_of, refuse_unloadable
 from ..torch._guards import Guard, Sizes
 from ._compared import Folder
@@ -27,6 +27,7 @@ from ._decoders import prepared
 from ._reference import TransformersReference
 from ._saving import Graph, Saving
 
+_CROSSED = "encoder_with_caches"
 LARGEST = 512 << 20
 """Bytes of weights up to which graphs are checked if nobody asks for it."""
 
@@ -57,6 +58,8 @@ class Judging:
     """Of the save."""
     merged: Graph | None = None
     """The decoder's graphs in one."""
+    crossed: Graph | None = None
+    """The encoder with what the decoder keeps of it."""
 
     def judged(self, asked: bool | None, meter: Meter) -> CheckedGraphs:
         """Compare all graphs with transformers' model.
@@ -91,8 +94,9 @@ class Judging:
         """Compare what can be compared, and return why something cannot."""
         quick = {"layout": "single", "overwrite": False, "fsync": False, "verify": False}
         quick |= {"progress": False, "files": contents_of(self.options["files"])}
-        more = {} if self.merged is None else {MERGED: self.merged}
-        Saving(self.weights, target, {**self.graphs, **more}).save({**self.options, **quick})
+        more = {MERGED: self.merged, _CROSSED: self.crossed}
+        given = {name: graph for name, graph in more.items() if graph is not None}
+        Saving(self.weights, target, {**self.graphs, **given}).save({**self.options, **quick})
         paths = {name: target / f"{name}.onnx" for name in self.graphs}
         reasons, sessions = [], {}
         unloadable: list[str] = []
@@ -125,39 +129,40 @@ class Judging:
             beside = {name: reference for name, (reference, _, _) in references.items()}
             self._run_chain(folder, sessions, beside, found)
             if self.merged is not None:
-                self._run_merged(folder, target / f"{MERGED}.onnx", sessions, beside, found)
+                whole = _session(target / f"{MERGED}.onnx")
+                branches = {PROMPT: Branch(whole, False), STEP: Branch(whole, True)}
+                alone = self._run_instead(folder, branches, sessions, beside)
+                found.sets[MERGED] = alone.chain.count(whole.name)
+            if self.crossed is not None:
+                encoder = CrossEncoder(_session(target / f"{_CROSSED}.onnx"))
+                first = FirstStep(sessions[STEP], encoder)
+                crossed: dict[str, Runs] = {ENCODER: encoder, PROMPT: first}
+                self._run_instead(folder, crossed, sessions, beside)
         return "; ".join(reasons)
 
-    def _run_merged(
+    def _run_instead(
         self,
         folder: Folder,
-        path: Path,
+        instead: Mapping[str, Runs],
         sessions: Mapping[str, Session],
         references: Mapping[str, ModuleReference],
-        found: CheckedGraphs,
-    ) -> None:
-        """Run both branches of a merged decoder in the place of the graphs that it is made of.
+    ) -> CheckedGraphs:
+        """Run graphs in the place of others that are right, and return what was run.
 
         Raises:
             ExportError: one gives something else than the model in its place.
         """
-        whole = Session(path, ["CPUExecutionProvider"], path.name)
-        branches = {PROMPT: Branch(whole, False), STEP: Branch(whole, True)}
-        alone = CheckedGraphs()
-        kept = {
-            name: TransformersReference(references[name].module, branch.output_names)
-            for name, branch in branches.items()
-        }
+        found = CheckedGraphs()
         try:
-            self._run_chain(folder, {**sessions, **branches}, {**references, **kept}, alone)
+            self._run_chain(folder, {**sessions, **instead}, references, found)
         except WrongPartError as error:
             raise ExportError(str(error)) from error
-        found.sets[MERGED] = alone.chain.count(path.name)
+        return found
 
     def _run_chain(
         self,
         folder: Folder,
-        sessions: Mapping[str, Session | Branch],
+        sessions: Mapping[str, Runs],
         references: Mapping[str, ModuleReference],
         found: CheckedGraphs,
     ) -> None:
@@ -175,7 +180,10 @@ class Judging:
             return
         carried: dict[str, Any] = {}
         for name, given in passes:
-            session, reference = sessions[name], references[name]
+            session = sessions[name]
+            reference = references[name]
+            if not isinstance(session, Session):  # it has other outputs than what it stands for
+                reference = TransformersReference(reference.module, session.output_names)
             feed = _feed(session, reference, ((), given))
             feed |= {each: carried[each] for each in feed.keys() & carried.keys()}
             try:
@@ -195,6 +203,10 @@ class Judging:
                 )
             carried |= handed_on(name, got)
             found.chain.append(session.name)
+
+
+def _session(path: Path) -> Session:
+    return Session(path, ["CPUExecutionProvider"], path.name)
 
 
 class WrongPartError(WrongGraphError):
@@ -265,7 +277,7 @@ def judge(
     found.sets[name] += 1
 
 
-def _feed(session: Session | Branch, reference: ModuleReference, call: Any) -> dict[str, Any]:
+def _feed(session: Runs, reference: ModuleReference, call: Any) -> dict[str, Any]:
     """What a graph takes, some of which transformers.exporters compute of the model's inputs."""
     names = [form.name for form in session.inputs]
     try:

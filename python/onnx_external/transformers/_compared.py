@@ -16,6 +16,7 @@ from .._comparing.precision import graph_at
 from .._comparing.references import ModuleReference
 from .._folders.models import ENCODER, PROMPTS, STEPS, pair_names
 from ._batches import by_lengths, by_rows, goes_by_lengths, takes_one_row
+from ._crossing import reference_of
 from ._decoders import Graphs
 from ._inputs import Inputs, inputs_of
 from ._reference import TransformersReference, loaded
@@ -259,6 +260,8 @@ class Folder:
             sets = input_sets(given, graph)
             kept = [value.name for value in graph.output]
             module = parts["example"][part].module
+            if part == ENCODER and any(each.startswith("present.") for each in kept):
+                module = reference_of(model)
             reference = TransformersReference(module, kept, graph)
             found[name] = (reference, sets, notes)
         return found

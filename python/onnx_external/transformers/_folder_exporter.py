@@ -12,7 +12,7 @@ import torch
 from .._base.meter import Meter, versions
 from .._base.options import QuantizeArgument
 from .._folders.clients import Wanted
-from .._folders.models import MERGED
+from .._folders.models import ENCODER, MERGED, PROMPT
 from .._folders.preconditions import (
     BFLOAT16,
 )
@@ -23,6 +23,7 @@ from ._adapters import Source
 from ._checking import CheckedGraphs, Judging, WrongPartError
 from ._choosing import Choice
 from ._compared import Folder
+from ._crossing import crossed
 from ._export_reports import ModelReport
 from ._exporter import patches_of_transformers
 from ._inputs import note_of_omitted, omitted
@@ -64,6 +65,8 @@ class FolderExporter:
     _notes: list[str] = field(default_factory=list)
     _graphs: dict[str, Graph] = field(default_factory=dict)
     """As they are saved."""
+    _crossed: Graph | None = None
+    """The encoder, if it gives what the decoder keeps of it."""
 
     def __post_init__(self) -> None:
         """Look at the model before it is traced."""
@@ -93,7 +96,13 @@ class FolderExporter:
         """Plan the save of all graphs: nothing is written unless all can be."""
         self.choice.refuse_gaps()
         graphs = self._packed()
-        graphs = self._graphs = merged(graphs) if self.wanted.merges else graphs
+        self._crossed = None
+        if self.wanted.crosses and _genai.is_whisper(self.loaded.model.config, graphs):
+            self._crossed = crossed(graphs[ENCODER], graphs[PROMPT])
+            graphs[ENCODER] = self._crossed
+        if self.wanted.merges:
+            graphs = merged(graphs, keeps_step=self._crossed is not None)
+        self._graphs = graphs
         models = {name: graph.skeleton.model for name, graph in graphs.items()}
         config, file = self.loaded.model.config, _file_name(self.target)
         file = str(PurePosixPath(self.wanted.place) / file)
@@ -120,9 +129,9 @@ class FolderExporter:
             variant=self.given.variant,
         )
         size = planned.bytes + planned.linked_bytes
-        whole = self._graphs.get(MERGED)
-        graphs = self._graphs if whole is None else self.choice.graphs
-        return Judging(self.loaded.weights, graphs, folder_of, size, self.options, whole)
+        more = (self._graphs.get(MERGED), self._crossed)
+        graphs = self._graphs if more == (None, None) else self.choice.graphs
+        return Judging(self.loaded.weights, graphs, folder_of, size, self.options, *more)
 
     def _packed(self) -> dict[str, Graph]:
         """Pack the products of the only graph of a model whose attention goes by lengths.

@@ -1,22 +1,27 @@
-"""genai_config.json, by which ONNX Runtime GenAI runs a decoder.
+"""genai_config.json, by which ONNX Runtime GenAI runs a decoder, or a Whisper.
 
 Tried with onnxruntime-genai 0.18: it takes one graph with `past_key_values.0.key` among its inputs
-and `present.0.key` among its outputs, and all layers must have caches of one size.
+and `present.0.key` among its outputs, and all layers must have caches of one size. A Whisper is an
+encoder that gives the keys and values that the decoder keeps of it, and a decoder for the steps.
+audio_processor_config.json has what makes the encoder's input of a sound.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
-from pathlib import Path
+from collections.abc import Collection, Iterator, Mapping
+from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
+from .._comparing.chaining import RESULT
 from .._folders.config import read_leniently
+from .._folders.models import ENCODER, STEP
 
 if TYPE_CHECKING:
     import onnx_ir
 
 _FILE = "genai_config.json"
+_AUDIO_FILE = "audio_processor_config.json"
 _NO_TOKENIZER = (
     "the folder has no tokenizer.json, which text needs: AutoTokenizer.from_pretrained(MODEL)"
     ".save_pretrained(FOLDER) writes it"
@@ -82,16 +87,124 @@ def write(
     if not any(_shapes(each.graph.inputs, _PAST) for each in graphs.values()):
         return [], []
     if config.is_encoder_decoder:
-        return [], []
+        if not _gives_caches(graphs):
+            return [], []
+        place = str(PurePosixPath(file).parent)
+        return _write_whisper(graphs, "" if place == "." else f"{place}/", config, source, folder)
     reason = why_not(graphs["model"]) if list(graphs) == ["model"] else "it takes one graph"
     if reason:
         return [], [f"no {_FILE}: ONNX Runtime GenAI cannot run the model: {reason}"]
     notes = [] if (source / "tokenizer.json").is_file() else [_NO_TOKENIZER]
-    path = folder / _FILE
     made = document(graphs["model"], file, config, source)
     notes += _note_on_length(graphs["model"], made)
-    path.write_text(json.dumps(made, indent=2) + "\n", encoding="utf-8")
-    return [path], notes
+    return [_written(folder / _FILE, made)], notes
+
+
+def _written(path: Path, document: Any) -> Path:
+    path.write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
+    return path
+
+
+def is_whisper(config: Any, graphs: Collection[str]) -> bool:
+    """Return whether GenAI could run these graphs of a model, as a Whisper."""
+    return getattr(config, "model_type", "") == "whisper" and {ENCODER, STEP} <= set(graphs)
+
+
+def _gives_caches(graphs: Mapping[str, onnx_ir.Model]) -> bool:
+    return ENCODER in graphs and bool(_shapes(graphs[ENCODER].graph.outputs, "present."))
+
+
+def _write_whisper(
+    graphs: Mapping[str, onnx_ir.Model], place: str, config: Any, source: Path, folder: Path
+) -> tuple[list[Path], list[str]]:
+    """Write what GenAI needs beside the graphs of a Whisper, which lie in the folder `place`."""
+    paths = [_written(folder / _FILE, whisper_document(graphs, place, config, source))]
+    features = _features(source)
+    notes = [] if (source / "tokenizer.json").is_file() else [_NO_TOKENIZER]
+    if features is None:
+        return paths, [*notes, f"no {_AUDIO_FILE}: the model's folder has no feature extractor"]
+    return [*paths, _written(folder / _AUDIO_FILE, features)], notes
+
+
+def whisper_document(
+    graphs: Mapping[str, onnx_ir.Model], place: str, config: Any, folder: Path
+) -> dict[str, Any]:
+    """Return what genai_config.json says of a Whisper.
+
+    Args:
+        graphs: by name.
+        place: what the paths of the graphs begin with.
+        config: of transformers' model.
+        folder: has generation_config.json.
+    """
+    decoder = graphs[STEP].graph
+    past = _shapes(decoder.inputs, _PAST)
+    heads, size = next(iter(past.values()))[1::2]
+    logits = next(value for value in decoder.outputs if value.name == "logits")
+    common = {
+        "session_options": {"log_id": "onnxruntime-genai", "provider_options": []},
+        "head_size": int(size),
+        "hidden_size": int(config.d_model),
+        "num_attention_heads": int(heads),
+        "num_hidden_layers": len(past) // 4,
+        "num_key_value_heads": int(heads),
+    }
+    sound = next(value.name for value in graphs[ENCODER].graph.inputs)
+    encoder = {
+        "filename": f"{place}{ENCODER}.onnx",
+        "inputs": {"audio_features": sound},
+        "outputs": {
+            "encoder_hidden_states": RESULT,
+            "cross_present_key_names": "present.%d.encoder.key",
+            "cross_present_value_names": "present.%d.encoder.value",
+        },
+    }
+    names = {
+        "filename": f"{place}{STEP}.onnx",
+        "inputs": {
+            "input_ids": "input_ids",
+            "past_key_names": "past_key_values.%d.decoder.key",
+            "past_value_names": "past_key_values.%d.decoder.value",
+            "cross_past_key_names": "past_key_values.%d.encoder.key",
+            "cross_past_value_names": "past_key_values.%d.encoder.value",
+        },
+        "outputs": {
+            "logits": "logits",
+            "present_key_names": "present.%d.decoder.key",
+            "present_value_names": "present.%d.decoder.value",
+        },
+    }
+    length = int(config.max_target_positions)
+    model = {
+        "type": "whisper",
+        "vocab_size": int((logits.shape or (0,))[-1]),
+        "context_length": length,
+        **token_settings(folder, config),
+        "encoder": {**common, **encoder},
+        "decoder": {**common, **names},
+    }
+    search = {"max_length": length, "past_present_share_buffer": False, **_search(folder)}
+    return {"model": model, "search": search}
+
+
+def _features(source: Path) -> Any:
+    """Return how GenAI makes the input of a Whisper of a sound, as its feature extractor says."""
+    found = read_leniently(source, "preprocessor_config.json")
+    if not found:
+        part = read_leniently(source, "processor_config.json").get("feature_extractor")
+        found = part if isinstance(part, dict) else {}
+    given = [found.get(name) for name in ("n_fft", "hop_length", "feature_size", "chunk_length")]
+    if not all(isinstance(each, int) for each in given):
+        return None
+    window, hop, bins, seconds = given
+    spectrum = {"n_fft": window, "frame_length": window, "hop_length": hop}
+    mels = {"chunk_size": seconds, "hop_length": hop, "n_fft": window, "n_mel": bins}
+    steps = [
+        {"name": "audio_decoder", "type": "AudioDecoder"},
+        {"name": "STFT", "type": "STFTNorm", "attrs": spectrum},
+        {"name": "log_mel_spectrogram", "type": "LogMelSpectrum", "attrs": mels},
+    ]
+    return {"feature_extraction": {"sequence": [{"operation": each} for each in steps]}}
 
 
 def document(model: onnx_ir.Model, file: str, config: Any, folder: Path) -> dict[str, Any]:

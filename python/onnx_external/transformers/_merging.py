@@ -20,15 +20,18 @@ if TYPE_CHECKING:
     import onnx_ir
 
 
-def merged(graphs: Mapping[str, Graph]) -> dict[str, Graph]:
+def merged(graphs: Mapping[str, Graph], keeps_step: bool = False) -> dict[str, Graph]:
     """Return the graphs of a model with one in the place of the two of its decoder.
 
     Args:
         graphs: by name, as they are traced.
+        keeps_step: the graph for the steps stays beside it.
     """
     if not {PROMPT, STEP} <= graphs.keys():
         return dict(graphs)
-    others = {name: graph for name, graph in graphs.items() if name not in (PROMPT, STEP)}
+    others = {name: graph for name, graph in graphs.items() if name != PROMPT}
+    if not keeps_step:
+        del others[STEP]
     return {**others, MERGED: _Merge(graphs[PROMPT], graphs[STEP]).graph()}
 
 
@@ -89,7 +92,7 @@ class _Merge:
         """Make a branch of a graph, whose inputs and weights go into the graph around it."""
         import onnx_ir as ir
 
-        _rename(model, prefix)
+        rename_computed(model, prefix)
         given = {v.name.removeprefix(prefix): v for v in model.graph.outputs if v.name}
         model.graph.outputs.clear()
         self._share_weights(model, source, prefix)
@@ -161,7 +164,7 @@ def _equal(one: onnx_ir.Value, other: onnx_ir.Value) -> bool:
     return bool(first.numpy().tobytes() == second.numpy().tobytes())
 
 
-def _rename(model: onnx_ir.Model, prefix: str) -> None:
+def rename_computed(model: onnx_ir.Model, prefix: str) -> None:
     """Give what the nodes compute names that nothing around the branch has."""
     for node in all_nodes(model):
         node.name = f"{prefix}{node.name or node.op_type}"

@@ -135,6 +135,11 @@ std::string constants_text(const MappingTask& task, const std::vector<std::strin
          std::string(kWayOut);
 }
 
+// Names of scales that src/checkpoint/quantized/float8.cc reads if the folder has settings.
+bool is_read_with_settings(std::string_view scale) {
+  return scale.ends_with(".scale") || scale.ends_with(".scale_weight");
+}
+
 }  // namespace
 
 std::string scales_text(const MappingTask& task, const std::vector<bool>& taken) {
@@ -144,7 +149,8 @@ std::string scales_text(const MappingTask& task, const std::vector<bool>& taken)
       const MappingKey& scaled = task.keys.keys[*weight];
       return "the checkpoint is quantized: " + quote(task.keys.keys[key].name) + " scales " +
              quote(scaled.name) + ", which is " + std::string(torch_name(scaled.dtype)) +
-             std::string(kTakesFloats);
+             std::string(is_read_with_settings(task.keys.keys[key].name) ? kNeedsSettings
+                                                                         : kTakesFloats);
     }
   }
   return "";

@@ -1,6 +1,8 @@
 // Float8 weights with scales, one for the whole, for each row, group of a row or block: those of
 // DeepSeek and transformers (weight_scale_inv, which is multiplied in spite of its name), FBGEMM,
-// ModelOpt, compressed-tensors, torchao and quanto.
+// ModelOpt, compressed-tensors, torchao and quanto. Files without settings are read only under
+// names of which one library is the only user: under the others, makers disagree on whether a scale
+// is a factor or a divisor.
 #include <algorithm>
 #include <array>
 #include <string_view>
@@ -29,17 +31,19 @@ struct Float8Names {
   std::string_view method;
 };
 
+constexpr std::string_view kManyMakers = "fp8";  // a name that no single library has
+
 constexpr std::array kFloat8Names = {
-    Float8Names{"weight", "weight_scale_inv", "weight", "fp8"},
-    Float8Names{"weight", "weight_scale", "weight", "fp8"},
-    Float8Names{"weight", "scale_weight", "weight", "fp8"},
-    Float8Names{"weight", "scale", "weight", "fp8"},
+    Float8Names{"weight", "weight_scale_inv", "weight", kManyMakers},
+    Float8Names{"weight", "weight_scale", "weight", kManyMakers},
+    Float8Names{"weight", "scale_weight", "weight", kManyMakers},
+    Float8Names{"weight", "scale", "weight", kManyMakers},
     Float8Names{"weight._data", "weight._scale", "weight", "quanto"},
     Float8Names{"_weight_qdata", "_weight_scale", "weight", "torchao"},
-    Float8Names{"gate_up_proj", "gate_up_proj_scale_inv", "gate_up_proj", "fp8"},
-    Float8Names{"gate_up_proj", "gate_up_proj_scale", "gate_up_proj", "fp8"},
-    Float8Names{"down_proj", "down_proj_scale_inv", "down_proj", "fp8"},
-    Float8Names{"down_proj", "down_proj_scale", "down_proj", "fp8"},
+    Float8Names{"gate_up_proj", "gate_up_proj_scale_inv", "gate_up_proj", kManyMakers},
+    Float8Names{"gate_up_proj", "gate_up_proj_scale", "gate_up_proj", kManyMakers},
+    Float8Names{"down_proj", "down_proj_scale_inv", "down_proj", kManyMakers},
+    Float8Names{"down_proj", "down_proj_scale", "down_proj", kManyMakers},
 };
 
 std::optional<std::int64_t> item_of(const Json* list, std::size_t at) {
@@ -102,6 +106,9 @@ Status add_float8(MatrixFinder& finder, const Float8Names& names, const std::str
 
 Status find_float8(MatrixFinder& finder) {
   for (const Float8Names& names : kFloat8Names) {
+    if (names.method == kManyMakers && !finder.settings().is_given()) {
+      continue;
+    }
     for (const std::string& module : finder.modules_with(names.scale)) {
       const TensorView* const weight = finder.find(module, names.weight);
       if (weight == nullptr) {

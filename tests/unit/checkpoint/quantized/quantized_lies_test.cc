@@ -186,6 +186,19 @@ TEST(QuantizedFloat8, WithScalesOfNoBlocksIsCorrupt) {
   EXPECT_THAT(folder.open_folder(), FailsWith(ErrorCode::kCorrupt, "a.weight_scale_inv"));
 }
 
+TEST(QuantizedFloat8, WithoutSettingsIsListedInItsPartsAsItsScalesMayBeDivisors) {
+  for (const std::string scale : {"weight_scale_inv", "weight_scale", "scale_weight", "scale"}) {
+    SCOPED_TRACE(scale);
+    QuantFolder folder;
+    folder.put("a.weight", "F8_E4M3", "[1,2]", Bytes(2, kOne))
+        .put("a." + scale, "F32", "[1]", Floats{2});
+    const auto checkpoint = folder.open_folder();
+    EXPECT_THAT(checkpoint->tensors(), SizeIs(2));
+    folder.config(R"({"quant_method": "fp8"})");
+    EXPECT_THAT(folder.floats("a.weight"), HasValue(ElementsAre(2, 2)));
+  }
+}
+
 TEST(QuantizedFloat8, IgnoresAScaleThatNobodyWroteForAWeightThatIsNotQuantized) {
   QuantFolder folder;
   folder.put("a.weight", "F32", "[1]", Floats{5})

@@ -61,7 +61,7 @@ def mask_of(made: torch.Tensor, given: dict[str, Any], by_lengths: bool) -> Mask
     holes = (padding[:, 1:].to(torch.int32) > padding[:, :-1].to(torch.int32)).any()
     nothing = torch.zeros((), dtype=given["dtype"])
     spoiled = torch.where(holes, torch.full_like(nothing, torch.nan), nothing)
-    return Mask(made, "", None, last, whole, windows[0] if windows else -1, spoiled)
+    return Mask(made, "", None, last, whole, windows[0] if windows else -1, spoiled=spoiled)
 
 
 def _why_not(made: torch.Tensor, given: dict[str, Any]) -> str:

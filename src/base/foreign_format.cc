@@ -15,6 +15,8 @@ using namespace std::string_view_literals;
 constexpr std::string_view kBlanks = " \t\r\n";
 constexpr std::string_view kFetchAgain = "download it again; a gated or private file needs a login";
 constexpr std::string_view kConvertedFrom = "take the checkpoint that it was converted from";
+constexpr std::string_view kIsCheckpoint =
+    "it is a checkpoint: give it behind the graph, or export it by itself";
 constexpr std::string_view kMadeFrom = "take the model that it was made from";
 constexpr std::string_view kTorchWeights =
     "take PyTorch's weights (model.safetensors), or load it with the library that wrote it, and "
@@ -84,7 +86,7 @@ constexpr std::array kFormats = {
     Format{kPointer, "a pointer of DVC, not the file itself", "fetch it with `dvc pull`",
            "outs:\n- "},
 
-    Format{kWeights, "a GGUF file, the format of llama.cpp", kConvertedFrom, "GGUF", "*.gguf"},
+    Format{kWeights, "a GGUF file, the format of llama.cpp", kIsCheckpoint, "GGUF", "*.gguf"},
     Format{kWeights, "an array of numpy (.npy)",
            "give it a name: safetensors.numpy.save_file({name: numpy.load(file)}, ...)",
            "\x93NUMPY"sv},

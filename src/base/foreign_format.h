@@ -25,10 +25,10 @@ enum class ForeignKind : std::uint8_t {
 
 struct ForeignFormat {
   ForeignKind kind = ForeignKind::kOther;
-  std::string what;    // "a GGUF file, the format of llama.cpp"
+  std::string what;    // "a model of CTranslate2"
   std::string advice;  // "take the checkpoint that it was converted from"
 
-  // "a GGUF file, the format of llama.cpp; take the checkpoint that it was converted from".
+  // "a model of CTranslate2; take the checkpoint that it was converted from".
   [[nodiscard]] std::string text() const { return what + "; " + advice; }
 };
 
@@ -49,8 +49,8 @@ inline constexpr std::size_t kForeignBytes = 512;
 [[nodiscard]] const std::string* first_fit(std::span<const std::string> names,
                                            std::string_view patterns);
 
-// Recognizes a file of a known format among a folder's entries by their names alone: "'m.gguf' is a
-// GGUF file, the format of llama.cpp; take the checkpoint that it was converted from".
+// Recognizes a file of a known format among a folder's entries by their names alone: "'weights.npz'
+// is weights of MLX (.npz); take the checkpoint that it was converted from".
 [[nodiscard]] std::optional<std::string> foreign_name(std::span<const std::string> names);
 
 // "NAME is WHAT; ADVICE", with the name in quotes.

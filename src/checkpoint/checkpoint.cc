@@ -67,12 +67,16 @@ void append_contents(FileContents& whole, FileContents part) {
   append(whole.refused, std::move(part.refused));
   append(whole.tied_names, std::move(part.tied_names));
   append(whole.notes, std::move(part.notes));
+  append(whole.metadata, std::move(part.metadata));
   whole.kept_bytes += part.kept_bytes;
   for (auto& [storage, source] : part.computed) {
     whole.computed.emplace(storage + storages, std::move(source));
   }
   for (const auto& [storage, matrix] : part.quantized) {
     whole.quantized.emplace(storage + storages, storages == 0 ? matrix : behind(*matrix, storages));
+  }
+  for (auto& [storage, type] : part.blocks) {
+    whole.blocks.emplace(storage + storages, std::move(type));
   }
   for (auto& [storage, sources] : part.made_of) {
     for (std::uint32_t& source : sources) {

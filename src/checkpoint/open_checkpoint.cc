@@ -13,6 +13,7 @@
 #include "checkpoint/formats/foreign_folder.h"
 #include "checkpoint/formats/shard_index.h"
 #include "checkpoint/formats/training_files.h"
+#include "checkpoint/gguf/gguf_checkpoint.h"
 #include "checkpoint/missing_tensors.h"
 #include "checkpoint/names_of_arguments.h"
 #include "checkpoint/quantized/quant_settings.h"
@@ -33,6 +34,9 @@ Result<FileContents> read_file_or_index(std::shared_ptr<const SourceFile> file,
                                         const std::filesystem::path& folder,
                                         const OpenOptions& options) {
   TRY_ASSIGN(const auto format, sniff_format(*file));
+  if (format == FileFormat::kGguf) {
+    return read_gguf(std::move(file), options);
+  }
   return format == FileFormat::kJson ? read_shard_index(*file, folder, options)
                                      : read_checkpoint_file(std::move(file), options);
 }
@@ -42,6 +46,7 @@ bool is_checkpoint_format(FileFormat format, std::string_view name) {
     case FileFormat::kTorchZip:
     case FileFormat::kSafetensors:
     case FileFormat::kTorchLegacy:
+    case FileFormat::kGguf:
       return true;
     case FileFormat::kJson:
       return name.ends_with(".index.json");
@@ -92,6 +97,24 @@ Result<std::vector<std::string>> list_checkpoints(const std::filesystem::path& f
   return names;
 }
 
+// Leaves out the later files of models in several GGUF files, and the encoders beside a GGUF model.
+void drop_gguf_parts(std::vector<std::string>& names) {
+  const std::vector<std::string> all = names;
+  const auto is_there = [&](const std::string& name) {
+    return std::find(all.begin(), all.end(), name) != all.end();
+  };
+  std::erase_if(names, [&](const std::string& name) {
+    const std::string first = first_gguf_part(name);
+    return first != name && is_there(first);
+  });
+  const auto is_encoder = [](const std::string& name) {
+    return name.starts_with("mmproj") && name.ends_with(".gguf");
+  };
+  if (!std::all_of(names.begin(), names.end(), is_encoder)) {
+    std::erase_if(names, is_encoder);
+  }
+}
+
 std::string parts_in(const std::filesystem::path& folder, const std::vector<std::string>& names) {
   std::vector<std::filesystem::path> paths;
   for (const std::string& name : names) {
@@ -115,7 +138,8 @@ Result<FileContents> read_folder(const std::filesystem::path& folder, const Open
     TRY_ASSIGN(auto metadata, open_shard(folder, kDcpMetadataName));
     return read_dcp(std::move(metadata), options);
   }
-  TRY_ASSIGN(const auto names, list_checkpoints(folder));
+  TRY_ASSIGN(auto names, list_checkpoints(folder));
+  drop_gguf_parts(names);
   if (std::any_of(names.begin(), names.end(),
                   [](const std::string& name) { return name.ends_with(kDcpSuffix); })) {
     return fail(ErrorCode::kNotFound, folder.string() +
@@ -135,7 +159,7 @@ Result<FileContents> read_folder(const std::filesystem::path& folder, const Open
                                            quote_list(names, kMaxListedFiles) +
                                            "; name the ones to read");
   }
-  TRY(check_is_whole(folder, names.front()));
+  TRY(first_gguf_part(names.front()).empty() ? check_is_whole(folder, names.front()) : Status());
   TRY_ASSIGN(auto file, open_shard(folder, names.front()));
   return read_file_or_index(std::move(file), folder, options);
 }

@@ -58,6 +58,9 @@ FileFormat format_of(std::string_view head) {
   if (head.size() > kTarMagicOffset && head.substr(kTarMagicOffset).starts_with("ustar")) {
     return FileFormat::kTorchTar;
   }
+  if (head.starts_with("GGUF"sv)) {
+    return FileFormat::kGguf;
+  }
   if (looks_like_safetensors(head)) {
     return FileFormat::kSafetensors;
   }
@@ -126,6 +129,7 @@ Result<FileContents> read_checkpoint_file(std::shared_ptr<const SourceFile> file
       return read_torch_tar(std::move(file), options);
     case FileFormat::kPickle:
       return read_pickle_file(std::move(file), options);
+    case FileFormat::kGguf:
     case FileFormat::kForeign:
       return fail(refusal(*file, head));
     case FileFormat::kJson:

@@ -18,7 +18,8 @@ enum class FileFormat : std::uint8_t {
   kTorchLegacy,  // torch before 1.6, or _use_new_zipfile_serialization=False
   kTorchTar,     // torch before 0.2
   kPickle,       // a pickle without torch's framing
-  kForeign,      // known, but not a checkpoint that is read: gzip, GGUF, a web page ...
+  kGguf,         // read_gguf() in gguf/
+  kForeign,      // known, but not a checkpoint that is read: gzip, HDF5, a web page ...
   kUnknown,
 };
 

@@ -46,6 +46,12 @@ struct FileContents {
   std::unordered_map<std::uint32_t, std::shared_ptr<const QuantizedMatrix>> quantized;
   std::vector<TensorView> stored;
 
+  // For computed storages that have the floats of blocks of GGUF: their type, such as "Q4_K".
+  std::unordered_map<std::uint32_t, std::string> blocks;
+
+  // What the file says of its model, for listings: (key, value).
+  std::vector<std::pair<std::string, std::string>> metadata;
+
   // Bytes that computed storages keep in memory (limited in computed_storages.h).
   std::uint64_t kept_bytes = 0;
 };

@@ -1,0 +1,460 @@
+#include "checkpoint/gguf/gguf_names.h"
+
+#include <fmt/format.h>
+#include <re2/re2.h>
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include "base/bad_input.h"
+#include "base/text.h"
+#include "base/try.h"
+#include "checkpoint/gguf/block_types.h"
+#include "checkpoint/gguf/gguf_roles.h"
+#include "checkpoint/gguf/gguf_sizes.h"
+
+namespace onnx_external {
+namespace {
+
+// Numbers of the config, not weights of transformers' checkpoint.
+constexpr std::array<std::string_view, 3> kOfConfig = {"rope_freqs", "rope_factors_long",
+                                                       "rope_factors_short"};
+
+// The stored tensors of one role in one layer.
+struct Found {
+  std::optional<std::size_t> weight;
+  std::optional<std::size_t> bias;
+  std::optional<std::size_t> factor;
+  // (number, tensor), if each has its own, as in old files.
+  std::vector<std::pair<std::size_t, std::size_t>> experts;
+};
+
+tl::unexpected<Error> mismatch(std::string what) {
+  return fail(ErrorCode::kMismatch, std::move(what));
+}
+
+class Namer {
+ public:
+  Namer(const GgufArchitecture& architecture, std::span<const GgufTensor> tensors, GgufSizes sizes)
+      : of_(architecture), tensors_(tensors), sizes_(std::move(sizes)) {}
+
+  Result<std::vector<GgufWeight>> name(std::uint64_t tokens) {
+    top_.resize(of_.top.size());
+    layers_.resize(static_cast<std::size_t>(sizes_.layers()) * of_.layer.size());
+    for (std::size_t i = 0; i < tensors_.size(); ++i) {
+      TRY(place(i));
+    }
+    for (std::size_t role = 0; role < of_.top.size(); ++role) {
+      TRY(add(of_.top[role], top_[role], "", ""));
+    }
+    if (tokens > sizes_.of('V').value_or(0)) {
+      return mismatch(fmt::format("the vocabulary has {} tokens, and 'token_embd.weight' {} rows",
+                                  tokens, sizes_.of('V').value_or(0)));
+    }
+    for (std::uint64_t layer = 0; layer < sizes_.layers(); ++layer) {
+      TRY_IN(fmt::format("layer {}", layer), add_layer(layer));
+    }
+    return std::move(weights_);
+  }
+
+ private:
+  // --- finding what a stored tensor is -----------------------------------------------------------
+
+  Status place(std::size_t i) {
+    static const RE2 kName(
+        "(?:blk\\.(\\d{1,9})\\.)?([a-z_]+)(?:\\.(\\d{1,9}))?\\.(weight|bias|scale|input_scale)");
+    std::string layer;
+    std::string base;
+    std::string expert;
+    std::string suffix;
+    if (!RE2::FullMatch(tensors_[i].name, kName, &layer, &base, &expert, &suffix)) {
+      return surplus(i);
+    }
+    if (std::find(kOfConfig.begin(), kOfConfig.end(), base) != kOfConfig.end() &&
+        suffix == "weight" && expert.empty()) {
+      return {};
+    }
+    TRY_ASSIGN(Found* const found, place_of(i, layer, base, !expert.empty()));
+    if (!expert.empty()) {
+      const auto number = static_cast<std::size_t>(std::stoul(expert));
+      if (suffix != "weight" || number >= sizes_.experts()) {
+        return surplus(i);
+      }
+      found->experts.emplace_back(number, i);
+    } else if (suffix == "scale") {
+      found->factor = i;
+    } else if (suffix != "input_scale") {
+      (suffix == "weight" ? found->weight : found->bias) = i;
+    }
+    return {};
+  }
+
+  Result<Found*> place_of(std::size_t i, const std::string& layer, std::string base,
+                          bool is_expert) {
+    const std::span<const GgufRole> roles = layer.empty() ? of_.top : of_.layer;
+    base += is_expert ? "_exps" : "";
+    const auto role = std::find_if(roles.begin(), roles.end(),
+                                   [&](const GgufRole& each) { return each.gguf == base; });
+    if (role == roles.end() || (is_expert && role->form != GgufForm::kExperts)) {
+      return surplus(i);
+    }
+    const auto number = static_cast<std::size_t>(role - roles.begin());
+    if (layer.empty()) {
+      return &top_[number];
+    }
+    const std::uint64_t at = std::stoul(layer);
+    if (at >= sizes_.layers()) {
+      return mismatch(fmt::format("{} is of layer {}, and the model has {} layers",
+                                  quote(tensors_[i].name), at, sizes_.layers()));
+    }
+    return &layers_[static_cast<std::size_t>(at) * roles.size() + number];
+  }
+
+  [[nodiscard]] tl::unexpected<Error> surplus(std::size_t i) const {
+    return mismatch(fmt::format("{} is not a tensor that models of the architecture {} have",
+                                quote(tensors_[i].name), quote(of_.name)));
+  }
+
+  // --- one layer ---------------------------------------------------------------------------------
+
+  Status add_layer(std::uint64_t layer) {
+    TRY(sizes_.enter(layer));
+    const auto count = of_.layer.size();
+    Found* const found = &layers_[static_cast<std::size_t>(layer) * count];
+    const std::string prefix = fmt::format("{}{}.", of_.layers, layer);
+    const std::string stored = fmt::format("blk.{}.", layer);
+    is_fused_ = false;
+    for (std::size_t role = 0; role < count; ++role) {
+      is_fused_ = is_fused_ || (of_.layer[role].need == GgufNeed::kFused && found[role].weight);
+    }
+    for (std::size_t role = 0; role < count; ++role) {
+      const GgufRole& of = of_.layer[role];
+      up_ = of.form == GgufForm::kGate ? &found[role + 1] : nullptr;  // which follows in the table
+      TRY(like_the_first(of, found[role], layers_[role], stored));
+      TRY(add(of, found[role], prefix, stored));
+    }
+    return {};
+  }
+
+  // Layers have the same optional tensors.
+  static Status like_the_first(const GgufRole& role, const Found& found, const Found& first,
+                               const std::string& stored) {
+    for (const auto& [one, other, suffix] : {std::tuple(found.weight, first.weight, "weight"),
+                                             std::tuple(found.bias, first.bias, "bias")}) {
+      if (one.has_value() != other.has_value() && found.experts.empty() && first.experts.empty()) {
+        return mismatch(fmt::format("'{}{}.{}' is {}, unlike that of layer 0", stored, role.gguf,
+                                    suffix, one ? "there" : "missing"));
+      }
+    }
+    return {};
+  }
+
+  [[nodiscard]] bool is_needed(const GgufRole& role) const {
+    switch (role.need) {
+      case GgufNeed::kAlways:
+        return true;
+      case GgufNeed::kMay:
+        return false;
+      case GgufNeed::kDense:
+        return sizes_.experts() == 0;
+      case GgufNeed::kMoe:
+        return sizes_.experts() > 0;
+      case GgufNeed::kSplit:
+        return !is_fused_;
+      case GgufNeed::kFused:
+        return is_fused_;
+    }
+    return false;
+  }
+
+  // Adds the weights of a role. `stored` is in front of its name in the file, `prefix` in
+  // transformers.
+  Status add(const GgufRole& role, const Found& found, const std::string& prefix,
+             const std::string& stored) {
+    const bool is_needed_here = is_needed(role);
+    const bool is_there = found.weight || !found.experts.empty();
+    const std::string name = stored + std::string(role.gguf);
+    if (is_needed_here && !is_there) {
+      return mismatch("'" + name + ".weight' is missing");
+    }
+    if (!is_needed_here && role.need != GgufNeed::kMay && (is_there || found.bias)) {
+      return mismatch("'" + name + "' is not a part of a model with these numbers of experts" +
+                      std::string(is_fused_ ? " and fused attention" : ""));
+    }
+    if (found.bias && (role.bias == GgufBias::kNever || !is_there)) {
+      return mismatch("'" + name + ".bias' is not a tensor of this architecture");
+    }
+    if (is_there && !found.bias && role.bias == GgufBias::kAlways) {
+      return mismatch("'" + name + ".bias' is missing");
+    }
+    if (!is_there) {
+      return {};
+    }
+    if (!found.experts.empty()) {
+      return add_single_experts(role, found, prefix, name);
+    }
+    TRY(check_shape(*found.weight, role.dims));
+    if (found.bias) {
+      TRY(check_shape(*found.bias, role.form == GgufForm::kNorm
+                                       ? role.dims
+                                       : role.dims.substr(0, role.dims.size() - 1)));
+    }
+    return add_weights(role, found, prefix + std::string(role.name));
+  }
+
+  Status check_shape(std::size_t i, std::string_view dims) {
+    const GgufTensor& tensor = tensors_[i];
+    Shape wanted;
+    for (std::size_t axis = 0; axis < dims.size() && axis < tensor.shape.size(); ++axis) {
+      const auto has = static_cast<std::uint64_t>(tensor.shape[axis]);
+      if (!sizes_.of(dims[axis])) {
+        sizes_.learn(dims[axis] == 'G' ? 'F' : dims[axis], dims[axis] == 'G' ? has / 2 : has);
+      }
+      wanted.push_back(static_cast<std::int64_t>(*sizes_.of(dims[axis])));
+    }
+    if (dims.size() != tensor.shape.size() || wanted != tensor.shape) {
+      return mismatch(fmt::format("{} is {}, and the metadata and the other tensors ask for {}",
+                                  quote(tensor.name), shape_text(tensor.shape),
+                                  dims.size() == wanted.size()
+                                      ? shape_text(wanted)
+                                      : std::to_string(dims.size()) + " dimensions"));
+    }
+    const BlockType* const type = find_block_type(tensor.type);
+    if (type == nullptr || !has_floats(*type)) {
+      return fail(ErrorCode::kUnsupported,
+                  fmt::format("{} is a weight of the type {}, which is not read",
+                              quote(tensor.name), type == nullptr ? "?" : type->name));
+    }
+    return {};
+  }
+
+  // --- weights -----------------------------------------------------------------------------------
+
+  // All rows of a stored tensor.
+  [[nodiscard]] GgufWeight whole(std::string name, std::size_t i,
+                                 std::optional<std::size_t> factor = {}) const {
+    GgufWeight weight;
+    weight.name = std::move(name);
+    weight.from = {i};
+    weight.factors = {factor};
+    weight.shape = tensors_[i].shape;
+    weight.columns = static_cast<std::uint64_t>(weight.shape.back());
+    weight.rows = 1;
+    for (std::size_t axis = 0; axis + 1 < weight.shape.size(); ++axis) {
+      weight.rows *= static_cast<std::uint64_t>(weight.shape[axis]);
+    }
+    return weight;
+  }
+
+  // The numbers of a tensor one by one.
+  static void split_rows(GgufWeight& weight) {
+    weight.rows *= weight.columns;
+    weight.columns = 1;
+  }
+
+  Status add_weights(const GgufRole& role, const Found& found, const std::string& name) {
+    const bool permutes =
+        of_.permutes && (role.form == GgufForm::kQuery || role.form == GgufForm::kKey);
+    switch (role.form) {
+      case GgufForm::kExperts:
+        return add_experts(found, name);
+      case GgufForm::kQueryKeyValue:
+        return add_split(found, name);
+      case GgufForm::kGate:
+        return add_alternating(found, name);
+      case GgufForm::kUp:
+        return {};
+      default:
+        break;
+    }
+    const bool is_bare = role.form == GgufForm::kBare || role.form == GgufForm::kTurned;
+    GgufWeight weight = whole(is_bare ? name : name + ".weight", *found.weight, found.factor);
+    weight.minus_one = of_.adds_one && role.form == GgufForm::kNorm;
+    if (permutes) {
+      TRY_ASSIGN(weight.heads, heads_of(role.form));
+    }
+    if (role.form == GgufForm::kTransposed || role.form == GgufForm::kTurned) {
+      turn(weight);
+    } else if (role.form == GgufForm::kRow) {
+      weight.shape.insert(weight.shape.begin(), 1);
+    }
+    const std::uint64_t heads = weight.heads;
+    weights_.push_back(std::move(weight));
+    if (found.bias) {
+      GgufWeight bias = whole(name + (is_bare ? "_bias" : ".bias"), *found.bias);
+      if (permutes) {
+        split_rows(bias);
+        bias.heads = heads;
+      }
+      weights_.push_back(std::move(bias));
+    }
+    return {};
+  }
+
+  static void turn(GgufWeight& weight) {
+    const std::size_t rank = weight.shape.size();
+    std::swap(weight.shape[rank - 2], weight.shape[rank - 1]);
+    weight.transposed = true;
+  }
+
+  Result<std::uint64_t> heads_of(GgufForm form) const {
+    if (*sizes_.of('H') % 2 != 0) {
+      return corrupt(fmt::format("heads of {} cannot be halved", *sizes_.of('H')));
+    }
+    return *sizes_.of(form == GgufForm::kQuery ? 'N' : 'L');
+  }
+
+  static std::string expert_name(const std::string& name, std::uint64_t expert) {
+    std::string text = name;
+    text.replace(text.find('#'), 1, std::to_string(expert));
+    return text + ".weight";
+  }
+
+  Status add_experts(const Found& found, const std::string& name) {
+    for (std::uint64_t expert = 0; expert < sizes_.experts(); ++expert) {
+      GgufWeight weight = whole(expert_name(name, expert), *found.weight, found.factor);
+      weight.shape.erase(weight.shape.begin());
+      weight.rows /= sizes_.experts();
+      weight.first_row = expert * weight.rows;
+      weights_.push_back(std::move(weight));
+    }
+    return {};
+  }
+
+  Status add_single_experts(const GgufRole& role, Found found, const std::string& prefix,
+                            const std::string& stored) {
+    if (found.weight || found.factor) {
+      return mismatch("'" + stored + ".weight' is there twice: of all experts, and one by one");
+    }
+    std::sort(found.experts.begin(), found.experts.end());
+    for (std::size_t expert = 0; expert < sizes_.experts(); ++expert) {
+      if (expert >= found.experts.size() || found.experts[expert].first != expert) {
+        return mismatch(fmt::format("'{}' has no expert {}", stored, expert));
+      }
+      const std::size_t i = found.experts[expert].second;
+      TRY(check_shape(i, role.dims.substr(1)));
+      weights_.push_back(whole(expert_name(prefix + std::string(role.name), expert), i));
+    }
+    return {};
+  }
+
+  // The three parts of a tensor whose rows are those of queries, keys and values.
+  Status add_split(const Found& found, const std::string& prefix) {
+    struct Part {
+      std::string_view name;
+      char size;
+      char heads;
+    };
+    constexpr std::array kParts = {Part{"q", 'Q', 'N'}, Part{"k", 'K', 'L'}, Part{"v", 'U', '\0'}};
+    std::uint64_t first = 0;
+    for (const Part& part : kParts) {
+      for (const bool is_bias : {false, true}) {
+        const auto from = is_bias ? found.bias : found.weight;
+        if (!from) {
+          continue;
+        }
+        GgufWeight weight = whole(
+            fmt::format("{}self_attn.{}_proj.{}", prefix, part.name, is_bias ? "bias" : "weight"),
+            *from, is_bias ? std::nullopt : found.factor);
+        if (is_bias) {
+          split_rows(weight);
+        }
+        weight.first_row = first;
+        weight.rows = *sizes_.of(part.size);
+        weight.shape[0] = static_cast<std::int64_t>(weight.rows);
+        if (of_.permutes && part.heads != '\0') {
+          TRY_ASSIGN(weight.heads, heads_of(part.heads == 'N' ? GgufForm::kQuery : GgufForm::kKey));
+        }
+        weights_.push_back(std::move(weight));
+      }
+      first += *sizes_.of(part.size);
+    }
+    return {};
+  }
+
+  // gate and up of all experts: their rows alternate.
+  Status add_alternating(const Found& gate, const std::string& name) {
+    if (!up_->weight || !up_->bias) {
+      return mismatch("'ffn_up_exps' is missing beside 'ffn_gate_exps'");
+    }
+    GgufWeight weight = whole(name, *gate.weight, gate.factor);
+    weight.from.push_back(*up_->weight);
+    weight.factors.push_back(up_->factor);
+    weight.shape[1] *= 2;
+    turn(weight);
+    weights_.push_back(std::move(weight));
+    GgufWeight bias = whole(name + "_bias", *gate.bias);
+    bias.from.push_back(*up_->bias);
+    bias.factors.emplace_back();
+    bias.shape[1] *= 2;
+    split_rows(bias);
+    weights_.push_back(std::move(bias));
+    return {};
+  }
+
+  const GgufArchitecture& of_;
+  std::span<const GgufTensor> tensors_;
+  GgufSizes sizes_;
+  std::vector<Found> top_;     // by role
+  std::vector<Found> layers_;  // by layer and role
+  bool is_fused_ = false;      // the attention of this layer
+  const Found* up_ = nullptr;  // beside kGate
+  std::vector<GgufWeight> weights_;
+};
+
+std::string known_architectures() {
+  std::string text;
+  for (const GgufArchitecture& each : all_gguf_architectures()) {
+    text += (text.empty() ? "" : ", ") + std::string(each.name);
+  }
+  return text;
+}
+
+}  // namespace
+
+std::string gguf_other_kind(const GgufMetadata& metadata, std::size_t tensors) {
+  const std::string type = metadata.text("general.type");
+  const std::string architecture = metadata.text("general.architecture");
+  if (type == "adapter" || metadata.find("adapter.type") != nullptr) {
+    return "an adapter (LoRA) of llama.cpp, not a model; give it behind the model that it changes";
+  }
+  if (type == "mmproj" || architecture == "clip") {
+    return "the image or audio encoder of a multimodal model (mmproj), without a language model; "
+           "give the file of the language model";
+  }
+  if (type == "imatrix" || metadata.find("imatrix.datasets") != nullptr) {
+    return "an importance matrix (imatrix), from which llama.cpp quantizes; it has no weights";
+  }
+  if (architecture == "controlvector") {
+    return "a control vector of llama.cpp, not a model";
+  }
+  if (tensors == 0) {
+    return "a vocabulary without weights; give the file of the model";
+  }
+  return {};
+}
+
+Result<std::vector<GgufWeight>> name_gguf_weights(const GgufMetadata& metadata,
+                                                  std::span<const GgufTensor> tensors,
+                                                  std::uint64_t tokens) {
+  if (const std::string other = gguf_other_kind(metadata, tensors.size()); !other.empty()) {
+    return unsupported(other);
+  }
+  const GgufValue* const name = metadata.find("general.architecture");
+  if (name == nullptr || name->text() == nullptr) {
+    return corrupt(name == nullptr ? "'general.architecture' is missing"
+                                   : "'general.architecture' is not a text");
+  }
+  const GgufArchitecture* const architecture = find_gguf_architecture(*name->text());
+  if (architecture == nullptr) {
+    return unsupported("the architecture " + quote(*name->text()) +
+                       " is not read; take the checkpoint that the file was converted from. Read "
+                       "are: " +
+                       known_architectures());
+  }
+  TRY_ASSIGN(auto sizes, GgufSizes::of(metadata, architecture->name, tensors.size()));
+  return Namer(*architecture, tensors, std::move(sizes)).name(tokens);
+}
+
+}  // namespace onnx_external

@@ -1,0 +1,64 @@
+// The tensors of each architecture in GGUF files, and what transformers calls them: one table.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string_view>
+
+namespace onnx_external {
+
+// How a stored tensor becomes transformers'.
+enum class GgufForm : std::uint8_t {
+  kSame,
+  kQuery,          // rows in another order (GgufArchitecture::permutes)
+  kKey,            // likewise
+  kQueryKeyValue,  // rows of three tensors, one after another
+  kNorm,           // one more than in transformers (GgufArchitecture::adds_one)
+  kTransposed,     // a Conv1D's
+  kRow,            // [n], and [1, n] in transformers
+  kExperts,        // of all experts, one after another, and one tensor each in transformers
+  kTurned,         // of all experts, each one transposed
+  kGate,           // likewise; rows of gate and up alternate
+  kUp,             // the other half of kGate
+  kBare,           // its name in transformers has no ".weight"
+};
+
+// Which layers have a tensor.
+enum class GgufNeed : std::uint8_t {
+  kAlways,
+  kMay,
+  kDense,  // those of models without experts
+  kMoe,    // those of models with experts
+  kSplit,  // those without kFused
+  kFused,
+};
+
+enum class GgufBias : std::uint8_t { kNever, kMay, kAlways };
+
+// The letters of `dims`, outermost dimension first:
+//   W width   V vocabulary   F inner size of the MLP, G twice that   C longest context
+//   N heads   H size of a head   Q all of the queries, K of the keys, U of the values, O of the
+//   outputs, P of Q, K and U   X experts   M inner size of an expert   S of the shared expert
+struct GgufRole {
+  std::string_view gguf;  // behind "blk.3." for tensors of layers, in front of ".weight"
+  std::string_view name;  // behind the layer's prefix; '#' stands for the number of the expert
+  std::string_view dims;
+  GgufForm form = GgufForm::kSame;
+  GgufNeed need = GgufNeed::kAlways;
+  GgufBias bias = GgufBias::kNever;
+};
+
+struct GgufArchitecture {
+  std::string_view name;    // general.architecture
+  std::string_view layers;  // the prefix of layers in transformers, in front of their number
+  std::span<const GgufRole> top;
+  std::span<const GgufRole> layer;
+  bool permutes = false;  // the rows of queries and keys
+  bool adds_one = false;  // to the weights of norms
+};
+
+// Null for an architecture that is not read.
+[[nodiscard]] const GgufArchitecture* find_gguf_architecture(std::string_view name);
+[[nodiscard]] std::span<const GgufArchitecture> all_gguf_architectures();
+
+}  // namespace onnx_external

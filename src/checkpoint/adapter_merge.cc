@@ -20,6 +20,7 @@
 #include "base/try.h"
 #include "checkpoint/adapter_settings.h"
 #include "checkpoint/formats/checkpoint_file.h"
+#include "checkpoint/gguf/gguf_adapter.h"
 #include "checkpoint/lora_product.h"
 #include "checkpoint/storage/computed_storages.h"
 #include "checkpoint/storage/view_source.h"
@@ -266,15 +267,43 @@ class AdapterMerger {
   std::size_t changed_ = 0;
 };
 
-// What the base's config.json says; "" if it has none.
-std::string model_type_of(const fs::path& base) {
+// The config.json of a base; nothing if it has none.
+std::optional<Json> config_of(const fs::path& base) {
   std::error_code ignored;
   const fs::path folder = fs::is_directory(base, ignored) ? base : base.parent_path();
   const fs::path path = folder / "config.json";
-  const auto config = is_regular(path) ? read_config(path) : fail(ErrorCode::kNotFound, "");
-  const std::string* const type =
-      config && config->object() != nullptr ? config->get<std::string>("model_type") : nullptr;
+  auto config = is_regular(path) ? read_config(path) : fail(ErrorCode::kNotFound, "");
+  return config && config->object() != nullptr ? std::optional(*std::move(config)) : std::nullopt;
+}
+
+// "" if it is not known.
+std::string model_type_of(const fs::path& base) {
+  const auto config = config_of(base);
+  const std::string* const type = config ? config->get<std::string>("model_type") : nullptr;
   return type == nullptr ? "" : *type;
+}
+
+std::optional<GgufHeads> heads_of(const fs::path& base) {
+  if (auto heads = heads_of_gguf(base)) {
+    return heads;
+  }
+  const auto config = config_of(base);
+  const auto* const queries = config ? config->get<std::uint64_t>("num_attention_heads") : nullptr;
+  const auto* const keys = config ? config->get<std::uint64_t>("num_key_value_heads") : nullptr;
+  return queries == nullptr
+             ? std::nullopt
+             : std::optional(GgufHeads{*queries, keys == nullptr ? *queries : *keys});
+}
+
+// Appends an adapter's storages, and returns its tensors, which are no tensors of the checkpoint.
+std::vector<TensorView> take_tensors(FileContents part, FileContents& all) {
+  part.tied_names.clear();
+  const std::size_t count = all.tensors.size();
+  append_contents(all, std::move(part));
+  const auto first = all.tensors.begin() + static_cast<std::ptrdiff_t>(count);
+  std::vector<TensorView> adapter(first, all.tensors.end());
+  all.tensors.resize(count);
+  return adapter;
 }
 
 Result<fs::path> weights_of(const fs::path& folder) {
@@ -311,16 +340,26 @@ Status merge_adapter(const fs::path& folder, const fs::path& base, const OpenOpt
   TRY_ASSIGN(const auto weights, weights_of(folder));
   TRY_ASSIGN(auto file, SourceFile::open(weights));
   TRY_ASSIGN(auto part, read_checkpoint_file(std::move(file), options));
-  part.tied_names.clear();
-  const std::size_t count = contents.all.tensors.size();
-  append_contents(contents.all, std::move(part));
-  const auto first = contents.all.tensors.begin() + static_cast<std::ptrdiff_t>(count);
-  const std::vector<TensorView> adapter(first, contents.all.tensors.end());
-  contents.all.tensors.resize(count);
+  const auto adapter = take_tensors(std::move(part), contents.all);
   AdapterMerger merger(config, model_type_of(base), contents);
   TRY_IN(folder.string(), merger.merge(adapter));
   contents.all.notes.push_back(fmt::format("{}: an adapter, merged into {} weights of {}",
                                            folder.string(), merger.changed(), base.string()));
+  return {};
+}
+
+Status merge_gguf_adapter(const fs::path& path, const fs::path& base,
+                          CheckpointAccess::Contents& contents) {
+  TRY_ASSIGN(auto file, SourceFile::open(path));
+  TRY_ASSIGN(auto read, read_gguf_adapter(std::move(file), heads_of(base)));
+  TRY_ASSIGN(const auto config,
+             parse_json(fmt::format(R"({{"peft_type": "LORA", "lora_alpha": {}}})", read.alpha)));
+  read.contents.facts = contents.all.facts;
+  const auto adapter = take_tensors(std::move(read.contents), contents.all);
+  AdapterMerger merger(config, read.has_conv1d ? std::string(kWithConv1d[0]) : "", contents);
+  TRY_IN(path.string(), merger.merge(adapter));
+  contents.all.notes.push_back(fmt::format("{}: an adapter, merged into {} weights of {}",
+                                           path.string(), merger.changed(), base.string()));
   return {};
 }
 

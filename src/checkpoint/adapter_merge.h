@@ -26,4 +26,10 @@ namespace onnx_external {
                                    const std::filesystem::path& base, const OpenOptions& options,
                                    CheckpointAccess::Contents& contents);
 
+// The same for an adapter in a GGUF file (is_gguf_adapter() in gguf/). `base` is a GGUF model, or a
+// folder or file beside a config.json, which says how many heads there are.
+[[nodiscard]] Status merge_gguf_adapter(const std::filesystem::path& path,
+                                        const std::filesystem::path& base,
+                                        CheckpointAccess::Contents& contents);
+
 }  // namespace onnx_external

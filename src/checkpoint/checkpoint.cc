@@ -75,9 +75,6 @@ void append_contents(FileContents& whole, FileContents part) {
   for (const auto& [storage, matrix] : part.quantized) {
     whole.quantized.emplace(storage + storages, storages == 0 ? matrix : behind(*matrix, storages));
   }
-  for (auto& [storage, type] : part.blocks) {
-    whole.blocks.emplace(storage + storages, std::move(type));
-  }
   for (auto& [storage, sources] : part.made_of) {
     for (std::uint32_t& source : sources) {
       source += storages;

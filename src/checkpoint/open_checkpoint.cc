@@ -13,7 +13,9 @@
 #include "checkpoint/formats/foreign_folder.h"
 #include "checkpoint/formats/shard_index.h"
 #include "checkpoint/formats/training_files.h"
+#include "checkpoint/gguf/gguf_adapter.h"
 #include "checkpoint/gguf/gguf_checkpoint.h"
+#include "checkpoint/gguf/gguf_parts.h"
 #include "checkpoint/missing_tensors.h"
 #include "checkpoint/names_of_arguments.h"
 #include "checkpoint/quantized/quant_settings.h"
@@ -226,6 +228,10 @@ Result<Checkpoint> open_checkpoint(std::span<const std::filesystem::path> paths,
   for (std::uint32_t argument = 0; argument < paths.size(); ++argument) {
     if (const auto adapter = adapter_folder(paths[argument]); adapter && argument > 0) {
       TRY(merge_adapter(*adapter, paths[0], options, *contents));
+      continue;
+    }
+    if (argument > 0 && is_gguf_adapter(paths[argument])) {
+      TRY(merge_gguf_adapter(paths[argument], paths[0], *contents));
       continue;
     }
     TRY_ASSIGN(auto part, read_argument(paths[argument], options));

@@ -23,6 +23,7 @@
 #include "checkpoint/storage/bytes_ids.h"
 #include "checkpoint/storage/checkpoint_access.h"
 #include "checkpoint/storage/expansion_limit.h"
+#include "checkpoint/storage/file_contents.h"
 #include "inspect/quantized_list.h"
 #include "onnx/duplicate_names.h"
 #include "onnx/graph_facts.h"
@@ -202,6 +203,7 @@ Result<Inspection> inspect_checkpoint(std::span<const std::filesystem::path> pat
   inspection.format = checkpoint.format();
   inspection.refusal = std::move(refusal);
   inspection.notes = checkpoint.notes();
+  inspection.metadata = CheckpointAccess::contents(checkpoint).all.metadata;
   inspection.opaque_objects = checkpoint.opaque_objects();
   inspection.refused_tensors = checkpoint.refused_tensors();
   inspection.tied_names = checkpoint.tied_names();

@@ -83,6 +83,8 @@ struct Inspection {
   std::vector<std::pair<std::string, std::string>> tied;  // (tensor, first tensor of equal bytes)
   std::vector<std::pair<std::string, std::string>> tied_names;  // safetensors: (dropped, kept)
   std::vector<std::string> notes;                               // Checkpoint::notes()
+  // What a GGUF file says of its model, and the types of its tensors with their numbers.
+  std::vector<std::pair<std::string, std::string>> metadata;
   std::vector<OpaqueObject> opaque_objects;
   std::vector<RefusedTensor> refused_tensors;
 

@@ -420,6 +420,9 @@ std::string inspect_document(const Inspection& inspection) {
     }
   }
   add_notes(inspection.notes, document);
+  for (const auto& [key, value] : inspection.metadata) {
+    document["metadata"][key] = value;
+  }
   if (inspection.refusal) {
     document["refusal"] = inspection.refusal->message;
   }

@@ -37,6 +37,7 @@ TARGETS = {
     "dcp": ("`.metadata` of a distributed checkpoint", 4096, "pickle"),
     "entries": ("external-data entries", 256, "entries"),
     "exported": ("the config of an exported program", 2048, "json"),
+    "gguf": ("GGUF", 4096, "gguf"),
     "index": ("shard index", 512, "json"),
     "legacy": ("legacy torch file, plain pickle", 4096, "pickle"),
     "manifest": ("manifest of a saved model", 1536, "json"),
@@ -60,7 +61,7 @@ READERS = re.compile(
 # Those of them that take apart a format; the others make tensors and names of what they found.
 PARSERS = re.compile(
     r"base/(byte_reader|inflate|json)|mapping/map_file|save/(record|manifest)\.|"
-    r"onnx/(external_data|wire_reader|wire_scan|cut_tensors)|checkpoint/(container/|pickle/|dcp/|torch/(legacy_file|pickle_bytes)|"
+    r"onnx/(external_data|wire_reader|wire_scan|cut_tensors)|checkpoint/(container/|pickle/|dcp/|gguf/gguf_(cursor|file)|torch/(legacy_file|pickle_bytes)|"
     r"formats/(pickle_file|safetensors|shard_index|torch_(legacy|tar|script)|exported_program))")
 
 ALLOWED_MIB = 256  # beside what the sanitizers and libFuzzer need themselves

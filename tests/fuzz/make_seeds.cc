@@ -12,6 +12,7 @@
 #include "fuzz/seeds.h"
 #include "onnx/wire_reader.h"
 #include "save/manifest.h"
+#include "support/gguf_builder.h"
 #include "support/graph_builder.h"
 
 namespace {
@@ -188,6 +189,8 @@ void add_zips(Seeds& seeds) {
 }
 
 void add_texts(Seeds& seeds) {
+  seeds.add("gguf", tiny_gguf().bytes());
+  seeds.add("gguf", GgufBuilder().string("general.type", "adapter").uint("split.count", 2).bytes());
   seeds.add(
       "safetensors",
       safetensors_file(R"({"w":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}})", f32({1, 2})));

@@ -31,6 +31,7 @@
 #include "onnx_external/save_external.h"
 #include "onnx_external/verify.h"
 #include "support/dcp_builder.h"
+#include "support/gguf_builder.h"
 #include "support/legacy_builder.h"
 #include "support/pickle_builder.h"
 #include "support/save_fixture.h"
@@ -138,6 +139,7 @@ class Targets {
         {.name = "b", .shape = {3, 2}, .strides = std::vector<std::int64_t>{1, 3}, .shares = "a"}};
     add_checkpoint("torch zip without CRCs", "zip/c.pt", torch_zip(tensors, {.with_crc = false}));
     add_checkpoint("legacy", "legacy/c.pt", legacy_file(legacy_object(), {{"7", noise(16, 2)}}));
+    add_checkpoint("gguf", "gguf/m.gguf", tiny_gguf().bytes());
     std::map<std::string, std::string> files;
     const std::string metadata = dcp_metadata(dcp(), files);
     for (const auto& [name, bytes] : files) {

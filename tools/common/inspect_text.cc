@@ -196,6 +196,9 @@ std::string inspect_text(const Inspection& inspection, Listing listing) {
                        type_name(slot.elem_type), slot_shape(slot));
   }
   out += node_tensors_text(inspection.node_tensors);
+  for (const auto& [key, value] : inspection.metadata) {
+    out += fmt::format("{}: {}\n", shown(key), value);
+  }
   for (const auto& [name, first] : inspection.tied) {
     out += fmt::format("tied: {} shares {}\n", shown(name), shown(first));
   }

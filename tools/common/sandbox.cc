@@ -21,6 +21,7 @@
 #include "base/file.h"
 #include "base/hub_link.h"
 #include "checkpoint/formats/checkpoint_file.h"
+#include "checkpoint/gguf/gguf_parts.h"
 
 namespace onnx_external {
 namespace {
@@ -288,7 +289,8 @@ void SandboxPaths::read_checkpoints(const std::vector<fs::path>& arguments) {
   std::error_code ignored;
   for (const fs::path& argument : arguments) {
     const bool is_folder = fs::is_directory(argument, ignored);
-    if (!is_folder && !may_be_index(argument)) {
+    const bool is_part = !first_gguf_part(argument.filename().string()).empty();
+    if (!is_folder && !is_part && !may_be_index(argument)) {
       read.push_back(argument);
       continue;
     }

@@ -28,8 +28,9 @@ struct SandboxPaths {
   std::vector<std::filesystem::path> write;  // folders to read, and to create and remove files in
   std::vector<std::filesystem::path> remove_folders_in;  // folders to remove empty folders from
 
-  // Adds what open_checkpoint() may read for these arguments: a file; the folder of a shard index;
-  // a folder, and the blobs of the Hugging Face cache that it belongs to.
+  // Adds what open_checkpoint() may read for these arguments: a file; the folder of a shard index
+  // or of a GGUF model in several files; a folder, and the blobs of the Hugging Face cache that it
+  // belongs to.
   void read_checkpoints(const std::vector<std::filesystem::path>& arguments);
   // Adds the blobs of the Hugging Face cache that the folder belongs to, if it does.
   void read_blobs_of(const std::filesystem::path& folder);

@@ -440,6 +440,9 @@ class Inspection(_Document):
     """Tensors that a save would refuse, and why."""
     notes: list[str] = field(default_factory=list)
     """Sentences on what may surprise, such as a file of a folder that was not read."""
+    metadata: dict[str, str] = field(default_factory=dict)
+    """Of a GGUF file: its keys with their values as texts, long ones cut, and as
+    "GGUF.tensor_types" the types of its tensors with their numbers."""
 
 
 _D = TypeVar("_D", bound=_Document)

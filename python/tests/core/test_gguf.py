@@ -1,9 +1,14 @@
 """GGUF files: their metadata, and their tensors under the names of transformers."""
 
+import re
 from pathlib import Path
+from typing import Any
 
+import ml_dtypes
+import numpy as np
 import pytest
-from gguf_files import Typed, write_gguf
+from gguf_files import Array, Blocks, Typed, write_gguf
+from gguf_models import HEADS, LAYER, TIED, make, permuted, stored
 
 import onnx_external as oe
 
@@ -52,3 +57,215 @@ def test_metadata_of_a_file_cut_off_anywhere_is_an_error(tmp_path: Path) -> None
 def test_a_file_that_is_not_there_is_not_found(tmp_path: Path) -> None:
     with pytest.raises(oe.NotFoundError):
         oe.gguf_metadata(tmp_path / "m.gguf")
+
+
+def read(path: Path, **how: Any) -> dict[str, Array]:
+    with oe.open_checkpoint(path, **how) as checkpoint:
+        return {name: tensor.numpy().copy() for name, tensor in checkpoint.items()}
+
+
+def assert_equal(found: dict[str, Array], wanted: dict[str, Array]) -> None:
+    assert sorted(found) == sorted(wanted)
+    for name, value in wanted.items():
+        assert found[name].dtype == value.dtype, name
+        assert np.array_equal(found[name], value), name
+
+
+def as_read(kind: str, weights: dict[str, Array]) -> dict[str, Array]:
+    """Return the weights with norms as one more than they are leaves them."""
+    one = np.float32(1)
+    return {
+        name: (value + one) - one if kind.startswith("gemma") and "norm" in name else value
+        for name, value in weights.items()
+    }
+
+
+@pytest.mark.parametrize("kind", LAYER)
+def test_weights_have_the_names_and_layout_of_transformers(tmp_path: Path, kind: str) -> None:
+    made = make(kind)
+    path = write_gguf(tmp_path / "m.gguf", made.metadata, stored(kind, made.weights))
+    assert_equal(read(path), as_read(kind, made.weights))
+    assert_equal(read(path, raw=True), stored(kind, made.weights))
+
+
+def test_experts_may_be_stored_one_by_one(tmp_path: Path) -> None:
+    made = make("mixtral")
+    tensors = stored("mixtral", made.weights, single_experts=True)
+    path = write_gguf(tmp_path / "m.gguf", made.metadata, tensors)
+    assert_equal(read(path), made.weights)
+    del tensors["blk.1.ffn_up.2.weight"]
+    write_gguf(path, made.metadata, tensors)
+    with pytest.raises(oe.MismatchError, match="no expert 2"):
+        oe.open_checkpoint(path)
+
+
+@pytest.mark.parametrize("alignment", [1, 8, 64, 4096])
+@pytest.mark.parametrize("order", ["<", ">"])
+def test_half_precision_is_read_in_any_byte_order_and_alignment(
+    tmp_path: Path, order: str, alignment: int
+) -> None:
+    made = make("llama with biases")
+    half = {
+        name: value.astype(np.float16 if value.ndim > 1 else np.float32)
+        for name, value in made.weights.items()
+    }
+    metadata = {**made.metadata, "general.alignment": alignment}
+    tensors = stored("llama with biases", half)
+    path = write_gguf(tmp_path / "m.gguf", metadata, tensors, order=order, alignment=alignment)
+    assert_equal(read(path), half)
+
+
+def test_bfloat16_stays_bfloat16(tmp_path: Path) -> None:
+    made = make("qwen2")
+    half = {name: value.astype(ml_dtypes.bfloat16) for name, value in made.weights.items()}
+    path = write_gguf(tmp_path / "m.gguf", made.metadata, stored("qwen2", half))
+    assert_equal(read(path), half)
+
+
+def q8_0(values: Array) -> tuple[Blocks, Array]:
+    """Quantize to blocks of 32 numbers of 8 bits; also return the values that they stand for."""
+    blocks = values.reshape(-1, 32)
+    scales = (np.abs(blocks).max(axis=1, keepdims=True) / 127).astype(np.float16)
+    codes = np.rint(blocks / scales.astype(np.float32)).clip(-127, 127).astype(np.int8)
+    data = b"".join(s.tobytes() + c.tobytes() for s, c in zip(scales, codes, strict=True))
+    floats = scales.astype(np.float32) * codes.astype(np.float32)
+    return Blocks(8, values.shape, data), floats.reshape(values.shape)
+
+
+def test_blocks_are_read_as_floats_in_the_order_of_transformers(tmp_path: Path) -> None:
+    made = make("llama", width=64)
+    wide = made.weights
+    tensors: dict[str, Any] = stored("llama", wide)
+    wanted = dict(wide)
+    for i in range(2):
+        for letter, heads in (("q", HEADS), ("k", HEADS // 2)):
+            blocks, _ = q8_0(tensors[f"blk.{i}.attn_{letter}.weight"])
+            tensors[f"blk.{i}.attn_{letter}.weight"] = blocks
+            name = f"model.layers.{i}.self_attn.{letter}_proj.weight"
+            _, wanted[name] = q8_0(wide[name])
+            assert not np.array_equal(wanted[name], permuted(wanted[name], heads))
+    path = write_gguf(tmp_path / "m.gguf", made.metadata, tensors)
+    assert_equal(read(path), wanted)
+    inspected = oe.inspect(path)
+    assert inspected.metadata["GGUF.tensor_types"] == "F32 17, Q8_0 4"
+    assert inspected.metadata["general.architecture"] == "'llama'"
+    assert inspected.refusal is None
+
+
+def write_parts(folder: Path, count: int = 3, **changed: Any) -> list[Path]:
+    """Write a model in several files, the first without tensors."""
+    made = make("qwen3")
+    tensors = stored("qwen3", made.weights)
+    names = list(tensors)
+    paths = []
+    for i in range(count):
+        keys = {
+            "split.no": Typed("uint16", i),
+            "split.count": Typed("uint16", count),
+            "split.tensors.count": Typed("int32", len(tensors)),
+            **changed,
+        }
+        own = names[i - 1 :: count - 1] if i else []
+        path = folder / f"m-{i + 1:05}-of-{count:05}.gguf"
+        metadata = made.metadata | keys if i == 0 else keys
+        paths.append(write_gguf(path, metadata, {name: tensors[name] for name in own}))
+    return paths
+
+
+def test_a_model_in_several_files_is_one_checkpoint(tmp_path: Path) -> None:
+    first, second, _ = write_parts(tmp_path)
+    assert_equal(read(first), make("qwen3").weights)
+    assert_equal(read(tmp_path), make("qwen3").weights)
+    assert oe.open_checkpoint(first).format == "sharded gguf"
+    with pytest.raises(oe.FormatError, match="NAME-00001-of-00003"):
+        oe.open_checkpoint(second)
+    second.unlink()
+    with pytest.raises(oe.NotFoundError, match="m-00002-of-00003"):
+        oe.open_checkpoint(first)
+
+
+@pytest.mark.parametrize(
+    ("changed", "fault"),
+    [
+        ({"split.no": Typed("uint16", 1)}, "says that it is part 2 of 3"),
+        ({"split.count": Typed("uint16", 4)}, "is one of 4 files"),
+        ({"split.tensors.count": Typed("int32", 3)}, "'split.tensors.count' says 3"),
+    ],
+)
+def test_files_that_do_not_belong_together_are_refused(
+    tmp_path: Path, changed: dict[str, Any], fault: str
+) -> None:
+    paths = write_parts(tmp_path, **changed)
+    with pytest.raises(oe.FormatError, match=re.escape(fault)):
+        oe.open_checkpoint(paths[0])
+
+
+@pytest.mark.parametrize(
+    ("metadata", "words"),
+    [
+        ({"general.architecture": "zebra"}, "the architecture 'zebra' is not read"),
+        ({"general.architecture": "llama", "general.type": "adapter"}, "an adapter"),
+        ({"general.architecture": "clip", "general.type": "mmproj"}, "multimodal"),
+        ({"general.type": "imatrix"}, "an importance matrix"),
+        ({"general.architecture": "controlvector"}, "a control vector"),
+        ({"general.name": "m"}, "'general.architecture' is missing"),
+    ],
+)
+def test_what_is_not_a_model_is_named(tmp_path: Path, metadata: dict[str, Any], words: str) -> None:
+    tensors = {"a.weight": np.zeros(4, np.float32)}
+    path = write_gguf(tmp_path / "m.gguf", metadata, tensors)
+    with pytest.raises(oe.FormatError, match=words):
+        oe.open_checkpoint(path)
+    inspected = oe.inspect(path)
+    assert words in str(inspected.refusal)
+    assert [tensor.name for tensor in inspected.tensors] == ["a.weight"]
+
+
+def test_a_vocabulary_is_named(tmp_path: Path) -> None:
+    path = write_gguf(tmp_path / "m.gguf", make("llama").metadata)
+    with pytest.raises(oe.FormatError, match="a vocabulary without weights"):
+        oe.open_checkpoint(path)
+
+
+@pytest.mark.parametrize("kind", LAYER)
+def test_no_model_is_read_without_a_part(tmp_path: Path, kind: str) -> None:
+    made = make(kind)
+    tensors = stored(kind, made.weights)
+    path = tmp_path / "m.gguf"
+    for name in tensors:
+        if name != "output.weight":
+            some = {other: value for other, value in tensors.items() if other != name}
+            write_gguf(path, made.metadata, some)
+            with pytest.raises(oe.Error, match=re.escape(name.split(".")[-2])):
+                oe.open_checkpoint(path)
+
+
+@pytest.mark.parametrize("kind", LAYER)
+def test_every_tensor_must_have_its_shape(tmp_path: Path, kind: str) -> None:
+    made = make(kind)
+    tensors = stored(kind, made.weights)
+    for name, value in tensors.items():
+        more = np.concatenate([value, value[:1]])
+        wrong = value[:, 1:] if name == "position_embd.weight" else more
+        if name == "token_embd.weight" and kind in TIED:
+            continue  # its rows are the vocabulary
+        path = write_gguf(tmp_path / "m.gguf", made.metadata, {**tensors, name: wrong})
+        with pytest.raises(oe.Error):
+            oe.open_checkpoint(path)
+
+
+@pytest.mark.parametrize("name", ["blk.0.extra.weight", "blk.7.attn_q.weight", "attn_q.weight"])
+def test_surplus_tensors_are_refused(tmp_path: Path, name: str) -> None:
+    made = make("llama")
+    tensors = stored("llama", made.weights) | {name: np.zeros((16, 16), np.float32)}
+    path = write_gguf(tmp_path / "m.gguf", made.metadata, tensors)
+    with pytest.raises(oe.MismatchError, match=re.escape(name)):
+        oe.open_checkpoint(path)
+
+
+def test_numbers_of_the_config_are_not_weights(tmp_path: Path) -> None:
+    made = make("llama")
+    factors = {"rope_freqs.weight": np.ones(2, np.float32)}
+    path = write_gguf(tmp_path / "m.gguf", made.metadata, stored("llama", made.weights) | factors)
+    assert_equal(read(path), made.weights)
+    assert "rope_freqs.weight" in read(path, raw=True)

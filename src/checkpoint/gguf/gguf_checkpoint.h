@@ -3,8 +3,6 @@
 #pragma once
 
 #include <memory>
-#include <string>
-#include <string_view>
 
 #include "base/file.h"
 #include "checkpoint/storage/file_contents.h"
@@ -19,9 +17,5 @@ namespace onnx_external {
 // kUnsupported, kCorrupt, kMismatch, kNotFound, kIo.
 [[nodiscard]] Result<FileContents> read_gguf(std::shared_ptr<const SourceFile> file,
                                              const OpenOptions& options);
-
-// The name of the first part if `name` is one of several, "NAME-00002-of-00003.gguf"; otherwise
-// empty.
-[[nodiscard]] std::string first_gguf_part(std::string_view name);
 
 }  // namespace onnx_external

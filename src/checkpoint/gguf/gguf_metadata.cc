@@ -44,6 +44,28 @@ std::string gguf_type_text(const GgufValue& value) {
   return value.is_array ? name + "[" + std::to_string(value.count) + "]" : name;
 }
 
+std::string gguf_other_kind(const GgufMetadata& metadata, std::size_t tensors) {
+  const std::string type = metadata.text("general.type");
+  const std::string architecture = metadata.text("general.architecture");
+  if (type == "adapter" || metadata.find("adapter.type") != nullptr) {
+    return "an adapter (LoRA) of llama.cpp, not a model; give it behind the model that it changes";
+  }
+  if (type == "mmproj" || architecture == "clip") {
+    return "the image or audio encoder of a multimodal model (mmproj), without a language model; "
+           "give the file of the language model";
+  }
+  if (type == "imatrix" || metadata.find("imatrix.datasets") != nullptr) {
+    return "an importance matrix (imatrix), from which llama.cpp quantizes; it has no weights";
+  }
+  if (architecture == "controlvector") {
+    return "a control vector of llama.cpp, not a model";
+  }
+  if (tensors == 0) {
+    return "a vocabulary without weights; give the file of the model";
+  }
+  return {};
+}
+
 Result<GgufMetadata> read_gguf_metadata(const std::filesystem::path& path) {
   TRY_ASSIGN(auto file, SourceFile::open(path));
   TRY_ASSIGN(auto gguf, read_gguf_file(std::move(file), GgufArrays::kAll));

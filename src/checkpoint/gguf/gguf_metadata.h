@@ -86,6 +86,10 @@ struct GgufMetadata {
 // "uint32", "string", "float32[48]", "string[128256]".
 [[nodiscard]] std::string gguf_type_text(const GgufValue& value);
 
+// Says what a file is that is not a language model, such as an adapter, and what to do. Empty for a
+// model, of which `tensors` is the number of tensors.
+[[nodiscard]] std::string gguf_other_kind(const GgufMetadata& metadata, std::size_t tensors);
+
 // Reads all metadata of a file, arrays included. For a model in several files it is the first one
 // that has the keys of the model. kNotFound, kIo, kCorrupt, kUnsupported.
 [[nodiscard]] Result<GgufMetadata> read_gguf_metadata(const std::filesystem::path& path);

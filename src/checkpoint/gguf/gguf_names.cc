@@ -130,7 +130,7 @@ class Namer {
     }
     for (std::size_t role = 0; role < count; ++role) {
       const GgufRole& of = of_.layer[role];
-      up_ = of.form == GgufForm::kGate ? &found[role + 1] : nullptr;  // which follows in the table
+      up_ = of.form == GgufForm::kUp ? &found[role] : up_;
       TRY(like_the_first(of, found[role], layers_[role], stored));
       TRY(add(of, found[role], prefix, stored));
     }
@@ -231,26 +231,11 @@ class Namer {
 
   // --- weights -----------------------------------------------------------------------------------
 
-  // All rows of a stored tensor.
   [[nodiscard]] GgufWeight whole(std::string name, std::size_t i,
                                  std::optional<std::size_t> factor = {}) const {
-    GgufWeight weight;
-    weight.name = std::move(name);
-    weight.from = {i};
+    GgufWeight weight = whole_gguf_tensor(std::move(name), tensors_[i].shape, i);
     weight.factors = {factor};
-    weight.shape = tensors_[i].shape;
-    weight.columns = static_cast<std::uint64_t>(weight.shape.back());
-    weight.rows = 1;
-    for (std::size_t axis = 0; axis + 1 < weight.shape.size(); ++axis) {
-      weight.rows *= static_cast<std::uint64_t>(weight.shape[axis]);
-    }
     return weight;
-  }
-
-  // The numbers of a tensor one by one.
-  static void split_rows(GgufWeight& weight) {
-    weight.rows *= weight.columns;
-    weight.columns = 1;
   }
 
   Status add_weights(const GgufRole& role, const Found& found, const std::string& name) {
@@ -275,7 +260,7 @@ class Namer {
       TRY_ASSIGN(weight.heads, heads_of(role.form));
     }
     if (role.form == GgufForm::kTransposed || role.form == GgufForm::kTurned) {
-      turn(weight);
+      weight.turn();
     } else if (role.form == GgufForm::kRow) {
       weight.shape.insert(weight.shape.begin(), 1);
     }
@@ -284,18 +269,12 @@ class Namer {
     if (found.bias) {
       GgufWeight bias = whole(name + (is_bare ? "_bias" : ".bias"), *found.bias);
       if (permutes) {
-        split_rows(bias);
+        bias.split_rows();
         bias.heads = heads;
       }
       weights_.push_back(std::move(bias));
     }
     return {};
-  }
-
-  static void turn(GgufWeight& weight) {
-    const std::size_t rank = weight.shape.size();
-    std::swap(weight.shape[rank - 2], weight.shape[rank - 1]);
-    weight.transposed = true;
   }
 
   Result<std::uint64_t> heads_of(GgufForm form) const {
@@ -358,7 +337,7 @@ class Namer {
             fmt::format("{}self_attn.{}_proj.{}", prefix, part.name, is_bias ? "bias" : "weight"),
             *from, is_bias ? std::nullopt : found.factor);
         if (is_bias) {
-          split_rows(weight);
+          weight.split_rows();
         }
         weight.first_row = first;
         weight.rows = *sizes_.of(part.size);
@@ -375,20 +354,17 @@ class Namer {
 
   // gate and up of all experts: their rows alternate.
   Status add_alternating(const Found& gate, const std::string& name) {
-    if (!up_->weight || !up_->bias) {
-      return mismatch("'ffn_up_exps' is missing beside 'ffn_gate_exps'");
-    }
     GgufWeight weight = whole(name, *gate.weight, gate.factor);
     weight.from.push_back(*up_->weight);
     weight.factors.push_back(up_->factor);
     weight.shape[1] *= 2;
-    turn(weight);
+    weight.turn();
     weights_.push_back(std::move(weight));
     GgufWeight bias = whole(name + "_bias", *gate.bias);
     bias.from.push_back(*up_->bias);
     bias.factors.emplace_back();
     bias.shape[1] *= 2;
-    split_rows(bias);
+    bias.split_rows();
     weights_.push_back(std::move(bias));
     return {};
   }
@@ -399,7 +375,7 @@ class Namer {
   std::vector<Found> top_;     // by role
   std::vector<Found> layers_;  // by layer and role
   bool is_fused_ = false;      // the attention of this layer
-  const Found* up_ = nullptr;  // beside kGate
+  const Found* up_ = nullptr;  // of this layer, complete
   std::vector<GgufWeight> weights_;
 };
 
@@ -412,28 +388,6 @@ std::string known_architectures() {
 }
 
 }  // namespace
-
-std::string gguf_other_kind(const GgufMetadata& metadata, std::size_t tensors) {
-  const std::string type = metadata.text("general.type");
-  const std::string architecture = metadata.text("general.architecture");
-  if (type == "adapter" || metadata.find("adapter.type") != nullptr) {
-    return "an adapter (LoRA) of llama.cpp, not a model; give it behind the model that it changes";
-  }
-  if (type == "mmproj" || architecture == "clip") {
-    return "the image or audio encoder of a multimodal model (mmproj), without a language model; "
-           "give the file of the language model";
-  }
-  if (type == "imatrix" || metadata.find("imatrix.datasets") != nullptr) {
-    return "an importance matrix (imatrix), from which llama.cpp quantizes; it has no weights";
-  }
-  if (architecture == "controlvector") {
-    return "a control vector of llama.cpp, not a model";
-  }
-  if (tensors == 0) {
-    return "a vocabulary without weights; give the file of the model";
-  }
-  return {};
-}
 
 Result<std::vector<GgufWeight>> name_gguf_weights(const GgufMetadata& metadata,
                                                   std::span<const GgufTensor> tensors,

@@ -17,7 +17,7 @@ constexpr std::array kTop = {
 };
 constexpr std::array kTopWithBias = {
     GgufRole{"token_embd", "model.embed_tokens", "VW"},
-    GgufRole{"output_norm", "model.norm", "W", kNorm, Need::kAlways, Bias::kMay},
+    GgufRole{"output_norm", "model.norm", "W", kNorm, Need::kAlways, Bias::kAlways},
     GgufRole{"output", "lm_head", "VW", kSame, Need::kMay},
 };
 constexpr std::array kTopWithoutNorm = {
@@ -70,12 +70,12 @@ constexpr std::array kArcee = {
     GgufRole{"ffn_down", "mlp.down_proj", "WF", kSame, Need::kAlways, Bias::kMay},
 };
 constexpr std::array kNemotron = {
-    GgufRole{"attn_norm", "input_layernorm", "W", kNorm, Need::kAlways, Bias::kMay},
+    GgufRole{"attn_norm", "input_layernorm", "W", kNorm, Need::kAlways, Bias::kAlways},
     GgufRole{"attn_q", "self_attn.q_proj", "QW", kSame, Need::kAlways, Bias::kMay},
     GgufRole{"attn_k", "self_attn.k_proj", "KW", kSame, Need::kAlways, Bias::kMay},
     GgufRole{"attn_v", "self_attn.v_proj", "UW", kSame, Need::kAlways, Bias::kMay},
     GgufRole{"attn_output", "self_attn.o_proj", "WO", kSame, Need::kAlways, Bias::kMay},
-    GgufRole{"ffn_norm", "post_attention_layernorm", "W", kNorm, Need::kAlways, Bias::kMay},
+    GgufRole{"ffn_norm", "post_attention_layernorm", "W", kNorm, Need::kAlways, Bias::kAlways},
     GgufRole{"ffn_up", "mlp.up_proj", "FW", kSame, Need::kAlways, Bias::kMay},
     GgufRole{"ffn_down", "mlp.down_proj", "WF", kSame, Need::kAlways, Bias::kMay},
 };
@@ -193,10 +193,12 @@ constexpr std::array kGptOss = {
     GgufRole{"attn_output", "self_attn.o_proj", "WO", kSame, Need::kAlways, Bias::kAlways},
     GgufRole{"attn_sinks", "self_attn.sinks", "N", kBare},
     GgufRole{"post_attention_norm", "post_attention_layernorm", "W", kNorm},
-    GgufRole{"ffn_gate_inp", "mlp.router", "XW", kSame, Need::kMoe, Bias::kAlways},
-    GgufRole{"ffn_gate_exps", "mlp.experts.gate_up_proj", "XMW", kGate, Need::kMoe, Bias::kAlways},
-    GgufRole{"ffn_up_exps", "", "XMW", kUp, Need::kMoe, Bias::kAlways},
-    GgufRole{"ffn_down_exps", "mlp.experts.down_proj", "XWM", kTurned, Need::kMoe, Bias::kAlways},
+    GgufRole{"ffn_gate_inp", "mlp.router", "XW", kSame, Need::kAlways, Bias::kAlways},
+    GgufRole{"ffn_up_exps", "", "XMW", kUp, Need::kAlways, Bias::kAlways},
+    GgufRole{"ffn_gate_exps", "mlp.experts.gate_up_proj", "XMW", kGate, Need::kAlways,
+             Bias::kAlways},
+    GgufRole{"ffn_down_exps", "mlp.experts.down_proj", "XWM", kTurned, Need::kAlways,
+             Bias::kAlways},
 };
 
 constexpr std::string_view kModel = "model.layers.";

@@ -18,8 +18,8 @@ enum class GgufForm : std::uint8_t {
   kRow,            // [n], and [1, n] in transformers
   kExperts,        // of all experts, one after another, and one tensor each in transformers
   kTurned,         // of all experts, each one transposed
-  kGate,           // likewise; rows of gate and up alternate
-  kUp,             // the other half of kGate
+  kUp,             // in front of kGate in the table
+  kGate,           // of all experts, each one transposed; its rows and those of kUp alternate
   kBare,           // its name in transformers has no ".weight"
 };
 

@@ -1,45 +1,26 @@
 #include "checkpoint/gguf/gguf_rows.h"
 
 #include <algorithm>
-#include <array>
 #include <cstring>
 #include <limits>
 #include <utility>
 
 #include "base/io_buffer.h"
 #include "base/try.h"
+#include "tensor/cast.h"
 
 namespace onnx_external {
 namespace {
 
-// What is read of one place at a time, and the values that are computed at a time.
-constexpr std::uint64_t kSpanBytes = std::uint64_t{512} << 10;
-constexpr std::uint64_t kMostWindowValues = std::uint64_t{1} << 18;
+constexpr std::uint64_t kSpanBytes = std::uint64_t{512} << 10;  // read of one place at a time
 
-// Rows of one place: its first and last.
+// Rows of one place, from the first to the last.
 struct RowSpan {
   std::uint64_t first = std::numeric_limits<std::uint64_t>::max();
   std::uint64_t last = 0;
 
   [[nodiscard]] bool empty() const { return first > last; }
 };
-
-std::vector<RowSpan> spans_of(const GgufRows& rows, std::uint64_t first, std::uint64_t count) {
-  std::vector<RowSpan> spans(rows.from.size());
-  for (std::uint64_t row = first; row < first + count; ++row) {
-    RowSpan& span = spans[rows.place_of(row)];
-    const std::uint64_t stored = rows.stored_row(row);
-    span.first = std::min(span.first, stored);
-    span.last = std::max(span.last, stored);
-  }
-  return spans;
-}
-
-bool fit(const std::vector<RowSpan>& spans, std::uint64_t row_bytes) {
-  return std::all_of(spans.begin(), spans.end(), [&](const RowSpan& span) {
-    return span.empty() || (span.last - span.first + 1) <= kSpanBytes / row_bytes;
-  });
-}
 
 void reverse_each(std::span<std::byte> bytes, std::size_t unit) {
   for (std::size_t at = 0; at + unit <= bytes.size(); at += unit) {
@@ -49,80 +30,120 @@ void reverse_each(std::span<std::byte> bytes, std::size_t unit) {
 }
 
 // Fills `out` with the bytes of a weight from `offset` on.
-class ValueReader {
+class NumberReader {
  public:
-  ValueReader(const GgufRows& rows, std::uint64_t offset, std::span<std::byte> out)
+  NumberReader(const GgufRows& rows, std::uint64_t offset, std::span<std::byte> out)
       : rows_(rows),
         offset_(offset),
         out_(out),
-        unit_(rows.is_computed() ? sizeof(float) : rows.type->bytes) {}
+        unit_(byte_size(rows.dtype)),
+        made_unit_(byte_size(rows.made_type())),
+        buffers_(rows.from.size()),
+        read_(rows.from.size()) {}
 
   Status read() {
     const std::uint64_t columns = rows_.columns;
-    const std::uint64_t end = (offset_ + out_.size() + unit_ - 1) / unit_;
-    for (std::uint64_t at = offset_ / unit_; at < end;) {
+    const std::uint64_t most = std::max<std::uint64_t>(kSpanBytes / unit_, 1);
+    const std::uint64_t end = (offset_ + out_.size() + made_unit_ - 1) / made_unit_;
+    for (std::uint64_t at = offset_ / made_unit_; at < end;) {
       const std::uint64_t column = at % columns;
-      GgufWindow window{at / columns, 1, column - column % rows_.type->values, 0};
-      if (column == 0 && columns <= kMostWindowValues && end - at >= columns) {
-        window.rows = (end - at) / columns;
-        window.columns = columns;
+      const std::uint64_t count = std::min({columns - column, end - at, most});
+      if (column == 0 && count == columns) {
+        TRY_ASSIGN(const auto rows, read_rows(at / columns, (end - at) / columns));
+        at += rows * columns;
       } else {
-        const std::uint64_t wanted = column - window.column + std::min(end - at, columns - column);
-        const std::uint64_t blocks = (wanted + rows_.type->values - 1) / rows_.type->values;
-        window.columns = std::min(blocks * rows_.type->values, kMostWindowValues);
+        TRY(read_part(at / columns, column, count));
+        at += count;
       }
-      TRY(read_gguf_rows(rows_, window, [&](std::uint64_t row, std::span<const std::byte> bytes) {
-        put(row, window.column, bytes);
-        return Status();
-      }));
-      at = (window.row + window.rows - 1) * columns + window.column + window.columns;
     }
     return {};
   }
 
  private:
-  void put(std::uint64_t row, std::uint64_t column, std::span<const std::byte> bytes) {
-    const GgufPlace& place = rows_.from[rows_.place_of(row)];
-    if (place.order == ByteOrder::kBig && rows_.type->bytes > 1) {
-      swapped_.assign(bytes.begin(), bytes.end());
-      reverse_each(swapped_, rows_.type->bytes);
-      bytes = swapped_;
+  [[nodiscard]] std::vector<RowSpan> spans_of(std::uint64_t first, std::uint64_t count) const {
+    std::vector<RowSpan> spans(rows_.from.size());
+    for (std::uint64_t row = first; row < first + count; ++row) {
+      RowSpan& span = spans[rows_.place_of(row)];
+      const std::uint64_t stored = rows_.stored_row(row);
+      span.first = std::min(span.first, stored);
+      span.last = std::max(span.last, stored);
     }
-    if (unit_ == sizeof(float) && rows_.is_computed()) {
-      bytes = compute(place, rows_.stored_row(row), bytes);
-    }
-    const std::uint64_t begin = (row * rows_.columns + column) * unit_;
-    const std::uint64_t from = std::max(begin, offset_);
-    const std::uint64_t to = std::min<std::uint64_t>(begin + bytes.size(), offset_ + out_.size());
-    if (from < to) {
-      std::memcpy(out_.data() + (from - offset_), bytes.data() + (from - begin),
-                  static_cast<std::size_t>(to - from));
-    }
+    return spans;
   }
 
-  std::span<const std::byte> compute(const GgufPlace& place, std::uint64_t stored_row,
-                                     std::span<const std::byte> bytes) {
-    floats_.resize(bytes.size() / rows_.type->bytes * rows_.type->values);
-    decode_row(*rows_.type, bytes, floats_);
-    if (!place.factors.empty()) {
-      const float factor = place.factors[static_cast<std::size_t>(stored_row / place.factor_rows)];
-      for (float& value : floats_) {
-        value *= factor;
+  [[nodiscard]] bool fit(const std::vector<RowSpan>& spans) const {
+    return std::all_of(spans.begin(), spans.end(), [&](const RowSpan& span) {
+      return span.empty() || span.last - span.first < kSpanBytes / rows_.row_bytes();
+    });
+  }
+
+  // Reads whole rows that are neighbours in the file together. Returns how many were read.
+  Result<std::uint64_t> read_rows(std::uint64_t row, std::uint64_t most) {
+    const std::uint64_t row_bytes = rows_.row_bytes();
+    std::uint64_t count = std::min(most, std::max<std::uint64_t>(kSpanBytes / row_bytes, 1));
+    auto spans = spans_of(row, count);
+    while (count > 1 && !fit(spans)) {
+      count /= 2;
+      spans = spans_of(row, count);
+    }
+    for (std::size_t i = 0; i < spans.size(); ++i) {
+      if (!spans[i].empty()) {
+        read_[i] = buffers_[i].first((spans[i].last - spans[i].first + 1) * row_bytes);
+        TRY(rows_.from[i].file->read(rows_.from[i].offset + spans[i].first * row_bytes, read_[i]));
       }
     }
+    for (std::uint64_t each = row; each < row + count; ++each) {
+      const std::size_t i = rows_.place_of(each);
+      const std::uint64_t skipped = (rows_.stored_row(each) - spans[i].first) * row_bytes;
+      put(each * rows_.columns, i,
+          read_[i].subspan(static_cast<std::size_t>(skipped), static_cast<std::size_t>(row_bytes)));
+    }
+    return count;
+  }
+
+  Status read_part(std::uint64_t row, std::uint64_t column, std::uint64_t count) {
+    const std::size_t i = rows_.place_of(row);
+    const GgufPlace& place = rows_.from[i];
+    const auto bytes = buffers_[i].first(count * unit_);
+    TRY(place.file->read(place.offset + rows_.stored_row(row) * rows_.row_bytes() + column * unit_,
+                         bytes));
+    put(row * rows_.columns + column, i, bytes);
+    return {};
+  }
+
+  // `bytes`: stored numbers, the first of which is number `at` of the weight.
+  void put(std::uint64_t at, std::size_t place, std::span<std::byte> bytes) {
+    if (rows_.from[place].order == ByteOrder::kBig) {
+      reverse_each(bytes, unit_);
+    }
     if (rows_.minus_one) {
+      floats_.resize(bytes.size() / unit_);
+      const auto made = std::as_writable_bytes(std::span(floats_));
+      if (rows_.dtype == DType::kFloat32) {
+        std::memcpy(made.data(), bytes.data(), bytes.size());
+      } else {
+        cast_elements(rows_.dtype, DType::kFloat32, bytes, made);
+      }
       for (float& value : floats_) {
         value -= 1.0F;
       }
+      bytes = made;
     }
-    return std::as_bytes(std::span(floats_));
+    // The ends of `out_` may cut numbers.
+    const std::uint64_t begin = at * made_unit_;
+    const std::uint64_t from = std::max(begin, offset_);
+    const std::uint64_t to = std::min<std::uint64_t>(begin + bytes.size(), offset_ + out_.size());
+    std::memcpy(out_.data() + (from - offset_), bytes.data() + (from - begin),
+                static_cast<std::size_t>(to - from));
   }
 
   const GgufRows& rows_;
   std::uint64_t offset_;
   std::span<std::byte> out_;
-  std::uint64_t unit_;  // bytes of a value
-  std::vector<std::byte> swapped_;
+  std::uint64_t unit_;       // bytes of a stored number
+  std::uint64_t made_unit_;  // of one of the weight
+  std::vector<IoBuffer> buffers_;
+  std::vector<std::span<std::byte>> read_;
   std::vector<float> floats_;
 };
 
@@ -138,52 +159,10 @@ std::uint64_t GgufRows::stored_row(std::uint64_t row) const {
   return first_row + at;
 }
 
-bool GgufRows::is_computed() const {
-  return type->is_quantized() || minus_one ||
-         std::any_of(from.begin(), from.end(),
-                     [](const GgufPlace& place) { return !place.factors.empty(); });
-}
-
-bool GgufRows::is_plain() const {
-  return !is_computed() && from.size() == 1 && heads == 0;
-}
-
-Status read_gguf_rows(const GgufRows& rows, const GgufWindow& window, const UseRow& use) {
-  const std::uint64_t row_bytes = rows.row_bytes();
-  const std::uint64_t skipped = window.column / rows.type->values * rows.type->bytes;
-  const std::uint64_t taken = window.columns / rows.type->values * rows.type->bytes;
-  const std::uint64_t most = std::max<std::uint64_t>(kSpanBytes / row_bytes, 1);
-  std::vector<IoBuffer> buffers(rows.from.size());
-  std::vector<std::span<std::byte>> read(rows.from.size());
-  const std::uint64_t end = window.row + window.rows;
-  for (std::uint64_t row = window.row; row < end;) {
-    std::uint64_t count = std::min(most, end - row);
-    auto spans = spans_of(rows, row, count);
-    while (count > 1 && !fit(spans, row_bytes)) {
-      count /= 2;
-      spans = spans_of(rows, row, count);
-    }
-    for (std::size_t i = 0; i < spans.size(); ++i) {
-      if (!spans[i].empty()) {
-        read[i] = buffers[i].first((spans[i].last - spans[i].first) * row_bytes + taken);
-        TRY(rows.from[i].file->read(rows.from[i].offset + spans[i].first * row_bytes + skipped,
-                                    read[i]));
-      }
-    }
-    for (const std::uint64_t stop = row + count; row < stop; ++row) {
-      const std::size_t i = rows.place_of(row);
-      TRY(use(row, read[i].subspan(static_cast<std::size_t>(
-                                       (rows.stored_row(row) - spans[i].first) * row_bytes),
-                                   static_cast<std::size_t>(taken))));
-    }
-  }
-  return {};
-}
-
-ReadSource gguf_values(GgufRows rows) {
+ReadSource gguf_numbers(GgufRows rows) {
   return [rows = std::make_shared<const GgufRows>(std::move(rows))](
              std::uint64_t offset, std::span<std::byte> out) -> Status {
-    return out.empty() ? Status() : ValueReader(*rows, offset, out).read();
+    return out.empty() ? Status() : NumberReader(*rows, offset, out).read();
   };
 }
 

@@ -17,7 +17,7 @@ Result<std::uint64_t> output_bytes(const FileContents& all, bool each_once) {
   std::uint64_t total = 0;
   for (const TensorView& view : all.tensors) {
     TRY_ASSIGN(auto nbytes, contiguous_nbytes(view.dtype, view.shape));
-    if (all.quantized.contains(view.storage) || all.blocks.contains(view.storage)) {
+    if (all.quantized.contains(view.storage)) {
       nbytes /= kFloatsPerCodes;
     }
     const std::size_t known = ids.count();

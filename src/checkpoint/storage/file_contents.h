@@ -46,9 +46,6 @@ struct FileContents {
   std::unordered_map<std::uint32_t, std::shared_ptr<const QuantizedMatrix>> quantized;
   std::vector<TensorView> stored;
 
-  // For computed storages that have the floats of blocks of GGUF: their type, such as "Q4_K".
-  std::unordered_map<std::uint32_t, std::string> blocks;
-
   // What the file says of its model, for listings: (key, value).
   std::vector<std::pair<std::string, std::string>> metadata;
 

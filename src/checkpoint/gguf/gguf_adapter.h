@@ -1,0 +1,39 @@
+// LoRA adapters in GGUF files, under the names that peft gives their matrices.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <optional>
+
+#include "base/file.h"
+#include "checkpoint/gguf/gguf_metadata.h"
+#include "checkpoint/storage/file_contents.h"
+#include "onnx_external/result.h"
+
+namespace onnx_external {
+
+// The heads of the model that an adapter changes, which the adapter itself does not tell.
+struct GgufHeads {
+  std::uint64_t queries = 0;
+  std::uint64_t keys = 0;
+};
+
+struct GgufAdapter {
+  FileContents contents;
+  float alpha = 0;
+  bool has_conv1d = false;  // its products belong to transposed weights (GPT-2)
+};
+
+// Whether the path is a GGUF file of an adapter.
+[[nodiscard]] bool is_gguf_adapter(const std::filesystem::path& path);
+
+// The numbers of heads that a GGUF model states; nothing if it states none.
+[[nodiscard]] std::optional<GgufHeads> heads_of_gguf(const std::filesystem::path& model);
+
+// Lists the matrices as peft names them, with the rows of queries and keys in transformers' order.
+// kUnsupported for what is not a plain LoRA, or if `heads` is needed and not known.
+[[nodiscard]] Result<GgufAdapter> read_gguf_adapter(std::shared_ptr<const SourceFile> file,
+                                                    const std::optional<GgufHeads>& heads);
+
+}  // namespace onnx_external

@@ -1,0 +1,20 @@
+// Lists the tensors of a GGUF model: their forms, and how their bytes are read.
+#pragma once
+
+#include <span>
+
+#include "checkpoint/gguf/gguf_parts.h"
+#include "checkpoint/gguf/gguf_weight.h"
+#include "checkpoint/storage/file_contents.h"
+#include "onnx_external/result.h"
+
+namespace onnx_external {
+
+// Those of the files, under their own names and in their own layout. Blocks are float32.
+[[nodiscard]] Result<FileContents> list_stored_gguf(const GgufModel& model);
+
+// The weights as transformers has them. kUnsupported for stored types that do not fit.
+[[nodiscard]] Result<FileContents> list_gguf_weights(const GgufModel& model,
+                                                     std::span<const GgufWeight> weights);
+
+}  // namespace onnx_external

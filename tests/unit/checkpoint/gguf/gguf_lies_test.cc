@@ -65,6 +65,10 @@ std::string key(const std::string& name, std::uint32_t value) {
 constexpr std::uint64_t kMax = std::numeric_limits<std::uint64_t>::max();
 constexpr std::uint64_t kHuge = std::uint64_t{1} << 61;
 
+// A tensor of `tiny_gguf` up to its type.
+const std::string kFfnUp = std::string("blk.0.ffn_up.weight") + type(2) + number(std::uint64_t{8}) +
+                           number(std::uint64_t{32});
+
 std::vector<Lie> container_lies() {
   const std::string start = std::string("GGUF") + number(std::uint32_t{3});
   return {
@@ -105,12 +109,10 @@ std::vector<Lie> container_lies() {
       {"TypeUnknown", with_tensor({1}, 43, "1234"), "type 43"},
       {"TypeRemoved", with_tensor({32}, 4, std::string(20, 'x')), "type 4 "},
       {"RowIsNotBlocks", with_tensor({16}, 8, std::string(17, 'x')), "no whole blocks"},
-      {"TypeLies",
-       changed(number(std::uint32_t{8}) + number(std::uint64_t{8768}), number(std::uint32_t{2})),
-       "past the end"},
+      {"TypeLies", changed(kFfnUp + type(0), kFfnUp + type(1)), "begins at data byte"},
       {"TensorTwice", tiny_gguf().floats("output_norm.weight", {8}).bytes(), "occurs twice"},
       {"TensorNul", tiny_gguf().floats(std::string("a\0b", 3), {8}).bytes(), "not a text"},
-      {"OffsetGap", tiny_gguf().floats("a.weight", {1}).bytes().insert(0, ""), "not a tensor"},
+      {"Surplus", tiny_gguf().floats("a.weight", {1}).bytes(), "not a tensor"},
   };
 }
 
@@ -134,13 +136,8 @@ std::vector<Lie> model_lies() {
       {"KeyLength", tiny_gguf().uint("llama.attention.key_length", UINT32_MAX).bytes(),
        "key_length"},
       {"LayerHuge", changed("blk.0.ffn_up.weight", "blk.9.ffn_up.weight"), "of layer 9"},
-      {"Integers",
-       changed(std::string("blk.0.ffn_up.weight") + type(2) + number(std::uint64_t{8}) +
-                   number(std::uint64_t{32}) + type(0),
-               std::string("blk.0.ffn_up.weight") + type(2) + number(std::uint64_t{8}) +
-                   number(std::uint64_t{32}) + type(26)),
-       "I32"},
-      {"Tokens", tiny_gguf().bytes(), ""},
+      {"Integers", changed(kFfnUp + type(0), kFfnUp + type(26)), "I32"},
+      {"Honest", tiny_gguf().bytes(), ""},
       {"SplitAlone", tiny_gguf().uint("split.count", 3).bytes(), "is one of 3 files"},
   };
 }

@@ -1,6 +1,6 @@
 #!/bin/sh
-# Everything that docs/reliability.md records, in full; hours on 2 cores. What needs root (mounting
-# disks) is skipped without it, and the page says so.
+# Everything that docs/measurements.md records, in full; hours on 2 cores. What needs root (mounting
+# disks) is skipped without it, and the table says so.
 #
 # usage: sh tests/campaign.sh [faults] [limits] [mutants] [strict] [zoo] [clients] [diagnose] [noise] [rewriting] [repeat] [generation] [constructs] [operators] [imports] [wheels] [abi3] [arm64] [benchmarks] [sums] [fuzz] [sanitizers]      (default: all)
 # FUZZ_SECONDS: for each target (default 600). STRICT_SEED: draws other cases (default 2; the tests take 1).
@@ -16,7 +16,7 @@ faults() {
 
 limits() {
   /usr/bin/python3 tests/limits/limits_test.py --bin-dir build/check/tools --work-dir build/check/tests/limits/work \
-    --scarcity build/check/tests/limits/libscarcity.so --fixtures fixtures --page docs/reliability.md
+    --scarcity build/check/tests/limits/libscarcity.so --fixtures fixtures --page build/check/tests/limits/page.md
 }
 
 mutants() {
@@ -40,7 +40,7 @@ zoo() {
     --bin-dir build/check/tools --work-dir build/check/tests/zoo --page docs/zoo.md --write
   sh tests/zoo/run.sh $wheels build/check/tests/zoo/folders \
     python3 tests/strict/modern_env.py build/check/tests/strict/modern tests/zoo/export_test.py \
-    --work-dir build/check/tests/zoo/folders --page docs/zoo-export.md --write
+    --work-dir build/check/tests/zoo/folders --page docs/zoo.md --write
 }
 
 # The programs of docs/consumers.md, which are installed; 10 minutes.
@@ -56,7 +56,7 @@ diagnose() {
   sh packaging/wheel.sh $wheels
   sh tests/zoo/run.sh $wheels build/check/tests/diagnose \
     python3 tests/strict/modern_env.py build/check/tests/strict/modern tests/diagnose/campaign.py \
-    --work-dir build/check/tests/diagnose/work --page docs/diagnose-campaign.md
+    --work-dir build/check/tests/diagnose/work --page build/check/tests/diagnose/page.md
 }
 
 noise() {
@@ -64,7 +64,7 @@ noise() {
   sh packaging/wheel.sh $wheels
   sh tests/zoo/run.sh $wheels build/check/tests/noise \
     python3 tests/strict/modern_env.py build/check/tests/strict/modern tests/diagnose/noise.py \
-    --work-dir build/check/tests/noise/work --page docs/validate-campaign.md
+    --work-dir build/check/tests/noise/work --page build/check/tests/noise/page.md
 }
 
 rewriting() {
@@ -80,7 +80,7 @@ rewriting() {
   done
 }
 
-# Whether the benchmark of the package runs; its figures are those of docs/performance.md.
+# Whether the benchmark of the package runs; its figures are those of docs/measurements.md.
 benchmarks() {
   wheels=build/check/tests/python/wheels
   sh packaging/wheel.sh $wheels
@@ -102,7 +102,7 @@ repeat() {
   sh packaging/wheel.sh $wheels
   for sizes in --static ""; do
     sh tests/zoo/run.sh $wheels $work python3 tests/strict/modern_env.py build/check/tests/strict/modern \
-      tests/zoo/repeat_test.py --work-dir $work --jobs 2 --at-least 75 --page docs/zoo-repeat.md $sizes
+      tests/zoo/repeat_test.py --work-dir $work --jobs 2 --at-least 75 --page $work/page.md $sizes
   done
 }
 

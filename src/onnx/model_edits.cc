@@ -110,7 +110,7 @@ std::size_t encoded_bytes(const std::vector<Placed>& all) {
 }
 
 // New initializers become text one by one. Built as messages, 20,000 of them cost a save 2,000 page
-// faults more, of 19,600 (docs/performance.md).
+// faults more, of 19,600 (docs/measurements.md).
 void put_initializers(const std::vector<Placed>& all, const onnx::GraphProto& graph,
                       ModelEdits& edits) {
   NameMap<const onnx::TensorProto*> existing;

@@ -7,7 +7,7 @@ graph with and without it, and the module that is expected is the first, in the 
 return, with an output that differs beyond the tolerance. A fault that shows nowhere (the row of a
 word that no input has) is counted, and another is drawn.
 
-docs/diagnose-campaign.md has the results; --page makes it anew.
+--page writes a page of the results.
 
 usage: campaign.py --work-dir DIR [--page FILE] [--only NAME,...] [--kinds KIND,...]
                    [--faults 1] [--seed 1] [--jobs N] [--rows FILE]
@@ -322,7 +322,7 @@ def show(row: Row) -> None:
 def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--work-dir", required=True, type=Path, help="folders in it are replaced")
-    parser.add_argument("--page", type=Path, help="docs/diagnose-campaign.md, to be written")
+    parser.add_argument("--page", type=Path, help="where to write the results")
     parser.add_argument("--only", default=",".join(MODELS), help="architectures")
     parser.add_argument("--kinds", default=",".join(KINDS), help="kinds of faults")
     parser.add_argument("--faults", type=int, default=1, help="of each kind in each architecture")

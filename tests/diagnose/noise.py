@@ -7,7 +7,7 @@ draws the weight. Both graphs must be found wrong. Whether the noise reaches an 
 ONNX Runtime alone: a weight that does not change one by more than rounding is no fault. It is
 counted, and another is drawn.
 
-docs/validate-campaign.md has the results; --page makes it anew.
+--page writes a page of the results.
 
 usage: noise.py --work-dir DIR [--page FILE] [--only NAME,...] [--seed 1] [--jobs N]
 """
@@ -237,7 +237,7 @@ def show(row: Row) -> None:
 def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--work-dir", required=True, type=Path, help="folders in it are replaced")
-    parser.add_argument("--page", type=Path, help="docs/validate-campaign.md, to be written")
+    parser.add_argument("--page", type=Path, help="where to write the results")
     parser.add_argument("--only", default=",".join(MODELS), help="architectures")
     parser.add_argument("--seed", type=int, default=1, help="draws other weights and masks")
     parser.add_argument("--jobs", type=int, default=min(os.cpu_count() or 1, 2))

@@ -1,11 +1,11 @@
-"""docs/validate-campaign.md: what noise in one weight was found, as the last full run saw it."""
+"""Write the page of the campaign `noise`: which noise in one weight was found."""
 
 from pathlib import Path
 
 HEAD = """# Noise in one weight, beside masked outputs
 
-Small models of [the zoo](zoo.md) are exported once each. [`oe.validate`](python-validate.md) and
-[`oe.diagnose`](python-diagnose.md) must find nothing wrong with the graph as it is, beside the
+Small models of docs/zoo.md are exported once each. `oe.validate` and
+`oe.diagnose` must find nothing wrong with the graph as it is, beside the
 module that it was exported from. Then the first output is masked: a part of its elements (25, 50 or
 95 %, drawn by a seed) is replaced on both sides by the lowest float32, -1e9, -1e4 or -inf, or has
 -1e9 or -1e4 added. That, too, must agree.

@@ -1,4 +1,4 @@
-"""docs/diagnose-campaign.md: which faults oe.diagnose found, as the last full run saw it.
+"""Write the page of the campaign `diagnose`: which planted faults oe.diagnose found.
 
 usage: results.py PAGE ROWS.json...      writes the page from rows of campaign.py --rows
 """
@@ -12,8 +12,8 @@ from faults import KINDS
 
 HEAD = """# Faults that were planted, and what diagnose says
 
-Small models of [the zoo](zoo.md) are exported from their folders by `oe.transformers.export`. On
-the graphs as they are, [`oe.diagnose`](python-diagnose.md) must find nothing wrong, for both input
+Small models of docs/zoo.md are exported from their folders by `oe.transformers.export`. On
+the graphs as they are, `oe.diagnose` must find nothing wrong, for both input
 sets. Then faults are planted, one at a time, in the model file or its data; the reference stays
 right. A seed draws the module first and then the place in it, over all modules and graphs
 (`tests/diagnose/faults.py`).

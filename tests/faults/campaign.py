@@ -1,4 +1,4 @@
-"""Runs the fault machine in full and writes docs/reliability.md.
+"""Run the fault machine in full, and write what was seen to BUILD_DIR/tests/faults/page.md.
 
 usage: campaign.py BUILD_DIR [--work DIR] [--only NAME] [--machine TEXT]
 
@@ -15,8 +15,6 @@ import platform
 import subprocess
 import sys
 from pathlib import Path
-
-ROOT = Path(__file__).resolve().parents[2]
 
 # Name, what is done, arguments of fault_machine. A control takes a step of the protocol out.
 EXPERIMENTS = (
@@ -61,8 +59,6 @@ CONTROLS = (
     ("fsync does nothing, xfs",
      ["power-cuts", "--file-system", "xfs", "--control", "no-sync", "--every", "5"]),
 )
-START = "<!-- campaign.py writes from here -->\n"
-END = "<!-- to here -->\n"
 
 
 def run(build: Path, work: Path, arguments: list) -> dict:
@@ -112,11 +108,11 @@ def main() -> None:
     parser.add_argument("--machine", default=machine())
     arguments = parser.parse_args()
     build, work = arguments.build.resolve(), arguments.work
-    page = ROOT / "docs/reliability.md"
+    page = build / "tests/faults/page.md"
     if arguments.only:
         [[name, what, words]] = [experiment for experiment in EXPERIMENTS if experiment[0] == arguments.only]
         renewed = row(name, what, run(build, work, words))
-        lines = page.read_text().splitlines()
+        lines = page.read_text().splitlines() if page.exists() else []
         page.write_text("\n".join(renewed if line.startswith(f"| {name} |") else line for line in lines) + "\n")
         print(renewed)
         return
@@ -128,9 +124,7 @@ def main() -> None:
     for name, words in CONTROLS:
         control_rows.append(control_row(name, run(build, work, words)))
         print(control_rows[-1], flush=True)
-    text = page.read_text()
-    before, after = text.split(START)[0], text.split(END)[1]
-    page.write_text(before + START + ledger(rows, control_rows, arguments.machine) + END + after)
+    page.write_text(ledger(rows, control_rows, arguments.machine))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Fuzzes every kind of input and writes docs/reliability.md.
+"""Fuzz every kind of input, and write what was reached to BUILD_DIR/page.md.
 
 usage: campaign.py BUILD_DIR [--seconds S | --executions N] [--jobs J] [--only NAME ...]
                    [--work DIR] [--coverage DIR] [--no-page]
@@ -29,8 +29,6 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 COUNTS = HERE / "executions.json"
-START = "<!-- fuzz/campaign.py writes from here -->\n"
-END = "<!-- fuzz/campaign.py writes to here -->\n"
 
 # What is read, the longest input, the dictionary.
 TARGETS = {
@@ -243,18 +241,11 @@ def coverage_table(rows: list) -> list:
     return lines + [f"| {cells[i]} | | {cells[min(half + i, len(cells) - 1)]} |" for i in range(half)]
 
 
-def write_page(counts: Counts, rows: list) -> None:
-    page = ROOT / "docs/reliability.md"
-    text = page.read_text()
-    before, old, after = text.split(START)[0], text.split(START)[1].split(END)[0], text.split(END)[1]
+def write_page(page: Path, counts: Counts, rows: list) -> None:
     found = sum(row["found"] for row in counts.all.values() if row["sources"] == counts.sources)
     lines = [f"Last campaign: {datetime.date.today().isoformat()}. Found in the sources as they are: **{found}**.", "",
-             *counts_table(counts), ""]
-    if rows:
-        lines += coverage_table(rows)
-    else:
-        lines += old[old.find("Lines of the parsers"):].splitlines() if "Lines of the parsers" in old else []
-    page.write_text(before + START + "\n".join(lines).rstrip() + "\n" + END + after)
+             *counts_table(counts), "", *(coverage_table(rows) if rows else [])]
+    page.write_text("\n".join(lines).rstrip() + "\n")
 
 
 def main() -> int:
@@ -289,7 +280,7 @@ def main() -> int:
         print(f"{name:40} {hit:5} of {count:5} {percent(hit, count)}")
     if not arguments.no_page:
         counts.read()
-        write_page(counts, rows)
+        write_page(arguments.build / "page.md", counts, rows)
     return 1 if found else 0
 
 

@@ -1,7 +1,8 @@
-"""docs/zoo.md: what becomes of every architecture, as the last full run found it; each run is held to it."""
+"""Write and read the table of docs/zoo.md on saving; each run is held to it."""
 
 from pathlib import Path
 
+import grouped
 from architectures import ARCHITECTURES
 from trial import GRAPHS, REFUSED, RIGHT, Outcome
 
@@ -26,54 +27,7 @@ REASONS = {
 
 HIDDEN = ("default bare",)  # always refused
 
-HEAD = """# The zoo
-
-Architectures of transformers 5, built from small configs with random weights, and exported by torch
-2.13 (`torch.onnx.export(dynamo=True)`) with inputs of fixed sizes. `tests/zoo` saves each from all
-its checkpoints, which have other weights than the graph had at export, in rotating layouts.
-It judges every model: each initializer must have the bytes that torch's exporter writes when it
-exports the new weights, and ONNX Runtime must compute what torch computes (1e-4 of the largest
-value). Tied weights must lie in one place. No save is wrong; some are refused, and this page says
-which.
-
-    sh tests/campaign.sh zoo                                       all of them, and this page anew
-
-| column | the graph |
-|---|---|
-| memory | as Python holds it, both without and with the optimizer, in all layouts |
-| plain | exported with `optimize=False` |
-| bare | the same, saved with `include_initializers=False` |
-| default | exported with the default, which folds weights |
-| learned | the default one with `--learn-map` and the weights at export |
-
-A default export saved with `include_initializers=False` is refused: it lacks the constants, too.
-
-Checkpoints: the folder of `save_pretrained` (shards); the same with `save_original_format=False`,
-where that spells keys differently ("own folder"); a `.bin` of `torch.save`; a distributed
-checkpoint; the module's state dict in memory, for the graph as onnx_ir loads it. What is saved from
-memory is the `ONNXProgram` with the weights that it has, and its `ModelProto`. Names ending in
-`_wide` have matrices of more than 8,192 elements, square projections and tied embeddings.
-
-| a cell | means |
-|---|---|
-| right | every save was accepted and right |
-| computed | refused: a value was computed from weights (a slice of position embeddings, 1 + weight) |
-| missing | refused: the checkpoint, or the graph, lacks a tensor under the name that the other has |
-| unused | refused: a parameter of a used module has no place in the graph |
-| fused | refused: a BatchNorm was multiplied into a weight |
-| reshaped | refused: the graph has a weight in another shape |
-| shared | refused: a small weight that several nodes use may be merged with a constant |
-| equal | refused: keys were equal at export and are not any more |
-| X from folder | only that checkpoint is refused; the others are right |
-
-"""
-
-FAILED = """
-## What torch's exporter cannot export
-
-| architecture | error |
-|---|---|
-"""
+MARK = "saved"
 
 
 def reason(outcome: Outcome) -> str:
@@ -106,18 +60,12 @@ def row(name: str, found: list) -> str:
 
 
 def rows_of(page: Path) -> dict:
-    """The row of each architecture."""
-    lines = page.read_text().splitlines() if page.exists() else []
-    return {line.split("|")[1].strip(): line for line in lines if line.startswith("| ")}
+    """Return the row of each architecture."""
+    return grouped.rows_of(page, MARK)
 
 
 def write(page: Path, results: dict) -> None:
-    """Rows of architectures that have no results stay."""
+    """Write the rows of the results; those of architectures that have none stay."""
     rows = rows_of(page) | {name: row(name, found) for name, found in results.items()}
-    rows = {name: rows[name] for name in sorted(rows) if name in ARCHITECTURES}
-    cells = {name: text.count("|") - 2 for name, text in rows.items()}
-    made = [rows[name] for name in rows if cells[name] > 1]
-    failed = [rows[name] for name in rows if cells[name] == 1]
-    columns = [graph for graph in GRAPHS if graph not in HIDDEN]
-    table = [f"| architecture | {' | '.join(columns)} |", "|---" * (len(columns) + 1) + "|", *made]
-    page.write_text(HEAD + "\n".join(table) + "\n" + FAILED + "\n".join(failed) + "\n")
+    rows = {name: text for name, text in rows.items() if name in ARCHITECTURES}
+    grouped.write(page, MARK, rows, [graph for graph in GRAPHS if graph not in HIDDEN])

@@ -1,4 +1,4 @@
-"""docs/zoo-repeat.md: which graphs of the zoo have repeated layers, as the last runs found it."""
+"""Write the page of the campaign `repeat`: which graphs of the zoo have repeated layers."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,8 +9,8 @@ REPEATED, IN_FULL, WRONG = "repeated", "in full", "WRONG"
 
 HEAD = """# The zoo with repeated layers
 
-Architectures of [the zoo](zoo.md), each with more layers (of each stage) than two, are exported
-from a folder twice: with [repeated layers](python-export.md#deep-models), and with a full trace.
+Architectures of docs/zoo.md, each with more layers (of each stage) than two, are exported
+from a folder twice: with repeated layers, and with a full trace.
 The two graphs must have the same inputs, outputs, weights, nodes, forms and metadata, and the
 repeated one must be right on ONNX Runtime.
 

@@ -1,6 +1,6 @@
 """Complete and right, or refused: today's architectures of transformers, exported by today's torch.
 
-docs/zoo.md says what becomes of each architecture; --write makes that page anew.
+docs/zoo.md says what becomes of each architecture; --write renews its table.
 
 usage: zoo_test.py --bin-dir DIR --work-dir DIR --page FILE [--write] [--only NAME,...] [--jobs N] [-v]
 """

@@ -55,7 +55,7 @@ std::optional<TiledView> TiledView::of(const Checkpoint& checkpoint, const Tenso
   return tiled;
 }
 
-// The cost of a byte in nanoseconds, as measured (docs/performance.md). Narrow tiles are read
+// The cost of a byte in nanoseconds, as measured (docs/measurements.md). Narrow tiles are read
 // together with the bytes between their columns, which is cheaper than a system call per column.
 // Each written run takes a call of its own unless rows are contiguous.
 double TiledView::cost(std::uint64_t rows, std::uint64_t columns) const {

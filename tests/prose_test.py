@@ -1,6 +1,6 @@
 """No code decides by what a message or a note says. usage: prose_test.py ROOT
 
-Programs read `code`, `kind` and names (docs/python-errors.md); sentences are for people. In the Python package, the
+Programs read `code`, `kind` and names (docs/python.md); sentences are for people. In the Python package, the
 text of an exception or of a note must not be searched or compared, and no title of a list may be typed again. In C++,
 no message may be searched. What other projects say is read in the places below, and nowhere else.
 """
@@ -159,7 +159,7 @@ for folder in ("src", "tools", "python/native"):
 print("\n".join(f"{place}: decides by a text; give what it reads a kind" for place in places))
 print("\n".join(f"{name}: reads no text any more; take it off the list" for name in sorted(ALLOWED.keys() - used)))
 
-docs = (root / "docs/python-errors.md").read_text()
+docs = (root / "docs/python.md").read_text()
 untold = [name for name, _ in rows if name and f"`{name}`" not in docs]
-print("\n".join(f"docs/python-errors.md: no kind `{name}`" for name in untold))
+print("\n".join(f"docs/python.md: no kind `{name}`" for name in untold))
 sys.exit(1 if places or untold or ALLOWED.keys() - used else 0)

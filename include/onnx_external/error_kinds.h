@@ -48,7 +48,7 @@ enum class ErrorKind : std::uint8_t {
 };
 
 // "missing", "unused", ...: the stable name in JSON documents and Python exceptions, which
-// docs/python-errors.md lists; "" for kNone.
+// docs/python.md lists; "" for kNone.
 [[nodiscard]] std::string_view error_kind_name(ErrorKind kind);
 
 // An option that an error may suggest.

@@ -44,7 +44,7 @@ class Error(Exception):
     """Base class of all exceptions of this package.
 
     Attributes:
-        code: the library's word for the cause (docs/python-errors.md has all).
+        code: the library's word for the cause (docs/python.md has all).
         kind: a finer word for it, which stays the same when texts change: of the first list, or of
             an error that something recognizes; empty if the code says all.
         lists: by kind, names that the message only counts or shows in part.

@@ -12,10 +12,8 @@ import onnx_external
 
 DOCS = Path(__file__).resolve().parents[3] / "docs"
 PAGES = {
-    "python": 1,
+    "python": 7,
     "python-saving": 5,
-    "python-reading": 4,
-    "python-errors": 1,
     "python-validate": 1,
 }
 EXPORT_PAGE = DOCS / "python-export.md"
@@ -53,9 +51,7 @@ def test_the_programs_of_the_page_on_exporting_run(tiny: Path, tmp_path: Path) -
 
 
 def test_the_page_on_errors_has_all_exceptions() -> None:
-    named = re.findall(
-        r"^\| `(\w+Error)` \| `(\w+)`", (DOCS / "python-errors.md").read_text(), re.M
-    )
+    named = re.findall(r"^\| `(\w+Error)` \| `(\w+)`", (DOCS / "python.md").read_text(), re.M)
     public = (getattr(onnx_external, name) for name in dir(onnx_external) if "Error" in name)
     found = {each.__name__: {base.__name__ for base in each.__mro__} for each in public}
     del found["Error"]

@@ -1,1 +1,1 @@
-"""Fused attention in the graphs of decoders: one operator in the place of a dozen."""
+"""Fused attention in the graphs of decoders: one operator instead of a dozen."""

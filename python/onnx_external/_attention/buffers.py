@@ -1,4 +1,4 @@
-"""Graphs whose caches may be one buffer, which each step writes the new tokens into.
+"""Graphs whose input and output cache can share one buffer, which each step appends to.
 
 A runtime that shares a buffer gives one of the longest text as the cache, and takes the same one as
 the longer cache. GroupQueryAttention then writes in place, by the lengths that it is given, so that
@@ -21,7 +21,7 @@ _LENGTH = 2
 
 
 def let_buffers_be_shared(model: onnx_ir.Model) -> None:
-    """Compute the number of cached tokens of the mask and the new tokens, not of the cache."""
+    """Compute the number of cached tokens from the mask and the new tokens, not from the cache."""
     graph = model.graph
     given = {value.name: value for value in graph.inputs}
     if not {_MASK, _TOKENS} <= given.keys() or any(_others(graph)):
@@ -52,7 +52,7 @@ def let_buffers_be_shared(model: onnx_ir.Model) -> None:
 
 
 def may_share_buffers(model: onnx_ir.Model) -> bool:
-    """Return whether the cache that a graph takes and the one that it gives may be one buffer."""
+    """Return whether the input cache and the output cache of a graph can share one buffer."""
     graph = model.graph
     caches = list(_caches(graph))
     return bool(caches) and not any(_others(graph)) and not any(map(list, map(_lengths, caches)))
@@ -63,12 +63,12 @@ def _caches(graph: onnx_ir.Graph) -> Iterator[onnx_ir.Value]:
 
 
 def _lengths(cache: onnx_ir.Value) -> Iterator[onnx_ir.Node]:
-    """Yield the nodes that ask for the length of a cache alone."""
+    """Yield the nodes that compute the length of a cache and nothing else."""
     yield from (node for node, _ in cache.uses() if _asked(node) == (_LENGTH, _LENGTH + 1))
 
 
 def _others(graph: onnx_ir.Graph) -> Iterator[onnx_ir.Node]:
-    """Yield the nodes that read a cache, or ask for its length among others."""
+    """Yield the nodes that read a cache, or compute its length together with other sizes."""
     for cache in _caches(graph):
         if cache.is_graph_output():
             yield from (node for node, _ in cache.uses())
@@ -80,7 +80,7 @@ def _others(graph: onnx_ir.Graph) -> Iterator[onnx_ir.Node]:
 
 
 def _asked(node: onnx_ir.Node) -> tuple[int, int]:
-    """Return the range of dimensions that a Shape gives; all for another node."""
+    """Return the range of dimensions that a Shape node returns; all of them for any other node."""
     if node.op_type != "Shape" or node.domain:
         return 0, 4
     found = [node.attributes.get_int(name, usual) for name, usual in (("start", 0), ("end", 4))]
@@ -89,5 +89,5 @@ def _asked(node: onnx_ir.Node) -> tuple[int, int]:
 
 
 def _describe(node: onnx_ir.Node, like: Any) -> None:
-    """Give a node the metadata of another, which says what module it belongs to."""
+    """Copy the metadata that names the module from one node to another."""
     node.metadata_props.update(like.metadata_props)

@@ -1,4 +1,4 @@
-"""Attention that is fused while a decoder of transformers is traced.
+"""Fusion of attention while a decoder of transformers is traced.
 
 transformers asks an interface for the function that attends, and another one for the function that
 makes masks. Both give ours for the time of a trace. Attention is fused if its keys and values are
@@ -52,7 +52,7 @@ RIGHT = (
 
 
 class _Update(NamedTuple):
-    """What a layer of a cache was given, and made."""
+    """The input and the result of one update of a cache layer."""
 
     layer: Any
     past: tuple[torch.Tensor, torch.Tensor]
@@ -76,32 +76,32 @@ class Fusing:
     """The graphs that are traced without, and why."""
 
     def fuses(self, name: str) -> bool:
-        """Return whether the attention of a graph is to be fused, where that is possible."""
+        """Return whether to fuse the attention of a graph, where possible."""
         takes_cache = name in ("model", *STEPS)
         return self.form != "traced" and takes_cache and name not in self.refused
 
     def has_fused(self, name: str) -> bool:
-        """Return whether attention of a graph's last trace was fused."""
+        """Return whether attention was fused in the last trace of a graph."""
         return "" in self.why_not.get(name, ())
 
     def refuse(self, name: str, why: str) -> None:
-        """Fuse nothing of a graph any more."""
+        """Stop fusing anything in a graph."""
         self.refused[name] = why
         self.why_not.pop(name, None)
 
     def rename(self, old: str, new: str) -> None:
-        """Call a graph something else."""
+        """Rename a graph."""
         named: tuple[dict[str, Any], ...] = (self.why_not, self.refused)
         for found in named:
             if old in found:
                 found[new] = found.pop(old)
 
     def translations(self, name: str) -> Mapping[Any, Callable[..., Any]]:
-        """Return how torch.onnx.export is to translate what a trace of the graph may have."""
+        """Return the translations that torch.onnx.export needs for a trace of the graph."""
         return translations(self.form) if self.fuses(name) else {}
 
     def opset(self, name: str) -> int:
-        """Return the version of ONNX that a graph needs for its attention; 0: any."""
+        """Return the ONNX opset version that a graph needs for its attention; 0: any."""
         return STANDARD_OPSET if self.form == "standard" and self.fuses(name) else 0
 
     def notes(self) -> list[tuple[str, str]]:
@@ -118,7 +118,7 @@ class Fusing:
 
     @contextlib.contextmanager
     def tracing(self, name: str) -> Iterator[None]:
-        """Within it the attention of a graph is fused."""
+        """Fuse the attention of a graph inside the context."""
         if not self.fuses(name):
             yield
             return
@@ -135,7 +135,7 @@ class Fusing:
 
 
 class _Trace:
-    """What is known while one graph is traced."""
+    """The state of one trace of a graph."""
 
     def __init__(self, form: Form) -> None:
         self.why_not: dict[int, str] = {}
@@ -148,7 +148,7 @@ class _Trace:
         self._is_spoiled = False
 
     def updating(self, plain: Callable[..., Any]) -> Callable[..., Any]:
-        """Return what a layer of a cache does instead: it also writes down what it makes."""
+        """Return a replacement for a cache layer's update that also records its result."""
 
         def update(
             layer: Any,
@@ -168,7 +168,7 @@ class _Trace:
         return update
 
     def masking(self, plain: Callable[..., Any]) -> Callable[..., Any]:
-        """Return what gives functions that make masks: those of transformers, watched."""
+        """Return a replacement for the lookup of mask functions that records the masks made."""
 
         def get(interface: Any, name: str) -> Any:
             make = plain(interface, name)
@@ -185,7 +185,7 @@ class _Trace:
         return made
 
     def attending(self, plain: Callable[..., Any]) -> Callable[..., Any]:
-        """Return what gives functions that attend: ours, which may call that of transformers."""
+        """Return a lookup of attention functions that gives ours, which may call transformers'."""
 
         def get(interface: Any, name: str, default: Callable[..., Any]) -> Any:
             return partial(self._attend, name, plain(interface, name, default))
@@ -257,7 +257,7 @@ def _why_not(
     rest: Any,
     given: Mapping[str, Any],
 ) -> str:
-    """Return why attention is not what the operator does; "" if it is."""
+    """Return why attention does not match the operator; "" if it does."""
     key, new = update.made[0], update.new
     if value is not update.made[1] or update.layer.keys is not key:
         return "it does not attend to what its cache has"
@@ -298,7 +298,7 @@ def _why_not_sizes(module: Any, query: torch.Tensor, key: torch.Tensor, value: t
 def _why_not_function(
     name: str, plain: Callable[..., Any], module: Any, given: Mapping[str, Any]
 ) -> str:
-    """Return why the function of the model itself is not known to do the same."""
+    """Return why the model's own attention function is not known to be equivalent."""
     taken = inspect.signature(plain).parameters
     scale = given.get("scaling")
     if scale is not None and not isinstance(scale, (int, float)):
@@ -332,7 +332,7 @@ def _why_not_bias(mask: Mask, given: Mapping[str, Any]) -> str:
 
 
 def _why_not_lengths(query: torch.Tensor, update: _Update, mask: Mask) -> str:
-    """Compare sizes that vary, which makes the trace know that they are alike."""
+    """Compare dynamic sizes, which tells the trace that they are equal."""
     past, new = update.past[0], update.new[0]
     if past.shape[0] != query.shape[0] or new.shape[2] != query.shape[2]:
         return "its keys are not those of its queries"

@@ -1,4 +1,4 @@
-"""The masks that transformers makes, and what attention needs to know of them."""
+"""Masks of transformers, and their properties that attention depends on."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _OTHER = -2
 
 @dataclass
 class Mask:
-    """A mask of transformers, while a model is traced."""
+    """A mask that transformers made while a model is traced."""
 
     made: torch.Tensor
     """[batch, 1, new tokens, all tokens]: bools, or what is added to scores."""
@@ -78,14 +78,14 @@ def _why_not(made: torch.Tensor, given: dict[str, Any]) -> str:
 
 
 def is_causal(function: Any) -> bool:
-    """Return whether a mask function of transformers lets no token see a later one."""
+    """Return whether a mask function of transformers hides all later tokens."""
     if function is masking_utils.causal_mask_function:
         return True
     return any(map(is_causal, _parts(function) or ()))
 
 
 def _windows(function: Any) -> Iterator[int]:
-    """Yield the sizes of the windows in a mask function, and `_OTHER` for any other part."""
+    """Yield the window sizes in a mask function, and `_OTHER` for any other part."""
     parts = _parts(function)
     if parts is not None:
         for each in parts:
@@ -97,7 +97,7 @@ def _windows(function: Any) -> Iterator[int]:
 
 
 def _parts(function: Any) -> tuple[Callable[..., Any], ...] | None:
-    """Return the functions whose intersection a mask function is, None if it is none."""
+    """Return the functions whose intersection a mask function is, or None if it is not one."""
     if getattr(function, "__qualname__", "") != _INTERSECTION:
         return None
     (cell,) = function.__closure__
@@ -105,7 +105,7 @@ def _parts(function: Any) -> tuple[Callable[..., Any], ...] | None:
 
 
 def _seen(bias: torch.Tensor) -> torch.Tensor | None:
-    """Return which tokens see any, in float16.
+    """Return which tokens attend to at least one token, for a bias in float16.
 
     ONNX Runtime computes a softmax in float32, where the lowest number of float16 is one as any
     other: a token that sees nothing would see itself.

@@ -1,4 +1,4 @@
-"""Attention behind a growing cache as one operator of torch.
+"""Attention over a growing cache as one operator of torch.
 
 It runs, has shapes for a trace, and becomes one node of ONNX (`translating.py`).
 """
@@ -23,7 +23,7 @@ def cached_attention(
     softcap: float,
     window: int,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Attend to a cache and to what is new behind it.
+    """Attend to the cached tokens and the new tokens behind them.
 
     Each token sees itself and those before it, within the window, where the bias lets it. One that
     sees nothing gets zeros.

@@ -1,4 +1,4 @@
-"""What becomes of the operator in a graph: one node of ONNX Runtime, or of ONNX 23."""
+"""Translation of the attention operator to one node: of ONNX Runtime, or of ONNX 23."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def translations(form: Form) -> dict[Any, Callable[..., Any]]:
 
 
 def torch_operator() -> Any:
-    """Return the operator as it stands in a program."""
+    """Return the operator as it appears in a traced program."""
     import torch
 
     assert cached_attention is not None
@@ -97,7 +97,7 @@ def _standard(
 
 @cache
 def _node() -> Any:
-    """Return what makes a node of GroupQueryAttention, for which onnx has no schema."""
+    """Return a function that makes a GroupQueryAttention node, for which onnx has no schema."""
     import onnx
     from onnxscript import values
 

@@ -1,1 +1,1 @@
-"""Errors, options and small tools that every other floor uses."""
+"""Errors, options and small tools that all higher floors use."""

@@ -1,4 +1,4 @@
-"""The types that arguments may have, by their names: others are refused before any work."""
+"""Types of arguments, by argument name, checked before any work starts."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _LONG = 60
 
 
 class _Type(NamedTuple):
-    """What an argument may be."""
+    """The values that one argument may have."""
 
     fits: Callable[[Any], bool]
     expected: str
@@ -73,7 +73,7 @@ def _are_named(value: Any) -> bool:
 
 
 def are_names(value: Any) -> bool:
-    """Return whether it is a collection of texts, and not a text itself."""
+    """Return whether the value is a collection of strings, and not itself a string."""
     is_several = isinstance(value, Collection) and not isinstance(value, (str, bytes))
     return is_several and all(isinstance(name, str) for name in value)
 
@@ -147,14 +147,14 @@ _TYPES: dict[str, _Type] = {
 
 
 def wrong_type(name: str, expected: str, value: Any) -> WrongTypeError:
-    """Make the error of an argument whose type or value is not among those expected."""
+    """Make the error for an argument that has an unexpected type or value."""
     shown = repr(value) if isinstance(value, (str, int, float)) else type(value).__name__
     given = "a class" if isinstance(value, type) else shown
     return WrongTypeError(f"{name}: expected {expected}, not {given[:_LONG]}")
 
 
 def check_type(name: str, value: Any, may_be_none: bool = False) -> None:
-    """Refuse a value that the argument of this name cannot have.
+    """Raise an error if the value does not have a type that this argument can have.
 
     Args:
         name: of the argument; about one that is not in the table nothing is known.
@@ -174,7 +174,7 @@ def check_type(name: str, value: Any, may_be_none: bool = False) -> None:
 
 
 def checks_types(function: Callable[P, R]) -> Callable[P, R]:
-    """Check the types of a function's arguments, by their names, before it is called."""
+    """Check the types of a function's arguments, by name, before each call."""
     taken = inspect.signature(function)
     known = {
         name: each.default is None or str(each.annotation).endswith("| None")
@@ -197,7 +197,7 @@ def checks_types(function: Callable[P, R]) -> Callable[P, R]:
 
 
 def path_of(name: str, value: Any) -> StrPath:
-    """Return a path.
+    """Return the path.
 
     Raises:
         WrongTypeError: it is something else; the message names the argument.
@@ -209,7 +209,7 @@ def path_of(name: str, value: Any) -> StrPath:
 
 
 def paths_of(name: str, given: Any) -> list[StrPath]:
-    """Return paths that are given; a single one needs no list.
+    """Return the paths as a list; a single path needs no list.
 
     Raises:
         WrongTypeError: it is something else; the message names the argument.
@@ -222,7 +222,7 @@ def paths_of(name: str, given: Any) -> list[StrPath]:
 
 
 def of_class(name: str, kind: type[_Options], given: _Options | None) -> _Options:
-    """Return what was given, or the defaults.
+    """Return the options passed, or the defaults.
 
     Raises:
         WrongTypeError: it is something else, such as the dict that `map` takes.
@@ -238,7 +238,7 @@ def of_class(name: str, kind: type[_Options], given: _Options | None) -> _Option
 
 
 def refuse_others(name: str, given: Mapping | Layout, allowed: Sequence[str], where: str) -> None:
-    """Refuse options that would say nothing.
+    """Raise an error for options that would have no effect.
 
     Raises:
         InvalidArgumentError: a field that is not among the allowed ones differs from its default.

@@ -1,4 +1,4 @@
-"""Python's garbage collector, while many small objects are made that all stay."""
+"""Control of Python's garbage collector while many small, long-lived objects are made."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def collector_paused() -> Iterator[None]:
-    """Keep the collector from running; reference counts free what they free anyway.
+    """Pause the garbage collector; reference counting still frees objects meanwhile.
 
     A description of a tensor is some five containers. With those of 20,000 tensors the collector
     would run again and again over all that a process with torch in it holds, and find nothing.

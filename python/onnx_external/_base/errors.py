@@ -1,4 +1,4 @@
-"""What can go wrong, as exceptions.
+"""The exceptions of this package.
 
 Every exception is an `Error`; its text is the library's message. `code` is the library's word for
 the cause ("not-found", "mismatch", ...), `kind` a finer one ("missing", "not-linked", ...), `lists`
@@ -63,7 +63,7 @@ class Error(Exception):
         self._reader: str | None = None
 
     def __str__(self) -> str:
-        """Return the message and, below it, the ways out."""
+        """Return the message and, below it, the remedies."""
         lines = [str(self.args[0])]
         for remedy in self.remedies:
             argument = spelled(remedy.option, remedy.value, self._reader)
@@ -73,7 +73,7 @@ class Error(Exception):
 
 @contextmanager
 def checkpoint_is(argument: str) -> Iterator[None]:
-    """Within it, errors know which argument of the caller is the checkpoint that is read."""
+    """Record in errors which argument of the caller is the checkpoint read inside the context."""
     try:
         yield
     except Error as error:
@@ -82,7 +82,7 @@ def checkpoint_is(argument: str) -> Iterator[None]:
 
 
 def chain(error: BaseException | None) -> Iterator[BaseException]:
-    """Yield an error, and those that it was made of."""
+    """Yield an error and the errors that it was raised from."""
     seen: set[int] = set()
     while error is not None and id(error) not in seen:
         seen.add(id(error))
@@ -144,7 +144,7 @@ class MappingError(Error, ValueError):
 
     @property
     def ambiguous(self) -> list[str]:
-        """Names for which two answers fit, or which the caller has to confirm."""
+        """Names that match several candidates, or that the caller has to confirm."""
         return self._named(kind for kind in self.lists if kind not in (*_MISSING, "unused"))
 
     def _named(self, kinds: Iterable[str]) -> list[str]:
@@ -156,7 +156,7 @@ _MISSING = ("missing", "left-out", "without-data", "inner-without-data")
 
 
 class ReadWriteError(Error, OSError):
-    """The operating system refused: the disk is full, a right is missing, a read failed."""
+    """The operating system failed: the disk is full, a permission is missing, a read failed."""
 
     code = "io"
 
@@ -180,7 +180,7 @@ class RunError(Error, RuntimeError):
 
 
 class RewriteError(ExportError):
-    """The control flow cannot be rewritten; the message says why, and the way out.
+    """Control flow cannot be rewritten; the message says why, and how to fix it.
 
     Attributes:
         where: the place in the user's source, "FILE:LINE:COLUMN"; may be empty.
@@ -193,7 +193,7 @@ class RewriteError(ExportError):
 
 
 class UnmergeableError(RewriteError):
-    """Two branches give values that cannot be one."""
+    """The values of two branches cannot be merged into one."""
 
     def __init__(self, message: str, key: str) -> None:
         super().__init__(message, key)

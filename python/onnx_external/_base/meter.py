@@ -1,4 +1,4 @@
-"""Time and memory of the steps of some work, and the versions of what took part in it."""
+"""Time and memory of the steps of an export, and the versions of the packages involved."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _EVERY = 0.02
 
 @dataclass(frozen=True)
 class Step:
-    """One step: what it was, how long it took, and how much memory the process had at most."""
+    """One step: its name, its duration, and the peak memory of the process."""
 
     name: str
     """What was done."""
@@ -27,18 +27,18 @@ class Step:
 
 
 class Stepwise:
-    """What the reports of exports tell of their steps."""
+    """The steps, time and memory that reports of exports have in common."""
 
     steps: list[Step]
 
     @property
     def seconds(self) -> float:
-        """The time of all steps."""
+        """Total time of all steps."""
         return sum(step.seconds for step in self.steps)
 
     @property
     def peak_memory(self) -> int | None:
-        """The most memory that belonged to no file, in bytes."""
+        """Peak anonymous memory (backed by no file), in bytes."""
         return max((step.peak_memory for step in self.steps if step.peak_memory), default=None)
 
 
@@ -47,7 +47,7 @@ _WIDTH = 240
 
 
 def screen(lines: Sequence[str], width: int = _WIDTH) -> str:
-    """Return the text of a report, which is no longer than a screen; `repr()` has all of it.
+    """Return the text of a report, at most a screen long; `repr()` returns all of it.
 
     Args:
         lines: the text.
@@ -60,7 +60,7 @@ def screen(lines: Sequence[str], width: int = _WIDTH) -> str:
 
 
 def anonymous_memory() -> int | None:
-    """Return the bytes of memory that belong to no file (RssAnon of Linux), if they are told.
+    """Return the bytes of anonymous memory (RssAnon on Linux), or None if unknown.
 
     /proc/self/status has this number, too, and takes four times as long to read.
     """
@@ -84,7 +84,7 @@ def versions(packages: Iterable[str]) -> dict[str, str]:
 
 
 class _Peak:
-    """A thread that looks at the memory until it is told to stop."""
+    """A thread that samples the memory until it is stopped."""
 
     def __init__(self) -> None:
         self.bytes = anonymous_memory()
@@ -119,7 +119,7 @@ class Meter:
 
     @contextmanager
     def step(self, name: str) -> Iterator[None]:
-        """Measure what is done inside; a step that fails is measured, too."""
+        """Measure the work done inside the context, even if it fails."""
         if self._tell is not None:
             self._tell(name, 0, 0)
         peak, start = _Peak(), time.perf_counter()

@@ -1,4 +1,4 @@
-"""Notes of reports that something else has to recognize."""
+"""Notes of reports that programs have to recognize."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ UNCHECKED = "not-checked"
 
 
 class Note(str):
-    """A sentence for people, with the word by which programs know it.
+    """A sentence for people, with a `kind` that programs recognize.
 
     Attributes:
         kind: such as "not-checked"; it stays the same when the sentence changes.
@@ -23,5 +23,5 @@ class Note(str):
 
 
 def kind_of(text: str) -> str:
-    """Return the kind of a note; empty for one that nothing recognizes."""
+    """Return the kind of a note; empty for a note that no program has to recognize."""
     return text.kind if isinstance(text, Note) else ""

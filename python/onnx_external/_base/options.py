@@ -1,4 +1,4 @@
-"""What a save takes beside its arguments: `Mapping`, `Layout`, `Quantize`, names of choices.
+"""Options of a save: `Mapping`, `Layout`, `Quantize`, and the names of choices.
 
 Each option stands here once; the fields have the names of the options of `save-external`.
 """
@@ -36,7 +36,7 @@ Size = int | str
 
 @dataclass(frozen=True, kw_only=True)
 class Mapping:
-    r"""Which key of the weights fills which weight of a graph, where their names do not tell.
+    r"""Assignments of checkpoint keys to graph weights that names alone do not decide.
 
     The defaults are strict: every weight needs a key, and every key a weight.
 
@@ -89,7 +89,7 @@ class Mapping:
 
 @dataclass(frozen=True, kw_only=True)
 class Layout:
-    """What the files of a save are called and how they are made, beside `layout`.
+    """Names and contents of the files that a save writes, beside `layout`.
 
     ```python
     oe.save(program, "out", layout="shards", files=oe.Layout(max_shard_size="500MB"))
@@ -144,7 +144,7 @@ class Layout:
 
 @dataclass(frozen=True, kw_only=True)
 class Quantize:
-    """How matrices become codes of 4 or 8 bits, which ONNX Runtime multiplies by.
+    """Quantization of matrices to 4 or 8 bits, in a form that ONNX Runtime multiplies.
 
     docs/quantize.md says what is quantized, by which rule, and what it costs.
 
@@ -183,7 +183,7 @@ QuantizeArgument = Quantize | str | None
 
 
 def quantize_options(quantize: QuantizeArgument) -> dict[str, Any]:
-    """The options of `save-external` that say the same."""
+    """Return the equivalent options of `save-external`."""
     if quantize is None:
         return {}
     given = Quantize(quantize) if isinstance(quantize, str) else quantize
@@ -217,11 +217,11 @@ class SaveKeywords(TypedDict, total=False):
 
 
 def flat(options: Mapping | Layout) -> dict[str, Any]:
-    """The fields by name, as the extension takes them."""
+    """Return the fields by name, in the form that the extension takes."""
     return {field.name: getattr(options, field.name) for field in fields(options)}
 
 
 def contents_of(files: Layout) -> Layout:
-    """The options that say what the bytes are, without those that say where they go."""
+    """Return the options that decide the bytes, without those that decide where they go."""
     names = ("attributes", "transpose_weights", "max_expand", "base_dir", "dedup")
     return Layout(**{name: getattr(files, name) for name in names})

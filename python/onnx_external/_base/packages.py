@@ -1,4 +1,4 @@
-"""Packages of others, and what is said where one is missing."""
+"""Optional packages, and the messages when one is missing."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def pip_name(module: str) -> str:
 
 
 def missing_text(*modules: str) -> str:
-    """Return what is not installed, and the command that installs it; empty if all is there."""
+    """Return which packages are missing and the command to install them; empty if none are."""
     names = [pip_name(name) for name in modules if not _is_there(name)]
     if not names:
         return ""
@@ -38,7 +38,7 @@ def _is_there(module: str) -> bool:
 
 
 def require(what: str, *modules: str, error: type[Error] = ExportError) -> None:
-    """Refuse work for which packages are missing, before anything is done.
+    """Raise an error if packages are missing, before any work starts.
 
     Args:
         what: needs them.

@@ -1,4 +1,4 @@
-"""Reports as pages for a browser."""
+"""Reports as HTML pages."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from .. import _core
 
 
 class Paged:
-    """A report that can be looked at in a browser."""
+    """A report that can be viewed in a browser."""
 
     _verified: str | None = None
     """The model, or its folder, whose tensors stand on the page of a verification."""
@@ -19,7 +19,7 @@ class Paged:
         raise NotImplementedError
 
     def html(self, title: str | None = None) -> str:
-        """Return the report as one HTML page, which needs no other file and no network.
+        """Return the report as one self-contained HTML page, which needs no network.
 
         docs/page.md says what it shows. A page holds at most 16 MiB of the report, and says what it
         leaves out; `to_dict()` has everything.

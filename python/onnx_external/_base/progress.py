@@ -70,7 +70,7 @@ class _Bar:
 
 @contextmanager
 def no_monitor() -> Iterator[None]:
-    """Keep tqdm from starting, for bars that are made meanwhile, a thread that stays for good."""
+    """Keep tqdm from starting a monitor thread, which would never end, for bars made meanwhile."""
     bars = getattr(sys.modules.get("tqdm.std"), "tqdm", None)
     if bars is None:
         yield
@@ -81,7 +81,7 @@ def no_monitor() -> Iterator[None]:
 
 @contextmanager
 def only_errors(logger: str) -> Iterator[None]:
-    """Within this context a logger tells errors, and no warnings."""
+    """Let a logger show errors, but not warnings, inside the context."""
     told = logging.getLogger(logger)
     level = told.level
     told.setLevel(logging.ERROR)
@@ -93,7 +93,7 @@ def only_errors(logger: str) -> Iterator[None]:
 
 @contextmanager
 def torch_silent() -> Iterator[None]:
-    """Within this context torch logs nothing, unless TORCH_LOGS asks for it.
+    """Keep torch from logging anything inside the context, unless TORCH_LOGS asks for it.
 
     Its errors are logged, too, on a handler of its own, and raised or dealt with besides.
     """
@@ -118,7 +118,7 @@ def torch_silent() -> Iterator[None]:
 
 @contextmanager
 def shown(progress: Progress) -> Iterator[ProgressCallback | None]:
-    """Yield what is to be called, and close the bar in the end."""
+    """Yield the progress callback, and close the bar at the end."""
     if callable(progress):
         yield progress
         return
@@ -141,7 +141,7 @@ def shown(progress: Progress) -> Iterator[ProgressCallback | None]:
 
 
 class StepLines:
-    """Says on stderr which step is under way: in one line of a terminal, else in a line each.
+    """Shows the current step on stderr: on one line of a terminal, else on a line each.
 
     Of a step that takes long, such as a trace, it says meanwhile for how many seconds it has run.
     """
@@ -158,7 +158,7 @@ class StepLines:
         self._clock: threading.Thread | None = None
 
     def __call__(self, step: str, done: int, total: int) -> None:
-        """Say it; of a step that was said before, only on a terminal how far it is."""
+        """Show the step; if it was shown before, update its progress, on a terminal only."""
         if self._counted:
             text = f"{done}/{total} {step or 'the model itself'}"
         else:
@@ -191,7 +191,7 @@ class StepLines:
                     self._say(f"{self._step} {seconds:.0f} s")
 
     def close(self) -> None:
-        """Take the line away."""
+        """Clear the line."""
         if self._clock is not None:
             self._stop.set()
             self._clock.join()
@@ -203,7 +203,7 @@ class StepLines:
 
 @contextmanager
 def told(progress: Progress, counted: bool = False) -> Iterator[ProgressCallback | None]:
-    """Yield what is to be called with each step.
+    """Yield the callback to call with each step.
 
     Args:
         progress: None means lines if stderr is a terminal.

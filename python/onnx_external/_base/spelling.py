@@ -1,4 +1,4 @@
-"""How errors spell the options of the library: as arguments of Python's functions."""
+"""Conversion of options in errors to arguments of Python functions."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _FLAGS = {
 
 
 def spelled(option: str, value: str, reader: str | None) -> str:
-    """An option of the library as Python's functions take it.
+    """Return an option of the library, written as Python functions take it.
 
     Args:
         option: its name, such as "learn-map".

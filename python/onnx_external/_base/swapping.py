@@ -1,4 +1,4 @@
-"""Attributes that are exchanged for a while, and put back whatever happens."""
+"""Temporary changes of attributes, which are undone whatever happens."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _MISSING = object()
 
 
 class _Owed(threading.local):
-    """What this thread has to undo, in the order in which it was done."""
+    """The undo functions of this thread, in the order in which they were registered."""
 
     def __init__(self) -> None:
         self.undo: list[Callable[[], None]] = []
@@ -25,7 +25,7 @@ _owed = _Owed()
 
 @contextlib.contextmanager
 def undoing(undo: Callable[[], None]) -> Iterator[None]:
-    """Call `undo` when the context ends; `all_undone` does it if Ctrl-C comes in between.
+    """Call `undo` when the context ends; `all_undone` calls it if Ctrl-C interrupts that.
 
     Args:
         undo: may be called twice, and before what it undoes was done.
@@ -41,7 +41,7 @@ def undoing(undo: Callable[[], None]) -> Iterator[None]:
 
 @contextlib.contextmanager
 def all_undone() -> Iterator[None]:
-    """Undo, when the context ends, what contexts of `undoing` within it have left.
+    """Undo, when the context ends, whatever contexts of `undoing` inside it have left undone.
 
     Ctrl-C can end a context while it puts something back. What it left is put back here, and a
     second interruption does not keep it from that.
@@ -64,7 +64,7 @@ def _undo_from(start: int) -> None:
 
 @contextlib.contextmanager
 def exchanged(owner: Any, name: str, value: Any) -> Iterator[None]:
-    """Give an object or a class another attribute.
+    """Replace an attribute of an object or a class inside the context.
 
     A class gets back just what stood in its own dict, so that inherited methods are inherited
     again, and static and class methods stay what they are.
@@ -84,7 +84,7 @@ def exchanged(owner: Any, name: str, value: Any) -> Iterator[None]:
 
 @contextlib.contextmanager
 def set_within(variable: ContextVar[_T], value: _T) -> Iterator[None]:
-    """Give a variable of the context another value."""
+    """Set a context variable inside the context."""
     before = variable.set(value)
     try:
         yield

@@ -1,4 +1,4 @@
-"""Tables of text, as the commands and the reports of Python show them."""
+"""Tables of text for the commands and the reports of Python."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ _LEAST = 12
 
 
 def terminal_columns() -> int | None:
-    """Return how wide a terminal is that stdout is written to; None if it is none."""
+    """Return the width of the terminal on stdout, or None if stdout is not a terminal."""
     import shutil  # which imports all kinds of compression
 
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
 
 
 def wrapped(text: str, columns: int | None) -> str:
-    """Break a sentence between words where a terminal would break it inside of them."""
+    """Break a sentence between words where a terminal would break it inside a word."""
     if columns is None or len(text) <= columns:
         return text
     import textwrap
@@ -27,13 +27,13 @@ def wrapped(text: str, columns: int | None) -> str:
 
 
 def highlighted(line: str, is_wrong: bool) -> str:
-    """Return a line in red if it reports a fault, on a terminal that shows colors."""
+    """Return a line in red if it reports a fault, on a terminal with colors."""
     colors = sys.stdout.isatty() and "NO_COLOR" not in os.environ
     return f"\x1b[31m{line}\x1b[0m" if colors and is_wrong else line
 
 
 def table(rows: Sequence[Sequence[str]], columns: int | None = None) -> list[str]:
-    """Return a line for each row; each column is as wide as the widest of its cells.
+    """Return a line for each row; each column is as wide as its widest cell.
 
     A column in which only the heading has a text is left out.
 
@@ -59,7 +59,7 @@ def table(rows: Sequence[Sequence[str]], columns: int | None = None) -> list[str
 
 
 def _shortened(text: str, width: int) -> str:
-    """A text with "..." in its middle, where it is too long."""
+    """Shorten a text that is too long, with "..." in its middle."""
     if len(text) <= width:
         return text
     end = (width - 3) // 2

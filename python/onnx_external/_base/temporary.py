@@ -1,4 +1,4 @@
-"""Folders for temporary files, which the next one removes if their process was killed."""
+"""Temporary folders, which the next one removes if their process was killed."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _WAY_OUT = "set TMPDIR to a folder with room for temporary files"
 
 @contextlib.contextmanager
 def temporary_folder(place: Path | None = None, prefix: str = _PREFIX) -> Iterator[Path]:
-    """Make a folder and remove it at the end.
+    """Make a temporary folder, and remove it at the end.
 
     The folder is locked as long as this process lives. Folders of the same prefix whose process is
     gone are removed first, so what a killed process has left stays until the next call only.
@@ -59,7 +59,7 @@ def _place() -> Path:
 
 @contextlib.contextmanager
 def _way_out(folder: Path) -> Iterator[None]:
-    """Name TMPDIR where what is written into the folder finds no room."""
+    """Suggest setting TMPDIR when the folder runs out of space."""
     try:
         yield
     except ReadWriteError as error:
@@ -73,7 +73,7 @@ def _way_out(folder: Path) -> Iterator[None]:
 
 
 def _locked_folder(where: Path, prefix: str) -> tuple[Path, int]:
-    """Make a folder; return it and the descriptor that has its lock."""
+    """Make and lock a folder; return it with the descriptor that holds the lock."""
     while True:
         try:
             folder = Path(tempfile.mkdtemp(_SUFFIX, prefix, where))
@@ -88,7 +88,7 @@ def _locked_folder(where: Path, prefix: str) -> tuple[Path, int]:
 
 
 def remove_abandoned(where: Path, prefix: str) -> None:
-    """Remove the folders of a prefix whose process was killed."""
+    """Remove the folders with this prefix whose process was killed."""
     name = re.compile(re.escape(prefix) + r"[a-z0-9_]{8}" + re.escape(_SUFFIX))
     try:
         found = [each for each in where.iterdir() if name.fullmatch(each.name)]
@@ -109,7 +109,7 @@ def _opened(folder: Path) -> int:
 
 
 def _is_free(folder: int) -> bool | None:
-    """Lock an open folder; return False if another process has its lock, None without locks."""
+    """Lock an open folder; return False if another process has locked it, None without locks."""
     try:
         fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

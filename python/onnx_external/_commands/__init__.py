@@ -1,1 +1,1 @@
-"""The commands that are written in Python; `onnx_external.__main__` is their front door."""
+"""The commands that are written in Python; `onnx_external.__main__` dispatches to them."""

@@ -1,4 +1,4 @@
-"""What the commands of Python share: options, messages, exit codes, errors as JSON.
+"""Options, messages, exit codes and JSON errors that the commands of Python share.
 
 They behave as the native commands do (docs/cli.md). Exit codes: 0 it is done and nothing is wrong;
 1 it failed, or something is wrong; 2 the command line is wrong, and nothing was done.
@@ -31,7 +31,7 @@ EXIT_CODES = "Exit codes: 0 {0}, 1 {1}, or it failed, 2 the command line is wron
 
 
 class UsageError(Error):
-    """Options that do not go together: the command line is wrong."""
+    """Options cannot be combined: the command line is wrong."""
 
 
 class _Formatter(argparse.RawDescriptionHelpFormatter):
@@ -48,12 +48,12 @@ class _Formatter(argparse.RawDescriptionHelpFormatter):
 
 
 class Parser(argparse.ArgumentParser):
-    """Parses the arguments of one command; wrong ones are told as the native commands do."""
+    """Parses the arguments of one command, and reports wrong ones as the native commands do."""
 
     def __init__(
         self, name: str, description: str, epilog: str = "", words: Mapping[str, str] | None = None
     ) -> None:
-        """Make it.
+        """Make the parser.
 
         Args:
             name: that of the command, such as "export".
@@ -85,7 +85,7 @@ class Parser(argparse.ArgumentParser):
         return self.parse_args(arguments)
 
     def error(self, message: str) -> NoReturn:
-        """Tell what is wrong with the command line, and end the process."""
+        """Report an error of the command line, and end the process."""
         self.tell(f"{message}; {self.prog} --help lists the options", "usage")
         sys.exit(2)
 
@@ -113,12 +113,12 @@ class Parser(argparse.ArgumentParser):
             print("\n".join(lines), file=sys.stderr)
 
     def refuse(self, error: Error) -> None:
-        """Tell an error of the package, with the options that may help."""
+        """Report an error of the package, with the options that may help."""
         message = self.in_options(str(error.args[0]))
         self.tell(message, error.code, error)
 
     def in_options(self, text: str) -> str:
-        """Return a message with options in the places of Python's arguments."""
+        """Return a message with options in place of Python's arguments."""
         text = _CALL.sub(_typed, text)
         text = re.sub(r"\b(?:mapping|files)=oe\.(?:Mapping|Layout)\(([^()]*)\)", r"\1", text)
         return _ARGUMENT.sub(self._spelled, text)
@@ -140,13 +140,13 @@ class Parser(argparse.ArgumentParser):
         return option if option in self._option_string_actions else None
 
     def _option_of(self, remedy: Remedy) -> Remedy | None:
-        """The remedy by the name of its option; None if the command has none."""
+        """Return the remedy with the name of its option; None if the command has no such option."""
         option = self._option_named(remedy.option)
         return None if option is None else remedy._replace(option=option[2:])
 
 
 def _lists_of(error: Error) -> Iterator[dict[str, Any]]:
-    """Yield the lists of an error as the commands in C++ print them: one for each owner."""
+    """Yield the lists of an error as the C++ commands print them: one for each owner."""
     for kind, every in error.lists.items():
         for owner in dict.fromkeys(item.owner for item in every):
             items = [item._asdict() for item in every if item.owner == owner]
@@ -164,7 +164,7 @@ _CALL = re.compile(
 
 
 def _typed(match: re.Match[str]) -> str:
-    """The command that is the same as a call."""
+    """Return the command that is equivalent to a call."""
     words = ["onnx-external", match["name"], match["model"]]
     words += ["--against", match["against"]] if match["against"] else []
     words += ["--tokens", match["tokens"].replace(" ", "")] if match["tokens"] else []
@@ -180,7 +180,7 @@ _ARGUMENT = re.compile(
 
 
 def did_you_mean(kind: str, given: str, known: Iterable[str]) -> str:
-    """Say that a word is not known, and which one is near."""
+    """Report an unknown word, and suggest the closest known one."""
     near = difflib.get_close_matches(given, list(known), n=1)
     return f"unknown {kind} {given!r}" + (f"; did you mean {near[0]}?" if near else "")
 
@@ -188,7 +188,7 @@ def did_you_mean(kind: str, given: str, known: Iterable[str]) -> str:
 def reported(
     given: argparse.Namespace, work: Callable[[], _Report], title: str | None = None
 ) -> _Report:
-    """Do the work, and write its report as --html and --json say.
+    """Do the work, and write its report as --html and --json ask.
 
     Args:
         given: the options, with --html, --overwrite and --json.
@@ -231,7 +231,7 @@ def run(parser: Parser, arguments: Sequence[str], work: Callable[[argparse.Names
 
 
 def man_page(front: str, parsers: Iterable[Parser], version: str) -> str:
-    """Return the manual page of onnx-external, as troff takes it.
+    """Return the manual page of onnx-external in troff format.
 
     Args:
         front: what its --help prints.
@@ -253,6 +253,6 @@ def man_page(front: str, parsers: Iterable[Parser], version: str) -> str:
 
 
 def _plain(text: str) -> str:
-    """Text as troff takes it: backslashes, dashes as typed, lines that begin like a request."""
+    """Escape text for troff: backslashes, dashes, lines that begin like a request."""
     text = text.replace("\\", "\\e").replace("-", "\\-")
     return re.sub(r"(?m)^([.'])", r"\\&\1", text)

@@ -1,4 +1,4 @@
-"""`onnx-external diagnose MODEL --against FOLDER`, or of a folder alone."""
+"""`onnx-external diagnose MODEL --against FOLDER`, or the diagnosis of a folder alone."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .command_line import EXIT_CODES, Parser, UsageError, reported, run
 
 
 def parser() -> Parser:
-    """Return what parses its arguments."""
+    """Return the parser of its arguments."""
     parser = Parser(
         "diagnose",
         "Name the first module of an exported model that computes something else than "
@@ -75,7 +75,7 @@ def parser() -> Parser:
 
 
 def _print(report: Diagnosis, given: argparse.Namespace) -> None:
-    """Print the answer, then the tree: of a model that is wrong, what leads to wrong modules."""
+    """Print the answer, then the tree: for a wrong model, the paths to wrong modules."""
     columns = terminal_columns()
     print(wrapped(report.sentence, columns))
     if given.quiet:

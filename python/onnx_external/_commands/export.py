@@ -41,7 +41,7 @@ _WORDS = {
 
 
 def parser() -> Parser:
-    """Return what parses its arguments."""
+    """Return the parser of its arguments."""
     parser = Parser(
         "export",
         "Export the model of a folder of transformers to ONNX, without reading its "
@@ -63,7 +63,7 @@ def parser() -> Parser:
 
 
 def _add_graph_options(parser: Parser) -> None:
-    """Add what is exported, and which graphs it becomes."""
+    """Add options for what to export, and as which graphs."""
     parser.add_argument(
         "folder",
         metavar="FOLDER",
@@ -123,7 +123,7 @@ def _add_graph_options(parser: Parser) -> None:
 
 
 def _add_layout_options(parser: Parser) -> None:
-    """Add how the data is stored."""
+    """Add options for how the data is stored."""
     parser.add_argument("--layout", choices=get_args(LayoutName), default="single", help=_LAYOUTS)
     parser.add_argument("--max-shard-size", metavar="SIZE", help="for --layout shards, e.g. 2GB")
     parser.add_argument(
@@ -135,7 +135,7 @@ def _add_layout_options(parser: Parser) -> None:
 
 
 def _add_quantize_options(parser: Parser) -> None:
-    """Add which matrices become codes."""
+    """Add options for which matrices are quantized."""
     parser.add_argument(
         "--quantize",
         metavar="SCHEME",
@@ -171,7 +171,7 @@ def _add_quantize_options(parser: Parser) -> None:
 
 
 def _add_trace_options(parser: Parser) -> None:
-    """Add how the model is traced and checked."""
+    """Add options for how the model is traced and checked."""
     parser.add_argument("--overwrite", action="store_true", help="replace what is there")
     parser.add_argument("--no-fsync", action="store_true", help="do not wait for the disk")
     parser.add_argument(
@@ -225,7 +225,7 @@ def _total(saved: Any) -> str:
 
 
 def _consequence(what: str, saved: Any) -> str:
-    """What follows from a Transpose that stays: it is not seen by looking at the model."""
+    """Describe the consequence of a remaining Transpose, which is not visible in the model."""
     from ..torch._skeleton import TRANSPOSE
 
     if what != TRANSPOSE:
@@ -274,7 +274,7 @@ def _print(report: Any, folder: str, told: Sequence[str]) -> None:
 
 
 def _print_next(report: Any, folder: str) -> None:
-    """What there is to run now, and how."""
+    """Print what to run next, and how."""
     from ..transformers._naming import listed
 
     for name, graph in report.graphs.items():
@@ -309,7 +309,7 @@ def _shortly(names: Sequence[str]) -> str:
 
 
 def _how_to_generate(path: str, has_tokenizer: bool) -> str:
-    """How a decoder is run; without a tokenizer it takes the ids of tokens."""
+    """Describe how to run a decoder; without a tokenizer it takes token ids."""
     if not has_tokenizer:
         return f"""to see tokens (pip install onnxruntime), or text once it has a tokenizer.json:
   onnx-external generate {path} --tokens 1,2,3
@@ -326,7 +326,7 @@ or in Python:
 
 
 def _how_to_run_a_pair(path: str, inputs: list[str]) -> str:
-    """How an encoder and a decoder are run: on a text, or on arrays."""
+    """Describe how to run an encoder and a decoder: on text, or on arrays."""
     if "input_ids" in inputs:
         return f"""to run it (pip install onnxruntime; for texts tokenizers and a tokenizer.json):
   onnx-external generate {path} --tokens 1,2,3
@@ -342,7 +342,7 @@ or in Python, with the tokens that begin a text ([]: as the settings of the mode
 
 
 def _refuse_at_once(given: argparse.Namespace) -> list[str]:
-    """Refuse what can be known before torch is imported, and return what is to be told."""
+    """Report errors that can be known before torch is imported, and return the notes to print."""
     with (
         as_folder(Path(given.folder), with_tokenizer=False) as folder,
         as_folder(given.base, with_tokenizer=False) as base,

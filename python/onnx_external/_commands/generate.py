@@ -18,7 +18,7 @@ _WORDS = {"providers=": "--provider"}
 
 
 def parser() -> Parser:
-    """Return what parses its arguments."""
+    """Return the parser of its arguments."""
     parser = Parser(
         "generate",
         "Continue texts with the likeliest tokens, by a decoder that `onnx-external export` wrote. "
@@ -79,7 +79,7 @@ def _tokens(text: str) -> list[int]:
 
 
 def _text(argument: str) -> str:
-    """A text as it was typed, even where the locale has no Unicode."""
+    """Decode a text as it was typed, even if the locale has no Unicode."""
     try:
         return os.fsencode(argument).decode()
     except UnicodeDecodeError as error:
@@ -132,7 +132,7 @@ def _work(given: argparse.Namespace) -> int:
 
 
 def _print_found(found: Sequence[Any], as_json: bool) -> int:
-    """Print what a decoder behind an encoder gave: texts, or lists of ids."""
+    """Print the results of a decoder behind an encoder: texts, or lists of ids."""
     if as_json:
         documents = [{"text" if isinstance(each, str) else "tokens": each} for each in found]
         print(json.dumps(documents, indent=2, ensure_ascii=not has_unicode()))

@@ -1,4 +1,4 @@
-"""Signals that end a command: it cleans up as after Ctrl-C, then the signal ends the process."""
+"""Signals that end a command: it cleans up as on Ctrl-C, then the signal ends the process."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _ENDING = {
 
 
 class Ended(KeyboardInterrupt):
-    """A signal arrived that is to end the process."""
+    """A signal that ends the process has arrived."""
 
     def __init__(self, number: int) -> None:
         super().__init__(signal.strsignal(number))
@@ -33,7 +33,7 @@ class Ended(KeyboardInterrupt):
 
 @contextlib.contextmanager
 def ending_signals() -> Iterator[None]:
-    """Within it SIGINT, SIGTERM and SIGHUP raise `Ended`, and a second one ends the process.
+    """Raise `Ended` on SIGINT, SIGTERM, SIGHUP inside the context; a second one ends the process.
 
     For the process of a command only. Once the process has cleaned up and ends, the signal itself
     ends it, because a shell or a scheduler looks for that.

@@ -1,4 +1,4 @@
-"""The standard streams of a command: what they cannot take ends it with a message."""
+"""The standard streams of a command: output that cannot be written ends it with a message."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 @contextlib.contextmanager
 def standard_streams() -> Iterator[None]:
-    """Within it characters that stdout lacks are escaped; at the end all has been written.
+    """Escape characters that stdout's encoding lacks, and flush stdout at the end.
 
     Raises:
         OSError: stdout is a closed pipe, or on a full disk.
@@ -33,7 +33,7 @@ def standard_streams() -> Iterator[None]:
 
 
 def _forget(stream: io.TextIOWrapper) -> None:
-    """Keep Python from writing once more, at its end, what could not be written."""
+    """Keep Python from retrying, at exit, a write that failed."""
     with contextlib.suppress(OSError):
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, stream.fileno())
@@ -41,5 +41,5 @@ def _forget(stream: io.TextIOWrapper) -> None:
 
 
 def has_unicode() -> bool:
-    """Return whether stdout takes every character."""
+    """Return whether stdout can encode every character."""
     return (getattr(sys.stdout, "encoding", None) or "").lower().replace("-", "") == "utf8"

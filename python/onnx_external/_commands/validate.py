@@ -52,7 +52,7 @@ def _range_of(text: str) -> tuple[str, tuple[float, float]]:
 
 
 def parser() -> Parser:
-    """Return what parses its arguments."""
+    """Return the parser of its arguments."""
     parser = Parser(
         "validate",
         "Run a model on ONNX Runtime and compare its outputs with a reference.",
@@ -146,7 +146,7 @@ def _verdict(each: ComparedOutput) -> str:
 
 
 def _specials(each: ComparedOutput) -> str:
-    """NaN and infinity of the model, and of the reference; what a mask fills in on both sides."""
+    """List NaN and infinity of the model and of the reference, and values masked on both sides."""
     counts = (each.nan, each.expected_nan), (each.inf, each.expected_inf)
     told = [
         f"{word} {one}/{other}"
@@ -170,7 +170,7 @@ _TITLES = ["set", "output", "form", "largest difference", "relative", "special",
 
 
 def _table(outputs: Sequence[ComparedOutput]) -> str:
-    """A line for each output; one that does not agree is marked."""
+    """Return a table with a line for each output; outputs that do not agree are marked."""
     columns = terminal_columns()
     lines = table([_TITLES, *map(_row, outputs)], columns and columns - 2)
     marks = ["  ", *("  " if each.ok else "! " for each in outputs)]
@@ -220,7 +220,7 @@ def _print(report: Validation, quiet: bool) -> None:
 
 
 def _print_next(report: Validation, source: str) -> None:
-    """How to find the module that goes wrong, where a folder says what they should give."""
+    """Print how to find the wrong module, if a folder says what the outputs should be."""
     from .._folders.models import is_transformers
 
     judged = [each for each in report.graphs if each.quality is not None and not each.quality.ok]

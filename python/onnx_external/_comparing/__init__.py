@@ -1,1 +1,1 @@
-"""Running models on ONNX Runtime, and comparing their outputs with those of a reference."""
+"""Runs of models on ONNX Runtime, and comparison of their outputs with a reference."""

@@ -1,4 +1,4 @@
-"""Graphs that do the work of others, each as the graph that it stands for.
+"""Graphs that replace others, each presented as the graph that it replaces.
 
 These are the branches of a merged decoder, and, as ONNX Runtime GenAI runs a Whisper, an encoder
 that also gives the decoder's keys and values of it, and a decoder for the steps that reads a
@@ -41,7 +41,7 @@ class Branch:
         ]
 
     def feed(self, given: Mapping[str, Value], what: str) -> dict[str, Value]:
-        """Return the values of all inputs; the branch does not read those that are made here."""
+        """Return the values of all inputs of the branch, without those that this class adds."""
         rows = next(len(value) for value in given.values() if np.ndim(value))
         made: dict[str, Any] = {
             form.name: _empty(form, rows)
@@ -52,13 +52,13 @@ class Branch:
         return self._merged.feed({**given, **made}, what)
 
     def run(self, feed: dict[str, Value], what: str) -> dict[str, Value]:
-        """Run it, and return the outputs that count."""
+        """Run the branch, and return the outputs to compare."""
         found = self._merged.run(feed, what)
         return {name: found[name] for name in self.output_names}
 
 
 class CrossEncoder:
-    """Runs an encoder that gives keys and values of a decoder, as one without these outputs."""
+    """Runs an encoder that also returns the decoder's keys and values, and hides these outputs."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
@@ -77,14 +77,14 @@ class CrossEncoder:
         return self._session.feed(given, what)
 
     def run(self, feed: dict[str, Value], what: str) -> dict[str, Value]:
-        """Run it, keep the caches, and return the other outputs."""
+        """Run the encoder, keep the caches, and return the other outputs."""
         found = self._session.run(feed, what)
         self.caches = {name: value for name, value in found.items() if _is_cache(name)}
         return {name: found[name] for name in self.output_names}
 
 
 class FirstStep:
-    """Runs the graph of a decoder's steps behind an empty cache, as the graph of the prompt.
+    """Runs the graph of a decoder's steps with an empty cache, as the graph of the prompt.
 
     Args:
         step: the graph.
@@ -98,7 +98,7 @@ class FirstStep:
 
     @property
     def output_names(self) -> list[str]:
-        """The outputs of both graphs together: those of a graph of the prompt."""
+        """The outputs of both graphs together, which are those of a graph of the prompt."""
         return [*self._step.output_names, *self._encoder.caches]
 
     def feed(self, given: Mapping[str, Value], what: str) -> dict[str, Value]:
@@ -112,7 +112,7 @@ class FirstStep:
         return self._step.feed({**given, **made}, what)
 
     def run(self, feed: dict[str, Value], what: str) -> dict[str, Value]:
-        """Run it, and return its outputs and the encoder's."""
+        """Run the graph, and return its outputs together with the encoder's."""
         return {**self._step.run(feed, what), **self._encoder.caches}
 
 
@@ -129,6 +129,6 @@ def _present(name: str) -> str:
 
 
 def _empty(form: Form, rows: int) -> Any:
-    """Return a value without elements, or with zeros if its sizes do not vary."""
+    """Return a value without elements, or with zeros if none of its dimensions is dynamic."""
     shape = [size if isinstance(size, int) else 0 for size in form.shape]
     return np.zeros([rows, *shape[1:]], dtype_of_type(form.type))

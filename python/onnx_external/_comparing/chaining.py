@@ -1,4 +1,4 @@
-"""The graphs of a folder run one behind the other, as a runtime runs them for a text."""
+"""The graphs of a folder, run one after the other as a runtime runs them for a text."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ _OTHER_RESULTS = "encoder_outputs."
 
 
 def encoded_name(output: str) -> str:
-    """Return what a decoder calls an output of the encoder before it."""
+    """Return the name by which a decoder takes an output of the encoder before it."""
     return ENCODED if output == RESULT else _OTHER_RESULTS + output
 
 
 def handed_on(graph: str, outputs: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what the graphs behind one take of it, by the names of their inputs.
+    """Return the outputs of a graph that later graphs take, by the names of their inputs.
 
     Args:
         graph: its name.
@@ -43,7 +43,7 @@ def handed_on(graph: str, outputs: Mapping[str, Any]) -> dict[str, Any]:
 def missing_links(
     takes: Mapping[str, Mapping[str, str]], gives: Mapping[str, Mapping[str, str]]
 ) -> list[str]:
-    """Return what graphs take that no graph before them gives, each in a sentence.
+    """Return a sentence for each input of a graph that no earlier graph produces.
 
     Args:
         takes: the inputs of each graph in order, with their forms ("float32[batch, 4, past, 8]").
@@ -72,7 +72,7 @@ def missing_links(
 
 
 def _fits(taken: str, given: str) -> bool:
-    """Whether two forms have one type and as many dimensions, and no numbers that differ."""
+    """Return whether two forms have equal types, equal ranks and no contradicting sizes."""
     (one, first), (other, second) = (
         (form.partition("[")[0], form.partition("[")[2].removesuffix("]").split(", "))
         for form in (taken, given)

@@ -1,4 +1,4 @@
-"""How far an output is from what was expected, block by block.
+"""Block-wise comparison of outputs with expected ones.
 
 No array is converted as a whole: what this takes beside its arguments is some megabytes.
 """
@@ -19,7 +19,7 @@ from .values import Array, Value, kind_of, type_name
 
 @dataclass
 class Comparison:
-    """One output of one input set, beside what was expected."""
+    """The comparison of one output of one input set with the expected output."""
 
     output: str
     """The model's name; elements of a sequence have their number behind it."""
@@ -67,17 +67,17 @@ class Comparison:
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing says anything: there are no elements, or all are NaN on both sides."""
+        """True if there is nothing to compare: no elements, or NaN everywhere on both sides."""
         return self.problem is None and self.beyond == 0 and self.nan == self.elements
 
     @property
     def ok(self) -> bool:
-        """Whether there are elements, and every one agrees."""
+        """True if there are elements, and all of them agree."""
         return self.problem is None and self.beyond == 0 and not self.is_empty
 
     @property
     def is_wrong(self) -> bool:
-        """Whether something does not agree."""
+        """True if at least one element does not agree."""
         return not self.ok and not self.is_empty
 
     @property
@@ -92,7 +92,7 @@ class Comparison:
 
     @property
     def share(self) -> float:
-        """The share of the elements that do not agree."""
+        """The fraction of elements that do not agree."""
         return self.beyond / self.elements if self.elements else 0.0
 
     @property
@@ -132,7 +132,7 @@ def _differences(
     factors: Array | float,
     rounding: Array | None,
 ) -> tuple[Array, Array, Array]:
-    """By element: the difference where both are finite, else 0; the relative one; what is off.
+    """Return, by element, the absolute and relative difference (0 if not finite), and what is off.
 
     `factors` say by how much larger or smaller than the array's its own scale is, `rounding` what
     is known to be allowed.
@@ -161,7 +161,7 @@ _MORE = 4
 
 
 def _of_rows(difference: Array, size: Array, tolerance: Tolerance, row: int) -> Array:
-    """What rounding may do to an element in whose row there are giants.
+    """Return how far rounding may move an element whose row contains giants.
 
     The elements of a row are computed from the same values, which are as large as the largest of
     them, so a small one may be what is left of large ones. It may be off by some steps of the
@@ -180,13 +180,13 @@ def _of_rows(difference: Array, size: Array, tolerance: Tolerance, row: int) -> 
 
 
 def _integer_difference(got: Array, want: Array) -> Array:
-    """The distance of integers of one type; a subtraction in 64 bits would overflow."""
+    """Return the distance of integers of one type, without overflowing 64 bits."""
     larger, smaller = np.maximum(got, want), np.minimum(got, want)
     return (larger.astype(np.uint64) - smaller.astype(np.uint64)).astype(np.float64)
 
 
 class _Sums:
-    """What the blocks of one pair of arrays add up to."""
+    """Sums over the blocks of one pair of arrays."""
 
     def __init__(self, found: Comparison, kind: str, tolerance: Tolerance, row: int) -> None:
         self._found, self._kind, self._tolerance, self._row = found, kind, tolerance, row
@@ -244,12 +244,12 @@ class _Sums:
 
     @property
     def largest(self) -> _Largest:
-        """The largest difference, of elements that do not agree if any of them is finite."""
+        """The largest difference; among elements that do not agree, if any of those is finite."""
         return self.wrong if self.wrong.value > 0 else self.absolute
 
 
 def _extremes(got: Array, want: Array) -> Array | None:
-    """Where each side has the lowest or the largest number of its own type, if types differ.
+    """Return where both sides have the lowest or the largest number of their own, different types.
 
     A mask of a float16 model that fills in torch.finfo(float16).min is that of the float32 one.
     """
@@ -266,7 +266,7 @@ def _extremes(got: Array, want: Array) -> Array | None:
 
 
 def _limits(dtype: np.dtype[Any]) -> tuple[Any, Any] | None:
-    """The lowest and the largest finite number of a type of floats."""
+    """Return the lowest and the largest finite number of a float type."""
     if dtype.kind == "c":
         return None
     if dtype.kind == "f":
@@ -283,7 +283,7 @@ def _place(index: int, shape: tuple[int, ...]) -> list[int]:
 
 
 def _plain(element: Any) -> Any:
-    """An element as Python has it."""
+    """Convert an element to a Python value."""
     if isinstance(element, (str, bytes)):
         return element if isinstance(element, str) else element.decode(errors="replace")
     if isinstance(element, (complex, np.complexfloating)):
@@ -323,7 +323,7 @@ def _compare_arrays(
 
 
 def _problem(got: Value, want: Value) -> str | None:
-    """Why two values cannot be compared element by element."""
+    """Return why two values cannot be compared element by element."""
     if got is None or want is None:
         return f"the {'model' if got is None else 'reference'} gives none"
     kinds = kind_of(got), kind_of(want)
@@ -343,7 +343,7 @@ def compare(
     others: Collection[str] = (),
     rounding: Array | None = None,
 ) -> Comparison:
-    """Compare two arrays, or None for one that there is not.
+    """Compare two arrays; either may be None if it does not exist.
 
     Args:
         output: the name for the report.
@@ -372,7 +372,7 @@ def compare(
 
 
 def flattened(output: str, got: Value, want: Value) -> Iterator[tuple[str, Value, Value]]:
-    """Yield the pairs of arrays that make up an output: one, or those of a sequence."""
+    """Yield the pairs of arrays that make up an output: one pair, or those of a sequence."""
     if not isinstance(got, list) and not isinstance(want, list):
         if got is not None or want is not None:
             yield output, got, want
@@ -387,7 +387,7 @@ def flattened(output: str, got: Value, want: Value) -> Iterator[tuple[str, Value
 
 
 def agree(got: Mapping[str, Value], want: Mapping[str, Value]) -> bool:
-    """Return whether nothing in two sets of outputs with the same names differs."""
+    """Return whether two sets of outputs with the same names are equal everywhere."""
     return all(
         each.problem is None and each.beyond == 0
         for name in got

@@ -1,4 +1,4 @@
-"""Which input sets a validation runs."""
+"""Choice of the input sets that a validation runs."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def _is_tensor(value: Any) -> bool:
 
 
 def _value(given: Any) -> Value:
-    """A value of the model for what a caller gives."""
+    """Convert a value from the caller to a value of the model."""
     if _is_tensor(given):
         return from_torch(given)
     if given is None or isinstance(given, np.ndarray):
@@ -59,14 +59,14 @@ _NO_INPUTS = (str, os.PathLike, bytes, bytearray, set, frozenset, type)
 
 
 def is_no_input(given: Any) -> bool:
-    """Return whether no module is called with this: a path, a module, a class, a function, ..."""
+    """Return whether a value cannot be an argument of a module: a path, a module, a class, ..."""
     torch = sys.modules.get("torch")
     is_module = torch is not None and isinstance(given, torch.nn.Module)
     return is_module or isinstance(given, _NO_INPUTS) or inspect.isroutine(given)
 
 
 def calls_of(inputs: Any) -> list[Call]:
-    """Return what a module is called with in each input set, as callers give them."""
+    """Return the arguments of the module in each input set, as callers pass them."""
     sets = inputs if isinstance(inputs, list) else [inputs]
     if inputs is None or not sets or any(map(is_no_input, sets)):
         given = "nothing" if inputs is None or not sets else repr(inputs)
@@ -78,7 +78,7 @@ def calls_of(inputs: Any) -> list[Call]:
 
 
 def with_tensors(call: Call) -> Call:
-    """Return a call of a module with tensors in the places of numpy's arrays."""
+    """Return a call of a module with numpy's arrays replaced by tensors."""
     torch = sys.modules["torch"]
     args, kwargs = torch.utils._pytree.tree_map(
         lambda leaf: to_torch(leaf) if isinstance(leaf, np.ndarray) else leaf, call
@@ -87,7 +87,7 @@ def with_tensors(call: Call) -> Call:
 
 
 def call_of(given: Any, argument: str = "inputs") -> Call:
-    """Return what a module is called with in one of them.
+    """Return the arguments of the module in one input set.
 
     Args:
         given: as callers give it.
@@ -113,7 +113,7 @@ def call_of(given: Any, argument: str = "inputs") -> Call:
 
 
 def _given(given: Any, expected: Mapping[str, Any], session: Session, native: bool) -> Given:
-    """One set that the caller gives.
+    """Return one input set that the caller passed.
 
     Args:
         given: the inputs.
@@ -178,7 +178,7 @@ def chosen_sets(
     inputs: Any,
     making: Making,
 ) -> list[InputSet]:
-    """Return the sets that were given, or else recorded with the reference, or else made.
+    """Return the sets that were passed, else those recorded with the reference, else made-up ones.
 
     Args:
         session: the model.

@@ -1,4 +1,4 @@
-"""What a model is run on: values that were given, recorded, or made up."""
+"""Inputs to run a model on: passed by the caller, recorded, or made up."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ class Given:
 
 
 def given_by_name(values: dict[str, Any]) -> Given:
-    """Return the set of a module of torch that takes all of it by name."""
+    """Return the input set of a torch module that takes every input by name."""
     return Given({}, call=((), values))
 
 
 @dataclass(frozen=True)
 class InputSet:
-    """One input set, which is read or made when it is its turn."""
+    """One input set, which is read or made only when its turn comes."""
 
     name: str
     load: Callable[[], Given]
@@ -49,7 +49,7 @@ class InputSet:
 
 @dataclass(frozen=True)
 class Making:
-    """How inputs are made."""
+    """Settings for making inputs."""
 
     dims: Mapping[str, int | Sequence[int]] = field(default_factory=dict)
     """Sizes by name; a list has one for each set."""
@@ -61,17 +61,17 @@ class Making:
 
     @property
     def count(self) -> int:
-        """The number of sets."""
+        """Number of sets."""
         lists = [len(each) for each in self.dims.values() if not isinstance(each, int)]
         return self.sets or max(lists, default=1)
 
     @property
     def is_asked(self) -> bool:
-        """Whether anything says how inputs are to be made."""
+        """True if any setting differs from the default."""
         return bool(self.dims or self.ranges) or self.sets is not None
 
     def sizes(self, number: int) -> dict[str, int]:
-        """Return the sizes of a set."""
+        """Return the sizes of one set."""
         return {
             name: size if isinstance(size, int) else size[number % len(size)]
             for name, size in self.dims.items()
@@ -87,7 +87,7 @@ _OPERATORS: dict[type, Callable[[int, int], int]] = {
 
 
 def _evaluated(node: ast.expr, sizes: Mapping[str, int]) -> int | None:
-    """A size such as "past + length", as torch writes them; None if a name has no size."""
+    """Evaluate a size expression of torch, e.g. "past + length"; None if a name has no size."""
     if isinstance(node, ast.Name):
         return sizes.get(node.id)
     if isinstance(node, ast.Constant) and isinstance(node.value, int):
@@ -114,7 +114,7 @@ def _size(form: Form, place: int, sizes: Mapping[str, int]) -> int | None:
 
 
 def _names_of_sizes(forms: Sequence[Form]) -> list[str]:
-    """What a caller may give: names, and places such as "x[0]"."""
+    """Return the names that a caller may set: those of sizes, and places such as "x[0]"."""
     found: dict[str, None] = {}
     for form in forms:
         for place, size in enumerate(form.shape):
@@ -165,7 +165,7 @@ def _values(
 
 
 def _check_size(forms: Sequence[Form], name: str) -> None:
-    """Refuse a name that no size has, and a place whose size the model states."""
+    """Raise an error for a name that no size has, and for a place whose size the model fixes."""
     sizes = _names_of_sizes(forms)
     places = {
         f"{form.name}[{place}]": (form, place, size)
@@ -218,7 +218,7 @@ def _names_in(text: str) -> list[ast.Name]:
 
 
 def made_sets(forms: Sequence[Form], making: Making) -> list[InputSet]:
-    """Return sets of random values of the types and shapes that the inputs state."""
+    """Return sets of random values with the types and shapes that the inputs state."""
     _refuse_unknown(forms, making)
 
     def make(number: int) -> Given:

@@ -1,4 +1,4 @@
-"""In which type of floats a model computes, as its weights say, and whether it is quantized."""
+"""The float type that a model computes in, judged by its weights, and its quantization."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _OF_16_BITS = ("float16", "bfloat16")
 
 
 def weight_type(*models: str | os.PathLike[str] | bytes) -> str | None:
-    """Return the type that most elements of float weights have; None if there are no floats.
+    """Return the type of most elements of float weights; None if there are no floats.
 
     Args:
         models: their paths or bytes.
@@ -32,7 +32,7 @@ def weight_type(*models: str | os.PathLike[str] | bytes) -> str | None:
 
 
 def _tensors(model: str | os.PathLike[str] | bytes) -> Iterator[tuple[str, int]]:
-    """The types in which a model's weights are computed with, and how many elements they have."""
+    """Return the types that the weights are computed in, with the number of elements of each."""
     if isinstance(model, bytes):
         proto = model_proto(model)
         listed = proto.graph.initializer if proto is not None else ()
@@ -52,7 +52,7 @@ def _tensors(model: str | os.PathLike[str] | bytes) -> Iterator[tuple[str, int]]
 
 
 def _types_behind_casts(model: str | bytes, is_stored: bool) -> dict[str, str]:
-    """The types that weights have only behind a Cast, by name.
+    """Return the types of weights that are only used behind a Cast, by name.
 
     Args:
         model: its path or its bytes.
@@ -84,7 +84,7 @@ def _types_behind_casts(model: str | bytes, is_stored: bool) -> dict[str, str]:
 
 
 def model_proto(model: str | bytes) -> Any:
-    """Return the parsed graph of a model without its external data; None if it has no such form."""
+    """Return the parsed graph of a model without its external data; None if it cannot be parsed."""
     import onnx
 
     try:
@@ -96,7 +96,7 @@ def model_proto(model: str | bytes) -> Any:
 
 
 def may_have(model: str | bytes, names: Sequence[str]) -> bool:
-    """Return whether a word is in a model at all, so that few models need to be parsed."""
+    """Return whether a word occurs anywhere in a model; this avoids parsing most models."""
     words = [name.encode() for name in names]
     if isinstance(model, bytes):
         return any(word in model for word in words)
@@ -114,7 +114,7 @@ _NARROW = ("INT4", "UINT4", "INT2", "UINT2", "FLOAT4E2M1")
 
 @dataclass(frozen=True)
 class Quantized:
-    """What a quantizer made of a model."""
+    """The quantization of a model."""
 
     operators: tuple[str, ...]
     """In which integers stand for floats."""
@@ -123,11 +123,11 @@ class Quantized:
 
     @property
     def share(self) -> float:
-        """The part of an output's scale by which it is usually off (docs/python-validate.md)."""
+        """The usual error of an output, as a fraction of its scale (docs/python-validate.md)."""
         return 0.05 if self.bits == 8 else 0.25
 
     def advice(self, atol: float, rtol: float, precision: str, scale: float | None) -> str:
-        """Return what a report says of an output that is beyond the default tolerance.
+        """Return a report's advice for an output that exceeds the default tolerance.
 
         Args:
             atol: the tolerance that was taken.
@@ -146,7 +146,7 @@ class Quantized:
 
 
 def quantized(model: str | bytes) -> Quantized | None:
-    """Return how a model is quantized; None if it is not.
+    """Return the quantization of a model; None if it is not quantized.
 
     Args:
         model: its path or its bytes.

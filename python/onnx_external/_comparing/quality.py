@@ -1,4 +1,4 @@
-"""What quantizing costs: KL divergence, agreement of the best token, perplexity, relative error."""
+"""Loss by quantization: KL divergence, agreement of the best token, perplexity, relative error."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ _LOGITS = "logits"
 
 @dataclass(frozen=True)
 class Limits:
-    """How much a model may lose; what is None is not judged."""
+    """The largest acceptable loss; figures whose limit is None are not judged."""
 
     kl: float | None = None
     agreement: float | None = None
     error: float | None = None
 
     def __bool__(self) -> bool:
-        """Return whether there is any."""
+        """Return whether there is any limit."""
         return any(each is not None for each in (self.kl, self.agreement, self.error))
 
 
@@ -37,13 +37,13 @@ MOST_KL = 0.1
 
 
 def default_limits(how: Quantized) -> Limits:
-    """Return the limits of a quantized model for which none were given."""
+    """Return the default limits for a quantized model."""
     return Limits(kl=MOST_KL, error=how.share)
 
 
 @dataclass
 class Quality:
-    """What a model loses beside its reference, in all positions that were compared."""
+    """The loss of a model against its reference, over all positions that were compared."""
 
     source: str
     """Where the inputs came from: "the input sets", or a file of text."""
@@ -66,7 +66,7 @@ class Quality:
 
     @property
     def faults(self) -> list[str]:
-        """Which limits are exceeded; a figure that is NaN exceeds its limit."""
+        """The limits that are exceeded; a figure that is NaN exceeds its limit."""
         found, limits = [], self.limits
         if self.kl is not None and limits.kl is not None and not self.kl <= limits.kl:
             found.append(f"a KL divergence of {self.kl:.3g} is more than {limits.kl:.3g}")
@@ -80,12 +80,12 @@ class Quality:
 
     @property
     def ok(self) -> bool:
-        """Whether no limit is exceeded."""
+        """True if no limit is exceeded."""
         return not self.faults
 
     @property
     def sentence(self) -> str:
-        """All figures."""
+        """All figures in a sentence."""
         of = f"{self.tokens} tokens of {self.source}" if self.tokens else self.source
         told = []
         if self.kl is not None and self.agreement is not None:
@@ -102,7 +102,7 @@ class Quality:
 
 @dataclass
 class QualitySums:
-    """Adds up what a model loses, some rows of logits at a time."""
+    """Accumulates the loss of a model, some rows of logits at a time."""
 
     source: str
     limits: Limits
@@ -116,7 +116,7 @@ class QualitySums:
     _expected_loss: float = 0.0
 
     def add(self, output: str, got: Value, want: Value, following: Array | None = None) -> None:
-        """Add one output; of what is no array of floats, or of other sizes, nothing.
+        """Add one output, unless it is not a float array or the sizes differ.
 
         Args:
             output: its name.
@@ -169,11 +169,11 @@ class QualitySums:
             self._expected_loss -= float(theirs[places, targets[places]].sum())
 
     def add_tokens(self, count: int) -> None:
-        """Count tokens of a text."""
+        """Add to the number of tokens of the text."""
         self._tokens += count
 
     def found(self) -> Quality:
-        """Return the figures of all that was added."""
+        """Return the figures for everything added so far."""
         errors = {
             name: math.sqrt(off / size) if size else (math.inf if off else 0.0)
             for name, (off, size) in self._squares.items()
@@ -219,7 +219,7 @@ def quantized_weights(model: str | bytes) -> Quantized | None:
 
 
 def _says_so(model: Path) -> bool:
-    """Whether the manifest beside a model says that its weights were quantized when saved."""
+    """Return whether the manifest beside a model says that its weights were quantized on saving."""
     try:
         text = model.with_suffix(".manifest.json").read_text(encoding="utf-8")
         manifest: Mapping[str, Any] = json.loads(text)

@@ -1,4 +1,4 @@
-"""What draws random numbers, so that a model does not even agree with itself."""
+"""Detection of random operators, with which a model does not even agree with itself."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def drawing_nodes(model: Any) -> list[str]:
 
 
 class _Search:
-    """The nodes of one model."""
+    """The search among the nodes of one model."""
 
     def __init__(self, model: Any) -> None:
         self._model = model
@@ -46,7 +46,7 @@ class _Search:
         self._entered: set[tuple[str, str, str]] = set()
 
     def nodes(self) -> Iterator[str]:
-        """Yield those that draw."""
+        """Yield the nodes that draw random numbers."""
         yield from self._of_graph(self._model.graph, {}, self._model.opset_import, "")
 
     def _of_graph(
@@ -103,7 +103,7 @@ def _domain(name: str) -> str:
 
 
 def _plain(tensor: Any) -> Any:
-    """The value of a small constant; None if it is not one."""
+    """Return the value of a scalar constant; None if the tensor is not one."""
     from onnx import numpy_helper
 
     if tensor.data_location or sum(tensor.dims) > 1:
@@ -128,7 +128,7 @@ def drawing_of_program(program: Any) -> list[str]:
 
 
 def _is_off(node: Any) -> bool:
-    """Whether it is a dropout that was exported in eval mode, or one of nothing."""
+    """Return whether a dropout node is inactive: exported in eval mode, or with rate 0."""
     given = arguments_of(node)
     if any(given.get(name) is False for name in ("train", "training")):
         return True

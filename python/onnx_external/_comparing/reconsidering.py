@@ -1,4 +1,4 @@
-"""What a model gave beside what was expected, with a second look before it is called wrong.
+"""Comparison with a second look at outputs before they are called wrong.
 
 Some differences are no fault: those of a result that is zero but for rounding, which nothing in the
 result itself tells, and those of equal values that are taken in another order.
@@ -30,7 +30,7 @@ ROUNDING = (
 
 @dataclass
 class Outputs:
-    """Compares the outputs that a model gave for one set."""
+    """Compares the outputs of a model for one input set."""
 
     names: Sequence[str]
     """Of the outputs, in order."""
@@ -102,11 +102,11 @@ class Outputs:
         yield from filter(None, (reruns.run(each) for each in tried if each))
 
     def _pairs(self, run: Run) -> list[tuple[str, str]]:
-        """The names of outputs on both sides."""
+        """Return the names of outputs that exist on both sides."""
         return [(one, other) for _, one, other in paired(self.names, run.outputs) if one and other]
 
     def _differences(self, run: Run, found: list[Comparison]) -> dict[str, float | None]:
-        """The largest difference of each output that does not agree, by the reference's names."""
+        """Return the largest difference of each wrong output, by the reference's names."""
         names = dict(self._pairs(run))
         return {names.get(each.output, ""): each.max_abs for each in found if each.is_wrong}
 
@@ -116,7 +116,7 @@ class Outputs:
         wanted: Mapping[str, Value],
         rounding: Mapping[str, Array] | None = None,
     ) -> list[Comparison]:
-        """Compare all outputs; `rounding` is what those of the reference may be off by."""
+        """Compare all outputs; `rounding` is the error allowed in those of the reference."""
         if isinstance(reference, ModuleReference):
             wanted = as_given(self.names, self.got, wanted, reference.numbers)
         return [
@@ -132,7 +132,7 @@ class Outputs:
 
 
 def _noted(last: list[Comparison], *before: tuple[list[Comparison], str]) -> list[Comparison]:
-    """The last comparisons, with the reasons for which those that were wrong before agree."""
+    """Return the last comparisons, noting why those that were wrong before agree now."""
     for found, reason in before:
         for each, old in zip(last, found, strict=True):
             if old.is_wrong and not each.note:

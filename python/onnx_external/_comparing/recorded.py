@@ -124,7 +124,7 @@ def _read_pb(path: Path, form: Form) -> Value:
 
 
 def check_free(folder: Path, overwrite: bool) -> None:
-    """Refuse a folder that has recorded sets, which a dump would mix with its own."""
+    """Raise an error if a folder already has recorded sets, which a dump would mix with its own."""
     if folder.exists() and not folder.is_dir():
         raise ExistsError(f"{folder}: is a file; the dump needs a folder")
     taken = sorted(each.name for each in folder.glob(f"**/{_SET}*")) if folder.is_dir() else []

@@ -1,4 +1,4 @@
-"""What a model is compared with: recorded outputs, another model, a module of torch."""
+"""References to compare a model with: recorded outputs, another model, a torch module."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from .values import Array, Value, from_torch, is_float, to_torch
 
 
 class Reference(Protocol):
-    """Gives the outputs that are expected."""
+    """Provides the expected outputs."""
 
     name: str
 
     def outputs(self, given: Given, what: str) -> dict[str, Value]:
-        """Return them by the reference's own names."""
+        """Return the outputs by the reference's own names."""
 
     def draws(self) -> list[str]:
-        """Return what draws random numbers in it, as far as that can be read."""
+        """Return the operators of the reference that draw random numbers, as far as known."""
 
 
 class RecordedReference:
@@ -37,7 +37,7 @@ class RecordedReference:
     name = "recorded outputs"
 
     def outputs(self, given: Given, what: str) -> dict[str, Value]:
-        """Return what the set has."""
+        """Return the recorded outputs of the set."""
         if not given.expected:
             raise InvalidArgumentError(
                 f"{what}: it has inputs and no outputs, so that there is nothing to compare with; "
@@ -46,7 +46,7 @@ class RecordedReference:
         return given.expected
 
     def draws(self) -> list[str]:
-        """Return nothing."""
+        """Return nothing, because recorded outputs are fixed."""
         return []
 
 
@@ -58,18 +58,18 @@ class OnnxReference:
         self.name = session.name
 
     def outputs(self, given: Given, what: str) -> dict[str, Value]:
-        """Run it."""
+        """Run the other model."""
         return self.session.run(self.session.feed(given.feed, what), what)
 
     def draws(self) -> list[str]:
-        """Return its nodes that do."""
+        """Return its nodes that draw random numbers."""
         return drawing_nodes(self.session.source)
 
 
 def paired(
     names: Sequence[str], expected: Mapping[str, Value]
 ) -> list[tuple[str, str | None, str | None]]:
-    """Return which output is compared with which: a title, the model's name, the reference's.
+    """Return the pairs of outputs to compare: a title, the model's name, the reference's name.
 
     By name if there is a name that both have, else by place.
 
@@ -94,7 +94,7 @@ def paired(
 def pairs_of(
     names: Sequence[str], got: Mapping[str, Value], expected: Mapping[str, Value]
 ) -> Iterator[tuple[str, Value, Value]]:
-    """Yield the arrays of a model's outputs, each with its name and what it is compared with."""
+    """Yield the arrays of a model's outputs with their names and the expected arrays."""
     for title, one, other in paired(names, expected):
         yield from flattened(title, got.get(one or ""), expected.get(other or ""))
 
@@ -105,7 +105,7 @@ def as_given(
     wanted: Mapping[str, Any],
     numbers: Collection[str],
 ) -> dict[str, Any]:
-    """What a module gave, with its numbers if the graph has an output for each of them.
+    """Return a module's outputs, with its scalars if the graph has an output for each of them.
 
     A number has the type of the graph's output if that is of the same kind: the graph computes in
     float32 what Python computes in float64.
@@ -129,7 +129,7 @@ def as_given(
 def leaves(
     value: Any, path: str = "", objects: bool = True, numbers: bool = False
 ) -> Iterator[tuple[str, Any]]:
-    """Yield the tensors inside of a value, with their paths, in the order of torch's pytree.
+    """Yield the tensors inside a value, with their paths, in the order of torch's pytree.
 
     Those inside of objects, such as caches, are left out if `objects` is false. Numbers of Python
     are among them if `numbers` is true.
@@ -164,7 +164,7 @@ def _registered(value: Any) -> dict[str, Any] | None:
 
 
 def training_mode_of(module: Any, name: str) -> str:
-    """Return what is to be said of a module that is in training mode; empty of any other."""
+    """Return the note on a module in training mode; empty for any other."""
     if not any(each.training for each in module.modules()):
         return ""
     return (
@@ -174,7 +174,7 @@ def training_mode_of(module: Any, name: str) -> str:
 
 
 def named_arguments(method: Any, args: Any, kwargs: Any) -> dict[str, Any]:
-    """Return the arguments of a call by name; by place where there is none."""
+    """Return the arguments of a call by name, or by place if they have no name."""
     try:
         bound = inspect.signature(method).bind(*args, **kwargs)
     except (TypeError, ValueError):
@@ -191,10 +191,10 @@ def _by_name(bound: inspect.BoundArguments) -> dict[str, Any]:
 
 
 class ModuleReference:
-    """A module of torch, or what torch.export made of one."""
+    """A torch module, or a program that torch.export made of one."""
 
     def __init__(self, module: Any, name: str = "", any_mode: bool = False) -> None:
-        """Refuse a module in training mode, unless it may be in any mode."""
+        """Raise an error for a module in training mode, unless any mode is allowed."""
         import torch
 
         self._mode: Any = contextlib.nullcontext()
@@ -211,7 +211,7 @@ class ModuleReference:
                 raise InvalidArgumentError(fault)
 
     def outputs(self, given: Given, what: str) -> dict[str, Value]:
-        """Call the module; what it does to its arguments is done to copies of them."""
+        """Call the module on copies of its arguments, which it may change."""
         import torch
 
         call = given.call if given.call is not None else self._call(given.feed, what)
@@ -231,7 +231,7 @@ class ModuleReference:
 
     @contextlib.contextmanager
     def within(self, mode: Any, change: Callable[[Any], Any] | None) -> Iterator[None]:
-        """Let outputs() run the module within a mode of torch, on inputs that are changed."""
+        """Let outputs() run the module inside a mode of torch, on inputs that are changed."""
         before = self._mode, self._change
         self._mode, self._change = mode, change
         try:
@@ -240,11 +240,11 @@ class ModuleReference:
             self._mode, self._change = before
 
     def comparable(self, given: Given, values: Mapping[str, Value]) -> dict[str, Value]:
-        """Return the part of a model's outputs that the module's own are compared with: all."""
+        """Return the model's outputs that correspond to the module's: all of them."""
         return dict(values)
 
     def draws(self) -> list[str]:
-        """Return the operators of a program that do; nothing tells those of a module."""
+        """Return the random operators of a program; for a module they are not known."""
         return [] if self.program is None else drawing_of_program(self.program)
 
     def named(self, result: Any) -> Iterator[tuple[str, Any]]:
@@ -262,7 +262,7 @@ class ModuleReference:
             yield name, value
 
     def feed(self, call: tuple[Any, Any], names: Sequence[str]) -> dict[str, Array]:
-        """Return the model's inputs of what the module is called with: by name, else by place."""
+        """Return the model's inputs for the module's arguments: by name, else by place."""
         found = dict(self._arguments(*call))
         plain = {name: name.removeprefix("input.") for name in names}
         if not all(path in found for path in plain.values()):
@@ -275,7 +275,7 @@ class ModuleReference:
         return {name: from_torch(found[path]) for name, path in plain.items()}
 
     def lacking(self, call: tuple[Any, Any], names: Sequence[str]) -> list[str]:
-        """Return the tensors that the module is called with by name, and the model does not take.
+        """Return the tensors that the module is called with by name and the model does not take.
 
         None are told if the model's inputs are paired by place.
         """
@@ -293,11 +293,11 @@ class ModuleReference:
         return leaves(_by_name(bound))
 
     def example(self) -> Any:
-        """Return what the program was exported with, if it is known."""
+        """Return the arguments that the program was exported with, if known."""
         return self.program.example_inputs if self.program is not None else None
 
     def _call(self, feed: Mapping[str, Value], what: str) -> tuple[Any, Any]:
-        """What the module is called with, made of the model's inputs."""
+        """Return the arguments of the module, made of the model's inputs."""
         tensors = [self._tensor(name, value, what) for name, value in feed.items()]
         if self.program is not None:
             return self._program_call(tensors, what)
@@ -337,7 +337,7 @@ class ModuleReference:
         return args, kwargs
 
     def _tensor(self, name: str, value: Value, what: str) -> Any:
-        """A tensor where the module's are; floats of another type than the module's only are it."""
+        """Return a tensor on the module's device, in the module's float type if it is a float."""
         if not isinstance(value, np.ndarray):
             raise MismatchError(
                 f"{what}: input {name} is a sequence, which {self.name} is not given"

@@ -1,4 +1,4 @@
-"""Runs of a module in which operators round otherwise, or choose otherwise among equal values.
+"""Reruns of a module with other rounding, or with other choices among equal values.
 
 What a module gives is not the only right answer: its operators round, and `topk`, `sort` or
 `argmax` take any of some equal values. A mode of torch's dispatcher sees each operator that a run
@@ -46,7 +46,7 @@ class DivergedError(Exception):
 
 @dataclass
 class Pick:
-    """One call of an operator that gives the places of values."""
+    """One call of an operator that returns the places of values."""
 
     number: int
     name: str
@@ -62,7 +62,7 @@ class Pick:
     places: torch.Tensor
 
     def picked(self, places: torch.Tensor) -> torch.Tensor | None:
-        """Return the values at some places; None if there are none."""
+        """Return the values at the given places; None if there are no values."""
         values, dim = self.values, self.dim
         if self.together:
             values = values.flatten(-self.together)
@@ -77,7 +77,7 @@ class Pick:
         return values.gather(dim, found)
 
     def repeats(self, places: torch.Tensor) -> bool:
-        """Return whether a place stands twice where each may stand once."""
+        """Return whether a place occurs twice where each may occur once."""
         if self.name not in ("topk", "sort") or self.dim is None or not places.dim():
             return False
         ordered = places.sort(self.dim).values
@@ -85,7 +85,7 @@ class Pick:
 
     @property
     def has_ties(self) -> bool:
-        """Whether equal values are among those from which it picked."""
+        """True if there are equal values among those it picked from."""
         if self.dim is None or not self.values.dim():
             return False
         ordered = self.values.sort(self.dim).values
@@ -114,7 +114,7 @@ def _is_number(value: Any) -> bool:
 
 
 class Run(TorchDispatchMode):  # type: ignore[misc]
-    """Remembers the operators that are called, and what they decide."""
+    """Records the operators that are called, and their decisions."""
 
     def __init__(self, choices: Mapping[int, torch.Tensor]) -> None:
         super().__init__()
@@ -144,7 +144,7 @@ class Run(TorchDispatchMode):  # type: ignore[misc]
         return result
 
     def _chosen(self, pick: Pick, result: Any, flat: list[Any]) -> tuple[Any, list[Any]]:
-        """The result of a call with the places that were chosen for it."""
+        """Return the result of a call, changed to the places that were chosen for it."""
         places = self._choices.get(pick.number)
         if places is None:
             return result, flat
@@ -185,7 +185,7 @@ def _copied(value: Any) -> Any:
 
 
 class _Shaken(TorchDispatchMode):  # type: ignore[misc]
-    """Lets each operator round otherwise; what the run before decided stays."""
+    """Perturbs the rounding of each operator; decisions of the run before are kept."""
 
     def __init__(self, before: Run, seed: int) -> None:
         super().__init__()
@@ -230,11 +230,11 @@ class _Shaken(TorchDispatchMode):  # type: ignore[misc]
         return self.shaken(value) if isinstance(value, torch.Tensor) else value
 
     def inputs(self, call: Any) -> Any:
-        """Return what the module is called with, in which numbers are rounded otherwise."""
+        """Return the arguments of the module with slightly perturbed numbers."""
         return torch.utils._pytree.tree_map_only(torch.Tensor, self.shaken, call)
 
     def shaken(self, value: torch.Tensor) -> torch.Tensor:
-        """Return a tensor whose elements are the same, or the next number up or down."""
+        """Return a tensor whose elements are unchanged, or the next number up or down."""
         if not value.is_floating_point() or value.layout != torch.strided:
             return value
         steps = torch.randint(-1, 2, value.shape, generator=self._random, dtype=torch.int8)
@@ -244,14 +244,14 @@ class _Shaken(TorchDispatchMode):  # type: ignore[misc]
 
 @dataclass
 class Reruns:
-    """Runs a module again on the same inputs; what it does to itself is taken back."""
+    """Runs a module again on the same inputs, and undoes its changes to itself."""
 
     reference: ModuleReference
     given: Given
     what: str
 
     def run(self, choices: Mapping[int, torch.Tensor] | None = None) -> Run | None:
-        """Run it; None if it cannot be run so.
+        """Run the module; None if it cannot be run this way.
 
         Args:
             choices: by call, the places that operators pick.
@@ -275,7 +275,7 @@ class Reruns:
                 return None
 
     def rounding(self, before: Run, differ: Mapping[str, float | None]) -> dict[str, Array] | None:
-        """Return by how much the elements of each output differ if operators round otherwise.
+        """Return how far other rounding moves the elements of each output.
 
         Args:
             before: what was decided in it is decided so again.
@@ -315,7 +315,7 @@ def _may_be(rounding: Array | None, difference: float | None) -> bool:
 def choices_of(
     run: Run, outputs: Mapping[str, Value], agree: Callable[[Array, Array], bool]
 ) -> dict[int, torch.Tensor]:
-    """Return the places that another model picked, where it picked equal values.
+    """Return the places that another model picked among equal values.
 
     Args:
         run: of the module.
@@ -351,6 +351,6 @@ def _choices(
 
 
 def stable_choices(run: Run) -> dict[int, torch.Tensor]:
-    """Return the places that ONNX prescribes, where a run of torch had equal values."""
+    """Return the places that ONNX prescribes where a run of torch had equal values."""
     found = {each.number: each.stable() for each in run.picks if each.has_ties}
     return {number: places for number, places in found.items() if places is not None}

@@ -1,4 +1,4 @@
-"""A model on ONNX Runtime."""
+"""Execution of a model on ONNX Runtime."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def _has_bfloat16(path: str) -> bool:
 
 
 class Session:
-    """A model that is loaded, and runs on arrays.
+    """A loaded model, which runs on arrays.
 
     Args:
         model: a path, or the bytes of a model.
@@ -173,7 +173,7 @@ class Session:
 
     @property
     def output_names(self) -> list[str]:
-        """The names of the outputs, in order."""
+        """Names of the outputs, in order."""
         return [form.name for form in self.outputs]
 
     def feed(self, given: Mapping[str, Value], what: str) -> dict[str, Value]:
@@ -214,7 +214,7 @@ class Session:
         return np.ascontiguousarray(value).reshape(value.shape)
 
     def misfits(self, given: Mapping[str, Value]) -> list[str]:
-        """Return which inputs have sizes that the model does not take."""
+        """Return the inputs whose sizes the model does not accept."""
         found = []
         for form in self.inputs:
             value = given.get(form.name)
@@ -224,7 +224,7 @@ class Session:
         return found
 
     def run(self, feed: Mapping[str, Value], what: str) -> dict[str, Value]:
-        """Run the model on what feed() returned."""
+        """Run the model on the result of feed()."""
         try:
             if self._narrow:
                 given = {name: to_ort_value(value) for name, value in feed.items()}
@@ -238,7 +238,7 @@ class Session:
         return dict(zip(self.output_names, results, strict=True))
 
     def metadata(self) -> dict[str, str]:
-        """Return what the model says of itself."""
+        """Return the model's metadata."""
         return dict(self._session.get_modelmeta().custom_metadata_map)
 
     def buffer(self, shape: Sequence[int], dtype: Any) -> Any:
@@ -281,7 +281,7 @@ class Session:
         return dict(zip(names, results, strict=True))
 
     def seconds(self, feed: Mapping[str, Value], what: str, times: int) -> list[float]:
-        """Run the model several times on one input set, and return how long each took."""
+        """Run the model several times on one input set, and return the time of each run."""
         found = []
         for _ in range(times):
             start = time.perf_counter()

@@ -1,4 +1,4 @@
-"""How large the ordinary elements of an array are, whatever a mask or a few giants hold.
+"""Scale of the ordinary elements of an array, without those of a mask or a few giants.
 
 A root mean square is not robust: a single element of 1e9 makes it so large that all others are
 within any tolerance that grows with it. Here elements are counted by their size, and the size that
@@ -35,7 +35,7 @@ _SHARE = 0.75
 
 @dataclass(frozen=True)
 class Scale:
-    """What was counted."""
+    """The result of counting."""
 
     size: float
     """Three quarters of the ordinary elements are no larger; 0 if they are all zero."""
@@ -46,7 +46,7 @@ class Scale:
 
     @property
     def careful(self) -> float:
-        """The size, and more of it for a few elements: all may be small by chance.
+        """The size, increased if there are few elements, which may all be small by chance.
 
         One element says little about how large it could have been, so it counts ten times.
         """
@@ -54,7 +54,7 @@ class Scale:
 
 
 class Sizes:
-    """Counts elements by their size."""
+    """A histogram of elements by their size."""
 
     def __init__(self) -> None:
         self._low = self._zeros = 0
@@ -63,7 +63,7 @@ class Sizes:
         self._sums = np.empty(0, np.float64)
 
     def add(self, sizes: Array) -> None:
-        """Count absolute values, of type float64; NaN and infinity are left out."""
+        """Count absolute values, of type float64, without NaN and infinity."""
         bins = sizes.view(np.int64) >> _SHIFT
         taken = (sizes > 0) & (sizes < math.inf)
         self._zeros += int(np.count_nonzero(sizes == 0))
@@ -78,7 +78,7 @@ class Sizes:
             self._sums[place] += np.bincount(bins - low, sizes)
 
     def _widen(self, start: int, end: int) -> None:
-        """Make room for the bins from start to end."""
+        """Extend the histogram to the bins from start to end."""
         if self._counts.size:
             start, end = min(start, self._low), max(end, self._low + self._counts.size)
         if end - start > self._counts.size:
@@ -89,7 +89,7 @@ class Sizes:
             self._low, self._counts, self._sums = start, counts, sums
 
     def scale(self) -> Scale:
-        """Return what the elements say."""
+        """Return the scale of the elements."""
         bins = np.flatnonzero(self._counts)
         counts = self._counts[bins]
         end = self._without_repeated(bins, counts)
@@ -103,7 +103,7 @@ class Sizes:
         return Scale(size if math.isfinite(size) else 1.0, int(reached[-1]), fill)
 
     def _without_repeated(self, bins: Array, counts: Array) -> int:
-        """How many bins are left when the repeated extremes are taken off the end."""
+        """Return how many bins are left after removing repeated extremes from the end."""
         end, left = bins.size, _BANDS
         while end and left > 0:
             start, bands = self._extreme(bins[:end], counts[:end])
@@ -114,7 +114,7 @@ class Sizes:
 
     @staticmethod
     def _without_giants(bins: Array, counts: Array) -> int:
-        """How many bins are left when the few elements that stand far apart are taken off."""
+        """Return how many bins are left after removing the few elements far above the others."""
         end = bins.size
         for gap in np.flatnonzero(np.diff(bins) >= _FAR)[::-1]:
             if 2 * counts[gap + 1 : end].sum() < counts[:end].sum():
@@ -145,5 +145,5 @@ class Sizes:
 
 
 def _lower_edge(number: int) -> float:
-    """The smallest size of a bin."""
+    """Return the smallest size in a bin."""
     return float(np.array([number << _SHIFT], np.int64).view(np.float64)[0])

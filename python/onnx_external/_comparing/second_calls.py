@@ -1,4 +1,4 @@
-"""Modules that keep something from one call to the next."""
+"""Detection of modules that keep state from one call to the next."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from .values import Value
 def first_call(
     reference: ModuleReference, given: Given, what: str, known: Collection[str] = ()
 ) -> tuple[dict[str, Value], list[str]]:
-    """Return what a module gives, and what is to be said if another call gives something else.
+    """Return the module's result, and a note if a second call gives another result.
 
     It is called again, also after a call with other values, if it changes anything of itself, or
     of what its code names, but the memory of tensors. All that is put back.
@@ -58,12 +58,12 @@ def _agrees(first: dict[str, Value], reference: ModuleReference, given: Given, w
 
 
 def _turned(call: Any) -> Any:
-    """The same values in the reverse order, which a module takes if it takes these."""
+    """Return the same values in reverse order, which are valid if the originals are."""
     return pytree.tree_map_only(torch.Tensor, lambda each: each.flip([*range(each.dim())]), call)
 
 
 def _changed(kept: Iterable[Places], known: Collection[str]) -> list[str]:
-    """The attributes, items and outer variables of a module that hold something else now."""
+    """Return the attributes, items and outer variables of a module whose values have changed."""
     found, seen = [], set()
     for places in kept:
         for number, now in places.changes().items():

@@ -45,14 +45,14 @@ class Part:
     scale: float
 
     def text(self, dimensions: int) -> str:
-        """Return it as an index of an array, e.g. "[:, 4:84, :]", with its scale."""
+        """Return it as an array index, e.g. "[:, 4:84, :]", with its scale."""
         places = [":"] * dimensions
         places[self.axis] = f"{self.start}:{self.end}"
         return f"[{', '.join(places)}] by a scale of {self.scale:.2g}"
 
 
 class Slices:
-    """The sizes of an array's elements, counted by slice along each axis."""
+    """A histogram of an array's element sizes, by slice along each axis."""
 
     def __init__(self, shape: tuple[int, ...], scale: Scale) -> None:
         self._shape, self._fill, self._size = shape, scale.fill, scale.size
@@ -65,7 +65,7 @@ class Slices:
         }
 
     def count(self, array: Array) -> None:
-        """Count the elements of an array; of a large one some, from everywhere in it."""
+        """Count the elements of an array; for a large one, a sample from everywhere in it."""
         if not self._counts:
             return
         step = -(-array.size // _MOST_ELEMENTS)
@@ -83,7 +83,7 @@ class Slices:
             counts += np.bincount(keys, minlength=counts.size).reshape(counts.shape)
 
     def scales(self) -> Scales | None:
-        """Return what was counted; None if no slice stands apart."""
+        """Return the scales; None if no slice stands apart."""
         factors, parts = {}, []
         for axis, counts in self._counts.items():
             found = self._parts(axis, counts)
@@ -96,7 +96,7 @@ class Slices:
         return Scales(self._shape, factors, parts) if parts else None
 
     def _parts(self, axis: int, counts: Array) -> list[Part]:
-        """The neighbours of an axis that stand apart."""
+        """Return the groups of neighbouring slices of an axis that stand apart."""
         zeros, counts = counts[:, _OCTAVES], counts[:, :_OCTAVES]
         ordinary = counts.sum(axis=1)
         reached = counts.cumsum(axis=1)
@@ -122,12 +122,12 @@ class Slices:
         return found
 
     def _each(self, axis: int) -> int:
-        """How many elements a slice has."""
+        """Return the number of elements in a slice."""
         return math.prod(self._shape) // self._shape[axis]
 
     @staticmethod
     def _of_run(axis: int, start: int, end: int, upper: Array, several: Array) -> list[Part]:
-        """One part, or one for every size, if each slice has enough elements for its own."""
+        """Return one part, or one for every size if each slice has enough elements for its own."""
         if not several[start:end].all():
             return [Part(axis, start, end, float(upper[start:end].max()))]
         runs = _runs(upper[start:end])
@@ -135,7 +135,7 @@ class Slices:
 
 
 def _runs(values: Array) -> list[tuple[int, int]]:
-    """Where neighbours are equal: starts and ends."""
+    """Return the starts and ends of runs of equal neighbours."""
     edges = np.flatnonzero(np.diff(values)) + 1
     ends = [*edges.tolist(), len(values)]
     return list(zip([0, *ends[:-1]], ends, strict=True))
@@ -143,7 +143,7 @@ def _runs(values: Array) -> list[tuple[int, int]]:
 
 @dataclass(frozen=True)
 class Scales:
-    """What stands apart, as factors of an array's scale."""
+    """Factors of an array's scale for the slices that stand apart."""
 
     _shape: tuple[int, ...]
     _factors: dict[int, Array]
@@ -168,7 +168,7 @@ class Scales:
         return max(float(factor.max()) for factor in self._factors.values())
 
     def texts(self) -> list[str]:
-        """Return what a report says of the parts."""
+        """Return a report's text on each part."""
         shown = [each.text(len(self._shape)) for each in self.parts[:_SHOWN]]
         more = len(self.parts) - _SHOWN
         return [*shown, *([f"{more} more"] if more > 0 else [])]

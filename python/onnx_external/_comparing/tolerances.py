@@ -1,4 +1,4 @@
-"""How far an element may be from what was expected."""
+"""Tolerances of elements by their type."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ EXACT = Tolerance(0.0, 0.0)
 
 
 class _Precision(NamedTuple):
-    """What a type of floats resolves, and what its results are held to."""
+    """The resolution of a float type, and the tolerance for its results."""
 
     atol: float
     """For elements of the size 1."""
@@ -76,7 +76,7 @@ _LEAST_RESTS = 4
 
 
 def default_tolerance(got: Array, want: Array, others: Collection[str] = ()) -> Tolerance:
-    """Return the tolerance of the coarsest type; integers, bools and strings are exact.
+    """Return the tolerance of the coarsest type; integers, bools and strings are compared exactly.
 
     A small element is a sum of larger ones, so `atol` is in proportion to the size of the elements
     that are expected. That size is robust: what a mask fills in on both sides, zeros, and giants

@@ -91,7 +91,7 @@ def shape_text(shape: Any) -> str:
 
 
 def to_ort_value(array: Array) -> Any:
-    """Make an OrtValue of an array, whose memory it may use."""
+    """Make an OrtValue of an array, whose memory it may share."""
     import onnxruntime
 
     make = onnxruntime.OrtValue
@@ -102,7 +102,7 @@ def to_ort_value(array: Array) -> Any:
 
 
 def from_ort_value(value: Any) -> Value:
-    """Make an array of an OrtValue in the CPU's memory."""
+    """Make an array of an OrtValue in CPU memory."""
     if not value.has_value():
         return None
     ort_type = value.data_type()
@@ -117,7 +117,7 @@ def from_ort_value(value: Any) -> Value:
 
 
 def from_torch(tensor: Any) -> Array:
-    """Make an array of a tensor of torch; bytes are copied only if they must be.
+    """Make an array of a torch tensor; bytes are copied only if necessary.
 
     Complex numbers are pairs of floats, as in a graph of torch.onnx: in a last dimension of 2.
     """
@@ -139,7 +139,7 @@ def from_torch(tensor: Any) -> Array:
 
 
 def to_torch(array: Array) -> Any:
-    """Make a tensor of torch of an array."""
+    """Make a torch tensor of an array."""
     import torch
 
     if kind_of(array) == "string":

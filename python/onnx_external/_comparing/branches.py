@@ -35,7 +35,7 @@ class Branch:
 
     @property
     def output_names(self) -> list[str]:
-        """The outputs that count: behind a cache, what comes of the encoder stays as it was."""
+        """The outputs to compare; with a cache, all but the encoder's keys and values."""
         return [
             form.name for form in self.outputs if not (self._has_cache and ".encoder." in form.name)
         ]

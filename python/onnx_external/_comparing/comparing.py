@@ -82,7 +82,7 @@ class Comparison:
 
     @property
     def difference(self) -> str:
-        """How many elements do not agree and by how much, or why they were not compared."""
+        """The number of elements that do not agree and by how much, or why none were compared."""
         if self.problem:
             return f"{self.output}: {self.problem}"
         verb = "does" if self.beyond == 1 else "do"
@@ -97,7 +97,7 @@ class Comparison:
 
     @property
     def times(self) -> float:
-        """The largest difference as a multiple of its tolerance; infinite for what has none."""
+        """The largest difference as a multiple of its tolerance; infinite without a tolerance."""
         if self.problem is not None or self.max_abs is None:
             return math.inf if self.problem is not None or self.beyond else 0.0
         size = complex(self.expected) if self.max_abs and self.expected is not None else 0.0

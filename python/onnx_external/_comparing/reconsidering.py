@@ -88,7 +88,7 @@ class Outputs:
         return _noted(last, (found, ROUNDING), (first, TIES))
 
     def _candidates(self, reruns: Reruns) -> Iterator[Run]:
-        """Yield runs: as it was, with the choices among equal values of the model, and of ONNX."""
+        """Yield runs: the same again, with the model's choices among equal values, with ONNX's."""
         from .reruns import choices_of, stable_choices
 
         base = reruns.run()

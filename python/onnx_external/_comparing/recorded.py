@@ -139,7 +139,10 @@ def write_set(
     got: Mapping[str, Value],
     want: Mapping[str, Value],
 ) -> Path:
-    """Write a set as ONNX's tests have it, and what the model gave as actual_N.pb beside it."""
+    """Write a set in the format of ONNX's tests.
+
+    The outputs of the model are written beside it as actual_N.pb.
+    """
     place = folder / f"{_SET}{number}"
     try:
         place.mkdir(parents=True, exist_ok=True)

@@ -157,7 +157,7 @@ def leaves(
 
 
 def _registered(value: Any) -> dict[str, Any] | None:
-    """The attributes of an object whose class oe.register_class() was told; else None."""
+    """Return the attributes of an object whose class oe.register_class() was given; else None."""
     cls = type(value)
     attributes = registered_attributes().get(f"{cls.__module__}.{cls.__qualname__}")
     return None if attributes is None else {name: getattr(value, name) for name in attributes}

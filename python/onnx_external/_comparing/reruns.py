@@ -92,7 +92,7 @@ class Pick:
         return bool((ordered.diff(dim=self.dim) == 0).any())
 
     def stable(self) -> torch.Tensor | None:
-        """Return the places that ONNX prescribes: of equal values the first; None: any."""
+        """Return the places that ONNX prescribes, the first of equal values; None if any may be."""
         if self.name not in ("topk", "sort") or self.dim is None or not self.values.dim():
             return None
         size = self.places.shape[self.dim]
@@ -154,7 +154,7 @@ class Run(TorchDispatchMode):  # type: ignore[misc]
 
 
 def _with_places(pick: Pick, flat: list[Any], places: torch.Tensor) -> list[Any]:
-    """The results of an operator that picks these places, with their values if it gives them."""
+    """Return an operator's results with these places, and the values there if it returns values."""
     if len(flat) == 1:
         return [places]
     picked = pick.picked(places)

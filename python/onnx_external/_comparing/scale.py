@@ -123,7 +123,10 @@ class Sizes:
 
     @staticmethod
     def _extreme(bins: Array, counts: Array) -> tuple[int, int]:
-        """Where the repeated values at the end start, and how many; at the end: there are none."""
+        """Return where repeated values at the end start, and their number of bands.
+
+        Without any, the start is the end and the number is 0.
+        """
         steps = np.diff(bins)
         gaps = np.flatnonzero(steps >= _GAP)
         start = int(gaps[-1]) + 1 if gaps.size else 0

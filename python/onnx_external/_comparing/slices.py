@@ -103,7 +103,7 @@ class Slices:
         several = ordinary >= _ENOUGH
 
         def size(share: float, otherwise: float) -> Array:
-            """The size that this share of the elements does not exceed, to the octave."""
+            """Return the size, to the octave, that this part of the elements does not exceed."""
             part = np.ceil(np.where(several, share, otherwise) * ordinary)
             octave = (reached < np.maximum(part, 1)[:, None]).sum(axis=1)
             found: Array = 2.0 ** (octave + self._lowest)

@@ -1,4 +1,4 @@
-"""Rewrites control flow that depends on tensors, so that torch can export it.
+"""Rewriting of data-dependent control flow, so that torch can export it.
 
 The names below are all that other packages use; README.md says how the parts work together.
 """

@@ -1,4 +1,4 @@
-"""Rewritten functions put in place of the user's, and taken back.
+"""Replacement of the user's functions by rewritten ones, and its undoing.
 
 What is exchanged is the code of a function (`function.__code__`), not the function: decorators,
 closures, bound methods and other names of it go on as they are. One lock serves all threads, so
@@ -34,7 +34,7 @@ _NO_CLASS = "_"
 
 
 def compiled(function: Function, tree: FunctionNode) -> CodeType:
-    """Return the code of a rewritten definition, for the function that it is of.
+    """Return the code of a rewritten definition of a function.
 
     The definition is compiled within functions and a class as the original is, so that its free
     variables, `super()` and private names mean the same; nothing of it is executed.
@@ -81,7 +81,7 @@ def _surrounded(function: Function, tree: FunctionNode) -> ast.Module:
 
 
 def _keeping_free(tree: ast.FunctionDef, free: tuple[str, ...]) -> ast.FunctionDef:
-    """The definition with all its free variables named, also those that only dead code names."""
+    """Return the definition with all its free variables named, also those only in dead code."""
     made = copy.copy(tree)
     if free:
         dead = ast.parse("if False:\n    " + "; ".join(free)).body[0]
@@ -92,7 +92,7 @@ def _keeping_free(tree: ast.FunctionDef, free: tuple[str, ...]) -> ast.FunctionD
 
 
 def _code_of(code: CodeType, name: str) -> CodeType | None:
-    """The function's code: within the outer function and the class, and nothing between."""
+    """Return the function's code, which is nested in the outer function and the class."""
     for _ in range(2):
         code = next(each for each in code.co_consts if isinstance(each, CodeType))
     inside = [each for each in code.co_consts if isinstance(each, CodeType)]
@@ -107,7 +107,7 @@ def _code_of(code: CodeType, name: str) -> CodeType | None:
 
 @contextmanager
 def applied(codes: Mapping[FunctionType, CodeType], runtime: Any) -> Iterator[None]:
-    """Within this context the functions run the given codes, which find `runtime`.
+    """Let the functions run the given codes, which find `runtime`, inside the context.
 
     Other threads that apply something wait until it ends. Contexts may be nested, also over the
     same functions. At the end, however it comes, every function has its code back; one whose code

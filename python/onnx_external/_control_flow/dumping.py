@@ -1,4 +1,4 @@
-"""The diffs of a rewriting in a folder, which has all of them or is not there."""
+"""Diffs of a rewriting in a folder, which is complete or does not exist."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Write = Callable[[Mapping[str, Rewriting]], int]
 
 @contextlib.contextmanager
 def room_for_diffs(folder: str | os.PathLike[str] | None) -> Iterator[Write]:
-    """Make sure that a folder can be written, and yield what writes it.
+    """Check that a folder can be written, and yield a function that writes it.
 
     It gets a diff and the new source of each function, in a folder for each graph. It appears when
     all of them are written, and not at all if nothing was rewritten.

@@ -1,4 +1,4 @@
-"""A module whose tests and loops on tensors are rewritten, until it can be exported.
+"""Rewriting of a module's data-dependent control flow until the module can be exported.
 
 The module runs on all input sets. What saw tensors, or came out differently, is rewritten. A trace
 that is refused says what else is to be: the innermost test that it was refused at, or a test whose
@@ -46,7 +46,7 @@ _MOST_TRIES = 40
 
 @dataclass
 class Rewriting:
-    """What was rewritten, and what that is worth."""
+    """The rewritten functions, and the checks of the rewriting."""
 
     changes: list[Change] = field(default_factory=list)
     """Of each rewritten function."""
@@ -60,11 +60,11 @@ class Rewriting:
     """Functions that ran and could not be looked into."""
 
     def __bool__(self) -> bool:
-        """Whether anything was rewritten."""
+        """Return whether anything was rewritten."""
         return bool(self.changes)
 
     def __str__(self) -> str:
-        """Return what was rewritten, line by line, without the diffs; `repr()` has all of it."""
+        """Return the changes line by line, without the diffs; `repr()` includes them."""
         if not self.changes:
             told = ["nothing was rewritten"]
         else:
@@ -92,7 +92,7 @@ class Rewriting:
 
 
 class Rewriter:
-    """Rewrites what a module runs; it learns from traces that are refused."""
+    """Rewrites the control flow of a module; failed traces tell it what else to rewrite."""
 
     def __init__(
         self,
@@ -115,7 +115,7 @@ class Rewriter:
 
     @contextlib.contextmanager
     def applied(self, module: nn.Module | None = None) -> Iterator[Rewriting]:
-        """Yield what is rewritten; within the context the module can be run and traced.
+        """Apply the rewriting inside the context, where the module can be run and traced.
 
         Args:
             module: what is traced, if it is another module of the same classes.
@@ -157,7 +157,7 @@ class Rewriter:
             made.places = list(dict.fromkeys([*made.places, *lines]))
 
     def check(self) -> None:
-        """Compare the rewritten module with the module itself, as it is, on all input sets.
+        """Compare the rewritten module with the original module on all input sets.
 
         Raises:
             RewriteError: they differ.
@@ -197,7 +197,7 @@ class Rewriter:
         return bool(chosen) or added or self._tell_less(error)
 
     def _split(self, error: UnmergeableError) -> bool:
-        """Let the caller of a function do for both outcomes what follows its call."""
+        """Let the caller of a function continue separately for both outcomes of the call."""
         call = caller_of(error, error.key, self.observed)
         if not call or call in self._absorbed:
             return False
@@ -206,7 +206,7 @@ class Rewriter:
         return True
 
     def _tell_less(self, error: BaseException) -> bool:
-        """Let code that fails where it is exported do what it does in eager."""
+        """Let code that only fails during export behave as in eager mode."""
         if self._as_in_eager or not self.observed.asks or asks_for_value(error):
             return False
         cause = list(chain(error))[-1]
@@ -227,7 +227,7 @@ class Rewriter:
             ) from error
 
     def learn_guard(self, text: str, place: tuple[str, int] | None = None) -> bool:
-        """Choose the tests on sizes that a guard comes from; return whether that is new.
+        """Choose the conditions on sizes that a guard comes from; return whether any is new.
 
         Args:
             text: the guard, such as "x.size()[1] > 6".
@@ -239,7 +239,7 @@ class Rewriter:
     def exported(
         self, export: Callable[[], _T], module: nn.Module | None = None
     ) -> tuple[_T, Rewriting]:
-        """Export within the rewriting, and again as long as an error says what else to rewrite.
+        """Export inside the rewriting, and repeat while errors tell what else to rewrite.
 
         Args:
             export: what exports.
@@ -261,7 +261,7 @@ class Rewriter:
 
 
 def _some_empty(input_sets: Sequence[InputSet]) -> bool:
-    """Whether a tensor in them has a size of 0."""
+    """Return whether a tensor in the input sets has a dimension of size 0."""
     leaves = pytree.tree_leaves(list(input_sets))
     return any(isinstance(each, torch.Tensor) and 0 in each.shape for each in leaves)
 

@@ -1,4 +1,4 @@
-"""What was rewritten, as a person would have written it: diffs, and a folder of them.
+"""Rewritten code as a person would have written it: diffs, and a folder of them.
 
 Statements that stayed as they are keep the text of the source, with its comments; those that were
 rewritten show the runtime as `rt`, without the keys that it gets.
@@ -40,7 +40,7 @@ class Change:
 
     @property
     def diff(self) -> str:
-        """A unified diff of both."""
+        """A unified diff of the function before and after."""
         place = f"{os.path.basename(self.path)}:{self.line} {self.name}"
         lines = difflib.unified_diff(
             self.before.splitlines(),
@@ -53,7 +53,7 @@ class Change:
 
 
 def shown(function: Function, tree: FunctionNode, count: int) -> Change:
-    """Return what is to be shown of a rewritten function.
+    """Return a rewritten function as it is shown to people.
 
     Args:
         function: The function as it was found.
@@ -95,7 +95,7 @@ def dump(changes: Iterable[Change], folder: str | os.PathLike[str]) -> list[Path
 
 
 def untaken(observed: Observation) -> list[str]:
-    """Return a line for each outcome of a chosen test or loop that no input set has."""
+    """Return a line for each outcome of a rewritten condition or loop that no input set has."""
     found = []
     for key in sorted(observed.chosen & observed.seen.keys(), key=_in_order):
         seen = observed.seen[key]
@@ -136,7 +136,7 @@ def _place(node: ast.AST) -> _Place:
 
 
 class _Source:
-    """Writes a rewritten definition, with the original's text for what stayed."""
+    """Writes a rewritten definition, keeping the original text of unchanged parts."""
 
     def __init__(self, lines: list[str], original: FunctionNode) -> None:
         self.lines = lines
@@ -146,15 +146,15 @@ class _Source:
         self.commented: set[int] = set()
 
     def unparsed(self, node: ast.AST) -> str:
-        """The text of a node that was rewritten."""
+        """Return the text of a rewritten node."""
         return ast.unparse(ast.fix_missing_locations(_Words().visit(copy_of(node))))
 
     def block(self, body: Sequence[ast.stmt], indent: int) -> list[str]:
-        """The lines of statements."""
+        """Return the lines of statements."""
         return [line for each in body for line in self.statement(each, indent)]
 
     def statement(self, node: ast.stmt, indent: int) -> list[str]:
-        """The lines of a statement, after the comments that stand before it."""
+        """Return the lines of a statement, after the comments before it."""
         comments = self._comments(node, indent)
         same = self._same(node)
         if same is not None:
@@ -166,7 +166,7 @@ class _Source:
         return [*comments, *self._indented(self.unparsed(node).splitlines(), indent)]
 
     def _same(self, node: ast.stmt) -> ast.stmt | None:
-        """The statement of the source that a node still is."""
+        """Return the original statement if the node still equals it."""
         known = self.known.get(_place(node))
         return known if known is not None and ast.dump(known) == ast.dump(node) else None
 
@@ -174,7 +174,7 @@ class _Source:
         return [f"{' ' * indent}{each}" if each else "" for each in lines]
 
     def _text(self, node: ast.stmt, indent: int) -> list[str] | None:
-        """The source of a statement; None if it has no lines of its own."""
+        """Return the source of a statement; None if it has no lines of its own."""
         first, last = first_line(node), node.end_lineno or node.lineno
         front = self.lines[first - 1][: node.col_offset]
         back = self.lines[last - 1].encode()[node.end_col_offset or 0 :].decode().strip()
@@ -189,7 +189,7 @@ class _Source:
         return self._indented(_dedented(self.lines[first - 1 : last], node.col_offset), indent)
 
     def _comments(self, node: ast.stmt, indent: int) -> list[str]:
-        """The comments and empty lines before a statement, the first time that it is written."""
+        """Return the comments and empty lines before a statement, the first time it is written."""
         start = self.starts.get((node.lineno, node.col_offset))
         if start is None:
             return []
@@ -206,7 +206,7 @@ class _Source:
         return self._indented(found, indent)
 
     def _compound(self, node: ast.stmt, indent: int) -> list[str]:
-        """A statement with blocks: its head, as it was if it still is that, and the blocks."""
+        """Return the lines of a statement with blocks; its head keeps its text if unchanged."""
         if isinstance(node, ast.Match):
             found = self._indented([f"match {self.unparsed(node.subject)}:"], indent)
             for case in node.cases:
@@ -256,7 +256,7 @@ class _Source:
 
 
 def _emptied(node: ast.AST) -> ast.AST:
-    """A statement with `pass` in place of its blocks."""
+    """Return a statement with `pass` in place of its blocks."""
     made = copy.copy(node)
     for field in ("orelse", "finalbody", "handlers"):
         if hasattr(made, field):
@@ -268,7 +268,7 @@ def _emptied(node: ast.AST) -> ast.AST:
 
 
 class _Words(ast.NodeTransformer):
-    """Shows the runtime as `rt`, and its calls without keys."""
+    """Replaces the runtime by `rt`, and its calls by calls without keys."""
 
     def visit_Name(self, node: ast.Name) -> ast.Name:
         if node.id == "__oe_rt__":

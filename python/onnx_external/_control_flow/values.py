@@ -1,4 +1,4 @@
-"""What a value of rewritten code is: one of Python, a tensor with data, or one that is traced."""
+"""Kinds of values in rewritten code: a Python value, a tensor with data, a traced tensor."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from torch._subclasses.functional_tensor import FunctionalTensor
 
 
 class Undefined:
-    """The type of `UNDEFINED`, of which there is one value, also after a copy."""
+    """The type of `UNDEFINED`, of which there is one value, even after copying."""
 
     _only: Undefined | None = None
 
     def __new__(cls) -> Undefined:
-        """Return the one value."""
+        """Return the single value."""
         if cls._only is None:
             cls._only = super().__new__(cls)
         return cls._only
 
     def __repr__(self) -> str:
-        """Return how messages show it."""
+        """Return the text that messages show."""
         return "<undefined>"
 
     def __reduce__(self) -> str:
@@ -38,7 +38,7 @@ _SYMBOLIC = (torch.SymBool, torch.SymInt, torch.SymFloat)
 
 
 def is_fake(value: Any) -> bool:
-    """Return whether the value is a tensor without data, as a trace has them."""
+    """Return whether the value is a tensor without data, as traces have."""
     return isinstance(value, (FakeTensor, FunctionalTensor))
 
 
@@ -53,7 +53,7 @@ def is_number(value: Any) -> bool:
 
 
 def element_type(value: Any) -> torch.dtype:
-    """Return the element type of a tensor, or that a number has as a tensor."""
+    """Return the element type of a tensor, or of the tensor that a number becomes."""
     if isinstance(value, torch.Tensor):
         return value.dtype
     if isinstance(value, (bool, torch.SymBool)):
@@ -62,7 +62,7 @@ def element_type(value: Any) -> torch.dtype:
 
 
 def same_value(one: Any, other: Any) -> bool:
-    """Return whether two values are surely one: the same object, or equal values of one type."""
+    """Return whether two values are surely equal: the same object, or equal values of one type."""
     if one is other:
         return True
     if type(one) is not type(other) or isinstance(one, torch.Tensor):
@@ -82,7 +82,7 @@ def same_value(one: Any, other: Any) -> bool:
 
 
 def described(value: Any) -> str:
-    """Return the value in the words of a message."""
+    """Describe the value in the words of a message."""
     if isinstance(value, torch.Tensor):
         return f"a tensor of {str(value.dtype).removeprefix('torch.')}"
     if value is UNDEFINED:
@@ -112,10 +112,10 @@ _PROMOTED = _promotions()
 
 
 def promoted(*kinds: torch.dtype) -> torch.dtype:
-    """Return the type that torch computes in for these."""
+    """Return the type that torch computes in for these types."""
     return functools.reduce(lambda one, other: _PROMOTED[one, other], kinds)
 
 
 def version_of(tensor: torch.Tensor) -> int:
-    """Return a number that grows when a tensor is written to; inference tensors have none."""
+    """Return a counter of writes to a tensor; inference tensors have none."""
     return 0 if tensor.is_inference() else int(tensor._version)

@@ -1,1 +1,1 @@
-"""Finding what is to be rewritten: the functions that ran, and the tests that saw tensors."""
+"""Detection of what to rewrite: the functions that ran, and the conditions that saw tensors."""

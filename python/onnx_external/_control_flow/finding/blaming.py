@@ -1,4 +1,4 @@
-"""From an error of a trace, or a guard, to the tests of the user's that it comes from."""
+"""Attribution of an error of a trace, or of a guard, to conditions in the user's code."""
 
 from __future__ import annotations
 
@@ -43,12 +43,12 @@ _without_operator = re.compile(r"No ONNX function found for <built-in .*?, at (.
 
 
 def asks_for_value(error: BaseException) -> bool:
-    """Return whether a trace was refused since Python asked for the value of a tensor or size."""
+    """Return whether a trace failed because Python asked for the value of a tensor or size."""
     return any(type(each).__name__ in _DATA for each in chain(error))
 
 
 def add_running(error: BaseException, observed: Observation) -> bool:
-    """Observe the functions that a refused trace was in, and no input set; return whether any is.
+    """Observe the functions of a failed trace that no input set ran; return whether there are any.
 
     A branch that no set takes may call them.
     """
@@ -71,7 +71,7 @@ def add_running(error: BaseException, observed: Observation) -> bool:
 
 
 def blamed(error: BaseException, observed: Observation) -> set[str]:
-    """Return the keys of the innermost test at which a trace was refused, if it was at one."""
+    """Return the keys of the innermost condition at which a trace failed, if it failed at one."""
     errors = list(chain(error))
     paths = {each.path for each in observed.functions}
     for path, line in _without_operator.findall(str(error)):
@@ -94,7 +94,7 @@ def blamed(error: BaseException, observed: Observation) -> set[str]:
 
 
 def _indexed_at(errors: Iterable[BaseException], paths: set[str]) -> set[str]:
-    """The keys of what is read by an index whose value was asked for."""
+    """Return the keys of the subscripts whose index was asked for its value."""
     for each in errors:
         for path, place in _frames(each.__traceback__):
             nodes = filter(is_indexed, ast.walk(_tree(path))) if path in paths else ()
@@ -105,19 +105,19 @@ def _indexed_at(errors: Iterable[BaseException], paths: set[str]) -> set[str]:
 
 
 def is_key_of_tensor(error: BaseException) -> bool:
-    """Return whether a dict was asked for an item by the text of a tensor."""
+    """Return whether a dict lookup failed for the text of a tensor."""
     return isinstance(error, KeyError) and "FakeTensor(" in str(error)
 
 
 def _is_of_lookup(error: BaseException) -> bool:
-    """Whether a dict was asked for an item by a tensor, its text, or a number out of it."""
+    """Return whether a dict lookup failed for a tensor, its text, or a number computed from it."""
     if is_key_of_tensor(error):
         return True
     return isinstance(error, TypeError) and "unhashable type: non-nested SymInt" in str(error)
 
 
 def _lookups_at(error: BaseException, paths: set[str]) -> set[str]:
-    """The keys of what is looked up, where a tensor or its text was found nowhere."""
+    """Return the keys of the lookups that failed for a tensor or its text."""
     places = [each for each in _frames(error.__traceback__) if each[0] in paths]
     for path, place in reversed(places):
         nodes = (e for e in ast.walk(_tree(path)) if is_lookup(e) or is_indexed(e))
@@ -126,7 +126,7 @@ def _lookups_at(error: BaseException, paths: set[str]) -> set[str]:
 
 
 def _meets(place: Place, node: ast.AST) -> bool:
-    """Whether a lookup stands at a place; on Python 3.10 the line is known alone."""
+    """Return whether a lookup is at a place; on Python 3.10 only the line is known."""
     first, last = getattr(node, "lineno", 0), getattr(node, "end_lineno", 0)
     return place == _extent(node) if place[2] is not None else first <= place[0] <= last  # type: ignore[arg-type]
 
@@ -144,14 +144,14 @@ def _fixing_sizes(
 
 
 def line_of(error: BaseException, observed: Observation) -> str:
-    """Return the innermost line of the user's at which an error was raised, or nothing."""
+    """Return the innermost line of the user's code at which an error was raised, or ""."""
     paths = {each.path for each in observed.functions}
     found = [(path, place[0]) for path, place in _frames(error.__traceback__) if path in paths]
     return f"{os.path.basename(found[-1][0])}:{found[-1][1]}" if found else ""
 
 
 def caller_of(error: BaseException, key: str, observed: Observation) -> str:
-    """Return the key of the call of the function that a test stands in; nothing if there is none.
+    """Return the key of the call of the function that contains a condition, or "".
 
     Args:
         error: What was raised at the test.
@@ -181,7 +181,7 @@ def caller_of(error: BaseException, key: str, observed: Observation) -> str:
 
 
 def _function_at(path: str, line: int, observed: Observation) -> Function | None:
-    """The innermost function that ran and holds a line."""
+    """Return the innermost function that ran and contains a line."""
     found = [each for each in observed.functions if each.path == path and _holds_line(each, line)]
     return max(found, key=lambda each: each.node.lineno, default=None)
 
@@ -211,7 +211,7 @@ def _frames(trace: TracebackType | None) -> Iterator[tuple[str, Place]]:
 def blamed_by_guard(
     observed: Observation, stack: Iterable[tuple[str, int]] = (), guard: str = ""
 ) -> set[str]:
-    """Return the keys of the tests and loops that a guard on sizes may come from.
+    """Return the keys of the conditions and loops that a guard on sizes may come from.
 
     Args:
         observed: What ran.
@@ -242,7 +242,7 @@ def blamed_by_guard(
 
 
 def _compares_numbers(test: ast.expr) -> bool:
-    """Whether a test may be on sizes: it compares, and neither with None nor with a text."""
+    """Return whether a condition may be on sizes: a comparison, but not with None or a string."""
     order = (ast.Lt, ast.LtE, ast.Gt, ast.GtE, ast.Eq, ast.NotEq)
     for each in ast.walk(test):
         if isinstance(each, ast.BinOp) and isinstance(each.op, ast.Mod):
@@ -268,7 +268,7 @@ def _tree(path: str) -> ast.Module:
 
 
 def _tests_at(path: str, place: Place) -> set[str]:
-    """The keys of everything that decides something, and whose test holds the place."""
+    """Return the keys of every control-flow node whose condition contains the place."""
     found = set()
     for node in ast.walk(_tree(path)):
         if keyed(node) and (_asks(place, node) or any(_within(place, e) for e in _deciding(node))):
@@ -284,7 +284,7 @@ _COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 
 
 def _deciding(node: ast.AST) -> list[ast.expr]:
-    """The parts of a node that decide."""
+    """Return the parts of a node that decide."""
     if isinstance(node, ast.If | ast.While | ast.IfExp | ast.Assert):
         return [node.test]
     if isinstance(node, ast.For | ast.comprehension):
@@ -295,7 +295,7 @@ def _deciding(node: ast.AST) -> list[ast.expr]:
 
 
 def _asks(place: Place, node: ast.AST) -> bool:
-    """Whether it is the whole of what decides.
+    """Return whether the place is the whole condition of a node.
 
     So Python 3.11 places the jump behind a test, and where a loop takes what it runs over.
     """

@@ -1,4 +1,4 @@
-"""Which functions of the user's run, and the source of each."""
+"""The user's functions that run, and the source of each."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ FunctionNode = ast.FunctionDef | ast.Lambda
 
 @dataclass(frozen=True, eq=False)
 class Function:
-    """A function that ran, and where it is defined."""
+    """A function that ran, and the place of its definition."""
 
     function: FunctionType
     code: CodeType
@@ -48,7 +48,7 @@ class Function:
 
     @property
     def shadowed(self) -> set[str]:
-        """The names that its module or functions around it bind, and that may hide builtins."""
+        """Names bound by its module or enclosing functions, which may hide builtins."""
         return {*self.function.__globals__, *self.code.co_freevars}
 
     def tree(self) -> FunctionNode:
@@ -65,12 +65,12 @@ class Missing:
     why: str
 
     def __str__(self) -> str:
-        """Return all in one line."""
+        """Return the function, its place and the reason in one line."""
         return f"{self.where}: {self.name}: {self.why}"
 
 
 def called(call: Callable[[], Any]) -> list[FunctionType]:
-    """Run something and return the functions of the user's that it calls, in this thread.
+    """Run something, and return the user's functions that it calls in this thread.
 
     Functions that run only as generators or hooks are among them; those that are made and dropped
     on the way are not, since their code is a part of the function that makes them.
@@ -87,7 +87,7 @@ def called(call: Callable[[], Any]) -> list[FunctionType]:
 
 
 def functions_with(codes: Iterable[CodeType]) -> list[FunctionType]:
-    """Return the functions of the user's that have one of these codes."""
+    """Return the user's functions that have one of these codes."""
     found: dict[int, list[FunctionType]] = {
         id(each): [] for each in codes if is_users(each.co_filename)
     }
@@ -98,7 +98,7 @@ def functions_with(codes: Iterable[CodeType]) -> list[FunctionType]:
 
 
 def _objects() -> list[Any]:
-    """All objects that the collector knows, also those that were set aside by gc.freeze().
+    """Return all objects tracked by the collector, including those frozen by gc.freeze().
 
     What was made since is then set aside as well: nothing tells which objects were before.
     """
@@ -126,7 +126,7 @@ def _profiled(profile: Callable[[FrameType, str, Any], None]) -> Iterator[None]:
 
 
 def source_of(function: FunctionType) -> Function | Missing | None:
-    """Return the definition of a function, or why there is none; None if nothing could be in it."""
+    """Return the definition of a function, or why there is none; None if it cannot matter."""
     code = function.__code__
     where = f"{os.path.basename(code.co_filename)}:{code.co_firstlineno}"
     lines = linecache.getlines(code.co_filename, function.__globals__)
@@ -154,7 +154,7 @@ _texts: dict[str, dict[tuple[str, int], list[_Definition]]] = {}
 
 
 def _definitions(text: str) -> dict[tuple[str, int], list[_Definition]]:
-    """The functions of a file by name and first line, each with the class around it."""
+    """Return the functions of a file by name and first line, each with its enclosing class."""
     if text not in _texts:
         found: dict[tuple[str, int], list[_Definition]] = {}
         with contextlib.suppress(SyntaxError):
@@ -175,7 +175,7 @@ def _collect(
 
 
 def _fits(node: ast.AST, code: CodeType) -> bool:
-    """Whether a definition has the parameters of the code, and, for lambdas, its place."""
+    """Return whether a definition has the code's parameters and, for lambdas, its place."""
     assert isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
     args = node.args
     names = [each.arg for each in [*args.posonlyargs, *args.args, *args.kwonlyargs]]
@@ -192,7 +192,7 @@ def _fits(node: ast.AST, code: CodeType) -> bool:
 
 
 def _within(node: ast.expr, code: CodeType) -> bool:
-    """Whether all of the code stands in an expression."""
+    """Return whether all of the code is inside an expression."""
     first = (node.lineno, node.col_offset)
     last = (node.end_lineno or 0, node.end_col_offset or 0)
     for line, end, column, end_column in code.co_positions():

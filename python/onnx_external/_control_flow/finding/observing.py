@@ -1,4 +1,4 @@
-"""What each test and each loop sees while a module runs, and which of them are to be rewritten.
+"""Observation of conditions and loops while a module runs, and the choice of which to rewrite.
 
 The module runs on every input set, once to find its functions and once with every test and loop in
 them wrapped in a call that notes what it saw and gives it on.
@@ -36,7 +36,7 @@ _PLAIN = (bool, int, float, str, bytes, list, tuple, dict, set, type(None), torc
 
 @dataclass
 class _Outcomes:
-    """What came out in one set: a running hash of the order, and the values."""
+    """The outcomes in one input set: a running hash of their order, and the values."""
 
     order: int = 0
     values: set[Any] = field(default_factory=set)
@@ -48,7 +48,7 @@ class _Outcomes:
 
 @dataclass
 class Seen:
-    """What a test or a loop saw."""
+    """The observations of one condition or loop."""
 
     key: str
     kind: str
@@ -66,13 +66,13 @@ class Seen:
 
     @property
     def differs(self) -> bool:
-        """Whether the outcome is not the same in all input sets that came here."""
+        """True if the input sets that reached it have different outcomes."""
         values = set().union(*self.outcomes)
         return len({each.order for each in self.sets.values()}) > 1 and len(values) > 1
 
     @property
     def untaken(self) -> list[Any]:
-        """The outcomes that no input set had: of a test True or False, of a loop 0, 1 and 2."""
+        """The outcomes missing in all sets: True or False of a condition; 0, 1 and 2 of a loop."""
         values = set().union(*self.outcomes)
         if self.kind in ("for", "comprehension"):
             rounds = {min(each, 2) for each in values}
@@ -80,13 +80,13 @@ class Seen:
         return [each for each in (True, False) if each not in values]
 
     def note(self, current: int, outcome: Any) -> None:
-        """Note an outcome in an input set."""
+        """Record an outcome in an input set."""
         self.sets.setdefault(current, _Outcomes()).add(outcome)
 
 
 @dataclass
 class Observation:
-    """The functions that ran, what their tests saw, and what is chosen to be rewritten."""
+    """The functions that ran, the observations in them, and what is chosen to be rewritten."""
 
     functions: list[Function] = field(default_factory=list)
     missing: list[Missing] = field(default_factory=list)
@@ -99,19 +99,19 @@ class Observation:
 
     @property
     def chosen(self) -> set[str]:
-        """The keys of what saw a tensor, or differs between the sets, and of what was added."""
+        """The keys of nodes that saw a tensor or differ between sets, and of those added later."""
         found = {key for key, each in self.seen.items() if each.tensor or each.differs}
         return found | self.more
 
     def choose(self, keys: set[str]) -> set[str]:
-        """Choose these, too; return those that were not chosen before."""
+        """Choose more keys; return those that were not chosen before."""
         new = keys - self.chosen
         self.more |= new
         return new
 
 
 def observe(module: Callable[..., Any], input_sets: Sequence[InputSet]) -> Observation:
-    """Run a module on every input set and return what its functions did.
+    """Run a module on every input set, and return what was observed.
 
     Args:
         module: A module of torch, or anything that can be called.
@@ -157,14 +157,14 @@ def _prepare(source: Function, found: Observation, codes: dict[FunctionType, Cod
 
 
 class _Notes:
-    """What instrumented code calls."""
+    """The callbacks of instrumented code."""
 
     def __init__(self, seen: dict[str, Seen]) -> None:
         self.seen = seen
         self.current = 0
 
     def test(self, key: str, value: Any) -> Any:
-        """Note a test's value, and give it on."""
+        """Record the value of a condition, and return it."""
         seen = self.seen[key]
         seen.tensor = seen.tensor or isinstance(value, torch.Tensor)
         if isinstance(value, _PLAIN):
@@ -175,13 +175,13 @@ class _Notes:
         return value
 
     def operand(self, key: str, value: Any) -> Any:
-        """Note whether what goes into a comparison or a builtin is a tensor."""
+        """Record whether the operand of a comparison or a builtin is a tensor."""
         if isinstance(value, torch.Tensor):
             self.seen[key].tensor = True
         return value
 
     def operands(self, key: str, value: Any) -> Any:
-        """Note whether what goes into a builtin is a tensor, or gives some."""
+        """Record whether the operand of a builtin is a tensor, or yields tensors."""
         if isinstance(value, GeneratorType):
             return (self.operand(key, each) for each in value)
         for each in value if type(value) in (list, tuple) else (value,):
@@ -189,7 +189,7 @@ class _Notes:
         return value
 
     def rounds(self, key: str, values: Any) -> Any:
-        """Note how many rounds a loop does."""
+        """Record the number of iterations of a loop."""
         seen = self.seen[key]
         if isinstance(values, torch.Tensor):
             seen.tensor = True
@@ -211,7 +211,7 @@ class _Notes:
 
 
 class _Instrument(ast.NodeTransformer):
-    """Wraps tests and loops in calls of `_Notes`, also those of inner functions."""
+    """Wraps conditions and loops in calls of `_Notes`, also those of inner functions."""
 
     def __init__(self, function: Function, seen: dict[str, Seen]) -> None:
         self.function = function
@@ -314,7 +314,7 @@ class _Instrument(ast.NodeTransformer):
 
 
 def _word(node: ast.AST) -> str:
-    """The word for what a node is: if, for, and, ..."""
+    """Return the keyword of a node: if, for, and, ..."""
     if isinstance(node, ast.BoolOp):
         return "and" if isinstance(node.op, ast.And) else "or"
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):

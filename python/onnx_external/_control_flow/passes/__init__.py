@@ -1,4 +1,4 @@
-"""From a function's tree to a tree in which chosen tests and loops are calls of the runtime.
+"""Translation of a function's tree to one whose chosen conditions and loops call the runtime.
 
 The passes, in order: `matches` (cases become tests), `calls` (those that are done for both outcomes
 of a test in what they call), `ternaries` (`a if test else b` that takes in what follows), `walrus`
@@ -23,7 +23,7 @@ __all__ = ["Rewritten", "rewrite"]
 
 @dataclass(frozen=True)
 class Rewritten:
-    """A definition in which the chosen tests and loops are rewritten."""
+    """A definition whose chosen conditions and loops are rewritten."""
 
     tree: ast.FunctionDef | ast.Lambda
     count: int
@@ -40,7 +40,7 @@ def rewrite(
     path: str = "",
     shadowed: Collection[str] = (),
 ) -> Rewritten:
-    """Rewrite the chosen tests and loops of a function, and of the functions in it.
+    """Rewrite the chosen conditions and loops of a function, and of the functions inside it.
 
     Args:
         tree: The definition; its nodes are changed.

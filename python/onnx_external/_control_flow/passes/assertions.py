@@ -1,4 +1,4 @@
-"""Assertions, and exceptions that a test decides."""
+"""Assertions, and exceptions that depend on a condition."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def assert_(rewriter: FunctionBody, node: ast.Assert) -> ast.stmt:
 
 
 def only_raises(block: Sequence[ast.stmt]) -> bool:
-    """Return whether a branch does nothing but end by an exception."""
+    """Return whether a branch does nothing but raise an exception."""
     return (
         bool(block)
         and isinstance(block[-1], ast.Raise)
@@ -64,7 +64,7 @@ def raise_(rewriter: FunctionBody, node: ast.If) -> list[ast.stmt]:
 
 
 def _refuse_handlers(rewriter: FunctionBody, node: ast.stmt, kinds: set[str]) -> None:
-    """An exception that is left out of the graph must have nobody who waits for it."""
+    """Raise an error if somebody handles an exception that the graph leaves out."""
     for handler in [one for each in rewriter.handlers for one in each.handlers]:
         names = {each.id for each in ast.walk(handler.type or node) if isinstance(each, ast.Name)}
         if handler.type is None or not kinds or names & {*kinds, "Exception", "BaseException"}:

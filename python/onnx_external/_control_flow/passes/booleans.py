@@ -1,4 +1,4 @@
-"""and, or, not, in, a < b < c: as calls that decide by what they get."""
+"""Boolean operators and comparisons (and, or, not, in, a < b < c) as calls of the runtime."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Nodes made anew, at the place of the node that they replace."""
+"""Construction of nodes at the place of the node that they replace."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _Node = TypeVar("_Node", bound=ast.AST)
 
 
 def at(node: _Node, place: ast.AST) -> _Node:
-    """Give a node and all in it that has no place yet the place of another node."""
+    """Give a node, and everything in it without a place, the place of another node."""
     for each in ast.walk(node):
         if not hasattr(each, "lineno"):
             ast.copy_location(each, place)
@@ -18,7 +18,7 @@ def at(node: _Node, place: ast.AST) -> _Node:
 
 
 def statement(place: ast.AST, text: str, **parts: ast.expr) -> ast.stmt:
-    """Return a statement, in whose text the names of `parts` stand for nodes."""
+    """Return a statement, replacing the names of `parts` in its text by nodes."""
     made = ast.parse(text).body[0]
     for each in ast.walk(made):
         for field in ("lineno", "col_offset", "end_lineno", "end_col_offset"):
@@ -30,7 +30,7 @@ def statement(place: ast.AST, text: str, **parts: ast.expr) -> ast.stmt:
 
 
 def expression(place: ast.AST, text: str, **parts: ast.expr) -> ast.expr:
-    """Return an expression, as `statement` does."""
+    """Return an expression, built as `statement` does."""
     made = statement(place, text, **parts)
     assert isinstance(made, ast.Expr)
     return made.value
@@ -45,12 +45,12 @@ class _Fill(ast.NodeTransformer):
 
 
 def name(place: ast.AST, word: str) -> ast.expr:
-    """Return a name that is read."""
+    """Return a node that reads a name."""
     return at(ast.Name(word, ast.Load()), place)
 
 
 def get(word: str, bound: Iterable[str]) -> str:
-    """Return the text that reads a name, also where it may not be bound."""
+    """Return the text that reads a name, even if it may be unbound."""
     return word if word in bound else f"__oe_rt__.get(lambda: {word})"
 
 
@@ -62,7 +62,7 @@ def tuple_of(texts: Sequence[str]) -> str:
 def function(
     place: ast.AST, word: str, params: Sequence[str], body: Sequence[ast.stmt]
 ) -> ast.stmt:
-    """Return a definition; each parameter is a text, with or without a default."""
+    """Return a function definition; each parameter is a text, with or without a default."""
     made = statement(place, f"def {word}({', '.join(params)}): pass")
     assert isinstance(made, ast.FunctionDef)
     made.body = list(body) or [at(ast.Pass(), place)]
@@ -76,12 +76,12 @@ def first_line(node: ast.AST) -> int:
 
 
 def copied(block: Sequence[ast.stmt]) -> list[ast.stmt]:
-    """Return copies, which can be changed by themselves."""
+    """Return independent copies."""
     return [copy_of(each) for each in block]
 
 
 def copy_of(node: _Node) -> _Node:
-    """Return a copy of a node and of all that is in it; `copy.deepcopy` takes ten times as long."""
+    """Return a copy of a node and everything in it; `copy.deepcopy` takes ten times as long."""
     if not node._fields:
         return node  # Load, Add, ...: they have no state
     made = type(node).__new__(type(node))  # __init__ would want arguments in Python 3.15

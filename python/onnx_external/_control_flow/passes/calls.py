@@ -1,4 +1,4 @@
-"""Calls whose result cannot be one value: they become `a if test else b`, by a test of the callee.
+"""Calls whose results cannot be merged, as `a if test else b` with a condition of the callee.
 
 A function that gives None in one branch and a tensor in the other has no result in a graph. So its
 caller asks for the test, calls it in both branches with the test decided, and goes on in both.
@@ -16,7 +16,7 @@ from onnx_external._control_flow.passes.names import SCOPES, own_nodes
 
 
 def split(choice: Choice, body: Sequence[ast.stmt]) -> list[ast.stmt]:
-    """Return statements in which the calls that are to be split are conditional expressions."""
+    """Return statements in which the calls to split are conditional expressions."""
     found = list(body)
     if any(map(choice.splits, (each for node in body for each in own_nodes(node)))):
         splitting = _Splitting(choice)

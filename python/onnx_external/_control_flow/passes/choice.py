@@ -1,4 +1,4 @@
-"""What is chosen within one function of the user's, and the state of its rewriting."""
+"""The chosen keys within one function of the user's, and the state of its rewriting."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ _KEY = "rewriting_key"
 
 
 def force(node: ast.AST, key: str) -> None:
-    """Let a node that a pass makes be chosen, under the key of what it was made of."""
+    """Choose a node made by a pass, under the key of its origin."""
     setattr(node, _KEY, key)
 
 
 def exits(nodes: Iterable[ast.AST], kinds: Collection[Exit]) -> bool:
-    """Return whether a block is left by one of these, from where it stands.
+    """Return whether one of these statements leaves the block, from where it is.
 
     A break within a loop of the block ends that loop, not the block.
     """
@@ -41,7 +41,7 @@ def exits(nodes: Iterable[ast.AST], kinds: Collection[Exit]) -> bool:
 
 @dataclass
 class Choice:
-    """The chosen keys, and what one rewriting of a whole definition counts."""
+    """The chosen keys, and the counters of one rewriting of a whole definition."""
 
     path: str
     chosen: Collection[str]
@@ -69,11 +69,11 @@ class Choice:
         return condition_key(self.path, node) in self.chosen or self.within(node)
 
     def splits(self, node: ast.AST) -> bool:
-        """Return whether a call is to be done in two branches, by a test in what it calls."""
+        """Return whether a call is to be split into two branches, by a condition in the callee."""
         return isinstance(node, ast.Call) and call_key(self.path, node) in self.absorbed
 
     def anything(self, tree: ast.AST) -> bool:
-        """Return whether something in a definition is chosen, also in the functions in it."""
+        """Return whether anything in a definition is chosen, also in the functions inside it."""
         for node in ast.walk(tree):
             guard = getattr(node, "guard", None)
             conditions = [*getattr(node, "ifs", ()), *([guard] if guard is not None else [])]
@@ -82,11 +82,11 @@ class Choice:
         return False
 
     def within(self, node: ast.AST) -> bool:
-        """Return whether an expression has something chosen: what it gives is a tensor then."""
+        """Return whether an expression contains a chosen node, so that its result is a tensor."""
         return any(self.itself(each) for each in own_nodes(node))
 
     def has(self, node: ast.AST) -> bool:
-        """Return whether a node is chosen: itself, or by something in what it decides by."""
+        """Return whether a node is chosen, itself or by a node in its condition."""
         if self.itself(node):
             return True
         if isinstance(node, ast.If | ast.While | ast.IfExp | ast.Assert):
@@ -106,7 +106,7 @@ class Choice:
         return self.has(loop) or self.decides_exit(loop.body, (ast.Break, ast.Continue, ast.Return))
 
     def decides_exit(self, nodes: Iterable[ast.AST], kinds: Collection[Exit]) -> bool:
-        """Return whether a chosen test in a block decides whether the block is left.
+        """Return whether a chosen condition in a block decides whether the block is left.
 
         So does one that is to take what follows it, if that leaves the block.
         """
@@ -129,7 +129,7 @@ class Choice:
         return False
 
     def absorbs(self, nodes: Iterable[ast.AST]) -> bool:
-        """Return whether a block has a chosen test that is to take what follows into its branches.
+        """Return whether a block has a chosen condition whose branches absorb what follows.
 
         Those within a loop that is rewritten do not count: its body is a block by itself.
         """
@@ -143,12 +143,12 @@ class Choice:
         return False
 
     def note(self, key: str) -> str:
-        """Note that something was rewritten; return its key."""
+        """Record that a node was rewritten; return its key."""
         self.done[key] = None
         return key
 
     def fresh(self) -> Callable[[str], str]:
-        """Return what makes names of one number, such as then_1 and else_1, that nobody has."""
+        """Return a function that makes unused names with one number, e.g. then_1 and else_1."""
         self.number += 1
         while any(each.endswith(f"_{self.number}") for each in self.taken):
             self.number += 1
@@ -156,13 +156,13 @@ class Choice:
         return lambda name: f"{name}_{number}"
 
     def other(self, name: str) -> str:
-        """Return a name like this one, that nobody has."""
+        """Return an unused name similar to this one."""
         while name in self.taken:
             name += "_"
         return name
 
     def movable(self, nodes: Iterable[ast.AST]) -> None:
-        """Refuse what cannot be moved from a function into one within it."""
+        """Raise an error for code that cannot be moved into an inner function."""
         for each in [one for node in nodes for one in own_nodes(node)]:
             if isinstance(each, ast.Yield | ast.YieldFrom | ast.Await):
                 raise self.refused(
@@ -185,5 +185,5 @@ class Choice:
                 )
 
     def refused(self, node: ast.AST, why: str) -> RewriteError:
-        """Return the refusal of something at a line."""
+        """Return the error for code at a line that cannot be rewritten."""
         return RewriteError(why, self.key(node))

@@ -1,4 +1,4 @@
-"""The visitor over expressions: what is chosen in them becomes calls of the runtime."""
+"""The visitor over expressions, which turns chosen ones into calls of the runtime."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class Expressions(comprehensions.Comprehensions):
         return booleans.comparison(self.choice, node) if chosen else node
 
     def visit_Call(self, node: ast.Call) -> ast.expr:
-        """Let the runtime decide what a builtin does, or a function of math, with a tensor."""
+        """Let the runtime evaluate a call of a builtin, or of math, that may get a tensor."""
         chosen = self.choice.itself(node)
         comprehensions.consumed(node)
         self.generic_visit(node)
@@ -75,7 +75,7 @@ class Expressions(comprehensions.Comprehensions):
         return node
 
     def visit_Subscript(self, node: ast.Subscript) -> ast.expr:
-        """Let the runtime look up by a text or an index that a tensor decides, or in a list.
+        """Let the runtime evaluate a lookup whose key or index a tensor decides, or in a list.
 
         The list is one that grows in a loop of the graph.
         """
@@ -114,7 +114,7 @@ class Expressions(comprehensions.Comprehensions):
 
 
 def _method_through_runtime(node: ast.Call, function: ast.Attribute) -> ast.expr:
-    """A call of a method of a list; append(), by which a list grows, stays as it is."""
+    """Return a call of a list's method by the runtime; append(), by which a list grows, stays."""
     if function.attr not in _METHODS:
         return node
     node.args[:0] = [function.value, at(ast.Constant(function.attr), node)]
@@ -124,7 +124,7 @@ def _method_through_runtime(node: ast.Call, function: ast.Attribute) -> ast.expr
 
 
 def _as_value(node: ast.expr) -> ast.expr:
-    """An index as an expression: each slice in it as a call of slice()."""
+    """Return an index as an expression, with slices as calls of slice()."""
     if isinstance(node, ast.Tuple):
         node.elts = [_as_value(each) for each in node.elts]
     if not isinstance(node, ast.Slice):
@@ -134,7 +134,7 @@ def _as_value(node: ast.expr) -> ast.expr:
 
 
 def _through_runtime(node: ast.Call, builtin: bool) -> ast.expr:
-    """A call of a builtin, or of a function that may be one of math, by the runtime."""
+    """Return a call, by the runtime, of a builtin or a function that may belong to math."""
     if is_whole_quotient(node):
         sides = node.args[0]
         assert isinstance(sides, ast.BinOp)

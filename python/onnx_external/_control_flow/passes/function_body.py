@@ -1,4 +1,4 @@
-"""What the passes over the parts of a function share: names, and how parts are rewritten."""
+"""The interface that the passes over parts of a function share."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class FunctionBody(ABC):
 
     @abstractmethod
     def body(self, body: list[ast.stmt], bound: Iterable[str]) -> list[ast.stmt]:
-        """Rewrite a body that ends by returns: of the function, or of a loop that became one."""
+        """Rewrite a body that ends with returns: of the function, or of a loop made a function."""
 
     @abstractmethod
     def block(self, body: Sequence[ast.stmt]) -> list[ast.stmt]:
@@ -50,11 +50,11 @@ class FunctionBody(ABC):
         """Rewrite an expression."""
 
     def shared(self, names: Iterable[str]) -> set[str]:
-        """Return which names others see while a branch runs: they cannot be its own."""
+        """Return the names that others see while a branch runs, so that it must share them."""
         return set(names) & ({*self.declared, *self.captured} | self.flow.rescued)
 
     def shared_by_ends(self, names: Iterable[str], blocks: Sequence[ast.stmt]) -> list[str]:
-        """Return the same of blocks that end the function: what only they see is their own."""
+        """Return the same for blocks that end the function, which own the names only they see."""
         inside = {} if self.rounds else captured(blocks)
         return [
             each
@@ -72,7 +72,7 @@ class FunctionBody(ABC):
         body: list[ast.stmt],
         shared: Iterable[str] = (),
     ) -> ast.stmt:
-        """Return a part of the function as a function in it.
+        """Return a part of the function as an inner function.
 
         Args:
             place: The statement that it was.
@@ -92,7 +92,7 @@ class FunctionBody(ABC):
         return function(place, word, params, [*front, *body])
 
     def given(self, names: Iterable[str], bound: Iterable[str], shared: Iterable[str]) -> list[str]:
-        """Return the texts of parameters that take names as they are where the function is made."""
+        """Return the parameters that take the values of names when the function is made."""
         return [
             f"{self.choice.other(each + '_') if each in shared else each}={get(each, bound)}"
             for each in names

@@ -1,4 +1,4 @@
-"""One function's body: the passes in order."""
+"""The rewriting of one function's body: the passes in order."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class FunctionRewriter(FunctionBody):
             self._declare_first()
 
     def body(self, body: list[ast.stmt], bound: Iterable[str]) -> list[ast.stmt]:
-        """Rewrite a body that ends by returns: of the function, or of a loop that became one."""
+        """Rewrite a body that ends with returns: of the function, or of a loop made a function."""
         made = normalised(self.choice, body)
         outer, self.flow = self.flow, Flow(made, bound)
         self.flow.rescued |= outer.rescued
@@ -67,7 +67,7 @@ class FunctionRewriter(FunctionBody):
         return [made for each in body for made in self.statement(each)]
 
     def statement(self, node: ast.stmt) -> list[ast.stmt]:
-        """Rewrite a statement; it may become several."""
+        """Rewrite a statement to one or several."""
         if isinstance(node, ast.If):
             return ifs.if_(self, node)
         if isinstance(node, ast.For):
@@ -98,7 +98,7 @@ class FunctionRewriter(FunctionBody):
         return made
 
     def _parts(self, node: ast.stmt) -> None:
-        """Rewrite the blocks and expressions in a statement that stays."""
+        """Rewrite the blocks and expressions in a statement that is itself kept."""
         for field, value in ast.iter_fields(node):
             if isinstance(value, ast.expr):
                 setattr(node, field, self.expr(value))
@@ -142,7 +142,7 @@ class FunctionRewriter(FunctionBody):
                 )
 
     def _name_super(self) -> None:
-        """Name what super() takes from the frame that calls it, which may be a branch's now."""
+        """Write out the arguments of super(), which it cannot find in the frame of a branch."""
         own = [each for one in self.tree.body for each in own_nodes(one)]
         if self.first is None or not any(map(self.choice.itself, own)):
             return
@@ -152,7 +152,7 @@ class FunctionRewriter(FunctionBody):
                     each.args = [name(each, "__class__"), name(each, self.first)]
 
     def _declare_first(self) -> None:
-        """Put the declarations of globals and nonlocals first, as those of branches are gone.
+        """Move the declarations of globals and nonlocals first, as branches lose theirs.
 
         A name that only parts bind, and functions in this one see, is declared as its own.
         """
@@ -175,7 +175,7 @@ class FunctionRewriter(FunctionBody):
 
 
 def _undeclared(body: Sequence[ast.stmt], depth: int) -> list[ast.stmt]:
-    """Statements without the declarations of globals and nonlocals in blocks of theirs."""
+    """Return statements without declarations of globals and nonlocals in their blocks."""
     found: list[ast.stmt] = []
     for node in body:
         for block in inner_blocks(node):

@@ -30,7 +30,7 @@ def if_(rewriter: FunctionBody, node: ast.If) -> list[ast.stmt]:
 
 
 def _returning(rewriter: FunctionBody, node: ast.If, key: str) -> list[ast.stmt]:
-    """Both branches return: what the one that is taken returns is returned."""
+    """Rewrite an `if` whose branches both return: return the result of the one taken."""
     named = rewriter.choice.fresh()
     made, test = _tested(rewriter, node, named("test"))
     blocks = [*node.body, *node.orelse]
@@ -59,7 +59,7 @@ def _returning(rewriter: FunctionBody, node: ast.If, key: str) -> list[ast.stmt]
 
 
 def _give_also(block: Sequence[ast.stmt], names: Sequence[str]) -> None:
-    """Let each return also give names of functions around this one, which it binds."""
+    """Let each return also return the names of enclosing functions that the branch binds."""
     for each in [one for node in block for one in own_nodes(node)]:
         if isinstance(each, ast.Return):
             value = each.value or ast.copy_location(ast.Constant(None), each)
@@ -67,7 +67,7 @@ def _give_also(block: Sequence[ast.stmt], names: Sequence[str]) -> None:
 
 
 def _binding(rewriter: FunctionBody, node: ast.If, key: str) -> list[ast.stmt]:
-    """The branches bind names: those that are read later are what each gives."""
+    """Rewrite an `if` whose branches bind names: each branch returns those that are read later."""
     named, flow = rewriter.choice.fresh(), rewriter.flow
     after = flow.after[id(node)]
     names = stored([*node.body, *node.orelse])
@@ -90,7 +90,7 @@ def _binding(rewriter: FunctionBody, node: ast.If, key: str) -> list[ast.stmt]:
 
 
 def _tested(rewriter: FunctionBody, node: ast.If, word: str) -> tuple[list[ast.stmt], ast.expr]:
-    """The test; before the branches are made, if it may bind what they take."""
+    """Rewrite the condition, before the branches are made if it may bind names that they take."""
     test = rewriter.expr(node.test)
     binds = any(isinstance(each, ast.NamedExpr) for each in own_nodes(test))
     calls = any(isinstance(each, ast.Call) for each in own_nodes(node.test))
@@ -100,7 +100,7 @@ def _tested(rewriter: FunctionBody, node: ast.If, word: str) -> tuple[list[ast.s
 
 
 def _plain(node: ast.stmt) -> bool:
-    """Whether a statement is a return of what can stand in a lambda."""
+    """Return whether a statement returns an expression that a lambda can hold."""
     if not isinstance(node, ast.Return):
         return False
     value = node.value
@@ -116,7 +116,7 @@ def _branch(
     live: Sequence[str],
     shared: Sequence[str],
 ) -> ast.stmt:
-    """A branch as a function; it gives the names in `live`, or what it returns.
+    """Return a branch as a function, which returns the names in `live` or the branch's result.
 
     Every branch starts with the shared names as they are before the test, whether it binds them or
     only reads them: when both are traced, one must not see what the other did.
@@ -143,13 +143,13 @@ def _branch(
 
 
 def _dropped(block: Sequence[ast.stmt]) -> set[str]:
-    """What `del` deletes in a block."""
+    """Return the names that `del` deletes in a block."""
     parts = [part for each in block for part in own_nodes(each) if isinstance(part, ast.Delete)]
     return set(stored(parts))
 
 
 def ifexp(rewriter: FunctionBody, node: ast.IfExp) -> ast.expr:
-    """Rewrite `a if test else b`, whose parts are rewritten."""
+    """Rewrite `a if test else b`, whose parts have been rewritten."""
     key = rewriter.choice.note(rewriter.choice.key(node))
     text = f"__oe_rt__.ifexp(__test, lambda: __then, lambda: __other, {key!r})"
     return expression(node, text, __test=node.test, __then=node.body, __other=node.orelse)

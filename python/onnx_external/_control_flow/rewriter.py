@@ -217,7 +217,7 @@ class Rewriter:
         return True
 
     def _refuse_lookup(self, error: Exception) -> None:
-        """Say of a lookup by the text of a tensor's value that it has no graph."""
+        """Raise an error for a lookup by the text of a tensor's value: it has no graph."""
         if any(map(is_key_of_tensor, chain(error))):
             raise RewriteError(
                 "something is looked up by the text of a tensor's value, and a graph has no texts; "

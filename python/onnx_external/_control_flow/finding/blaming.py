@@ -134,7 +134,7 @@ def _meets(place: Place, node: ast.AST) -> bool:
 def _fixing_sizes(
     errors: Iterable[BaseException], paths: set[str], observed: Observation
 ) -> set[str]:
-    """The keys of what made a number of a size, as a loop over rows does that is unrolled."""
+    """Return the keys of what fixed a size's value, such as an unrolled loop over a batch."""
     for each in errors:
         for path, place in reversed(getattr(each, "fixed_sizes", [])):
             found = _tests_at(path, place) if path in paths else set()
@@ -191,7 +191,7 @@ def _holds_line(function: Function, line: int) -> bool:
 
 
 def _call_at(path: str, place: Place) -> str:
-    """The key of the call at a place; on Python 3.10, of the only one that starts in its line."""
+    """Return the key of the call at a place; on Python 3.10, of the only one in its line."""
     calls = [
         each
         for each in ast.walk(_tree(path))

@@ -61,7 +61,7 @@ class Seen:
 
     @property
     def outcomes(self) -> list[set[Any]]:
-        """Per input set that came here: the truths that a test had, or the rounds of a loop."""
+        """The values of a condition, or iterations of a loop, in each input set that reached it."""
         return [self.sets[each].values for each in sorted(self.sets)]
 
     @property
@@ -261,7 +261,7 @@ class _Instrument(ast.NodeTransformer):
         return self._call("rounds", key, node)
 
     def _rows(self, key: str, node: ast.expr) -> None:
-        """zip(x, y), enumerate(x), reversed(x): the loop is over x, if that is a tensor."""
+        """Observe x in zip(x, y), enumerate(x), reversed(x): a loop over x, if x is a tensor."""
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in _ROWS:
             for place, each in enumerate(node.args):
                 self._rows(key, each)

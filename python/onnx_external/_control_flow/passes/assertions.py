@@ -39,7 +39,7 @@ def only_raises(block: Sequence[ast.stmt]) -> bool:
 
 
 def raise_(rewriter: FunctionBody, node: ast.If) -> list[ast.stmt]:
-    """Rewrite a test one of whose branches raises; the other one is what follows."""
+    """Rewrite an `if` one of whose branches raises; the other continues with what follows."""
     choice = rewriter.choice
     _refuse_handlers(rewriter, node, set())
     key, word = choice.note(choice.key(node)), choice.fresh()("fail")

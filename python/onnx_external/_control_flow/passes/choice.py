@@ -100,7 +100,7 @@ class Choice:
         return False
 
     def must(self, loop: ast.stmt) -> bool:
-        """Return whether a loop is to be rewritten: chosen, or left by a chosen test."""
+        """Return whether a loop must be rewritten: chosen, or left by a chosen condition."""
         if not isinstance(loop, ast.For | ast.While):
             return False
         return self.has(loop) or self.decides_exit(loop.body, (ast.Break, ast.Continue, ast.Return))

@@ -1,4 +1,4 @@
-"""The names of tests and loops: "file.py:line:column" in the user's source.
+"""Keys of conditions and loops: "file.py:line:column" in the user's source.
 
 A statement is named by where it starts. Expressions that start at the same place (`not a and b` is
 two of them) are named by a part that no other one is named by, so that each has a key of its own.
@@ -25,7 +25,7 @@ _WHOLE = frozenset({"int", "floor", "ceil", "trunc"})
 
 
 def is_called_through(node: ast.Call) -> bool:
-    """Return whether the runtime is asked to call it: the function may be one of math."""
+    """Return whether the runtime makes the call, because the function may be from math."""
     if isinstance(node.func, ast.Name):
         return node.func.id in _MATH
     if not isinstance(node.func, ast.Attribute) or not isinstance(node.func.value, ast.Name):
@@ -34,7 +34,7 @@ def is_called_through(node: ast.Call) -> bool:
 
 
 def is_whole_quotient(node: ast.Call) -> bool:
-    """Return whether it is int(a / b), or the same with another function of that kind."""
+    """Return whether it is int(a / b), or the same with another rounding function."""
     word = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
     if word not in _WHOLE or len(node.args) != 1 or node.keywords:
         return False
@@ -46,7 +46,7 @@ _KEPT = "rewriting_kept"
 
 
 def keep_rows(node: ast.expr) -> None:
-    """Leave a loop that stays Python's the builtins that give its rows."""
+    """Mark the builtins that give the items of a loop that is not rewritten, to keep them."""
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in _ROWS:
         setattr(node, _KEPT, True)
         for each in node.args:
@@ -59,12 +59,12 @@ def kept(node: ast.Call) -> bool:
 
 
 def key_of(path: str, node: ast.AST) -> str:
-    """Return the key of a test, a loop, an expression or a generator of a comprehension."""
+    """Return the key of a condition, a loop, an expression or a generator of a comprehension."""
     return _key(path, _named_by(node))
 
 
 def call_key(path: str, node: ast.Call) -> str:
-    """Return the key of any call: with its end, since calls of calls start at one place."""
+    """Return the key of any call, including its end, since chained calls start at one place."""
     return f"{_key(path, node)}-{node.end_col_offset}"
 
 
@@ -101,7 +101,7 @@ def _is_read(node: ast.AST) -> TypeGuard[ast.Subscript]:
 
 
 def is_lookup(node: ast.AST) -> bool:
-    """Return whether something is looked up by a text that is made there: `a[f"b_{c}"]`."""
+    """Return whether a subscript's key is a string made there: `a[f"b_{c}"]`."""
     return (
         _is_read(node)
         and isinstance(node.slice, ast.JoinedStr)
@@ -118,13 +118,13 @@ def is_lookup(node: ast.AST) -> bool:
 
 
 def is_indexed(node: ast.AST) -> bool:
-    """Return whether something is read by an index that is computed: `layers[index]`."""
+    """Return whether a subscript's index is computed: `layers[index]`."""
     kinds = (ast.Name, ast.Call, ast.Attribute, ast.BinOp, ast.Subscript)
     return _is_read(node) and isinstance(node.slice, kinds)
 
 
 def keyed(node: ast.AST) -> bool:
-    """Return whether a node has a key of its own: it decides something."""
+    """Return whether a node has a key of its own, because it decides something."""
     if is_lookup(node) or is_indexed(node):
         return True
     if isinstance(node, ast.UnaryOp):

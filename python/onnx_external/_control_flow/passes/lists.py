@@ -1,4 +1,4 @@
-"""Lists that grow in a loop: written such that each round only adds to a list, and reads nothing.
+"""Lists that grow in a loop, rewritten so that each iteration only appends and reads nothing.
 
 `outs = outs + [y]` becomes `outs.append(y)`, on a copy that was made before the loop, and where a
 round reads what the round before has appended (`outs[-1]`), a name is carried that has it.
@@ -18,7 +18,7 @@ _Loop = ast.For | ast.While
 
 
 def grown(choice: Choice, body: Sequence[ast.stmt]) -> Iterator[str]:
-    """Yield the texts of the lists to which a loop that is rewritten adds something."""
+    """Yield the texts of the lists that a rewritten loop appends to."""
     for loop in (each for node in body for each in ast.walk(node)):
         if not isinstance(loop, _Loop) or not choice.must(loop):
             continue
@@ -31,7 +31,7 @@ def grown(choice: Choice, body: Sequence[ast.stmt]) -> Iterator[str]:
 
 
 def only_added_to(choice: Choice, body: Sequence[ast.stmt]) -> list[ast.stmt]:
-    """Return statements in which the loops that are rewritten only add to lists."""
+    """Return statements in which rewritten loops only append to lists."""
     found: list[ast.stmt] = []
     for node in body:
         for block in inner_blocks(node):
@@ -67,7 +67,7 @@ def _bindings(loop: _Loop, word: str) -> int:
 
 
 def _calls(node: ast.Assign | ast.AugAssign, word: str) -> list[ast.stmt] | None:
-    """The calls for `word = word + [item]`, `word += [item]` and the like; None: no such."""
+    """Return calls for `word = word + [item]`, `word += [item]` and the like, or None."""
     value = node.value
     targets = node.targets if isinstance(node, ast.Assign) else [node.target]
     if len(targets) != 1 or not _is_name(targets[0], word):
@@ -111,7 +111,7 @@ def _replace(body: list[ast.stmt], made: dict[int, list[ast.stmt]]) -> None:
 
 
 def _carried(choice: Choice, loop: _Loop, word: str) -> list[ast.stmt]:
-    """Carry what was added last, if that is all that rounds read; return what binds it first."""
+    """Carry the last item, if iterations read nothing else; return what binds it first."""
     nodes = [each for node in loop.body for each in ast.walk(node)]
     added = {id(each): call for each in nodes if (call := _addition(each, word)) is not None}
     ways = {ast.unparse(call.func) for call in added.values()}
@@ -141,7 +141,7 @@ def _carried(choice: Choice, loop: _Loop, word: str) -> list[ast.stmt]:
 
 
 def _addition(node: ast.AST, word: str) -> ast.Call | None:
-    """The call that is the statement `word.append(item)` or `word.insert(0, item)`."""
+    """Return the call in the statement `word.append(item)` or `word.insert(0, item)`."""
     call = node.value if isinstance(node, ast.Expr) else None
     if not isinstance(call, ast.Call) or call.keywords:
         return None

@@ -1,4 +1,4 @@
-"""`for` and `while`: the body becomes a function of what one round gives to the next."""
+"""`for` and `while`: the body becomes a function of the state between iterations."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def without_else(choice: Choice, body: Sequence[ast.stmt]) -> list[ast.stmt]:
-    """Return statements in which the loops that are rewritten have no `else`, but a flag."""
+    """Return statements whose rewritten loops use a flag instead of `else`."""
     found: list[ast.stmt] = []
     for node in body:
         for block in inner_blocks(node):
@@ -54,7 +54,7 @@ def _flagged_breaks(body: Sequence[ast.stmt], flag: str) -> list[ast.stmt]:
 
 
 def for_(rewriter: FunctionBody, node: ast.For) -> list[ast.stmt]:
-    """Rewrite a `for`, if it must be."""
+    """Rewrite a `for`, if necessary."""
     if not rewriter.choice.must(node):
         keep_rows(node.iter)
         node.iter = rewriter.expr(node.iter)
@@ -77,7 +77,7 @@ def for_(rewriter: FunctionBody, node: ast.For) -> list[ast.stmt]:
 
 
 def while_(rewriter: FunctionBody, node: ast.While) -> list[ast.stmt]:
-    """Rewrite a `while`, if it must be."""
+    """Rewrite a `while`, if necessary."""
     choice = rewriter.choice
     if not choice.must(node):
         node.test = rewriter.expr(node.test)
@@ -116,7 +116,7 @@ class _Loop:
         self.bound = rewriter.flow.bound[id(node)]
 
     def carry(self, names: Sequence[str], targets: Sequence[str]) -> None:
-        """Find which names one round gives to the next, or to what follows the loop."""
+        """Find the names that an iteration passes to the next, or to what follows the loop."""
         flow, node = self.rewriter.flow, self.node
         later = flow.after[id(node)]
         again = flow.live_in(node.body, frozenset()) - set(targets)
@@ -130,7 +130,7 @@ class _Loop:
         ]
 
     def params(self, first: Sequence[str]) -> list[str]:
-        """The parameters of the body, or of the test."""
+        """Return the parameters of the body, or of the condition."""
         flag = [self.named("broken")] if self.breaks else []
         names = [
             self.rewriter.choice.other(f"{each}_") if each in self.shared else each
@@ -139,7 +139,7 @@ class _Loop:
         return [*first, *flag, *names]
 
     def body(self, front: list[ast.stmt], first: list[str]) -> ast.stmt:
-        """The body as a function, which returns the state in each way that it may end."""
+        """Return the body as a function, which returns the state wherever it may end."""
         node, rewriter = self.node, self.rewriter
         block = [*front, *lifted_from_blocks(rewriter.choice, node.body)]
         ends = at(ast.Continue(), node)
@@ -155,13 +155,13 @@ class _Loop:
         return rewriter.inner(node, self.named("body"), params, made, self.shared)
 
     def give(self, place: ast.stmt, broken: bool, bound: frozenset[str]) -> ast.stmt:
-        """A return of the state."""
+        """Make a `return` of the state."""
         flag = [str(broken)] if self.breaks else []
         texts = [*flag, *(get(each, bound) for each in self.carried)]
         return statement(place, f"return {tuple_of(texts)}")
 
     def call(self, how: str, front: str, **parts: ast.expr) -> ast.stmt:
-        """The call that runs the loop."""
+        """Make the call that runs the loop."""
         flag = ["broken"] if self.breaks else []
         init = ["False"] if self.breaks else []
         init += [get(each, self.bound) for each in self.carried]

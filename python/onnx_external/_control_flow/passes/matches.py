@@ -1,4 +1,4 @@
-"""`match` with plain patterns as tests: `case 1 | 2:` is `if n == 1 or n == 2:`.
+"""`match` with plain patterns as conditions: `case 1 | 2:` is `if n == 1 or n == 2:`.
 
 So what holds for an `if` holds for a `case`, of a tensor or a size, too. A `match` with another
 pattern (of a class, a sequence, a mapping) stays as it is.
@@ -15,7 +15,7 @@ from onnx_external._control_flow.passes.building import at, name
 def as_tests(
     tree: ast.AST, is_wanted: Callable[[Sequence[ast.If]], bool] = lambda made: True
 ) -> None:
-    """Exchange each `match` with plain patterns in a function, and in the functions in it.
+    """Replace each `match` with plain patterns in a function and its inner functions.
 
     Args:
         tree: The definition; its nodes are changed.
@@ -43,7 +43,7 @@ class _Matches(ast.NodeTransformer):
 
 
 def _bound(node: ast.Match) -> set[str]:
-    """The names that patterns and guards bind."""
+    """Return the names that patterns and guards bind."""
     parts = [part for case in node.cases for part in (case.pattern, case.guard) if part is not None]
     nodes = [each for part in parts for each in ast.walk(part)]
     names = {each.name for each in nodes if isinstance(each, ast.MatchAs) and each.name}
@@ -59,14 +59,14 @@ def _is_plain_case(case: ast.match_case) -> bool:
 
 
 def _is_plain(pattern: ast.pattern) -> bool:
-    """Whether a pattern is a value, or one of several."""
+    """Return whether a pattern is a value, or one of several values."""
     if isinstance(pattern, ast.MatchOr):
         return all(map(_is_plain, pattern.patterns))
     return isinstance(pattern, ast.MatchValue | ast.MatchSingleton)
 
 
 def _chain(word: str, cases: Sequence[ast.match_case], tests: list[ast.If]) -> list[ast.stmt]:
-    """The tests of some cases, each in the `else` of the one before it."""
+    """Return the conditions of some cases, each in the `else` of the one before it."""
     if not cases:
         return []
     case, others = cases[0], _chain(word, cases[1:], tests)
@@ -94,7 +94,7 @@ def _binding(word: str, pattern: ast.MatchAs) -> list[ast.stmt]:
 
 
 def _fits(word: str, pattern: ast.pattern) -> ast.expr:
-    """Whether a value fits a pattern."""
+    """Make the expression that compares a value with a pattern."""
     if isinstance(pattern, ast.MatchOr):
         tests: list[ast.expr] = [_fits(word, each) for each in pattern.patterns]
         return at(ast.BoolOp(ast.Or(), tests), pattern)

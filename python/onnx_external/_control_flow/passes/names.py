@@ -1,4 +1,4 @@
-"""Names of a function: what is stored, what is read, what is read later, what is surely bound."""
+"""Names of a function: stored, read, read later, certainly bound."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 
 
 def own_nodes(node: ast.AST) -> Iterator[ast.AST]:
-    """Walk over a node and what is in it, without what inner functions and classes hold."""
+    """Walk over a node and its descendants, without the bodies of inner functions and classes."""
     yield node
     if not isinstance(node, SCOPES):
         for each in ast.iter_child_nodes(node):
@@ -28,7 +28,7 @@ def parameters(args: ast.arguments) -> list[str]:
 
 
 def all_names(tree: ast.AST) -> set[str]:
-    """Return every name that occurs, whatever for."""
+    """Return every name that occurs, for whatever purpose."""
     found = set()
     for each in ast.walk(tree):
         for name in ("id", "arg", "name", "attr"):
@@ -69,7 +69,7 @@ def _store(node: ast.AST, found: dict[str, None], comprehended: bool) -> None:
 
 
 def loaded(node: ast.AST) -> set[str]:
-    """Return the names that are read, also by inner functions from outside of them."""
+    """Return the names that are read, also by inner functions from enclosing scopes."""
     if isinstance(node, ast.Name):
         return set() if isinstance(node.ctx, ast.Store) else {node.id}
     inside = set().union(*map(loaded, ast.iter_child_nodes(node)))
@@ -90,7 +90,7 @@ def loaded(node: ast.AST) -> set[str]:
 
 
 def declared(body: Sequence[ast.AST]) -> dict[str, str]:
-    """Return the names that are declared global or nonlocal, and which of both."""
+    """Return the names that are declared global or nonlocal, and as which of both."""
     found = {}
     for node in body:
         for each in own_nodes(node) if not isinstance(node, SCOPES) else ():
@@ -115,7 +115,7 @@ def captured(body: Sequence[ast.AST]) -> dict[str, set[tuple[int, int]]]:
 
 @dataclass(frozen=True)
 class _Ways:
-    """What is read after a statement that is left in another way than by its end."""
+    """The names read after each exit from a statement other than its end."""
 
     leave: Names = _NONE
     """By return: what `finally` reads."""
@@ -125,7 +125,7 @@ class _Ways:
 
 
 class Flow:
-    """Per statement of a function's body: which names are read later, and which surely are bound.
+    """The names read later, and those certainly bound, for each statement of a function's body.
 
     A name that an inner function captures is read whenever that is called: see `captured`.
     """
@@ -147,11 +147,11 @@ class Flow:
         self._bind(body, frozenset(bound))
 
     def live_in(self, block: list[ast.stmt], after: Names) -> Names:
-        """Return what a block may read of what was bound before it."""
+        """Return the earlier bindings that a block may read."""
         return self.before[id(block[0])] if block else after
 
     def bound_at_end(self, block: list[ast.stmt], before: Names) -> Names:
-        """Return what surely is bound when a block ends."""
+        """Return the names that are certainly bound when a block ends."""
         return self.bound_after[id(block[-1])] if block else before
 
     # --- backwards: what is read later
@@ -271,7 +271,7 @@ class Flow:
 
 
 def _evaluated(node: ast.expr | None) -> list[str]:
-    """The names that `:=` binds in the parts of an expression that surely are evaluated."""
+    """Return the names that `:=` binds in parts of an expression that are always evaluated."""
     if node is None or isinstance(node, (*_COMPREHENSIONS, ast.Lambda)):
         return []
     if isinstance(node, ast.BoolOp):
@@ -286,7 +286,7 @@ def _evaluated(node: ast.expr | None) -> list[str]:
 
 
 def _binds(node: ast.stmt) -> list[str]:
-    """The names that a simple statement surely binds (or deletes)."""
+    """Return the names that a simple statement certainly binds (or deletes)."""
     if isinstance(node, ast.Delete):
         return stored(node.targets)
     if isinstance(node, ast.Assign):

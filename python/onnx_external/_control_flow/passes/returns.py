@@ -1,4 +1,4 @@
-"""Ways out of a block (return, break, continue) that a chosen test decides.
+"""Exits of a block (return, break, continue) that a chosen condition decides.
 
 Afterwards a chosen `if` that returns is the last statement of its block, and both its branches end
 by a return: what followed it has moved into them. Out of `with`, `try` and loops, from which
@@ -21,7 +21,7 @@ _Lead = dict[Exit, Callable[[ast.stmt], list[ast.stmt]]]
 
 
 def always_leaves(block: Sequence[ast.stmt]) -> bool:
-    """Return whether a block never comes to its end."""
+    """Return whether a block never reaches its end."""
     return any(map(_leaves, block))
 
 
@@ -45,7 +45,7 @@ def _takes_all(case: ast.match_case) -> bool:
 
 
 def normalised(choice: Choice, body: list[ast.stmt], tail: bool = True) -> list[ast.stmt]:
-    """Return a block in which chosen tests that leave it are its last statements.
+    """Return a block in which chosen conditions that leave it are its last statements.
 
     Args:
         choice: What is chosen.
@@ -71,7 +71,7 @@ def normalised(choice: Choice, body: list[ast.stmt], tail: bool = True) -> list[
 
 
 def _ended(choice: Choice, tail: bool, place: ast.AST, block: list[ast.stmt]) -> list[ast.stmt]:
-    """A branch with what follows it, cut where it ends, and with a return if it has to have one."""
+    """Return a branch with what follows it, cut where it ends, with a return if it needs one."""
     cut: list[ast.stmt] = []
     for each in block:
         cut.append(each)
@@ -100,7 +100,7 @@ def _take(
 
 
 def inner_blocks(node: ast.AST) -> list[list[ast.stmt]]:
-    """Return the blocks of statements in a statement; of functions and classes none."""
+    """Return the blocks of statements in a statement; for functions and classes, none."""
     if isinstance(node, SCOPES):
         return []
     parts = [node, *getattr(node, "handlers", ()), *getattr(node, "cases", ())]
@@ -114,7 +114,7 @@ def inner_blocks(node: ast.AST) -> list[list[ast.stmt]]:
 
 
 def _out_of(choice: Choice, node: ast.stmt, before: list[ast.stmt]) -> list[ast.stmt]:
-    """Lead returns out of a statement; return what is to follow it, or nothing if it stays."""
+    """Replace the returns in a statement; return what is to follow it, or None if it is kept."""
     if isinstance(node, ast.With) and always_leaves(node.body):
         node.body = normalised(choice, node.body)
         return []
@@ -149,7 +149,7 @@ def _if(place: ast.AST, flag: str, body: list[ast.stmt], key: str) -> ast.If:
 
 
 def lifted_from_blocks(choice: Choice, body: list[ast.stmt]) -> list[ast.stmt]:
-    """Lead break and continue out of `with` and `try` in the body of a loop that is rewritten.
+    """Replace break and continue inside `with` and `try` in the body of a rewritten loop.
 
     Only where a chosen test decides, or `finally` binds names: what a round gives is read last.
     """
@@ -183,7 +183,7 @@ def _flagged(choice: Choice, node: ast.stmt) -> list[ast.stmt]:
 
 
 def _led(choice: Choice, body: list[ast.stmt], lead: _Lead, flag: str) -> list[ast.stmt]:
-    """A block in which ways out set flags, and nothing is done after them."""
+    """Return a block whose exits set flags, after which nothing more is done."""
     found: list[ast.stmt] = []
     for place, node in enumerate(body):
         rest = body[place + 1 :]
@@ -214,7 +214,7 @@ def _unless(choice: Choice, node: ast.stmt, flag: str, body: list[ast.stmt]) -> 
 
 
 def _lead_statement(choice: Choice, node: ast.stmt, lead: _Lead, flag: str) -> None:
-    """Replace the ways out within `with`, `try` or a loop."""
+    """Replace the exits inside `with`, `try` or a loop."""
     if isinstance(node, ast.For | ast.While):
         _lead_loop(choice, node, lead, flag)
         return
@@ -239,7 +239,7 @@ def _lead_statement(choice: Choice, node: ast.stmt, lead: _Lead, flag: str) -> N
 
 
 def _lead_loop(choice: Choice, node: ast.For | ast.While, lead: _Lead, flag: str) -> None:
-    """A return from a loop sets the flags and breaks; so do those of the loops within it."""
+    """Replace returns from a loop, and from the loops inside it, by flags and a break."""
     if ast.Return in lead:
         node.body = _Returns(choice, lead[ast.Return], flag).block(node.body)
     node.orelse = _led(choice, node.orelse, lead, flag)

@@ -1,4 +1,4 @@
-"""`a if test else b` whose values cannot be one: it becomes an `if`, which what follows moves into.
+"""`a if test else b` whose values cannot be merged, as an `if` that absorbs what follows.
 
 What is evaluated before it in its statement is bound to names before the `if`, so that the order
 stays. Where it may not be evaluated at all (in a lambda, a comprehension, behind `and`), it stays.
@@ -72,7 +72,7 @@ def _calls(node: ast.expr) -> bool:
 def _as_if(
     choice: Choice, node: ast.IfExp, given: Callable[[ast.expr], list[ast.stmt]]
 ) -> list[ast.stmt]:
-    """An `if` whose branches do something with the two values."""
+    """Return an `if` whose branches each do something with one of the two values."""
     front, test = _taken_out(choice, node.test)
     made = at(ast.If(test, given(node.body), given(node.orelse)), node)
     if choice.has(node):
@@ -81,7 +81,7 @@ def _as_if(
 
 
 def _taken_out(choice: Choice, node: ast.expr) -> tuple[list[ast.stmt], ast.expr]:
-    """The statements to be done before an expression, and what is left of it."""
+    """Return the statements to do before an expression, and the remaining expression."""
     if not _holds(choice, node):
         return [], node
     if isinstance(node, ast.IfExp) and not _holds_in_test_alone(choice, node):
@@ -108,7 +108,7 @@ def _bound(choice: Choice, word: str, value: ast.expr) -> list[ast.stmt]:
 
 
 def _holds(choice: Choice, node: ast.expr) -> bool:
-    """Whether an expression always evaluates the test of one that is absorbed."""
+    """Return whether an expression always evaluates the condition of an absorbed one."""
     if isinstance(node, ast.IfExp):
         if choice.has(node) and choice.key(node) in choice.absorbed:
             return True
@@ -123,7 +123,7 @@ def _holds_in_test_alone(choice: Choice, node: ast.IfExp) -> bool:
 
 
 class _Part(NamedTuple):
-    """A part of an expression, and how it is exchanged."""
+    """A part of an expression, and the way to replace it."""
 
     node: ast.expr
     owner: ast.AST
@@ -138,7 +138,7 @@ class _Part(NamedTuple):
 
 
 def _parts(node: ast.expr) -> Iterator[_Part]:
-    """The parts that are always evaluated, in their order."""
+    """Yield the parts that are always evaluated, in their order."""
     if isinstance(node, ast.IfExp):
         yield _Part(node.test, node, "test", None)
     elif isinstance(node, ast.BoolOp):

@@ -1,4 +1,4 @@
-"""`:=` in expressions that a tensor decides: the expression becomes statements.
+"""`:=` in expressions that a tensor decides, turned into statements.
 
 A name that is bound in a part that may not be evaluated cannot be bound in a lambda; as a statement
 of a branch it is like any other.
@@ -18,7 +18,7 @@ _SIMPLE = (ast.Name, ast.Constant)
 
 
 def expanded(choice: Choice, body: Sequence[ast.stmt]) -> list[ast.stmt]:
-    """Return statements without `:=` in parts of expressions that a tensor decides."""
+    """Return statements without `:=` in the parts of expressions that a tensor decides."""
     found: list[ast.stmt] = []
     for node in body:
         if isinstance(node, SCOPES):
@@ -43,12 +43,12 @@ def _binds(node: ast.AST) -> bool:
 
 
 def _decided(choice: Choice, node: ast.AST) -> bool:
-    """Whether a node is an expression that a tensor decides, with `:=` in it."""
+    """Return whether a node is an expression that a tensor decides, with `:=` in it."""
     return isinstance(node, ast.BoolOp | ast.IfExp) and choice.has(node) and _binds(node)
 
 
 def _test_within(choice: Choice, node: ast.While) -> None:
-    """`while (n := f(n)) > 0:` becomes `while True:` with the test as its first statement."""
+    """Turn `while (n := f(n)) > 0:` into `while True:` with the condition as first statement."""
     key = choice.key(node)
     test = at(ast.UnaryOp(ast.Not(), node.test), node)
     force(test, key)
@@ -60,7 +60,7 @@ def _test_within(choice: Choice, node: ast.While) -> None:
 
 
 def _taken_out(choice: Choice, node: ast.expr) -> tuple[list[ast.stmt], ast.expr]:
-    """The statements that evaluate an expression, and what is left of it."""
+    """Return the statements that evaluate an expression, and the remaining expression."""
     if not any(_decided(choice, each) for each in own_nodes(node)):
         return [], node
     if isinstance(node, ast.BoolOp | ast.IfExp) and _decided(choice, node):
@@ -89,7 +89,7 @@ def _taken_out(choice: Choice, node: ast.expr) -> tuple[list[ast.stmt], ast.expr
 
 
 def _later(choice: Choice, node: ast.expr, part: ast.expr) -> bool:
-    """Whether something that is taken out is evaluated after this part."""
+    """Return whether a part that is moved to a statement is evaluated after this part."""
     parts = [each for each in ast.iter_child_nodes(node) if isinstance(each, ast.expr)]
     return any(
         _decided(choice, each)
@@ -107,7 +107,7 @@ def _refused(choice: Choice, node: ast.expr) -> Exception:
 
 
 def _statements(choice: Choice, node: ast.BoolOp | ast.IfExp, word: str) -> list[ast.stmt]:
-    """Statements that bind `word` to the value of an expression."""
+    """Return statements that bind `word` to the value of an expression."""
     key = choice.key(node)
     if isinstance(node, ast.IfExp):
         front, test = _taken_out(choice, node.test)
@@ -134,7 +134,7 @@ def _statements(choice: Choice, node: ast.BoolOp | ast.IfExp, word: str) -> list
 
 
 def _bound(choice: Choice, node: ast.expr, word: str) -> list[ast.stmt]:
-    """Statements that bind `word` to an expression; `(n := x)` binds both."""
+    """Return statements that bind `word` to an expression; `(n := x)` binds both."""
     if isinstance(node, ast.BoolOp | ast.IfExp) and _decided(choice, node):
         return _statements(choice, node, word)
     front, value = _taken_out(choice, node)

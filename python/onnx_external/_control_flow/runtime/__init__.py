@@ -1,4 +1,4 @@
-"""What rewritten code calls, and what lies below it."""
+"""Functions that rewritten code calls, and their helpers."""
 
 from onnx_external._control_flow.runtime.helpers import Runtime
 

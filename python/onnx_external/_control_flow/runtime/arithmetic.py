@@ -1,4 +1,4 @@
-"""Functions of numbers (int, round, those of math) where a number is a tensor or a size."""
+"""Functions of numbers (int, round, those of math) for tensors and sizes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _Number: TypeAlias = "torch.Tensor"
 
 
 def called(function: Callable[..., Any], args: tuple[Any, ...], rest: dict[str, Any]) -> Any:
-    """Call a function; one of math gives a tensor if it gets one, or a size."""
+    """Call a function; one of math returns a tensor if it gets a tensor or a size."""
     known = _MATH.get(function) if _is_hashable(function) else None
     if known is None or rest or not any(map(is_symbolic, args)):
         return function(*args, **rest)
@@ -52,7 +52,7 @@ def rounded(value: Any, digits: Any = None) -> Any:
 
 
 def quotient(function: Callable[[Any], Any], one: Any, other: Any) -> Any:
-    """Return int, floor or ceil of `one / other`, of whole numbers exactly; None for others."""
+    """Return int, floor or ceil of `one / other`, exactly for whole numbers; None for others."""
     values = (one, other)
     if not any(map(is_symbolic, values)) or not all(map(_is_whole, values)):
         return None
@@ -100,7 +100,7 @@ def _log(value: _Number, base: _Number | None = None) -> _Number:
 
 
 def _log_of(base: float) -> Callable[[_Number], _Number]:
-    """A logarithm that is exact for powers of its base, as Python's are."""
+    """Return a logarithm that is exact for powers of its base, as Python's are."""
 
     def log(value: _Number) -> _Number:
         found = value.log() / math.log(base)

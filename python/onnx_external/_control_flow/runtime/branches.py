@@ -1,4 +1,4 @@
-"""torch.cond from two functions without arguments, whatever they read and write."""
+"""torch.cond for two functions without arguments that may read and write anything."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def branched(
     *,
     promotes: bool = True,
 ) -> Any:
-    """Return the result of one of two functions, by the value of a test.
+    """Return the result of one of two functions, chosen by a condition.
 
     Args:
         state: of the runtime.
@@ -98,7 +98,7 @@ def operator(
     places: Places,
     operands: list[Any],
 ) -> Any:
-    """Call an operator; where a branch needs sizes that no operand has, with these beside them.
+    """Call an operator, with additional operands for sizes of a branch that no operand has.
 
     Not all conversions of torch take sizes as operands, so that they are given only if they must.
 
@@ -125,7 +125,7 @@ _UNKNOWN_SIZE = ("not tracked with proxy", "a.node.constant should not be None")
 
 
 def predicate(value: Any) -> Any:
-    """Return a test as torch.cond takes it: a bool tensor without dimensions, or a SymBool."""
+    """Return a condition as torch.cond takes it: a 0-d bool tensor, or a SymBool."""
     if isinstance(value, torch.Tensor):
         return (value if value.dtype == torch.bool else value != 0).reshape(())
     return value != 0 if isinstance(value, (torch.SymInt, torch.SymFloat)) else value
@@ -133,7 +133,7 @@ def predicate(value: Any) -> Any:
 
 @dataclass
 class _Merged:
-    """What two runs give, and what they write to objects, as one."""
+    """The results of two branches, and their writes to objects, merged into one."""
 
     state: State
     places: Places
@@ -151,7 +151,7 @@ class _Merged:
             self._place(number, [self._content(number, each) for each in self.runs])
 
     def originals(self) -> dict[int, torch.Tensor]:
-        """Return the tensors in objects that one branch writes to, and the other one leaves."""
+        """Return the tensors of objects that one branch writes to and the other does not."""
         values = [at_key(self.places.all[n].before, key) for n, key, _ in self.written]
         tensors = [e for e in pytree.tree_leaves(values) if isinstance(e, torch.Tensor)]
         return {self.state.key(each): each for each in tensors}
@@ -259,7 +259,7 @@ class _Merged:
 
 
 def _kept(item: Any, there: torch.Tensor) -> Collected:
-    """What a branch appended, and whether it did."""
+    """Return a branch's appended items, with the flag of whether it appended them."""
     if not isinstance(item, Collected):
         return Collected(item.unsqueeze(0), there)
     kept = there.expand(item.values.shape[0]) if item.kept is None else item.kept & there
@@ -274,7 +274,7 @@ def _kind(value: Any) -> str:
 
 
 def _in(lift: Lift, value: Any) -> Any:
-    """The same with operands for the tensors from outside."""
+    """Return the value with operands in place of the tensors from outside."""
     if isinstance(value, torch.Tensor):
         return lift.stand_in(value)
     return pytree.tree_map(lift.stand_in, value)

@@ -1,4 +1,4 @@
-"""What a loop carries from round to round, as tensors whose types stay."""
+"""State that a loop carries from iteration to iteration, as tensors of constant types."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _UNSETTLED = "the types of what the loop carries do not settle"
 
 @dataclass
 class Growth:
-    """How a tensor grows in each round."""
+    """The growth of a tensor in each iteration."""
 
     dim: int
     start: Any
@@ -49,7 +49,7 @@ class Growth:
 
 @dataclass
 class Emitted:
-    """One item that each round adds to a list."""
+    """One item that each iteration adds to a list."""
 
     place: int
     is_in_front: bool
@@ -59,7 +59,7 @@ class Emitted:
     """The largest length, where the items have different ones."""
 
     def tensors(self, item: Any) -> Iterator[torch.Tensor]:
-        """Return what an item is made of."""
+        """Return the tensors of an item."""
         kept = None
         if isinstance(item, Collected):
             item, kept = item.values.squeeze(0), item.kept
@@ -75,11 +75,11 @@ class Emitted:
             yield torch.ones((), dtype=torch.bool) if kept is None else kept.reshape(()).clone()
 
     def count(self) -> int:
-        """Return how many tensors that is."""
+        """Return the number of tensors."""
         return 1 + (self.bound is not None) + self.has_kept
 
     def collected(self, rows: Iterator[torch.Tensor]) -> Collected:
-        """Return the items of all rounds, of one row of each tensor for each round."""
+        """Return the items of all iterations, given tensors with a row for each iteration."""
         values = next(rows)
         lengths = next(rows) if self.bound is not None else None
         return Collected(values, next(rows) if self.has_kept else None, lengths)
@@ -87,7 +87,7 @@ class Emitted:
 
 @dataclass
 class Carried:
-    """The state of a loop, settled."""
+    """The state of a loop, with types that no longer change."""
 
     state: State
     step: Step
@@ -112,7 +112,7 @@ class Carried:
     """What the rounds write to objects of Python: the place, and the key in it."""
 
     def __post_init__(self) -> None:
-        """Try rounds until the types of the state stay."""
+        """Try iterations until the types of the state no longer change."""
         self.done: Run
         self._start((tuple(self.init), []))
         for _ in range(_TRIES):
@@ -128,7 +128,7 @@ class Carried:
         self.done = probe(self.state, lambda: self.round(self.full(self.leaves)), self.places)
 
     def _look_again(self) -> None:
-        """Try a round once more, with a mark in lists for the items of the rounds before.
+        """Try another iteration, with marks in lists for the items of earlier iterations.
 
         Only so is it seen that a round reads one of them, or puts its own in front of them.
         """
@@ -153,7 +153,7 @@ class Carried:
             raise
 
     def _settle(self) -> None:
-        """Try rounds with marks until the types stay: what was a number may depend on a length."""
+        """Try iterations with marks until types are stable: a number may depend on a length."""
         for _ in range(_TRIES):
             self._try_round()
             if self._more_slots() or len(self.done.value[2]) != len(self.marked):
@@ -169,12 +169,12 @@ class Carried:
         )
 
     def remove_marks(self) -> None:
-        """Leave in no list a mark for items of rounds."""
+        """Remove the marks for items of iterations from all lists."""
         for each in self.marked:
             each.write([e for e in each.read() if not any(e is mark for mark in self.marks)])
 
     def count(self, items: Callable[[int], Any]) -> None:
-        """Say how many items of a place the rounds before have made, where that is asked for."""
+        """Set the number of items that earlier iterations made, where it is asked for."""
         for mark, (number, _, _) in zip(self.marks, self.done.value[2], strict=True):
             mark.count = items(number)
 
@@ -183,7 +183,7 @@ class Carried:
         self.leaves = [_alias(each) for each in self.starts]
 
     def origin(self, value: Any) -> Any:
-        """Return the tensor that a leaf stands for, and any other value as it is."""
+        """Return the tensor that a leaf stands for, and any other value unchanged."""
         for start, leaf in zip(self.starts, self.leaves, strict=True):
             if leaf is value:
                 return start
@@ -194,12 +194,12 @@ class Carried:
         return RewriteError(message, self.key)
 
     def full(self, leaves: list[Any]) -> tuple[tuple[Any, ...], list[Any]]:
-        """Return the state, and what is written to objects, of their leaves."""
+        """Return the state, and the writes to objects, rebuilt from their leaves."""
         found: tuple[tuple[Any, ...], list[Any]] = pytree.tree_unflatten(leaves, self.spec)
         return found
 
     def enter(self, full: tuple[tuple[Any, ...], list[Any]]) -> tuple[Any, ...]:
-        """Write to the objects what the round before wrote; return the state."""
+        """Write the earlier iteration's values to the objects; return the state."""
         self.write(full[1])
         return full[0]
 
@@ -211,7 +211,7 @@ class Carried:
             self.places.all[number].assign(content)
 
     def round(self, full: tuple[tuple[Any, ...], list[Any]]) -> tuple[Any, list[Any], list[Any]]:
-        """Return the state after a round, what it wrote, and what it added to lists."""
+        """Return an iteration's state, its writes to objects, and its additions to lists."""
         after = tuple(self.step(*self.enter(full)))
         written = [at_key(self.places.all[n].read(), key) for n, key in self.slots]
         tails = []
@@ -226,7 +226,7 @@ class Carried:
         return after, written, tails
 
     def results(self, after: Any, written: list[Any], lift: Lift) -> list[torch.Tensor]:
-        """Return what is carried into the next round, cloned: results may not be operands."""
+        """Return the state for the next iteration, cloned because results may not be operands."""
         leaves = pytree.tree_leaves((after, written))
         found = []
         for leaf, start, carried in zip(leaves, self.leaves, self.is_carried, strict=True):
@@ -236,7 +236,7 @@ class Carried:
         return found
 
     def _adjust(self) -> bool:
-        """Bring the state nearer to what is carried; return whether that changed something."""
+        """Adapt the state to an iteration's results; return whether anything changed."""
         after, written, _ = self.done.value
         if self._more_slots():
             return True
@@ -267,7 +267,7 @@ class Carried:
         return changed
 
     def _more_slots(self) -> bool:
-        """Find what the rounds write to objects, but for lists that only grow."""
+        """Find the writes of iterations to objects, except to lists that only grow."""
         known, found = set(map(_slot_id, self.slots)), []
         for number, now in self.done.changes.items():
             place = self.places.all[number]
@@ -320,7 +320,7 @@ class Carried:
         ]
 
     def _joined(self, place: int, one: Any, other: Any, name: str) -> Any:
-        """What a leaf is before the first round, so that it has the type it has after each."""
+        """Return the initial value of a leaf, converted to its type after each iteration."""
         if one is other or (same_value(one, other) and not isinstance(one, torch.Tensor)):
             return one
         if is_number(one) and (is_number(other) or isinstance(other, torch.Tensor)):
@@ -360,7 +360,7 @@ class Carried:
             self.growth[place] = Growth(dim, before, by)
 
     def _grows(self, before: Any, after: Any) -> int | None:
-        """By how much a size grows, at most; None if that is not known."""
+        """Return the largest growth of a size per iteration; None if unknown."""
         expr = after.node.expr if isinstance(after, torch.SymInt) else after
         if expr in self.state.choices:
             found = [self._grows(before, each) for each in self.state.choices[expr]]
@@ -390,7 +390,7 @@ class Carried:
                     )
 
     def _bound(self, item: Any, label: str) -> Any:
-        """The largest length of an item whose length a tensor decides."""
+        """Return the largest length of an item whose length a tensor decides."""
         free = [at for at, size in enumerate(getattr(item, "shape", ())) if is_free(size)]
         if not free:
             return None
@@ -410,7 +410,7 @@ def _alias(value: Any) -> Any:
 
 
 def as_tensor_type(value: Any) -> torch.Tensor:
-    """Return an empty tensor of the type that a number has."""
+    """Return an empty tensor of a number's type."""
     return torch.empty((), dtype=element_type(value), device="meta")
 
 
@@ -420,7 +420,7 @@ def _slot_id(slot: tuple[int, Any]) -> tuple[int, str, int]:
 
 
 def _like_unset(one: Any, other: Any, carried: Carried) -> Any:
-    """A name that the loop sets first: zeros, which nobody reads before that."""
+    """Return zeros for a name that the loop sets first; nobody reads them before that."""
     if one is not UNDEFINED or other is UNDEFINED:
         return one
 

@@ -1,4 +1,4 @@
-"""Lists whose length the graph decides: what loops append, rows of a tensor, what a test keeps."""
+"""Lists of a length that the graph decides: appended in loops, rows of a tensor, filtered."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _READS = (
 
 
 class Collected:
-    """Stands in a list for a number of items that the graph decides: the rows of a tensor.
+    """A list element that stands for several items, the rows of a tensor, counted by the graph.
 
     Args:
         values: the candidates, one in each row.
@@ -54,21 +54,21 @@ class Collected:
         return self.values if self.kept is None else self.values[self.kept]
 
     def mapped(self, function: Callable[[Any], Any]) -> Collected:
-        """Return the same of other tensors."""
+        """Return the same structure with other tensors."""
         return Collected(function(self.values), function(self.kept), function(self.lengths))
 
     def backwards(self) -> Collected:
-        """Return the items from the last to the first."""
+        """Return the items in reverse order."""
         return self.mapped(lambda each: None if each is None else each.flip(0))
 
     def joined(self) -> torch.Tensor:
-        """Return the items one after the other along their first dimension."""
+        """Return the items concatenated along their first dimension."""
         if self.lengths is None:
             return self.rows.flatten(0, 1)
         return self.values[self._mask()]
 
     def padded(self, value: Any) -> torch.Tensor:
-        """Return the items as rows of the length of the longest."""
+        """Return the items as rows, padded to the length of the longest."""
         if self.lengths is None:
             return self.rows
         mask = self._mask()
@@ -85,7 +85,7 @@ class Collected:
     def __torch_function__(
         cls, func: Any, types: Any, args: Any = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
-        """Stack and concatenate lists that hold such items."""
+        """Stack and concatenate lists that contain such items."""
         given = dict(kwargs or {})
         name = getattr(func, "__name__", "")
         items = args[0] if args else given.pop("tensors", ())
@@ -103,7 +103,7 @@ class Collected:
         )
 
     def __getattr__(self, name: str) -> NoReturn:
-        """Refuse to be a tensor."""
+        """Raise an error for uses as a tensor."""
         if name.startswith("__"):
             raise AttributeError(name)
         raise RewriteError(self._why_not)
@@ -116,11 +116,11 @@ class Collected:
 
 
 class NotCountedError(RewriteError):
-    """A list is asked for its length in a loop that does not count its rounds."""
+    """The length of a list was asked for in a loop that does not count its iterations."""
 
 
 class Mark(Collected):
-    """Stands in a list for the items of all rounds before, while a round is traced.
+    """A list element that stands for the items of all earlier iterations during a trace.
 
     Nothing of it can be read but how many they are, in a loop that counts its rounds.
     """
@@ -128,29 +128,29 @@ class Mark(Collected):
     _why_not = _READS
 
     def __init__(self) -> None:
-        """Make one that has nothing to be read."""
+        """Make a mark without readable items."""
         self.count: Any = None
         self.is_counted = False
 
     def many(self) -> Any:
-        """Return how many items it stands for."""
+        """Return the number of items that it stands for."""
         if self.count is None:
             raise NotCountedError(_READS)
         self.is_counted = True
         return self.count
 
     def mapped(self, function: Callable[[Any], Any]) -> Mark:
-        """Return it: it has no tensors."""
+        """Return the mark unchanged, because it has no tensors."""
         return self
 
     @classmethod
     def __torch_function__(cls, *_: Any) -> NoReturn:
-        """Refuse to be an operand."""
+        """Raise an error for uses as an operand."""
         raise RewriteError(_READS)
 
 
 class Rows(list[Any]):
-    """A list of as many items as a tensor has rows, where the trace does not know how many."""
+    """A list with an item for each row of a tensor, whose number the trace does not know."""
 
     def __init__(self, item: Collected) -> None:
         super().__init__([item])
@@ -162,7 +162,7 @@ class Rows(list[Any]):
         return self.item.rows
 
     def mapped(self, function: Callable[[Any], Any]) -> Rows:
-        """Return the same of other tensors."""
+        """Return the same structure with other tensors."""
         return Rows(self.item.mapped(function))
 
     def __getitem__(self, at: Any) -> Any:
@@ -171,7 +171,7 @@ class Rows(list[Any]):
         return Rows(Collected(found)) if isinstance(at, slice) else found
 
     def __len__(self) -> int:
-        """Return the length where it is known; the trace refuses it, and names the line, if not."""
+        """Return the length where it is known; otherwise the trace fails and names the line."""
         return 1 if _is_padded() else int(self.rows.shape[0])
 
     def __bool__(self) -> bool:
@@ -179,7 +179,7 @@ class Rows(list[Any]):
         return bool(self.rows.shape[0] > 0)
 
     def __iter__(self) -> Iterator[Any]:
-        """Return the items where their number is known; pad_sequence takes all as one."""
+        """Yield the items where their number is known; pad_sequence takes all as one."""
         if _is_padded():
             return iter([self.item])
         return iter([self.rows[at] for at in range(len(self))])
@@ -191,7 +191,7 @@ class Rows(list[Any]):
         )
 
     def __add__(self, other: list[Any]) -> list[Any]:
-        """Return a list that holds other items behind them."""
+        """Return a list with other items appended."""
         return [self.item, *_raw(other)]
 
     insert = extend = pop = remove = sort = reverse = __delitem__ = __setitem__ = _refuse
@@ -199,12 +199,12 @@ class Rows(list[Any]):
 
 
 def _is_padded() -> bool:
-    """Whether it is pad_sequence that asks a list for its items."""
+    """Return whether pad_sequence is asking a list for its items."""
     return sys._getframe(2).f_code is torch.nn.utils.rnn.pad_sequence.__code__
 
 
 def is_collected(values: Any) -> bool:
-    """Return whether a list has as many items as the graph decides."""
+    """Return whether the graph decides the length of a list."""
     if isinstance(values, Rows):
         return True
     return type(values) is list and any(isinstance(each, Collected) for each in values)
@@ -225,7 +225,7 @@ def _raw(items: Any) -> list[Any]:
 def _padded(
     items: Any, batch_first: bool = False, value: float = 0.0, side: str = "right"
 ) -> torch.Tensor:
-    """Do what torch.nn.utils.rnn.pad_sequence does at last."""
+    """Do the final step of torch.nn.utils.rnn.pad_sequence."""
     if len(_raw(items)) != 1 or side != "right":
         raise RewriteError(
             "pad_sequence gets a list whose length a loop or a test on a tensor decides beside "

@@ -1,4 +1,4 @@
-"""Code that asks whether it is compiled or exported, answered as in eager.
+"""Answers as in eager mode for code that asks whether it is compiled or exported.
 
 Some code leaves something out where it is exported, and then fails for want of it.
 """
@@ -23,14 +23,14 @@ _QUESTIONS = ("is_compiling", "is_dynamo_compiling", "is_exporting")
 
 @dataclass
 class Asked:
-    """Whether code of the user's has asked."""
+    """A flag for whether the user's code has asked."""
 
     ever: bool = False
 
 
 @contextmanager
 def answered_as_in_eager() -> Iterator[Asked]:
-    """Within this context the calling thread's code is told that it is not compiled.
+    """Tell this thread's code, inside the context, that it is not being compiled.
 
     torch's own code is told the truth.
     """

@@ -1,4 +1,4 @@
-"""What a test is: a bool that Python knows, or something that the graph decides."""
+"""Conditions: a bool that Python knows, or a value that the graph decides."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ COMPARISONS: dict[str, Callable[[Any, Any], Any]] = {
 
 
 def truth(value: Any) -> Any:
-    """Return a test as Python or torch can decide it: a bool, a tensor, a SymBool."""
+    """Return a condition that Python or torch can decide: a bool, a tensor, a SymBool."""
     if is_collected(value):
         value = length(value)  # a list is true if it has items
     if is_fake(value):
@@ -67,7 +67,7 @@ def _one(value: torch.Tensor) -> torch.Tensor:
 
 
 def as_bool(value: Any) -> torch.Tensor:
-    """Return a test as a bool tensor."""
+    """Return a condition as a bool tensor."""
     if isinstance(value, torch.Tensor):
         return value if value.dtype == torch.bool else value != 0
     return as_tensor(value if isinstance(value, (bool, torch.SymBool)) else value != 0)
@@ -123,7 +123,7 @@ def _symbolic(state: State, value: Any, test: Any, part: Function, conjunction: 
 
 
 def _guarded(state: State, test: Any, part: Function, conjunction: bool) -> Any:
-    """The part takes an item of a tensor, and the test may be what makes its index valid."""
+    """Evaluate a part only if the condition holds, which may make its index valid."""
 
     def taken() -> Any:
         return as_bool(truth(part()))
@@ -136,7 +136,7 @@ def _guarded(state: State, test: Any, part: Function, conjunction: bool) -> Any:
 
 
 def _is_value(value: Any) -> bool:
-    """Whether it is a number that is no bool, which `and` and `or` give as it is."""
+    """Return whether it is a number other than a bool, which `and` and `or` return unchanged."""
     if isinstance(value, torch.Tensor):
         return bool(value.dtype != torch.bool and value.dim() == 0)
     return is_number(value) and not isinstance(value, (bool, torch.SymBool))

@@ -1,4 +1,4 @@
-"""Calls that are done twice, once for each outcome of a test in what they call.
+"""Calls that are done twice, once for each outcome of a condition inside them.
 
 What such a call gives in one branch is not of the kind that it gives in the other, so that no value
 of a graph can be both. Its caller asks for the test first (`decided`): the call runs up to it.
@@ -19,7 +19,7 @@ from onnx_external._control_flow.runtime.state import Decision, State
 
 
 class _Reached(BaseException):
-    """The test that was asked for; no handler of the user's catches it."""
+    """The condition was reached; no handler of the user's catches this."""
 
     def __init__(self, key: str, test: Any) -> None:
         super().__init__(key)
@@ -27,7 +27,7 @@ class _Reached(BaseException):
 
 
 def answer(state: State, key: str, test: Any) -> Any:
-    """Return what a test is: decided already, or itself.
+    """Return the outcome of a condition if it is already decided, else the condition itself.
 
     Args:
         state: of the runtime.
@@ -56,7 +56,7 @@ def _check_depth(state: State, decision: Decision) -> None:
 
 
 def decided(state: State, call: Function, key: str) -> Any:
-    """Return the test that decides what a call gives; True if no tensor decides that.
+    """Return the condition that decides a call's result; True if no tensor decides it.
 
     Args:
         state: of the runtime.
@@ -78,7 +78,7 @@ def decided(state: State, call: Function, key: str) -> Any:
 
 
 def _run_up_to(state: State, call: Function, inner: str) -> tuple[Any, _Reached | None]:
-    """What a call gives, or the test that it has come to."""
+    """Return a call's result, or the condition at which it stopped."""
     state.asked.append(Decision(inner, state.depth))
     try:
         return call(), None
@@ -91,7 +91,7 @@ def _run_up_to(state: State, call: Function, inner: str) -> tuple[Any, _Reached 
 
 
 def _check_writes(state: State, call: Function, inner: str, places: Places) -> None:
-    """Refuse a call that writes to a tensor before the test: it would be done twice."""
+    """Raise an error if a call writes to a tensor before the condition: it would do so twice."""
 
     def attempt() -> None:
         _run_up_to(state, call, inner)
@@ -105,7 +105,7 @@ def _check_writes(state: State, call: Function, inner: str, places: Places) -> N
 
 
 def taken(state: State, call: Function, key: str, outcome: bool) -> Any:
-    """Return what a call gives if the test in it comes out as `outcome`."""
+    """Return a call's result for the given outcome of the condition inside it."""
     if state.kept.get(key):
         return state.kept[key].pop()
     state.given.append(Decision(state.splits[key], state.depth, outcome))

@@ -1,4 +1,4 @@
-"""What rewritten code calls."""
+"""The functions that rewritten code calls."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ class Runtime:
 
     @property
     def notes(self) -> list[str]:
-        """What the graph does not do as the code says: a line for each place."""
+        """Differences between the graph and the code, a line for each place."""
         return self._state.notes
 
     def tracing(self, module: nn.Module | None = None) -> AbstractContextManager[None]:
@@ -116,15 +116,15 @@ class Runtime:
         return found if isinstance(found, bool) else deciding.answer(self._state, key, found)
 
     def decided(self, call: Function, key: str) -> Any:
-        """Return the test in a function that decides what a call of it gives."""
+        """Return the condition in a function that decides the result of a call."""
         return deciding.decided(self._state, call, key)
 
     def taken(self, call: Function, key: str, outcome: bool) -> Any:
-        """Return what a call gives if that test comes out as `outcome`."""
+        """Return a call's result for the given outcome of that condition."""
         return deciding.taken(self._state, call, key, outcome)
 
     def looked_up(self, items: Any, parts: tuple[Any, ...], key: str) -> Any:
-        """Return `items[f"..."]`, of a text that is made of parts."""
+        """Return `items[f"..."]`, for a string made of parts."""
         return lookup.looked_up(self._state, items, parts, key)
 
     def chosen(self, items: Any, index: Any, key: str) -> Any:
@@ -155,7 +155,7 @@ class Runtime:
         return self.any([each == value for each in items])
 
     def chain(self, first: Function, *rest: Any) -> Any:
-        """Return `a < b < c`: `rest` has the names of operators, each before its operand."""
+        """Return `a < b < c`; `rest` has the names of operators, each before its operand."""
         left = first()
         found: Any = True
         for name, operand in zip(rest[::2], rest[1::2], strict=True):
@@ -214,39 +214,39 @@ class Runtime:
         return iterating.comprehended(self._state, iterable, make, test, key)
 
     def item(self, values: Any, at: Any) -> Any:
-        """Return `values[at]`, of a list to which a loop has appended."""
+        """Return `values[at]`, for a list to which a loop has appended."""
         return listing.item(values, at)
 
     def end_of(self, values: Any, at: Any) -> Any:
-        """Return the first or last item of a list, or UNDEFINED if there is none."""
+        """Return the first or last item of a list, or UNDEFINED if it is empty."""
         is_empty = isinstance(values, list) and not list.__len__(values)
         return UNDEFINED if is_empty else listing.item(values, at)
 
     def method(self, values: Any, name: str, *args: Any, **rest: Any) -> Any:
-        """Return `values.name(*args, **rest)`, of a list to which a loop has appended."""
+        """Return `values.name(*args, **rest)`, for a list to which a loop has appended."""
         return listing.method(values, name, *args, **rest)
 
     # Builtins.
 
     def bool(self, value: Any = False) -> Any:
-        """Do what the builtin does."""
+        """Evaluate the builtin `bool`."""
         found = conditions.truth(value)
         return conditions.as_bool(found) if is_fake(found) else found
 
     def int(self, *args: Any, **rest: Any) -> Any:
-        """Do what the builtin does."""
+        """Evaluate the builtin `int`."""
         if len(args) == 1 and is_symbolic(args[0]):
             return arithmetic.whole_number(args[0])
         return builtins.int(*args, **rest)
 
     def round(self, number: Any, ndigits: Any = None) -> Any:
-        """Do what the builtin does."""
+        """Evaluate the builtin `round`."""
         if is_symbolic(number):
             return arithmetic.rounded(number, ndigits)
         return builtins.round(number, ndigits)
 
     def quotient(self, function: Callable[[Any], Any], one: Any, other: Any) -> Any:
-        """Return `function(one / other)`, of int, math.floor, math.ceil or math.trunc."""
+        """Return `function(one / other)`, for int, math.floor, math.ceil or math.trunc."""
         found = arithmetic.quotient(function, one, other)
         if found is not None:
             return found
@@ -255,11 +255,11 @@ class Runtime:
         return self.call(function, one / other)
 
     def call(self, function: Callable[..., Any], *args: Any, **rest: Any) -> Any:
-        """Call a function that may be one of math, and get a tensor."""
+        """Call a function that may belong to math and get a tensor."""
         return arithmetic.called(function, args, rest)
 
     def float(self, *args: Any) -> Any:
-        """Do what the builtin does."""
+        """Evaluate the builtin `float`."""
         if len(args) == 1 and is_fake(args[0]):
             value = args[0].reshape(())
             return value if value.dtype == torch.float64 else value.to(torch.float32)
@@ -268,15 +268,15 @@ class Runtime:
         return builtins.float(*args)
 
     def max(self, *values: Any, **rest: Any) -> Any:
-        """Do what the builtin does."""
+        """Evaluate the builtin `max`."""
         return _extreme(builtins.max, torch.amax, torch.maximum, torch.sym_max, values, rest)
 
     def min(self, *values: Any, **rest: Any) -> Any:
-        """Do what the builtin does."""
+        """Evaluate the builtin `min`."""
         return _extreme(builtins.min, torch.amin, torch.minimum, torch.sym_min, values, rest)
 
     def sum(self, values: Any, start: Any = 0) -> Any:
-        """Do what the builtin does."""
+        """Evaluate the builtin `sum`."""
         if not is_lazy(values):
             return builtins.sum(values, start)
         rows = whole_of(values)
@@ -284,7 +284,7 @@ class Runtime:
         return rows.sum(0, dtype=kind) + start
 
     def any(self, values: Any) -> Any:
-        """Do what the builtin does."""
+        """Evaluate the builtin `any`."""
         if is_lazy(values):
             return conditions.as_bool(whole_of(values)).any()
         found: Any = False
@@ -295,7 +295,7 @@ class Runtime:
         return found
 
     def all(self, values: Any) -> Any:
-        """Do what the builtin does."""
+        """Evaluate the builtin `all`."""
         if is_lazy(values):
             return conditions.as_bool(whole_of(values)).all()
         found: Any = True
@@ -306,32 +306,32 @@ class Runtime:
         return found
 
     def len(self, values: Any) -> Any:
-        """Do what the builtin does."""
+        """Evaluate the builtin `len`."""
         return length(values) if is_lazy(values) else builtins.len(values)
 
     def range(self, *args: Any) -> Any:
-        """Do what the builtin does."""
+        """Evaluate the builtin `range`."""
         return Range(*args) if builtins.any(map(is_symbolic, args)) else builtins.range(*args)
 
     def enumerate(self, iterable: Any, start: Any = 0) -> Any:
-        """Do what the builtin does."""
+        """Evaluate the builtin `enumerate`."""
         if is_lazy(iterable) or is_symbolic(start):
             return Enumerate(iterable, start)
         return builtins.enumerate(iterable, start)
 
     def zip(self, *values: Any, **rest: Any) -> Any:
-        """Do what the builtin does."""
+        """Evaluate the builtin `zip`."""
         if builtins.any(map(is_lazy, values)):
             return Zip(values)
         return builtins.zip(*values, **rest)  # noqa: B905
 
     def reversed(self, values: Any) -> Any:
-        """Do what the builtin does."""
+        """Evaluate the builtin `reversed`."""
         return Reversed(values) if is_lazy(values) else builtins.reversed(values)
 
 
 def whole_of(values: Any) -> torch.Tensor:
-    """Return what has as many items as the graph decides, as one tensor."""
+    """Return a list of a length that the graph decides as one tensor."""
     if isinstance(values, torch.Tensor):
         return values
     if is_collected(values):
@@ -348,7 +348,7 @@ def _given(value: Any) -> Function:
 
 
 def _extreme(plain: Any, of_rows: Any, tensors: Any, sizes: Any, values: Any, rest: Any) -> Any:
-    """The largest or smallest of several values."""
+    """Return the largest or smallest of several values."""
     if len(values) == 1 and not rest and is_lazy(values[0]):
         return of_rows(whole_of(values[0]), 0)
     if len(values) < 2 or rest or not any(map(is_symbolic, values)):

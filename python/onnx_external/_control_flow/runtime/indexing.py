@@ -1,4 +1,4 @@
-"""Reading and writing items of tensors by indices that are tensors without dimensions.
+"""Reading and writing tensor items at indices that are 0-d tensors.
 
 torch would ask for their values, which a trace does not have.
 """
@@ -16,7 +16,7 @@ from onnx_external._control_flow.values import is_fake
 
 
 def needs_care(args: Any) -> bool:
-    """Return whether `args` of __getitem__ or __setitem__ are not left to torch."""
+    """Return whether torch cannot handle the `args` of __getitem__ or __setitem__ itself."""
     if not is_fake(args[0]):
         return False
     if len(args) > 2 and isinstance(args[2], (bool, int, float)):
@@ -66,7 +66,7 @@ def write(state: State, tensor: torch.Tensor, where: Any, value: Any) -> None:
 
 
 def _write_at(tensor: torch.Tensor, items: list[Any], value: torch.Tensor) -> None:
-    """Write where some indices are tensors: all else is written back as it is."""
+    """Write where some indices are tensors; all other elements are written back unchanged."""
     if any(isinstance(each, (torch.Tensor, list)) and not _is_number(each) for each in items):
         raise RewriteError(
             "a tensor is written to by an index that is a number and by another that is a tensor; "
@@ -92,12 +92,12 @@ def _write_at(tensor: torch.Tensor, items: list[Any], value: torch.Tensor) -> No
 
 
 def at_row(tensor: torch.Tensor, index: torch.Tensor) -> torch.Tensor:
-    """Return one row, by an index from 0 on."""
+    """Return one row, for an index from 0 on."""
     return tensor.index_select(0, index.reshape(1)).squeeze(0)
 
 
 def wrapped(index: torch.Tensor | torch.SymInt, size: Any) -> torch.Tensor:
-    """Return an index that counts from the front."""
+    """Return an index counted from the front."""
     index = _tensor(index)
     return torch.where(index < 0, index + size, index)
 
@@ -112,7 +112,7 @@ def _is_number(each: Any) -> bool:
 
 
 def _is_value(each: Any) -> bool:
-    """Whether it is a number that a tensor decides."""
+    """Return whether it is a number that a tensor decides."""
     if not isinstance(each, torch.Tensor) or each.dim() or not is_fake(each):
         return False
     return not (each.dtype == torch.bool or each.dtype.is_floating_point)
@@ -123,12 +123,12 @@ def _is_int(each: Any) -> bool:
 
 
 def _is_cut(each: Any) -> bool:
-    """Whether it is a slice with a bound that a tensor decides."""
+    """Return whether it is a slice with a bound that a tensor decides."""
     return isinstance(each, slice) and (_is_value(each.start) or _is_value(each.stop))
 
 
 def _taken(each: Any) -> int:
-    """How many dimensions of the tensor an index takes."""
+    """Return how many dimensions of the tensor an index consumes."""
     if each is None or isinstance(each, bool):
         return 0
     if isinstance(each, torch.Tensor) and each.dtype in (torch.bool, torch.uint8):
@@ -137,7 +137,7 @@ def _taken(each: Any) -> int:
 
 
 def _expanded(tensor: torch.Tensor, where: Any) -> list[Any]:
-    """The indices, with an ellipsis as the slices that it stands for."""
+    """Return the indices, with an ellipsis replaced by the slices that it stands for."""
     items = list(_items(where))
     for place, each in enumerate(items):
         if each is Ellipsis:
@@ -148,7 +148,7 @@ def _expanded(tensor: torch.Tensor, where: Any) -> list[Any]:
 
 
 def _bounds(state: State, cut: slice, size: Any) -> slice:
-    """The slice with sizes for the tensors: from 0 on, and not beyond the tensor's size."""
+    """Return the slice with sizes in place of tensors, clipped to the tensor's size."""
     if not isinstance(cut.step, (int, type(None))) or (cut.step or 1) < 0:
         raise RewriteError("a slice whose bound is a tensor has a step that is not positive")
     start = 0 if cut.start is None else _place(cut.start, size)

@@ -1,4 +1,4 @@
-"""for, while and comprehensions: which operator they become, or a loop of Python."""
+"""for, while and comprehensions: the choice of an operator, or of an unrolled Python loop."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ Make = Callable[[Any], Any]
 def for_loop(
     state: State, iterable: Any, body: Body, names: Names, init: Values, breaks: bool, key: str
 ) -> Values:
-    """Return the state after a for loop; its first item says whether it broke, if `breaks`."""
+    """Return the state after a for loop; with `breaks`, its first item tells whether it broke."""
     if is_lazy(iterable):
         with state.loop():
             return _over_rows(state, iterable, body, names, init, breaks, key)
@@ -50,7 +50,7 @@ def for_loop(
 def _round_unless(
     state: State, broken: Any, body: Body, item: Any, values: Values, names: Names, key: str
 ) -> Values:
-    """A round of an unrolled loop that a tensor may have ended."""
+    """Return the state after an iteration of an unrolled loop that a tensor may have ended."""
 
     def stay() -> Values:
         return values
@@ -65,7 +65,7 @@ def _round_unless(
 def while_loop(
     state: State, cond: Body, body: Body, names: Names, init: Values, breaks: bool, key: str
 ) -> Values:
-    """Return the state after a while loop; its first item says whether it broke, if `breaks`."""
+    """Return the state after a while loop; with `breaks`, its first item tells whether it broke."""
 
     def goes_on(*values: Any) -> Any:
         if not breaks:
@@ -86,7 +86,7 @@ def while_loop(
 def _over_rows(
     state: State, iterable: Any, body: Body, names: Names, init: Values, breaks: bool, key: str
 ) -> Values:
-    """A scan if every round is done, else a loop with a counter."""
+    """Loop over rows: a scan if no iteration is skipped, else a loop with a counter."""
     columns, make = rows_of(iterable)
     count = columns[0].shape[0]
 
@@ -129,7 +129,7 @@ def _counted(
 
 
 def comprehended(state: State, iterable: Any, make: Make, test: Make | None, key: str) -> Any:
-    """Return a list comprehension; with a test on tensors, a list of as many items as hold."""
+    """Return a list comprehension; a condition on tensors decides the length of the list."""
     if is_lazy(iterable):
         return _rows_comprehended(state, iterable, make, test, key)
     if test is None:
@@ -145,7 +145,7 @@ def comprehended(state: State, iterable: Any, make: Make, test: Make | None, key
 
 
 def _kept(found: list[Any], tests: list[Any], key: str) -> Rows:
-    """Those items whose tests hold."""
+    """Return the items whose conditions hold."""
     for each in found:
         if not isinstance(each, torch.Tensor):
             raise RewriteError(

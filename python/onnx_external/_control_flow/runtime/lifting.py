@@ -1,4 +1,4 @@
-"""What a branch reads becomes its operands.
+"""Lifting of what a branch reads to operands.
 
 torch's operators for control flow take no closures: each tensor that a branch reads must be an
 operand. Which these are is found by running the branch once on fake tensors, without recording it,
@@ -36,7 +36,7 @@ _MAY_FAIL = frozenset("__getitem__ index_select gather take embedding select nar
 
 
 class Lift(TorchFunctionMode):  # type: ignore[misc]
-    """Within it a function runs on stand-ins for the tensors that were made outside of it.
+    """Runs a function on stand-ins for the tensors that were made outside of the context.
 
     While it is only tried (`table` is None), a clone stands in for each, and `lifted` collects
     them; while it is traced, the operands of `table` do.
@@ -58,13 +58,13 @@ class Lift(TorchFunctionMode):  # type: ignore[misc]
 
     @property
     def mutated(self) -> list[int]:
-        """The names of tensors from outside that were written to, also through views of them."""
+        """Names of outer tensors that were written to, also through views of them."""
         versions = {key: version_of(self.table[key]) for key in self._versions}
         changed = [key for key, before in self._versions.items() if versions[key] != before]
         return list(dict.fromkeys([*self._written, *changed]))
 
     def inside(self, value: Any) -> Any:
-        """Return what stands for a value in here."""
+        """Return the stand-in for a value."""
         if isinstance(value, slice):
             return slice(*(self.inside(each) for each in (value.start, value.stop, value.step)))
         if isinstance(value, (Collected, Rows)):
@@ -86,11 +86,11 @@ class Lift(TorchFunctionMode):  # type: ignore[misc]
         return made
 
     def outside(self, value: Any) -> Any:
-        """Return the tensor from outside that a value stands for, and any other value as it is."""
+        """Return the outer tensor that a value stands for, and any other value unchanged."""
         return self.lifted.get(self._outer.get(id(value), 0), value)
 
     def stand_in(self, value: Any) -> Any:
-        """Return the operand for a tensor from outside, and any other value as it is."""
+        """Return the operand for an outer tensor, and any other value unchanged."""
         if isinstance(value, (Collected, Rows)):
             return value.mapped(self.stand_in)
         if not isinstance(value, torch.Tensor):
@@ -131,7 +131,7 @@ class Lift(TorchFunctionMode):  # type: ignore[misc]
         return called(self.state, func, args, kwargs)
 
     def _given(self, value: Any) -> Any:
-        """Return the arguments of a call as they are in here.
+        """Return the arguments of a call with their stand-ins.
 
         A call of torch has few: this takes 1.6 us where pytree takes 10, and there are as
         many of these modes as branches and loops are in each other.
@@ -173,7 +173,7 @@ def _writes(name: str) -> bool:
 
 @contextmanager
 def _without_hooks() -> Iterator[None]:
-    """Within this context buffers of modules are set without notice.
+    """Disable the hooks on buffers of modules inside the context.
 
     torch.export watches for that, to make an output of it; but a branch's writes are put back, and
     done anew after it.
@@ -189,7 +189,7 @@ def _without_hooks() -> Iterator[None]:
 
 @dataclass
 class Run:
-    """What a function did."""
+    """The results and the effects of a function's run."""
 
     value: Any
     changes: Changes
@@ -200,7 +200,7 @@ class Run:
 
 
 def run(function: Callable[[], Any], lift: Lift, places: Places) -> Run:
-    """Run a function under a mode, and put back what it wrote to objects of Python."""
+    """Run a function under a mode, and undo its writes to Python objects."""
     changes: Changes = {}
     lift.state.depth += 1
     try:
@@ -220,14 +220,14 @@ def run(function: Callable[[], Any], lift: Lift, places: Places) -> Run:
 
 
 def _mapped(function: Callable[[Any], Any], content: Any) -> Any:
-    """What a place holds, with its tensors exchanged; objects of Python stay the same ones."""
+    """Return the content of a place with its tensors replaced; Python objects stay the same."""
     if isinstance(content, list):
         return [function(each) for each in content]
     return {k: function(v) for k, v in content.items()} if isinstance(content, dict) else content
 
 
 def probe(state: State, function: Callable[[], Any], places: Places) -> Run:
-    """Run a function on fake tensors; nothing of it comes into the graph."""
+    """Run a function on fake tensors; none of it enters the graph."""
     with only_tried():
         found = quietly(lambda: run(function, Lift(state), places))
     _check_views(found)
@@ -235,7 +235,7 @@ def probe(state: State, function: Callable[[], Any], places: Places) -> Run:
 
 
 def _check_views(found: Run) -> None:
-    """Refuse a write to a tensor that shares its memory with another one that is read.
+    """Raise an error for a write to a tensor that shares memory with another one that is read.
 
     Operands are apart from each other, so the read would not see what was written.
     """
@@ -259,7 +259,7 @@ def _storage(tensor: torch.Tensor) -> int:
 
 
 def apart(operands: Iterable[Any]) -> list[Any]:
-    """Return operands of which none shares its memory with another: torch refuses views of one."""
+    """Return operands that share no memory with each other: torch rejects views of one tensor."""
     seen: set[int] = set()
     found = []
     for each in operands:
@@ -270,7 +270,7 @@ def apart(operands: Iterable[Any]) -> list[Any]:
 
 
 def missing_sizes(places: Places, operands: list[Any]) -> list[torch.SymInt]:
-    """Return the sizes that a branch sees and that no operand's shape has."""
+    """Return the sizes that a branch uses and that are in no operand's shape."""
     known = {
         symbol
         for each in operands

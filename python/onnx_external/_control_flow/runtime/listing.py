@@ -59,7 +59,7 @@ def _backwards(values: list[Any]) -> list[Any]:
 
 
 def _is_known(values: list[Any], at: Any, more: int = 1) -> bool:
-    """Whether the items from the nearer end up to a place are not those of rounds."""
+    """Return whether the items from the nearer end to a place do not come from iterations."""
     if type(at) is not int:
         return False
     near, count = (values[: at + more], at + more) if at >= 0 else (values[at:], -at)

@@ -1,4 +1,4 @@
-"""Items that are looked up by a tensor's value, or a text that has it: `parts[f"part_{index}"]`.
+"""Items looked up by a tensor's value, or by a text that contains it: `parts[f"part_{index}"]`.
 
 A graph has no texts. But what may be looked up is there: each item whose name differs in that
 number alone. So a call of what is found becomes a test for each of them.
@@ -88,7 +88,7 @@ def chosen(state: State, items: Any, index: Any, key: str) -> Any:
 
 
 def _place(index: torch.Tensor, numbers: list[int]) -> torch.Tensor:
-    """Which of the numbers an index is.
+    """Return the position of an index among the numbers.
 
     Python raises an error for a number that is not there. So does the graph, in its way: it reads a
     row beyond the last one, at which ONNX Runtime stops.
@@ -101,13 +101,13 @@ def _place(index: torch.Tensor, numbers: list[int]) -> torch.Tensor:
 
 
 class _Chosen:
-    """One of several items, which a tensor chooses; it can be called."""
+    """One of several items, chosen by a tensor; it can be called."""
 
     def __init__(self, state: State, index: torch.Tensor, items: dict[int, Any], key: str) -> None:
         self._state, self._index, self._items, self._key = state, index, items, key
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Call the item that is chosen."""
+        """Call the chosen item."""
         place = _place(self._index, list(self._items))
         found = self._called(place, list(enumerate(self._items.values())), args, kwargs)
         self._keep_sizes(found, args, kwargs)
@@ -127,7 +127,7 @@ class _Chosen:
         return branched(self._state, place == at, branches, self._key, ())
 
     def _keep_sizes(self, found: Any, args: Any, kwargs: Any) -> None:
-        """Tell torch which sizes, that only the graph knows, each item gives as it gets them."""
+        """Tell torch which input sizes, known only in the graph, each item returns unchanged."""
         known = _sizes((args, kwargs))
         first = next(iter(self._items.values()))
 
@@ -141,7 +141,7 @@ class _Chosen:
                     torch._check(size == wanted)
 
     def __getattr__(self, name: str) -> NoReturn:
-        """Refuse what needs to know which item it is."""
+        """Raise an error for an attribute, which depends on the item chosen."""
         if name.startswith("__"):
             raise AttributeError(name)
         raise RewriteError(

@@ -1,4 +1,7 @@
-"""Loops that a tensor ends: while_loop. Scans over rows share what is operands and results."""
+"""Loops that a tensor ends, as while_loop.
+
+Their handling of operands and results is shared with scans.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,7 @@ _while_loop = torch.ops.higher_order.while_loop
 
 
 class Loop:
-    """What both operators need: the state, the operands, and what the body writes to in place."""
+    """The common part of both operators: state, operands, and in-place writes of the body."""
 
     def __init__(self, carried: Carried, runs: list[Run], own: list[torch.Tensor]) -> None:
         self.carried, self.state = carried, carried.state
@@ -40,7 +43,7 @@ class Loop:
         self.operands = [carried.origin(each) for each in lifted.values()]
 
     def starts(self) -> list[torch.Tensor]:
-        """Return the state before the first round, and what is written to in place."""
+        """Return the state before the first iteration, and the tensors written in place."""
         first = [*(self.carried.starts[n] for n in self.now), *self.written]
         return [self.state.resolved(each).clone() for each in first]
 
@@ -49,7 +52,7 @@ class Loop:
         return [*apart(self.state.resolved(each) for each in self.operands), *sizes]
 
     def split(self, front: list[Any], operands: list[Any]) -> tuple[list[Any], dict[int, Any]]:
-        """Return the state's leaves in a round, and what stands for the tensors from outside."""
+        """Return the state's leaves in an iteration, and the stand-ins for outer tensors."""
         many = len(self.now)
         table = dict(zip(self.ids, operands, strict=False))
         table |= {key: v.clone() for key, v in zip(self.mutated, front[many:], strict=True)}
@@ -59,19 +62,19 @@ class Loop:
         return leaves, table
 
     def outputs(self, done: Run, lift: Lift, table: dict[int, Any]) -> list[torch.Tensor]:
-        """Return the state after a round, and what was written to in place."""
+        """Return the state after an iteration, and the tensors written in place."""
         after, written, _ = done.value
         found = self.carried.results(after, written, lift)
         return [*found, *(table[key].clone() for key in self.mutated)]
 
     def emissions(self, done: Run, lift: Lift) -> list[torch.Tensor]:
-        """Return what a round appends to lists."""
+        """Return the items that an iteration appends to lists."""
         items = [lift.stand_in(item) for _, tail, _ in done.value[2] for item in tail]
         pairs = zip(self.carried.emitted, items, strict=True)
         return [each for one, item in pairs for each in one.tensors(item)]
 
     def emitted(self) -> list[torch.Tensor]:
-        """Return what a round appends to lists, as tensors without data that no graph has."""
+        """Return the items that an iteration appends, as tensors without data outside any graph."""
 
         def made() -> list[torch.Tensor]:
             return self.emissions(self.carried.done, Lift(self.state, {}))
@@ -80,7 +83,7 @@ class Loop:
         return found
 
     def finished(self, results: list[torch.Tensor]) -> tuple[Any, ...]:
-        """Write what the rounds wrote; return the state after the last one."""
+        """Apply the writes of the iterations; return the final state."""
         leaves, rest = list(self.carried.starts), iter(results)
         for place in self.now:
             leaves[place] = next(rest)
@@ -91,7 +94,7 @@ class Loop:
         return state
 
     def append(self, rows: Iterator[torch.Tensor], kept: torch.Tensor | None = None) -> None:
-        """Add to the lists what all rounds added: for each round one row of each tensor."""
+        """Append the items of all iterations to the lists: a row of each tensor per iteration."""
         by_place: dict[tuple[int, bool], list[Collected]] = {}
         for each in self.carried.emitted:
             by_place.setdefault((each.place, each.is_in_front), []).append(each.collected(rows))
@@ -106,7 +109,7 @@ class Loop:
 
 
 def _interleaved(items: list[Collected], kept: torch.Tensor | None) -> Collected:
-    """The items of all rounds in their order, where each round appends several."""
+    """Return the items of all iterations in their order, where each appends several."""
 
     def joined(parts: list[torch.Tensor]) -> torch.Tensor:
         return parts[0] if len(parts) == 1 else torch.stack(parts, 1).flatten(0, 1)
@@ -138,7 +141,7 @@ def while_looped(
     bound: Any = None,
     ends_early: bool = True,
 ) -> tuple[Any, ...]:
-    """Return the state after a loop that goes on while a test holds.
+    """Return the state after a loop that continues while a condition holds.
 
     Args:
         state: of the runtime.
@@ -196,7 +199,7 @@ def _test(loop: Loop, goes_on: Callable[..., Any], leaves: list[Any], table: dic
 
 
 class _Bounded:
-    """A loop whose state grows, or that appends to lists: buffers, and the number of rounds."""
+    """A loop whose state or lists grow: it has buffers, and counts its iterations."""
 
     def __init__(
         self, carried: Carried, goes_on: Callable[..., Any], bound: Any, ends_early: bool
@@ -272,7 +275,7 @@ class _Bounded:
         return (round_.number + 1, *buffers, *out)
 
     def _round(self, given: Any) -> _Round:
-        """Take apart what the operator gives to a round."""
+        """Unpack the operands of an iteration."""
         loop, growth = self.loop, self.carried.growth
         many, front = len(loop.now) + len(loop.mutated), 1 + len(self.buffers)
         values, rest = list(given[front : front + many]), list(given[front + many :])
@@ -317,7 +320,7 @@ class _Bounded:
 
 @dataclass
 class _Round:
-    """What a round of a bounded loop has."""
+    """The values in one iteration of a bounded loop."""
 
     number: torch.Tensor
     bound: Any
@@ -329,12 +332,12 @@ class _Round:
 
 
 def _grown(rounds: torch.Tensor, growth: Growth, start: Any, filled: torch.Tensor) -> Any:
-    """The size of what grows, after a number of rounds."""
+    """Return the size of a growing dimension after a number of iterations."""
     return size_of(rounds * growth.by + start, most=filled.shape[growth.dim])
 
 
 def _filled(value: torch.Tensor, dim: int, most: Any) -> torch.Tensor:
-    """What grows, filled with zeros to the size that it has after the last round."""
+    """Return a growing tensor, padded with zeros to its size after the last iteration."""
     sizes = list(value.shape)
     sizes[dim] = most - sizes[dim]
     return torch.cat([value, torch.zeros(sizes, dtype=value.dtype)], dim)

@@ -1,4 +1,4 @@
-"""One value from the values that two branches give."""
+"""Merging of the values of two branches into one."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from onnx_external._tracing.chosen import define, definition
 
 @dataclass
 class Part:
-    """What two values have in common: a value of Python, the type of a tensor, or parts."""
+    """The common form of two values: a Python value, the type of a tensor, or parts."""
 
     constant: tuple[Any, ...] = ()
     """One item if both values are that."""
@@ -60,7 +60,7 @@ class Part:
             yield from part.leaves(each)
 
     def rebuilt(self, results: Iterator[torch.Tensor], state: State) -> Any:
-        """Return the value, made of the operator's results."""
+        """Return the value, rebuilt from the operator's results."""
         if self.constant:
             return self.constant[0]
         if self.size is not None:
@@ -76,7 +76,7 @@ class Part:
         return self.spec(made) if callable(self.spec) else pytree.tree_unflatten(made, self.spec)
 
     def _inside(self, value: Any) -> list[Any]:
-        """The values of the parts."""
+        """Return the values of the parts."""
         if value is UNDEFINED:
             return [UNDEFINED] * len(self.parts)
         if isinstance(value, Rows):
@@ -109,7 +109,7 @@ class Part:
         return made.movedim(tuple(range(len(self.front))), self.front)
 
     def _known(self, dim: int, size: Any) -> Any:
-        """The size itself, where inputs decide it."""
+        """Return the size itself, if the inputs determine it."""
         one, other = (shape[dim] for shape in self.shapes)
         same = isinstance(one, torch.SymInt) and same_value(one, other)
         if same and not is_free(one):
@@ -122,13 +122,13 @@ class Part:
         return range(len(self.front))
 
     def _zeros(self) -> torch.Tensor:
-        """What stands for a name that one branch does not set."""
+        """Return a placeholder for a name that one branch does not set."""
         sizes = self.like.shape if self.like is not None else ()
         return torch.zeros([0 if is_free(each) else each for each in sizes], dtype=self.dtype)
 
 
 def as_tensor(value: Any, kind: torch.dtype | None = None) -> torch.Tensor:
-    """Return a tensor, or a number as a tensor without dimensions."""
+    """Return a tensor, or a number as a 0-d tensor."""
     if isinstance(value, torch.Tensor):
         return value if kind is None or value.dtype == kind else value.to(kind)
     kind = kind or element_type(value)
@@ -140,7 +140,7 @@ def as_tensor(value: Any, kind: torch.dtype | None = None) -> torch.Tensor:
 
 
 def children(value: Any) -> tuple[list[Any], Any]:
-    """Return what a container of pytree holds, and its form; a leaf holds itself."""
+    """Return the content of a pytree container and its spec; a leaf contains itself."""
     leaves, spec = pytree.tree_flatten(value, is_leaf=lambda each: each is not value)
     return leaves, spec
 
@@ -148,7 +148,7 @@ def children(value: Any) -> tuple[list[Any], Any]:
 def part_of(
     one: Any, other: Any, key: str, name: str, *, unset: bool = True, test: Any = None
 ) -> Part:
-    """Return what two values have in common.
+    """Return the common form of two values.
 
     Args:
         one: the value in the branch that is taken if the test holds.
@@ -193,7 +193,7 @@ def part_of(
 
 
 def _collected(one: Any, other: Any, key: str, name: str) -> Part:
-    """What two lists have in common whose lengths the graph decides."""
+    """Return the common form of two lists whose lengths the graph decides."""
     if isinstance(one, Rows):
         return Part(parts=[_collected(one.item, other.item, key, name)], spec=_rows)
     if (one.lengths is None) != (other.lengths is None):
@@ -208,12 +208,12 @@ def _collected(one: Any, other: Any, key: str, name: str) -> Part:
 
 
 def _several(value: Any) -> Any:
-    """An item of a list as one of a number of items that the graph decides."""
+    """Return an item of a list as a collection of one."""
     return Collected(value.unsqueeze(0)) if isinstance(value, torch.Tensor) else value
 
 
 def _opened(item: Collected, masked: bool) -> list[torch.Tensor | None]:
-    """The tensors of a list whose length the graph decides."""
+    """Return the tensors of a list whose length the graph decides."""
     kept = item.kept
     if masked and kept is None:
         kept = torch.ones(item.values.shape[0], dtype=torch.bool)
@@ -233,7 +233,7 @@ def _rows(parts: list[Any]) -> Rows:
 
 
 def _mutable(one: Any, other: Any) -> bool:
-    """Two lists that are equal are not one; a value that both branches have is."""
+    """Return whether two equal values may be distinct mutable objects."""
     return one is not other and isinstance(one, (list, dict, tuple))
 
 
@@ -297,7 +297,7 @@ def _leaf(one: Any, other: Any, key: str, name: str, test: Any) -> Part:
 
 
 def _front(*values: Any) -> tuple[int, ...]:
-    """The dimensions that must be at the front, but for the one that is there anyway."""
+    """Return the dimensions to move to the front, unless it is the front dimension already."""
     shapes = [each.shape for each in values if isinstance(each, torch.Tensor)]
     found = [dim for shape in shapes for dim, size in enumerate(shape) if not is_simple(size)]
     for dim, sizes in enumerate(zip(*shapes, strict=True)):
@@ -309,7 +309,7 @@ def _front(*values: Any) -> tuple[int, ...]:
 
 
 def _promoted(one: Any, other: Any, kinds: list[torch.dtype]) -> torch.dtype:
-    """As torch.where does: a tensor decides within a category, the category by both."""
+    """Promote as torch.where does: tensors decide within a category, both decide the category."""
     for tensor, number, kind in ((one, other, kinds[1]), (other, one, kinds[0])):
         if isinstance(tensor, torch.Tensor) and not isinstance(number, torch.Tensor):
             ranks = [_category(tensor.dtype), _category(kind)]

@@ -1,4 +1,4 @@
-"""What a module's code may write to outside of the module: its classes, and globals of its files.
+"""Places outside of a module that its code may write to: its classes, and globals of its files.
 
 A trace puts tensors without values wherever the code keeps something: in an attribute that it makes
 when it is first asked for it, in a table of the class, in a global dict. They must not stay there.
@@ -78,7 +78,7 @@ def _slots_of(cls: type) -> list[str]:
 
 
 class OuterPlaces(Places):
-    """All that a module's own code may write to, wherever that is.
+    """All places that a module's own code may write to.
 
     What an installed package keeps for itself is put back only where it is of a trace: it may have
     registered something for good, and says so in a global.
@@ -96,7 +96,7 @@ class OuterPlaces(Places):
         super().__init__([module])
 
     def changes(self) -> dict[int, Any]:
-        """Return what has changed, of what is put back."""
+        """Return the changes among places that are restored."""
         found = super().changes()
         return {
             number: content
@@ -124,7 +124,7 @@ class OuterPlaces(Places):
             yield from self._object(value, label)
 
     def _package(self, value: Any) -> None:
-        """Note what a package keeps in a class or beside it; its functions are not looked into."""
+        """Record the state that a package keeps in and beside a class, without its functions."""
         before = len(self.all)
         classes = value.__mro__ if isinstance(value, type) else ()
         names = [each.__module__ for each in classes or (value,) if hasattr(each, "__module__")]
@@ -169,7 +169,7 @@ class OuterPlaces(Places):
                 yield each, f"{cls.__name__}.{name}"
 
     def _globals(self, value: types.FunctionType) -> Iterator[tuple[Any, str]]:
-        """What the function names, in its file and in modules that it names."""
+        """Yield the globals that the function uses, in its file and in modules that it names."""
         yield from super()._globals(value)
         module = sys.modules.get(value.__module__ or "")
         if module is None or vars(module) is not value.__globals__ or is_foreign(value):
@@ -197,7 +197,7 @@ class OuterPlaces(Places):
 
 
 def _is_foreign_object(value: Any) -> bool:
-    """Whether nothing in it can be written to by the module's code."""
+    """Return whether the module's code cannot write to anything in it."""
     return is_foreign(value if isinstance(value, (type, types.FunctionType)) else type(value)) and (
         not isinstance(value, (list, dict, set, _CACHED, *_HOLDERS))
     )
@@ -210,7 +210,7 @@ def _is_installed_file(name: str) -> bool:
 
 
 def _is_installed(value: Any) -> bool:
-    """Whether a class, function or module is of an installed package; torch's are not."""
+    """Return whether a class, function or module belongs to an installed package, except torch."""
     if is_foreign(value):
         return False
     if isinstance(value, types.ModuleType):
@@ -221,7 +221,7 @@ def _is_installed(value: Any) -> bool:
 
 
 def _holds_traced(content: Any) -> bool:
-    """Whether what a place holds has something of a trace in it, up to two levels down."""
+    """Return whether a place holds traced values, up to two levels down."""
     values = content.values() if isinstance(content, dict) else content
     for each in values:
         inner = each.values() if isinstance(each, dict) else each
@@ -233,7 +233,7 @@ def _holds_traced(content: Any) -> bool:
 
 @contextlib.contextmanager
 def outside_kept(module: Any) -> Iterator[Places]:
-    """Put back, when the context ends, what code of a module has written to, whatever it is.
+    """Undo, when the context ends, all writes by the code of a module.
 
     That is attributes, classes, globals, and what they hold, but not the memory of tensors.
     Functions of the code that keep what they return keep nothing meanwhile: a trace would leave
@@ -259,7 +259,7 @@ def outside_kept(module: Any) -> Iterator[Places]:
 
 @contextlib.contextmanager
 def state_kept(module: Any) -> Iterator[tuple[Places, Places]]:
-    """Within this context a module may write to itself and to what it holds; all is put back.
+    """Let a module write to itself and its contents inside the context, and restore everything.
 
     So are what its code writes to elsewhere (see `outside_kept`), and the memory of tensors, but
     for parameters, of which there would be a copy. The context gives what the module itself holds,

@@ -1,4 +1,4 @@
-"""What a function may write to: the lists, dicts, sets, objects and outer names that it sees.
+"""Places that a function may write to: the lists, dicts, sets, objects and outer names it sees.
 
 A branch must leave no trace when it is only tried, and what it wrote must be merged with what the
 other branch wrote. So everything that can be reached from its closure is remembered before it runs,
@@ -40,11 +40,11 @@ class Place:
 
     @property
     def is_variable(self) -> bool:
-        """Whether it is a variable of a function, of which nobody can ask if it is bound."""
+        """True for a closure variable, which cannot be asked whether it is bound."""
         return isinstance(self.owner, types.CellType)
 
     def read(self) -> Any:
-        """Return a shallow copy of what it holds now."""
+        """Return a shallow copy of the current content."""
         owner = self.owner
         if isinstance(owner, types.CellType):
             try:
@@ -61,7 +61,7 @@ class Place:
 
     @property
     def may_grow(self) -> bool:
-        """Whether it can hold as many items as the graph decides."""
+        """True if it can hold a number of items that the graph decides."""
         return isinstance(self.owner, list)
 
     def changed(self) -> bool:
@@ -76,7 +76,7 @@ class Place:
         return any(now.get(key, UNDEFINED) is not old for key, old in self.before.items())
 
     def write(self, content: Any) -> None:
-        """Let it hold something else."""
+        """Replace the content."""
         owner = self.owner
         if isinstance(owner, types.CellType):
             if content[""] is _EMPTY_CELL:
@@ -95,11 +95,11 @@ class Place:
             _write_dict(owner, content)
 
     def assign(self, content: Any) -> None:
-        """Let it hold something else, as the user's code would write it."""
+        """Replace the content by the operations that the user's code would use."""
         self.write(content)
 
     def named(self, key: Any) -> str:
-        """Return what a message calls one of its values."""
+        """Return the name of one of its values for messages."""
         if isinstance(self.owner, types.CellType):
             return self.label
         return f"{self.label}[{key!r}]" if not self.label.endswith(".") else f"{self.label}{key}"
@@ -118,7 +118,7 @@ Changes: TypeAlias = dict[int, Any]
 
 
 class Places:
-    """All that the given functions may write to."""
+    """All places that the given functions may write to."""
 
     most = 50_000
     """Objects that are looked at; a model with more has no branch that sees them all."""
@@ -140,11 +140,11 @@ class Places:
             stack += self._inside(value, label)
 
     def changes(self) -> Changes:
-        """Return what has changed since the last snapshot."""
+        """Return the changes since the last snapshot."""
         return {n: place.read() for n, place in enumerate(self.all) if place.changed()}
 
     def restore(self, changes: Changes) -> None:
-        """Put back what changed."""
+        """Undo the changes."""
         for number in changes:
             self.all[number].write(self.all[number].before)
 
@@ -194,7 +194,7 @@ class Places:
         yield from self._globals(value)
 
     def _globals(self, value: types.FunctionType) -> Iterator[tuple[Any, str]]:
-        """The globals that the function names, where they can be changed."""
+        """Yield the mutable globals that the function names."""
         space = value.__globals__
         if is_foreign(value):
             return
@@ -235,7 +235,7 @@ class Places:
 
 @contextlib.contextmanager
 def memory_kept(tensors: Iterable[torch.Tensor]) -> Iterator[None]:
-    """Take back what is written to the memory of tensors."""
+    """Undo writes to the memory of tensors when the context ends."""
     with torch.no_grad():
         before = [(each, version_of(each), each.clone()) for each in tensors]
     try:
@@ -261,7 +261,7 @@ class _Registered(Place):
 
 
 class _Globals(Place):
-    """Globals of a module that a function assigns to."""
+    """The globals of a module that a function assigns to."""
 
     def __init__(self, space: dict[str, Any], names: frozenset[str]) -> None:
         self.names = names
@@ -282,7 +282,7 @@ class _Globals(Place):
 
 
 def at_key(content: Any, key: Any) -> Any:
-    """Return one value of what a place holds, or UNDEFINED."""
+    """Return one value of a place's content, or UNDEFINED."""
     if isinstance(content, set):
         return content
     if isinstance(content, list):
@@ -291,7 +291,7 @@ def at_key(content: Any, key: Any) -> Any:
 
 
 def put_key(content: Any, key: Any, value: Any) -> None:
-    """Change one value of what a place holds."""
+    """Change one value of a place's content."""
     if isinstance(content, set):
         content.clear()
         content.update(value)
@@ -309,7 +309,7 @@ def starts_with(items: list[Any], start: list[Any]) -> bool:
 
 
 def is_foreign(value: Any) -> bool:
-    """Return whether a class, function or module is torch's or Python's: no state of a model."""
+    """Return whether a class, function or module belongs to torch or Python, not to a model."""
     own = "__name__" if isinstance(value, types.ModuleType) else "__module__"
     return str(getattr(value, own, "")).partition(".")[0] in _FOREIGN
 
@@ -323,7 +323,7 @@ def _codes(code: types.CodeType) -> Iterator[types.CodeType]:
 
 @functools.lru_cache(4096)
 def names_of(code: types.CodeType) -> frozenset[str]:
-    """Return the names of globals and attributes in a function, and in functions inside of it."""
+    """Return the names of globals and attributes in a function and its inner functions."""
     return frozenset(name for each in _codes(code) for name in each.co_names)
 
 

@@ -1,4 +1,4 @@
-"""What a loop runs over: the rows of tensors, ranges, and what zip and its like make of them."""
+"""Iterables of loops: the rows of tensors, ranges, and zip, enumerate and reversed of these."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Lazy:
         raise NotImplementedError
 
     def __iter__(self) -> Any:
-        """Refuse to be run over by Python."""
+        """Raise an error, because Python cannot iterate over it."""
         raise RewriteError(
             "the number of rounds depends on a tensor or a size, and a loop of Python needs it"
         )
@@ -46,7 +46,7 @@ class Range(Lazy):
         return [numbers], lambda row: row[0]
 
     def count(self) -> Any:
-        """Return how many numbers it has."""
+        """Return the number of elements."""
         distance = self.stop - self.start
         if isinstance(self.step, int):
             over = self.step - 1 if self.step > 0 else self.step + 1
@@ -83,7 +83,7 @@ class Zip(Lazy):
         self.values = values
 
     def rows(self) -> Columns:
-        """Return the columns of all, cut to the shortest."""
+        """Return all columns, cut to the shortest."""
         parts = [rows_of(each) for each in self.values]
         columns = _cut([column for part, _ in parts for column in part])
 
@@ -98,7 +98,7 @@ class Zip(Lazy):
 
 
 def _cut(columns: list[torch.Tensor]) -> list[torch.Tensor]:
-    """All with as many rows: where sizes differ, as the shortest has."""
+    """Return all columns with equally many rows; where sizes differ, with those of the shortest."""
     counts = {str(each.shape[0]): each.shape[0] for each in columns}
     if len(counts) == 1:
         return columns
@@ -115,20 +115,20 @@ class Reversed(Lazy):
         self.values = values
 
     def rows(self) -> Columns:
-        """Return the columns from the last row to the first."""
+        """Return the columns in reverse order."""
         columns, make = rows_of(self.values)
         return [each.flip(0) for each in columns], make
 
 
 def is_lazy(values: Any) -> bool:
-    """Return whether a loop over the values has as many rounds as the graph decides."""
+    """Return whether the graph decides the number of iterations over the values."""
     if isinstance(values, Lazy) or is_collected(values):
         return True
     return is_fake(values) and values.dim() > 0 and isinstance(values.shape[0], torch.SymInt)
 
 
 def rows_of(values: Any) -> Columns:
-    """Return the columns of what a loop runs over."""
+    """Return the columns of a loop's iterable."""
     if isinstance(values, Lazy):
         return values.rows()
     if isinstance(values, Rows):
@@ -147,7 +147,7 @@ def rows_of(values: Any) -> Columns:
 
 
 def length(values: Any) -> Any:
-    """Return len() of what has as many items as the graph decides."""
+    """Return len() of a list whose length the graph decides."""
     if isinstance(values, torch.Tensor):
         return values.shape[0]
     if isinstance(values, Range):
@@ -159,7 +159,7 @@ def length(values: Any) -> Any:
 
 
 def _items(each: Any) -> Any:
-    """How many items something in a list stands for."""
+    """Return the number of items that a list element stands for."""
     if not isinstance(each, Collected):
         return 1
     if isinstance(each, Mark):

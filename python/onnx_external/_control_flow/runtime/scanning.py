@@ -1,4 +1,4 @@
-"""Loops over rows of which every round is done: scan."""
+"""Loops over rows without early exit, as scan."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _scan = torch.ops.higher_order.scan
 
 
 class GrowsError(Exception):
-    """The state grows, or rounds are to be counted: scan does not do that."""
+    """The state grows, or iterations have to be counted, which scan cannot do."""
 
 
 def scanned(
@@ -33,7 +33,7 @@ def scanned(
     init: tuple[Any, ...],
     key: str,
 ) -> tuple[Any, ...]:
-    """Return the state after a round for each row of `columns`.
+    """Return the state after an iteration for each row of `columns`.
 
     Args:
         state: of the runtime.
@@ -61,7 +61,7 @@ def scanned(
 
 
 class _Step:
-    """A round on given rows."""
+    """An iteration on given rows."""
 
     def __init__(self, step: Callable[..., tuple[Any, ...]], rows: list[torch.Tensor]) -> None:
         self.step, self.rows = step, rows
@@ -71,7 +71,7 @@ class _Step:
 
 
 class _Scan:
-    """The operator, whose values are the state, the columns, and what is read besides."""
+    """The scan operator, whose operands are the state, the columns, and other values read."""
 
     def __init__(self, loop: Loop, columns: list[torch.Tensor], step: _Step) -> None:
         self.loop, self.carried, self.state = loop, loop.carried, loop.state
@@ -83,7 +83,7 @@ class _Scan:
         self.emitted = loop.emitted()
 
     def call(self) -> tuple[Any, ...]:
-        """Run the operator; return the state after the last round."""
+        """Run the operator; return the final state."""
         operands = [*self.loop.operands, *self.loop.starts()]  # a round has no column as a whole
         results = list(operator(self._called, self._types, self.carried.places, operands))
         final = self.loop.finished(results[: self.many])
@@ -110,7 +110,7 @@ class _Scan:
         return tuple(_scan(self._round, front, columns, rest))
 
     def _nothing(self, *given: Any) -> tuple[Any, ...]:
-        """What is there after no round: what is carried as it was, and lists of nothing."""
+        """Return the result of no iterations: the initial state, and empty lists."""
         front, columns, _ = self._split(given)
         count = columns[0].shape[0]
         lists = (torch.zeros([count, *e.shape], dtype=e.dtype) for e in self.emitted)

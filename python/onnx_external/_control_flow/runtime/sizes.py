@@ -1,4 +1,4 @@
-"""Sizes that tensors decide, and which of them stand in the way of torch.cond."""
+"""Sizes that tensors decide, and which of them torch.cond cannot handle."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from onnx_external._control_flow.runtime.state import quietly
 
 
 def is_free(size: Any) -> bool:
-    """Return whether a tensor decides a size, and not the shapes of the inputs."""
+    """Return whether a tensor, rather than the shapes of the inputs, decides a size."""
     return isinstance(size, torch.SymInt) and bool(free_unbacked_symbols(size))
 
 
 def may_be_zero(size: Any) -> bool:
-    """Return whether a size is not known to be 1 at least, for instance by Dim("rows", min=1)."""
+    """Return whether a size may be 0; Dim("rows", min=1), for instance, rules that out."""
     if not isinstance(size, torch.SymInt):
         return bool(size == 0)
     # A comparison would not do: torch takes it that no size of an input is 0.
@@ -29,7 +29,7 @@ def may_be_zero(size: Any) -> bool:
 
 
 def size_of(tensor: torch.Tensor, most: Any = None) -> Any:
-    """Return the value of a tensor without dimensions as a size, with what is known of it."""
+    """Return the value of a 0-d tensor as a size, with its known bounds."""
     found = number_of(tensor)
     torch._check(found >= 0)
     if most is not None:
@@ -38,13 +38,13 @@ def size_of(tensor: torch.Tensor, most: Any = None) -> Any:
 
 
 def number_of(tensor: torch.Tensor) -> Any:
-    """Return the value of a tensor without dimensions as a whole number that the graph decides."""
+    """Return the value of a 0-d tensor as an integer that the graph decides."""
     with torch._C.DisableTorchFunction():
         return tensor.to(torch.int64).item()
 
 
 def is_simple(size: Any) -> bool:
-    """Return whether a size is that in the strides of a tensor, too.
+    """Return whether a size is also the one in the strides of a tensor.
 
     Where it may be 0, the strides have Max(1, size), with which torch.cond fails.
     """
@@ -56,7 +56,7 @@ def is_simple(size: Any) -> bool:
 
 @contextlib.contextmanager
 def largest_in_pairs() -> Iterator[None]:
-    """Within this context the largest of sizes is written down as torch.sym_max, and so the least.
+    """Make traces write maxima and minima of sizes as binary operators inside the context.
 
     Where torch finds one again in a branch, it writes down a function of its own, which its check
     of programs refuses.

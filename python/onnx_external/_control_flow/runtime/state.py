@@ -1,4 +1,4 @@
-"""What one runtime knows while rewritten code is traced."""
+"""The state of one runtime while rewritten code is traced."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _T = TypeVar("_T")
 
 @dataclass
 class Decision:
-    """A test in a function that is called once for each of its outcomes."""
+    """A condition in a function that is called once for each of its outcomes."""
 
     key: str
     depth: int
@@ -27,7 +27,7 @@ class Decision:
 
 @dataclass
 class State:
-    """Of one `Runtime`; its parts share it."""
+    """The state that the parts of a `Runtime` share."""
 
     notes: list[str] = field(default_factory=list)
     """What was left out of the graph, and what its loops were given."""
@@ -64,11 +64,11 @@ class State:
     """How many loops of rewritten code are being unrolled or traced."""
 
     def key(self, value: Any) -> int:
-        """Return the name of a tensor: for an operand, that of the tensor that it stands for."""
+        """Return the key of a tensor; for an operand, that of the tensor it stands for."""
         return self.keys.get(id(value), id(value))
 
     def resolved(self, value: Any) -> Any:
-        """Return the operand that stands for a tensor in the branch that is being traced."""
+        """Return the operand that stands for a tensor in the branch being traced."""
         if isinstance(value, torch.Tensor):
             key = self.key(value)
             for table in reversed(self.tables):
@@ -77,22 +77,22 @@ class State:
         return value
 
     def note(self, text: str) -> None:
-        """Add a line to the notes, once: a branch is traced several times."""
+        """Add a line to the notes, once, although a branch is traced several times."""
         if text not in self.notes:
             self.notes.append(text)
 
     def follows(self, number: Any, other: Any) -> bool:
-        """Return whether a number was made of another by adding one."""
+        """Return whether a number is another number plus one."""
         before, _ = self.followed.get(id(number), (None, None))
         return before is not None and before is other
 
     def bound(self, size: Any, most: Any) -> None:
-        """Remember the largest value of a size."""
+        """Record the largest value of a size."""
         if isinstance(size, torch.SymInt):
             self.bounds[size.node.expr] = most
 
     def choose(self, shape: Any, one: Any, other: Any) -> None:
-        """Remember what the sizes of a result are in both branches."""
+        """Record the sizes of a result in both branches."""
         for size, first, second in zip(shape, one, other, strict=True):
             if isinstance(size, torch.SymInt) and size.node.expr.is_symbol:
                 if not all(size.node.expr == _expr(each) for each in (first, second)):
@@ -100,7 +100,7 @@ class State:
 
     @contextmanager
     def branch(self, table: dict[int, torch.Tensor]) -> Iterator[None]:
-        """Within this context the operands of `table` stand for the tensors of its keys."""
+        """Let the operands of `table` stand for the tensors of its keys inside the context."""
         self.tables.append(table)
         before = self.keys
         self.keys = before | {id(operand): key for key, operand in table.items()}
@@ -112,7 +112,7 @@ class State:
 
     @contextmanager
     def loop(self) -> Iterator[None]:
-        """Within this context a loop is unrolled or traced."""
+        """Count a loop as being unrolled or traced inside the context."""
         self.loops += 1
         try:
             yield
@@ -125,7 +125,7 @@ def _expr(size: Any) -> Any:
 
 
 def quietly(call: Callable[[], _T]) -> _T:
-    """Return what `call` returns, and leave nothing of it in the graph that is traced."""
+    """Return the result of `call`, and remove it from the graph being traced."""
     mode = detect_fake_mode(None)
     environment = getattr(mode, "shape_env", None)
     with disable_proxy_modes_tracing():

@@ -1,4 +1,4 @@
-"""Switches of gradients and autocast, which a trace writes down as operators.
+"""Switches of gradients and autocast, which traces record as operators.
 
 torch makes a subgraph of what stands between two of them, and loses the subgraphs of branches and
 loops that are there already ('<lambda>' object has no attribute 'true_graph_0'). Those that change
@@ -21,7 +21,7 @@ from onnx_external._base.swapping import exchanged
 
 @contextmanager
 def switches_left_out() -> Iterator[None]:
-    """Within this context the calling thread's traces have no switches that change nothing."""
+    """Leave switches without effect out of this thread's traces inside the context."""
     plain = PreDispatchTorchFunctionMode.__torch_function__
     caller, left_out = threading.get_ident(), _LeftOut()
 
@@ -35,7 +35,7 @@ def switches_left_out() -> Iterator[None]:
 
 
 class _LeftOut:
-    """Which calls are left out; of autocast, whose switches are nested, those that are open."""
+    """The calls to leave out; for autocast, whose switches nest, those still open."""
 
     def __init__(self) -> None:
         self.off = {each for each in ("cpu", "cuda") if not torch.is_autocast_enabled(each)}
@@ -43,7 +43,7 @@ class _LeftOut:
         """For each autocast that was entered: whether it is in the graph."""
 
     def has(self, func: Any, args: Any) -> bool:
-        """Return whether a call of the trace is to be left out."""
+        """Return whether to leave out a call of the trace."""
         if func is torch._C._set_grad_enabled:
             return True
         if func is torch.amp._enter_autocast:

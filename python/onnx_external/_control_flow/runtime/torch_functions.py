@@ -1,4 +1,4 @@
-"""What torch's functions do otherwise while rewritten code is traced.
+"""Replacements of torch's functions while rewritten code is traced.
 
 Numbers out of tensors (`.item()`, `.tolist()`, `torch.equal`) stay tensors, so that a test on them
 is a test on a tensor; indices that are tensors are not asked for their values.
@@ -38,12 +38,12 @@ class TorchFunctions(TorchFunctionMode):  # type: ignore[misc]
     def __torch_function__(
         self, func: Any, types: Any, args: Any = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
-        """Call `func`, or what stands for it."""
+        """Call `func`, or its replacement."""
         return called(self.state, func, args, dict(kwargs or {}))
 
 
 def called(state: State, func: Any, args: Any, given: dict[str, Any]) -> Any:
-    """Call a function of torch, or what stands for it while rewritten code is traced."""
+    """Call a function of torch, or its replacement while rewritten code is traced."""
     if func is torch._C._set_grad_enabled:
         return None  # torch's pass for it loses the subgraphs of subgraphs
     if func in _INDEXING and needs_care(args):
@@ -63,7 +63,7 @@ def called(state: State, func: Any, args: Any, given: dict[str, Any]) -> Any:
 
 
 def _note_next(state: State, args: Any, found: Any) -> None:
-    """Remember that a number is another one plus 1: a slice from that to it has one item."""
+    """Record that a number is another one plus 1: a slice between them has one item."""
     numbers = [each for each in args if isinstance(each, torch.Tensor)]
     if len(numbers) == 1 and any(type(each) is int and each == 1 for each in args):
         number = numbers[0]
@@ -106,7 +106,7 @@ def _allclose(*args: Any, **kwargs: Any) -> Any:
 
 
 def _linspace(start: Any, end: Any, steps: Any, **rest: Any) -> Any:
-    """Do what torch.linspace does, which takes no number that a tensor decides."""
+    """Replace torch.linspace, which takes no number that a tensor decides."""
     kind = rest.pop("dtype", None) or torch.get_default_dtype()
     if not is_symbolic(steps) or not kind.is_floating_point:
         return NotImplemented
@@ -118,7 +118,7 @@ def _linspace(start: Any, end: Any, steps: Any, **rest: Any) -> Any:
 
 
 def _roll(tensor: torch.Tensor, shifts: Any, dims: Any = None) -> Any:
-    """Do what torch.roll does, which torch.onnx converts for shifts that are numbers only."""
+    """Replace torch.roll, which torch.onnx only converts for constant shifts."""
     steps = shifts if isinstance(shifts, (list, tuple)) else [shifts]
     along = dims if isinstance(dims, (list, tuple)) else [dims]
     if len(steps) != len(along) or None in along or not any(map(is_symbolic, steps)):
@@ -150,7 +150,7 @@ _INDEXING: dict[Any, Callable[..., Any]] = {
 
 
 def _called_by_user() -> bool:
-    """Whether the code of a model calls, and not torch itself."""
+    """Return whether the caller is the code of a model, and not torch itself."""
     frame = sys._getframe(2)
     while frame.f_back is not None:
         path, name = frame.f_code.co_filename, frame.f_code.co_name

@@ -1,4 +1,4 @@
-"""What is in place while rewritten code is traced, and put back afterwards whatever happens."""
+"""Patches that are active while rewritten code is traced, and undone whatever happens."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from onnx_external._tracing.results import results_need_no_guards
 
 @contextmanager
 def tracing(state: State, module: nn.Module | None) -> Iterator[None]:
-    """Within this context numbers stay tensors, and gradients are neither recorded nor switched.
+    """Keep numbers as tensors, and gradients off and unswitched, inside the context.
 
     What the trace writes to the module and to the objects that it holds is put back afterwards.
 
@@ -52,7 +52,7 @@ def tracing(state: State, module: nn.Module | None) -> Iterator[None]:
 
 @contextmanager
 def _sample_rows() -> Iterator[None]:
-    """Within this context scan takes no first row to see what a row is: there may be none."""
+    """Keep scan, inside the context, from taking a first row as a sample: there may be none."""
     scan = sys.modules.get("torch._higher_order_ops.scan")  # the package has a function scan
     plain = getattr(scan, "first_slice_copy", None)
     if plain is None:  # another torch
@@ -70,7 +70,7 @@ def _sample_rows() -> Iterator[None]:
 
 @contextmanager
 def _calls_left() -> Iterator[None]:
-    """Within this context a trace knows where it is after an exception has left a module's call.
+    """Keep a trace's module stack right, inside the context, when exceptions leave calls.
 
     torch would still take it to be in that module. A call that runs up to a test ends so, and so
     does one whose exception the code handles.
@@ -91,7 +91,7 @@ def _calls_left() -> Iterator[None]:
 
 
 def _forget(state: State) -> None:
-    """Keep no tensors of the trace alive."""
+    """Release all tensors of the trace."""
     for each in (state.tables, state.keys, state.followed, state.bounds, state.choices, state.kept):
         each.clear()
     state.loops = 0

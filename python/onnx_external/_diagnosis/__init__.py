@@ -1,4 +1,4 @@
-"""Finding the module of a model that goes wrong."""
+"""Localization of the module of a model that goes wrong."""
 
 from .diagnosing import diagnose
 from .reports import Diagnosis, ModuleDiagnosis, Status

@@ -1,4 +1,4 @@
-"""One module, exported and run on what it was called with."""
+"""Export of a single module, and its run on recorded inputs."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class _Job:
 
 @dataclass
 class Attempts:
-    """Exports modules, in one way."""
+    """Exports modules in one fixed way."""
 
     exporter: str
     run: bool
@@ -121,7 +121,7 @@ class Attempts:
         return found
 
     def dynamic_shapes(self, captured: Captured) -> dict[str, Any] | None:
-        """Return what torch.export takes for a module."""
+        """Return the dynamic shapes that torch.export takes for a module."""
         if not self.dynamic:
             return None
         calls = [stored.call for _, stored in self._calls(captured, Outcome())]
@@ -160,7 +160,7 @@ class Attempts:
         return job.program
 
     def _traced(self, job: _Job, args: Any, kwargs: Any, shapes: Any) -> Any:
-        """Trace a module as the exporter does it, and say where strict=True matters."""
+        """Trace a module as the exporter does, and say where strict=True matters."""
         if self.rewrites:
             return self._rewritten(job, shapes)
         if not self.surroundings.strict_too:
@@ -255,7 +255,7 @@ class Attempts:
             self._compare(job, stored, got)
 
     def _compare(self, job: _Job, stored: StoredCall, got: Sequence[Any]) -> None:
-        """Compare all tensors and numbers of a result with those that were recorded."""
+        """Compare all tensors and scalars of a result with the recorded ones."""
         want = stored.result.leaves()
         if len(got) != len(want):
             raise RunError(f"the exported module gives {len(got)} values, the module {len(want)}")
@@ -305,7 +305,7 @@ class Attempts:
             self._compare(job, each, got)
 
     def _axes(self, job: _Job, names: Sequence[str]) -> dict[str, list[int]]:
-        """Dimensions that vary, by the name of the input."""
+        """Return the dynamic dimensions by the name of the input."""
         found = {}
         for place, name in enumerate(names):
             shapes = [stored.inputs.forms[place][0] for _, stored in job.calls]
@@ -328,14 +328,14 @@ def _has_value(leaf: Any) -> bool:
 
 
 def _array(leaf: Any) -> Any:
-    """An array of a tensor or number; anything else is None."""
+    """Return an array of a tensor or scalar; None for anything else."""
     if isinstance(leaf, torch.Tensor):
         return from_torch(leaf)
     return np.asarray(leaf) if _has_value(leaf) else None
 
 
 class _Flat(torch.nn.Module):  # type: ignore[misc]
-    """A module that takes and gives tensors only, as torch.jit.trace wants it."""
+    """A module with only tensors as arguments and results, as torch.jit.trace needs."""
 
     def __init__(self, module: Any, stored: StoredCall) -> None:
         super().__init__()

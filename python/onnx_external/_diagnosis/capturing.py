@@ -1,4 +1,4 @@
-"""What every module of a model is called with, with its structure, recorded on the disk."""
+"""Calls of every module of a model, with their structure, recorded on disk."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from .recording import ModuleRecord, Recorder
 
 
 class Stored:
-    """A nested value whose tensors are in a file; everything else is kept as it is."""
+    """A nested value whose tensors are in a file; everything else is kept unchanged."""
 
     def __init__(self, value: Any, path: Path) -> None:
         leaves, self.spec = pytree.tree_flatten(value)
@@ -37,7 +37,7 @@ class Stored:
             _write([_alone(each) for each in tensors], path)
 
     def leaves(self) -> list[Any]:
-        """Read the leaves; tensors on the CPU are mapped."""
+        """Read the leaves; tensors on the CPU are memory-mapped."""
         tensors: list[Any] = []
         if self.forms:
             read = torch.load(self._path, mmap=True, weights_only=True)
@@ -45,7 +45,7 @@ class Stored:
         return self.around(tensors)
 
     def around(self, tensors: Iterable[Any]) -> list[Any]:
-        """Return the leaves, with these tensors in the places of its own."""
+        """Return the leaves, with these tensors in place of its own."""
         rest = iter(tensors)
         return [
             next(rest) if is_tensor else copy.copy(other)
@@ -76,7 +76,7 @@ def _alone(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def _kept(leaf: Any) -> Any:
-    """A leaf that is no tensor: a copy if the module could change it."""
+    """Return a leaf other than a tensor; a copy, if the module could change it."""
     if leaf is None or isinstance(leaf, (int, float, bool, str, type)):
         return leaf
     try:
@@ -97,14 +97,14 @@ class StoredCall:
 
     @property
     def call(self) -> Call:
-        """The arguments, read anew."""
+        """The arguments, read again."""
         args, kwargs = self.inputs.value()
         return args, kwargs
 
 
 @dataclass
 class Captured(ModuleRecord):
-    """A module, and what it was called with in each input set."""
+    """A module, and its calls in each input set."""
 
     method: str = "forward"
     """Of the module, which was recorded and is exported; empty if none is."""
@@ -113,24 +113,24 @@ class Captured(ModuleRecord):
 
     @property
     def called(self) -> bool:
-        """Whether there is something to export it with."""
+        """True if there is a call to export it with."""
         return bool(self.calls)
 
 
 def exchanged(value: Any) -> list[Any]:
-    """The arguments that a module can change: tensors, and objects whose contents are tensors."""
+    """Return the arguments that a module can change: tensors, and containers of tensors."""
     args, kwargs = value
     return [*args, *kwargs.values()]
 
 
 def _state(value: Any) -> Any:
-    """What tells whether an argument was changed in place."""
+    """Return a state that changes when an argument is changed in place."""
     leaves, spec = pytree.tree_flatten(value)
     return spec, [(id(e), e._version) if isinstance(e, torch.Tensor) else None for e in leaves]
 
 
 def method_of(module: Any, name: str, traced: Mapping[Any, str]) -> str:
-    """The method of a module that is recorded.
+    """Return the method of a module that is recorded.
 
     Args:
         module: the module.
@@ -151,7 +151,7 @@ def method_of(module: Any, name: str, traced: Mapping[Any, str]) -> str:
 
 
 class _Recorder(Recorder):
-    """Records calls by methods in the place of the modules' own, of which forward is one."""
+    """Records calls by replacing methods of modules, among them forward."""
 
     def __init__(self, modules: Sequence[Captured], folder: Path) -> None:
         super().__init__(folder)
@@ -197,7 +197,7 @@ class _Recorder(Recorder):
 
 @contextlib.contextmanager
 def replaced(module: Any, name: str, by: Any) -> Iterator[None]:
-    """Give a module, and not its class, another method or attribute."""
+    """Replace a method or attribute of a module, and not of its class."""
     own = vars(module)
     before = own.get(name, replaced)  # "replaced" itself marks a missing entry
     own[name] = by
@@ -212,7 +212,7 @@ def replaced(module: Any, name: str, by: Any) -> Iterator[None]:
 
 @contextlib.contextmanager
 def buffers_kept(module: Any) -> Iterator[None]:
-    """Take back what happens to a module's buffers: those of models with a state change."""
+    """Restore a module's buffers at the end, which models with state change."""
     from .._control_flow import memory_kept
 
     with memory_kept(module.buffers()):
@@ -222,7 +222,7 @@ def buffers_kept(module: Any) -> Iterator[None]:
 def capture(
     module: Any, calls: Sequence[Call], folder: Path, traced: Mapping[Any, str]
 ) -> list[Captured]:
-    """Run a module on each input set, and write down what each of its modules takes and gives.
+    """Run a module on each input set, and record the arguments and results of each submodule.
 
     Args:
         module: the model.

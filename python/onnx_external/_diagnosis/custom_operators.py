@@ -1,4 +1,4 @@
-"""Modules that are custom operators of torch for a while, so that what is around them exports."""
+"""Modules as temporary custom operators of torch, so that the code around them exports."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class NoOperatorError(ExportError):
 
 @dataclass
 class _Output:
-    """One tensor that a custom operator gives."""
+    """One tensor that a custom operator returns."""
 
     dtype: torch.dtype
     device: torch.device
@@ -47,7 +47,7 @@ _Place = tuple[int, int]
 
 
 def _recorded_sizes(stored: Stored) -> dict[_Place, int]:
-    """All sizes of a call's inputs: those of tensors, and arguments that are integers."""
+    """Return all sizes of a call's inputs: those of tensors, and arguments that are integers."""
     found: dict[_Place, int] = {}
     forms = iter(stored.forms)
     for leaf, is_tensor in enumerate(stored.is_tensor):
@@ -108,7 +108,7 @@ class _Operator:
         self._others = [self._other(values, inputs) for values in zip(*others, strict=True)]
 
     def refuse(self, why: str) -> None:
-        """Say why there is none."""
+        """Raise an error that says why there is none."""
         raise NoOperatorError(f"no custom operator can take the place of {self.title}: {why}")
 
     def _refuse_other_form(self, results: Sequence[Stored]) -> None:
@@ -153,7 +153,7 @@ class _Operator:
         return size
 
     def empty(self, leaves: Sequence[Any], spec: Any) -> list[torch.Tensor]:
-        """Outputs without values, for a trace."""
+        """Return outputs without values, for a trace."""
         sizes = _Sizes(self, leaves)
         found = []
         for number, output in enumerate(self.outputs):
@@ -171,7 +171,7 @@ class _Operator:
         return found
 
     def run(self, method: Any, leaves: Sequence[Any], spec: Any) -> list[torch.Tensor]:
-        """The module itself; operators may not give what they were given."""
+        """Run the module itself on copies, since operators may not return their operands."""
         arguments = pytree.tree_unflatten(
             [each.clone() if isinstance(each, torch.Tensor) else each for each in leaves], spec
         )
@@ -183,7 +183,7 @@ class _Operator:
         return [each.detach().clone(memory_format=torch.contiguous_format) for each in tensors]
 
     def rebuild(self, tensors: Sequence[Any], leaves: Sequence[Any], arguments: Any) -> Any:
-        """The result of tensors; what the module did to its arguments is done to them.
+        """Rebuild the result from tensors, and repeat the module's changes to its arguments.
 
         Args:
             tensors: what the operator gave.
@@ -207,7 +207,7 @@ class _Operator:
 
 
 def _put(target: Any, value: Any) -> bool:
-    """Let an argument have the contents of another value."""
+    """Copy the contents of a value into an argument."""
     if isinstance(target, torch.Tensor):
         target.copy_(value)
     elif isinstance(target, dict):
@@ -249,7 +249,7 @@ class _Variant:
 
 
 class CustomOperators:
-    """While it is entered, the methods of modules are custom operators; nothing of it stays."""
+    """A context in which the methods of modules are custom operators; it leaves nothing behind."""
 
     def __init__(
         self,
@@ -278,7 +278,7 @@ class CustomOperators:
         return self
 
     def __exit__(self, *_: Any) -> None:
-        """Put the methods back, and forget the operators."""
+        """Restore the methods, and remove the operators."""
         self._stack.close()
         self._variants.clear()
         self.nodes.clear()
@@ -367,7 +367,7 @@ def _function_of(
 
 
 def _symbolic(title: str, outputs: int) -> Callable[..., Any]:
-    """What makes a node of ONNX for torch.onnx's older exporter."""
+    """Return a function that makes an ONNX node for torch.onnx's older exporter."""
 
     def convert(graph: Any, *args: Any) -> Any:
         return graph.op(title, *args, outputs=outputs)
@@ -376,7 +376,7 @@ def _symbolic(title: str, outputs: int) -> Callable[..., Any]:
 
 
 def _node(name: str, outputs: int) -> Callable[..., Any]:
-    """What makes a node of ONNX for a custom operator."""
+    """Return a function that makes an ONNX node for a custom operator."""
 
     def convert(*args: Any) -> Any:
         import onnx_ir

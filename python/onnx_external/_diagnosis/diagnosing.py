@@ -1,4 +1,4 @@
-"""oe.diagnose."""
+"""Implementation of oe.diagnose."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def _reference(
 
 
 def _loaded(model: str, providers: list[Any]) -> tuple[Session, Piece]:
-    """The whole model, loaded, and as the piece of the outermost module."""
+    """Load the whole model; return it also as the piece of the outermost module."""
     try:
         size = inspect(model).bytes
     except Error:  # ONNX Runtime says what is wrong with it
@@ -73,7 +73,7 @@ def _loaded(model: str, providers: list[Any]) -> tuple[Session, Piece]:
 def _fitting(
     reference: ModuleReference, whole: Session, calls: Sequence[Call], notes: list[str]
 ) -> tuple[list[int], list[Call], list[dict[str, Value]]]:
-    """The calls that the model can take, with their numbers, and its inputs in each."""
+    """Return the calls that the model accepts, with their numbers and the model's inputs."""
     names = [form.name for form in whole.inputs]
     numbers: list[int] = []
     taken: list[Call] = []
@@ -177,7 +177,7 @@ def diagnose(
 
 
 def _of_quantized(model: str, report: Diagnosis) -> list[str]:
-    """Which tolerance a module of a quantized model was held to, and which one is usual.
+    """Describe the tolerance of a module of a quantized model, and the usual one.
 
     If only weights are quantized, every such module differs, so the one that loses most is named.
     """
@@ -197,7 +197,7 @@ def _of_quantized(model: str, report: Diagnosis) -> list[str]:
 
 
 def _loss(module: ModuleDiagnosis) -> float | None:
-    """The largest difference of a module's output over the output's scale."""
+    """Return the largest difference of a module's output as a fraction of the output's scale."""
     worst = module.worst
     if worst is None or worst.max_abs is None or not worst.scale:
         return None
@@ -205,7 +205,7 @@ def _loss(module: ModuleDiagnosis) -> float | None:
 
 
 def _is_repeated(reference: ModuleReference, call: Call) -> bool:
-    """Whether the reference agrees with itself."""
+    """Return whether the reference agrees with itself."""
     given = Given({}, call=call)
     runs = [reference.outputs(given, "input set 0") for _ in range(2)]
     return agree(*runs)

@@ -1,4 +1,4 @@
-"""oe.diagnose_export."""
+"""Implementation of oe.diagnose_export."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class _Tree:
             )
 
     def children(self, of: Captured) -> list[Captured]:
-        """The nearest modules inside of a module that were called."""
+        """Return the nearest called modules inside a module."""
         nearest: list[Captured] = []
         for each in self.captured:  # a module stands before those inside of it
             if not each.called or not is_inside(each.name, of.name):
@@ -82,7 +82,7 @@ class _Tree:
         return nearest
 
     def opaque_in(self, of: Captured) -> Iterator[Captured]:
-        """The opaque modules inside of a module, without those inside of each other."""
+        """Yield the opaque modules inside a module, without those inside other opaque ones."""
         for each in self.children(of):
             if _is_opaque(each, self.opaque):
                 yield each
@@ -90,7 +90,7 @@ class _Tree:
                 yield from self.opaque_in(each)
 
     def attempt(self, captured: Captured, instead: Sequence[Captured]) -> Outcome:
-        """Try a module, and write down how it ended."""
+        """Try a module, and record the outcome."""
         if self.progress is not None:
             called = [each.name for each in self.captured if each.called]
             self.progress(captured.name, called.index(captured.name) + 1, len(called))
@@ -109,7 +109,7 @@ class _Tree:
         return outcome
 
     def judge(self, captured: Captured) -> list[Captured]:
-        """Try a module, and those inside of it if that is needed.
+        """Try a module, and those inside it if necessary.
 
         Returns the modules that have to be replaced, so that what is around this one exports.
         """
@@ -128,7 +128,7 @@ class _Tree:
         return [captured] if outcome.status & WRONG else instead
 
     def judge_locally(self) -> None:
-        """Try every module with those inside of it replaced, as far as they can be."""
+        """Try every module with the modules inside it replaced, as far as possible."""
         left_out: list[str] = []
         for each in self.captured:
             if any(is_inside(each.name, name) for name in left_out) or not each.called:
@@ -142,7 +142,7 @@ class _Tree:
             self.found[each.name].notes += filter(None, why.values())
 
     def try_rewriting(self, wrong: Sequence[Captured]) -> None:
-        """Say of modules that fail by themselves whether rewriting mends them."""
+        """Note for modules that fail by themselves whether rewriting repairs them."""
         attempts = replace(self.attempts, rewrites=True)
         model = self.captured[0]
         whole = self.found[model.name]

@@ -1,4 +1,4 @@
-"""Whether a module's piece of the model gives what the module gave."""
+"""Comparison of a module's piece of the model with the module itself."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from .unmarked import Unmarked
 
 
 def diagnosis_of(recorded: Recorded, outcome: Outcome) -> ModuleDiagnosis:
-    """Return what became of a module."""
+    """Return the diagnosis of a module."""
     return ModuleDiagnosis(
         recorded.name,
         recorded.cls,
@@ -45,7 +45,7 @@ def diagnosis_of(recorded: Recorded, outcome: Outcome) -> ModuleDiagnosis:
 
 
 class Judge:
-    """Cuts pieces out of one model, and runs them on what was recorded.
+    """Cuts pieces out of one model, and runs them on recorded values.
 
     Args:
         model: its path.
@@ -94,11 +94,11 @@ class Judge:
         )
 
     def whole(self, recorded: Recorded) -> ModuleDiagnosis:
-        """Judge a module with all that is inside of it."""
+        """Judge a module with everything inside it."""
         return diagnosis_of(recorded, self.around(recorded, []))
 
     def around(self, recorded: Recorded, replaced: Sequence[Recorded]) -> Outcome:
-        """Judge the operations of a module around some modules inside of it.
+        """Judge the operations of a module around some modules inside it.
 
         What these gave in the reference is given to the piece, and what they took there is expected
         of it.
@@ -138,13 +138,13 @@ class Judge:
         return found
 
     def _without_nodes(self, name: str) -> str:
-        """Why a module has no piece."""
+        """Return why a module has no piece."""
         if name in self._unmarked.inside:
             return "it is inside of a branch or a loop, which is judged with the module around it"
         return "no node of the model was made for it"
 
     def _without_outputs(self, piece: Piece) -> str:
-        """Why nothing that a piece gives is an output of its module."""
+        """Return why none of a piece's results is an output of its module."""
         after = [name for name in piece.outputs if name in self._unmarked.reads]
         if after:
             return f"nodes that are marked with no module compute its outputs, from {after[0]}"
@@ -207,7 +207,7 @@ class Judge:
     def _wanted(
         self, recorded: Recorded, replaced: Sequence[Recorded], number: int
     ) -> list[Wanted]:
-        """What a module gave, except for what replaced modules gave it."""
+        """Return a module's recorded outputs, except those that come from replaced modules."""
         inside = [array for each in replaced for array in each.values(number, "output")]
         values = zip(
             recorded.values(number, "output"), recorded.plain(number, "output"), strict=True
@@ -221,7 +221,7 @@ class Judge:
     def _taken(
         self, recorded: Recorded, piece: Piece, own: dict[str, Any], number: int
     ) -> dict[str, Any]:
-        """What was recorded of the values that a module's piece takes."""
+        """Return the recorded values of the inputs of a module's piece."""
         find = partial(self._stand_ins, recorded, number=number, side="input")
         return stand_ins_of_sums(own, piece.sums, find)
 
@@ -241,7 +241,7 @@ class Judge:
     def _compare_inputs(
         self, replaced: Recorded, inner: Piece, number: int, got: dict[str, Any]
     ) -> list[Comparison]:
-        """Compare what a replaced module takes, as far as the piece around it computes that."""
+        """Compare the inputs of a replaced module, as far as the piece around it computes them."""
         added = {name for pair in inner.sums for name in pair}  # their sum is no value
         names = [name for name in inner.inputs if name in got and name not in added]
         own = self._boundary.values(names, number)

@@ -1,4 +1,4 @@
-"""How options name modules, and what they may be."""
+"""Names of modules in options, and their validation."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from .._base.errors import InvalidArgumentError
 
 
 def one_or_several(given: Any) -> Collection[Any]:
-    """Return names and classes that are given; a single one needs no list."""
+    """Return names and classes as a list; a single one needs no list."""
     return (given,) if isinstance(given, (str, type)) else given
 
 
@@ -19,7 +19,7 @@ def is_named(name: str, module: Any, keys: Collection[Any]) -> bool:
 
 
 def check_names(module: Any, **options: Iterable[Any]) -> None:
-    """Refuse names that no module has: they are mistakes.
+    """Raise an error for names that no module has, because they are mistakes.
 
     Args:
         module: the outermost one.
@@ -38,7 +38,7 @@ def check_names(module: Any, **options: Iterable[Any]) -> None:
 
 
 def check_choice(option: str, value: Any, allowed: Collection[str]) -> None:
-    """Refuse a value that is not among those that are allowed."""
+    """Raise an error for a value that is not allowed."""
     if value not in allowed:
         known = ", ".join(map(repr, allowed))
         raise InvalidArgumentError(f"{option}: {value!r} is none of {known}")

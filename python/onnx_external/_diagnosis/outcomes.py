@@ -1,4 +1,4 @@
-"""How one attempt at a module ended: a piece of the model that ran, or an export."""
+"""Outcome of one attempt at a module: a piece of the model that ran, or an export."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from .reports import Status
 
 @dataclass
 class Outcome:
-    """The status of a module, and what was compared."""
+    """The status of a module, and the comparisons."""
 
     status: Status = Status.OK
     step: str = ""
@@ -32,10 +32,10 @@ class Outcome:
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing says anything: there are no elements, or only NaN on both sides."""
+        """True if nothing was really compared: no elements, or only NaN on both sides."""
         return all(each.is_empty for each in self.compared)
 
     def judge(self) -> None:
-        """Make it DISC if anything that was compared does not agree."""
+        """Set the status to DISC if any comparison does not agree."""
         if not all(each.ok or each.is_empty for each in self.compared):
             self.status = Status.DISC

@@ -1,4 +1,4 @@
-"""Pieces of the model, one for each module, and what they run on."""
+"""Pieces of the model, one for each module, and the values that they run on."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def cut_piece(model: str, name: str, without: Sequence[str] = ()) -> Piece | Non
 
 
 def _own_outputs(data: bytes, name: str, outputs: list[str]) -> list[str]:
-    """Leave out what a product of several modules gives for the others of them.
+    """Leave out results that a product shared by several modules computes for the others.
 
     A Split takes it apart, whose last modules are those of its outputs.
     """
@@ -80,7 +80,7 @@ def _own_outputs(data: bytes, name: str, outputs: list[str]) -> list[str]:
 
 
 def _sums(data: bytes, inputs: Set[str]) -> list[tuple[str, str]]:
-    """Return the pairs of a model's inputs that only an operator which adds them takes."""
+    """Return the pairs of a model's inputs that are only added to each other."""
     if not any(kind.encode() in data for kind in _ADDING):
         return []
     try:
@@ -98,14 +98,14 @@ def _sums(data: bytes, inputs: Set[str]) -> list[tuple[str, str]]:
 
 
 def load(piece: Piece, providers: list[Any], name: str, folder: str) -> Session:
-    """Load a piece: a large one with its weights mapped, and as the model states it."""
+    """Load a piece exactly as the model states it; the weights of a large one are memory-mapped."""
     is_piece = isinstance(piece.data, bytes)
     lean = piece.weight_bytes >= _LARGE
     return Session(piece.data, providers, name, folder if is_piece else None, lean, is_piece)
 
 
 class Boundary:
-    """Values inside of the model, as the model computes them, on the disk."""
+    """Inner values of the model, as the model computes them, on disk."""
 
     _AT_ONCE = 64
     """Values that one run of the model gives, and memory holds."""
@@ -129,7 +129,7 @@ class Boundary:
         return self._feeds[0].keys()
 
     def fetch(self, names: Iterable[str]) -> None:
-        """Compute values of the model that are not known yet, in all input sets.
+        """Compute inner values that are not known yet, in all input sets.
 
         If the model does not run to its end, these are the values before the node that fails.
 
@@ -144,7 +144,7 @@ class Boundary:
                 break
 
     def values(self, names: Sequence[str], number: int) -> dict[str, Value]:
-        """Return values of one input set by name; arrays are mapped.
+        """Return values of one input set by name; arrays are memory-mapped.
 
         Raises:
             RunError: the model does not run up to one of them.
@@ -158,7 +158,7 @@ class Boundary:
         return {n: each.read() if isinstance(each, Spilled) else each for n, each in found.items()}
 
     def _try(self, names: list[str]) -> bool:
-        """Compute all of them, or those in front of one that cannot be computed."""
+        """Compute all of them, or those before one that cannot be computed."""
         try:
             self._compute(names)
         except RunError:
@@ -187,7 +187,7 @@ class Boundary:
 
 
 def _distance(one: Array, other: Array) -> float:
-    """The difference as a part of the other's size; infinite if shapes or kinds differ.
+    """Return the difference relative to the other's size; infinite if shapes or kinds differ.
 
     Where both are equally infinite, or have the same extreme, a mask filled it in: it is left out.
     """
@@ -225,7 +225,7 @@ def stand_ins(
     plain: Sequence[bool],
     right: Container[str],
 ) -> dict[str, Array]:
-    """Return the recorded value that a value of the model stands for; not all stand for one.
+    """Return the recorded value that corresponds to a value of the model; not all have one.
 
     It is the nearest one. If the model goes wrong, its value may be far from all that was recorded;
     then the most similar one of its shape is taken that nothing else stands for.
@@ -258,7 +258,7 @@ def stand_ins(
 
 
 def _place_of(value: Array, candidates: Sequence[Array], far: Sequence[float]) -> int | None:
-    """Which candidate is near to a value, or has its elements in another order.
+    """Return the candidate near to a value, or with its elements in another order.
 
     Rows that are grouped by something, such as the expert that takes them, may be in any order
     within a group.
@@ -275,7 +275,7 @@ def _place_of(value: Array, candidates: Sequence[Array], far: Sequence[float]) -
 
 
 def _similarity(one: Array, other: Array) -> float:
-    """The cosine of the angle between two arrays of one shape."""
+    """Return the cosine of the angle between two arrays of one shape."""
     with np.errstate(all="ignore"):
         left, right = (each.astype(np.float64).reshape(-1) for each in (one, other))
         size = float(np.linalg.norm(left) * np.linalg.norm(right))
@@ -288,7 +288,7 @@ def stand_ins_of_sums(
     sums: Iterable[tuple[str, str]],
     find: Callable[[dict[str, Value]], dict[str, Array]],
 ) -> dict[str, Array]:
-    """Return the recorded values that values of the model stand for, some of them by their sum.
+    """Return recorded values that correspond to values of the model, some of them by their sum.
 
     Args:
         own: values of the model by name.
@@ -309,7 +309,7 @@ def stand_ins_of_sums(
 
 
 class Wanted(NamedTuple):
-    """A value that a module gave."""
+    """An expected output of a module."""
 
     array: Array
     is_plain: bool
@@ -326,7 +326,7 @@ def compare_outputs(
     tolerance: Tolerance,
     unfinished: Set[str] = frozenset(),
 ) -> list[Comparison]:
-    """Compare what a piece gives with what was recorded.
+    """Compare a piece's outputs with recorded ones.
 
     Each recorded value is compared with the nearest one of its shape that the piece gives. If that
     is far, it may be wrong, or the model may not have the value: other nodes took its place, nobody

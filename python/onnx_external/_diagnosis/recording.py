@@ -1,4 +1,4 @@
-"""What every module of a model takes and gives, recorded on the disk while the model runs."""
+"""Inputs and outputs of every module, recorded on disk while the model runs."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _Place = tuple[int, str]
 
 @dataclass
 class ModuleRecord:
-    """One module, when it was called, and the types and shapes of what it took and gave."""
+    """One module, the order of its calls, and the types and shapes of its inputs and outputs."""
 
     name: str
     module: Any
@@ -45,7 +45,7 @@ class ModuleRecord:
         return type(self.module).__name__
 
     def forms(self, side: str) -> list[ValueForm]:
-        """Return what the module takes or gives in its first call, with the shape in each set."""
+        """Return the forms of the first call's inputs or outputs, with the shape in each set."""
         found: dict[str, ValueForm] = {}
         for (_, where), forms in sorted(self._forms.items()):
             if where == side:
@@ -54,7 +54,7 @@ class ModuleRecord:
         return list(found.values())
 
     def note(self, number: int, side: str, value: Any, is_first: bool = True) -> None:
-        """Write down the types of the tensors of a value and, of the first call, their shapes."""
+        """Record the types of a value's tensors and, for the first call, their shapes."""
         for path, tensor in leaves(value):
             dtype = str(tensor.dtype).removeprefix("torch.")
             if tensor.is_floating_point():
@@ -65,7 +65,7 @@ class ModuleRecord:
 
 
 class Recorder:
-    """Runs a model on input sets, while something writes down what its modules take and give."""
+    """Runs a model on input sets, while the inputs and outputs of its modules are recorded."""
 
     def __init__(self, folder: Path) -> None:
         """Args: the folder for the values."""
@@ -108,7 +108,7 @@ class Recorder:
 
 @dataclass
 class Recorded(ModuleRecord):
-    """One module, and where its values are."""
+    """One module, and the place of its values."""
 
     number: int = 0
     """Its place in the tree."""
@@ -117,18 +117,18 @@ class Recorded(ModuleRecord):
     """Whether each of them is an argument or a result, and not inside of an object."""
 
     def values(self, number: int, side: str) -> list[Array]:
-        """Return the arrays of one set, of all calls, mapped."""
+        """Return the arrays of one set, of all calls, memory-mapped."""
         return [each.read() for each in self._files.get((number, side), [])]
 
     def plain(self, number: int, side: str) -> list[bool]:
-        """Return which of these values are no part of an object such as a cache.
+        """Return which of these values are not part of an object such as a cache.
 
         A cache has values of other modules, too, and may be changed while the module runs.
         """
         return self._plain.get((number, side), [])
 
     def write(self, folder: Path, number: int, side: str, value: Any) -> None:
-        """Write the tensors of a value of the call that is running."""
+        """Write the tensors of a value of the running call."""
         call = self.counts.get(number, 0)
         if call >= MOST_CALLS:
             return
@@ -176,7 +176,7 @@ class _Hooks(Recorder):
 
 
 def record(module: Any, calls: Sequence[Call], folder: Path) -> list[Recorded]:
-    """Run a module, and write down what each of its modules takes and gives.
+    """Run a module, and record the inputs and outputs of each of its modules.
 
     Args:
         module: the reference.

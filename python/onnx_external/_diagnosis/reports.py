@@ -1,4 +1,4 @@
-"""What a diagnosis found."""
+"""Reports of diagnoses."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .._validation.reports import finite
 
 
 class Status(enum.Flag):
-    """What is known about a module. Several flags may be set, as in `DISC CHILDC`.
+    """The verdict on a module. Several flags may be set, as in `DISC CHILDC`.
 
     - OK: What was made of it gives what the module gave.
     - DISC: It gives something else (a discrepancy).
@@ -49,7 +49,7 @@ class Status(enum.Flag):
 
     @property
     def words(self) -> str:
-        """The status as trees and pages show it, e.g. "differs itself"."""
+        """The status in the words of trees and pages, e.g. "differs itself"."""
         verdicts = {"OK": "right", "DISC": "differs", "FAIL": "fails", "NOINPUT": "not compared"}
         told = next((words for name, words in verdicts.items() if Status[name] & self), "")
         itself = " itself" if self & Status.CHILDC and not self & Status.NOINPUT else ""
@@ -61,7 +61,7 @@ WRONG = Status.DISC | Status.FAIL
 
 @dataclass
 class ValueForm:
-    """Type and shapes of a value that a module takes or gives."""
+    """Type and shapes of an input or output of a module."""
 
     name: str
     """Of the argument, with the path of a tensor inside of it."""
@@ -71,7 +71,7 @@ class ValueForm:
 
     @property
     def dynamic(self) -> list[int]:
-        """The dimensions that differ between input sets: guessed to be dynamic."""
+        """The dimensions that differ between input sets: assumed to be dynamic."""
         ranks = {len(shape) for shape in self.shapes}
         if len(ranks) != 1:
             return []
@@ -88,7 +88,7 @@ class ValueForm:
 
 @dataclass
 class ModuleDiagnosis:
-    """One module."""
+    """The diagnosis of one module."""
 
     name: str
     """Empty for the model itself."""
@@ -115,12 +115,12 @@ class ModuleDiagnosis:
 
     @property
     def worst(self) -> Comparison | None:
-        """The output with the largest difference of all input sets, among those that are wrong."""
+        """The wrong output with the largest difference in all input sets."""
         return _worst(self.sets or self.replaced)[1]
 
     @property
     def worst_set(self) -> int:
-        """The place of its input set among those that were compared."""
+        """The position of its input set among those that were compared."""
         return _worst(self.sets or self.replaced)[0]
 
     @property
@@ -131,7 +131,7 @@ class ModuleDiagnosis:
 
 
 def _worst(sets: list[list[Comparison]]) -> tuple[int, Comparison | None]:
-    """The comparison with the largest difference, and the place of its set.
+    """Return the comparison with the largest difference, and the position of its set.
 
     As for oe.validate(), what agrees counts only if nothing is wrong.
     """
@@ -179,7 +179,7 @@ class Diagnosis(Paged):
 
     @property
     def ok(self) -> bool:
-        """Whether something was compared, the model's own outputs too, and nothing is wrong."""
+        """True if outputs, also the model's own, were compared and nothing is wrong."""
         compared = any(each.status & Status.OK for each in self.modules)
         return self.first is None and compared and self._uncompared is None
 
@@ -219,7 +219,7 @@ class Diagnosis(Paged):
 
     @property
     def remarks(self) -> list[str]:
-        """What is to be said before the sentence: the other modules that are wrong, and notes."""
+        """Text before the sentence: the other modules that are wrong, and notes."""
         others = [title_of(each) for each in self.wrong[1:]]
         if len(others) > _SHOWN:
             others[_SHOWN:] = [f"{len(others) - _SHOWN} more"]
@@ -230,7 +230,7 @@ class Diagnosis(Paged):
         return f"{self.tree()}\n{self.sentence}"
 
     def lines(self, columns: int | None, only_wrong: bool) -> list[tuple[str, bool]]:
-        """Return the lines of tree(), and of each whether it is that of a wrong module.
+        """Return the lines of tree(), each with whether its module is wrong.
 
         Args:
             columns: as of tree().
@@ -262,7 +262,7 @@ class Diagnosis(Paged):
 
     @property
     def in_wrong_branches(self) -> list[ModuleDiagnosis]:
-        """The modules that are wrong, and those around them, as in `modules`."""
+        """The modules that are wrong and those around them, with their positions in `modules`."""
         wrong = [each.name for each in self.modules if each.status & WRONG]
         shown = {*wrong, *(outer for name in wrong for outer in ancestors(name))}
         return [each for each in self.modules if each.name in shown]
@@ -292,7 +292,7 @@ _SHOWN = 5
 
 
 def is_inside(name: str, outer: str) -> bool:
-    """Return whether a module is inside of another one; all are inside of the model, ""."""
+    """Return whether a module is inside another one; all are inside the model, ""."""
     return name != outer and name.startswith(f"{outer}." if outer else "")
 
 
@@ -316,7 +316,7 @@ def _document(module: ModuleDiagnosis) -> dict[str, Any]:
 
 
 def title_of(module: ModuleDiagnosis) -> str:
-    """Return what sentences call a module."""
+    """Return the name of a module in sentences."""
     return f"{module.name} ({module.cls})" if module.name else f"the model itself ({module.cls})"
 
 
@@ -327,7 +327,7 @@ def name_in_tree(module: ModuleDiagnosis) -> str:
 
 
 def largest_difference(sets: list[list[Comparison]]) -> str:
-    """Return that of all sets, "shape" where shapes differ, "-" where nothing is known."""
+    """Return the largest difference of all sets, "shape" where shapes differ, "-" if unknown."""
     _, worst = _worst(sets)
     if worst is None or (worst.max_abs is None and not worst.problem):
         return "-"
@@ -335,13 +335,13 @@ def largest_difference(sets: list[list[Comparison]]) -> str:
 
 
 def first_form(forms: Sequence[ValueForm]) -> str:
-    """Return the first of what a module takes or gives, and how many more there are."""
+    """Return the first input or output of a module, and how many more there are."""
     more = f" +{len(forms) - 1}" if len(forms) > 1 else ""
     return f"{forms[0]}{more}" if forms else "-"
 
 
 def _row(module: ModuleDiagnosis, holds: bool, follows: bool) -> list[str]:
-    """One line; of a container, which is not called because what it holds is, only the name."""
+    """Return a table row; a container that is never called itself gets only its name."""
     if holds and module.order < 0 and module.status == Status.NOINPUT:
         return [name_in_tree(module), *[""] * (5 if follows else 4)]
     told = module.reason

@@ -1,4 +1,4 @@
-"""Arrays on the disk: what was recorded, and what the model computes inside."""
+"""Arrays on disk: recorded values, and inner values of the model."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Spilled:
     shape: tuple[int, ...]
 
     def read(self) -> Array:
-        """Return the array, mapped."""
+        """Return the array, memory-mapped."""
         if 0 in self.shape:
             return np.empty(self.shape, self.dtype)
         # Mapped as bytes, since numpy maps no bfloat16.

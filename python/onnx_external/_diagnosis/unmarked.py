@@ -1,4 +1,4 @@
-"""Nodes that are in no module's piece: marked with no module, or inside of a branch or a loop."""
+"""Nodes in no module's piece: marked with no module, or inside a branch or a loop."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _SHOWN = 5
 
 @dataclass
 class Unmarked:
-    """What is known of the nodes of one model that are in no module's piece."""
+    """The nodes of one model that are in no module's piece."""
 
     kinds: list[str] = field(default_factory=list)
     """The operators of these nodes, one for each node."""
@@ -32,7 +32,7 @@ class Unmarked:
 
     @property
     def note(self) -> str:
-        """What a report says of them; empty if there are none."""
+        """A report's note on them; empty if there are none."""
         if not self.kinds:
             return ""
         kinds = list(dict.fromkeys(self.kinds))
@@ -82,7 +82,7 @@ def _has_graph(node: Any) -> bool:
 
 
 def _modules_inside(node: Any) -> Iterator[str]:
-    """The modules of the nodes in the graphs of an If or a loop."""
+    """Yield the modules of the nodes in the graphs of an If or a loop."""
     for attribute in node.attribute:
         for graph in [attribute.g, *attribute.graphs]:
             for inner in graph.node:

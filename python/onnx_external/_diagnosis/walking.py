@@ -1,4 +1,4 @@
-"""In which order modules are judged, and which are replaced to judge those around them."""
+"""Order in which modules are judged, and which are replaced to judge those around them."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Walk:
         self._inner = self._tree()
 
     def _tree(self) -> dict[str, list[Recorded]]:
-        """By module: the modules directly inside of it."""
+        """Return, for each module, the modules directly inside it."""
         inner: dict[str, list[Recorded]] = {each.name: [] for each in self._modules}
         for each in self._modules:
             nearest = next((name for name in ancestors(each.name) if name in inner), None)
@@ -53,7 +53,7 @@ class Walk:
         return inner
 
     def run(self) -> list[ModuleDiagnosis]:
-        """Return a diagnosis of each module that was looked into."""
+        """Return a diagnosis of each module that was visited."""
         root = self._modules[0]
         self._root = self._judge.whole(root)
         self._judge.model_is_right = bool(self._root.status & Status.OK)
@@ -81,7 +81,7 @@ class Walk:
             self._replace_wrong(module, found)
 
     def _called(self, module: Recorded) -> list[Recorded]:
-        """The outermost modules inside of a module that were called, and have nodes."""
+        """Return the outermost called modules inside a module that have nodes."""
         called = []
         for each in self._inner[module.name]:
             if each.order < 0:
@@ -101,7 +101,7 @@ class Walk:
         return found
 
     def _wrong(self, module: Recorded) -> list[Recorded]:
-        """The outermost modules inside of a module that are wrong."""
+        """Return the outermost wrong modules inside a module."""
         wrong = []
         for each in self._inner[module.name]:
             found = self._found.get(each.name)
@@ -112,7 +112,7 @@ class Walk:
         return wrong
 
     def _replace_wrong(self, module: Recorded, found: ModuleDiagnosis) -> None:
-        """Judge a wrong module again, around those inside of it that are wrong."""
+        """Judge a wrong module again, around the wrong modules inside it."""
         wrong = self._wrong(module)
         cut = [each for each in wrong if self._found[each.name].step != "cut"]
         if not wrong or len(cut) < len(wrong):

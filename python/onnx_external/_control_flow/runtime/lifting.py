@@ -146,7 +146,10 @@ class Lift(TorchFunctionMode):  # type: ignore[misc]
         return pytree.tree_map(self.inside, value)
 
     def _constant(self, data: Any, dtype: Any = None, device: Any = None, **_: Any) -> Any:
-        """torch.tensor: a constant in a branch breaks run_decompositions (pytorch #180354)."""
+        """Make a tensor of data, which torch.tensor cannot do in a branch.
+
+        There, its constant breaks run_decompositions (pytorch #180354).
+        """
         if isinstance(data, (list, tuple)):
             if not data:
                 return torch.zeros(0, dtype=dtype or torch.get_default_dtype(), device=device)

@@ -129,7 +129,7 @@ class Attempts:
         return guessed_shapes(with_plain_signature(method, calls[0]), calls)
 
     def _calls(self, captured: Captured, found: Outcome) -> list[tuple[int, StoredCall]]:
-        """Those that have one structure, the one with the fewest sizes of 0 and 1 first."""
+        """Return the calls of one structure, those with the fewest sizes of 0 and 1 first."""
         calls = sorted(captured.calls.items())
         calls.sort(key=lambda each: sum(s < 2 for f in each[1].inputs.forms for s in f[0]))
         alike = [each for each in calls if _kind(each[1]) == _kind(calls[0][1])]
@@ -318,7 +318,7 @@ class Attempts:
 
 
 def _kind(stored: StoredCall) -> tuple[Any, list[str]]:
-    """What a graph is for: which values are tensors, and the texts among the others."""
+    """Return what distinguishes graphs: which values are tensors, and the strings among others."""
     given = stored.inputs
     return given.is_tensor, [each for each in given.others if isinstance(each, str)]
 

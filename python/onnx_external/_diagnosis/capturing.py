@@ -68,7 +68,7 @@ def _write(tensors: list[torch.Tensor], path: Path) -> None:
 
 
 def _alone(tensor: torch.Tensor) -> torch.Tensor:
-    """A tensor on the CPU, in a storage of its own: a file has all of a storage."""
+    """Return a copy on the CPU with its own storage, because a file contains all of a storage."""
     plain = tensor.detach().cpu()
     if plain.untyped_storage().nbytes() > plain.numel() * plain.itemsize:
         plain = plain.clone()

@@ -142,7 +142,7 @@ class _Operator:
         return _Output(dtype, device, sizes)
 
     def _other(self, values: Sequence[Any], inputs: Sequence[Mapping[_Place, int]]) -> Any:
-        """A value that is no tensor: the same in all sets, or a size that the inputs tell."""
+        """Return a value that is not a tensor: the same in all sets, or a size from the inputs."""
         if all(_same(values[0], each) for each in values):
             return values[0]
         calls = [list(sizes.values()) for sizes in inputs]
@@ -300,7 +300,7 @@ class CustomOperators:
         return call
 
     def _variant(self, operator: _Operator, method: Any, leaves: list[Any], spec: Any) -> _Variant:
-        """The operator for arguments of this structure, with these values that are no inputs."""
+        """Return the operator for arguments of this structure, with these other values."""
         form = "".join(
             "t" if isinstance(e, torch.Tensor) else "s" if is_size(e) else "o" for e in leaves
         )

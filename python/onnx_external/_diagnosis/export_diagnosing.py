@@ -179,7 +179,7 @@ class _Tree:
 
 @dataclass
 class _Model:
-    """What is diagnosed: a module, and what it is called with."""
+    """The model to diagnose, and its arguments."""
 
     title: str
     module: Any
@@ -201,7 +201,7 @@ def _of_module(module: Any, inputs: Any) -> _Model:
 def _of_folder(
     folder: Any, inputs: Any, task: str | None, dtype: str | None, dynamic: bool, notes: list[str]
 ) -> Iterator[_Model]:
-    """The graphs that oe.transformers.export would make."""
+    """Yield the graphs that oe.transformers.export would make."""
     from ..transformers._compared import example_graphs
     from ..transformers._inputs import inputs_of
     from ..transformers._reference import loaded

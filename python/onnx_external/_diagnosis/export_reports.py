@@ -1,4 +1,4 @@
-"""What a diagnosis of an export found."""
+"""Reports of diagnoses of exports."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class ExportedModule(ModuleDiagnosis):
 
     @property
     def tried(self) -> bool:
-        """Whether it was exported by itself."""
+        """True if it was exported by itself."""
         return bool(self.status & (Status.OK | WRONG))
 
 
@@ -116,7 +116,7 @@ class ExportDiagnosis(Diagnosis):
         return self.shapes[name]
 
     def _shown(self) -> set[str]:
-        """Modules that were tried or replaced, those around them, and what was never called."""
+        """Return the modules tried or replaced, those around them, and those never called."""
         exported = self._exported()
         shown = {each.name for each in exported if each.tried or each.status & Status.CUSTOM}
         called = [each.name for each in exported if each.order >= 0]
@@ -129,7 +129,7 @@ class ExportDiagnosis(Diagnosis):
         return shown.union(*map(ancestors, shown))
 
     def lines(self, columns: int | None, only_wrong: bool) -> list[tuple[str, bool]]:
-        """Return a heading, and a line for each module that was tried, and for what is around it.
+        """Return a heading, and a line for each module that was tried or contains such a module.
 
         What is wrong has the step, the reason and the sizes that vary below it.
 
@@ -195,7 +195,7 @@ def _difference(module: ModuleDiagnosis) -> str:
 
 
 def _row(module: ExportedModule, holds: bool) -> list[str]:
-    """Status, difference, and forms; nothing for one that is there for those inside of it."""
+    """Return status, difference, and forms; nothing for a module that only contains others."""
     if module.status & Status.NOINPUT:
         return ["", "", ""] if holds else [module.status.words, "-", module.reason]
     forms = f"{first_form(module.inputs)} -> {first_form(module.outputs)}"

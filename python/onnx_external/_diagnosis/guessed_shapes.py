@@ -1,4 +1,4 @@
-"""Sizes of a module's outputs as functions of the sizes of its inputs, guessed from its calls."""
+"""Sizes of a module's outputs as functions of its input sizes, guessed from its calls."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ class Sizes(Protocol):
     """The sizes of a call's inputs, by their place."""
 
     def __getitem__(self, place: int, /) -> Any:
-        """Return one."""
+        """Return one size."""
 
 
 @dataclass(frozen=True)
 class Size:
-    """A constant, or up to three sizes of the inputs, times and plus constants."""
+    """A constant, or a function of up to three input sizes with constant factors and summands."""
 
     first: int | None = None
     """The place of a size among those of the inputs."""
@@ -56,7 +56,7 @@ class Size:
 
 
 def _scaled(base: Size, values: Sequence[int], wanted: Sequence[int]) -> Iterator[Size]:
-    """The base, then with the constants that could fit the first call."""
+    """Yield the base, then the base with constants that could fit the first call."""
     yield base
     first, want = values[0], wanted[0]
     parts = (base.first, base.operation, base.second, base.factor)
@@ -70,7 +70,7 @@ def _scaled(base: Size, values: Sequence[int], wanted: Sequence[int]) -> Iterato
 def _candidates(
     calls: Sequence[Sequence[int]], wanted: Sequence[int], preferred: Sequence[int]
 ) -> Iterator[Size]:
-    """From the simplest on. A size that no call changes is a constant, and is no candidate."""
+    """Yield candidates, simplest first; a size that is equal in all calls is not a candidate."""
     vary = [place for place in range(len(calls[0])) if len({call[place] for call in calls}) > 1]
     vary.sort(key=lambda place: (place not in preferred, place))
     for place in vary:
@@ -90,7 +90,7 @@ def _candidates(
 def guess_size(
     calls: Sequence[Sequence[int]], wanted: Sequence[int], preferred: Sequence[int] = ()
 ) -> Size | None:
-    """Return the simplest function that gives a size of an output in all calls; None if none does.
+    """Return the simplest function that gives an output's size in all calls, or None.
 
     Args:
         calls: the sizes of the inputs, by call.

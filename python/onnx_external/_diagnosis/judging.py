@@ -77,7 +77,7 @@ class Judge:
         """Whether its values before a module can be trusted."""
 
     def piece(self, name: str) -> Piece | Error | None:
-        """A module's piece, why it cannot be cut, or None if the model has none of its nodes."""
+        """Return a module's piece, why it cannot be cut, or None if the model has no node of it."""
         if name not in self._pieces:
             try:
                 self._pieces[name] = cut_piece(self._model, name)

@@ -144,7 +144,7 @@ class Recorded(ModuleRecord):
 
 
 class _Hooks(Recorder):
-    """Records calls by hooks, so that what other hooks do is part of a module, as in a graph."""
+    """Records calls by hooks, so that the effects of other hooks belong to a module."""
 
     def before(self, recorded: Recorded) -> Any:
         def hook(module: Any, args: Any, kwargs: Any) -> None:

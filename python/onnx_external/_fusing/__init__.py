@@ -1,1 +1,1 @@
-"""Peephole rules on exported graphs: several nodes become one that computes the same."""
+"""Peephole rules on exported graphs: several nodes become one equivalent node."""

@@ -1,4 +1,4 @@
-"""Attention that takes the heads of a token side by side, as projections give them.
+"""Attention without transpositions, as its operators take the heads of a token side by side.
 
 Models move heads into a dimension of their own, rotate them there, and put them in front of the
 tokens. GroupQueryAttention undoes that, and RotaryEmbedding rotates heads that lie side by side.
@@ -22,12 +22,12 @@ _DOMAIN, _NAME = "com.microsoft", "GroupQueryAttention"
 
 
 def attentions(graph: onnx_ir.Graph) -> list[onnx_ir.Node]:
-    """Return the nodes of ONNX Runtime's attention with a cache."""
+    """Return the attention nodes of ONNX Runtime that have a cache."""
     return [node for node in graph if (node.domain, node.op_type) == (_DOMAIN, _NAME)]
 
 
 def lay_flat(graph: onnx_ir.Graph) -> int:
-    """Remove transpositions and reshapes around attention, and return how many inputs they were of.
+    """Remove transpositions and reshapes around attention; return from how many inputs.
 
     Args:
         graph: it is changed.
@@ -48,7 +48,7 @@ def lay_flat(graph: onnx_ir.Graph) -> int:
 
 
 def _flat(graph: onnx_ir.Graph, value: onnx_ir.Value | None, heads: int) -> onnx_ir.Value | None:
-    """The value of three dimensions that an input of attention has, made without transpositions."""
+    """Return the 3-d value for an input of attention, made without transpositions."""
     joined = made_by(value, "Reshape")
     if joined is None or value is None or len(sizes(value) or ()) != 3:
         return None
@@ -80,7 +80,7 @@ def _flat(graph: onnx_ir.Graph, value: onnx_ir.Value | None, heads: int) -> onnx
 def _side_by_side(
     graph: onnx_ir.Graph, value: onnx_ir.Value, joined: onnx_ir.Node, form: list[object]
 ) -> onnx_ir.Value:
-    """What a value with a dimension for heads is without it."""
+    """Return a value with its head dimension merged into the last one."""
     source = _source(value, form[-1])
     if source is not None:
         return source
@@ -91,7 +91,7 @@ def _side_by_side(
 
 
 def _source(value: onnx_ir.Value | None, width: object) -> onnx_ir.Value | None:
-    """What a value has been taken apart from, if it has three dimensions and this width."""
+    """Return the value that was split into heads, if it is 3-d and has this width."""
     form, apart = sizes(value), made_by(value, "Reshape")
     source = None if apart is None else apart.inputs[0]
     before = sizes(source)
@@ -101,7 +101,7 @@ def _source(value: onnx_ir.Value | None, width: object) -> onnx_ir.Value | None:
 
 
 def _shorten_result(attention: onnx_ir.Node) -> None:
-    """Let what takes a result apart into heads and joins them again take the result itself."""
+    """Replace a pair of reshapes that split a result into heads and merge them again."""
     result = attention.outputs[0]
     width = last_size(attention.inputs[0])
     for apart, _ in list(result.uses()):

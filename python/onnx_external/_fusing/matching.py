@@ -1,4 +1,4 @@
-"""What rules ask of a graph, and how they replace nodes."""
+"""Queries and replacements of nodes that the rules use."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ HALVES = (onnx_ir.DataType.FLOAT16, onnx_ir.DataType.BFLOAT16)
 
 
 def made_by(value: onnx_ir.Value | None, *kinds: str) -> onnx_ir.Node | None:
-    """Return the node that makes a value if it is an operator of ONNX of one of these kinds."""
+    """Return the node that makes a value, if it is an ONNX operator of one of these kinds."""
     node = None if value is None else value.producer()
     if node is None or node.domain not in ("", "ai.onnx") or node.op_type not in kinds:
         return None
@@ -37,7 +37,7 @@ def constant(value: onnx_ir.Value | None) -> np.ndarray[Any, Any] | None:
 
 
 def scalar(value: onnx_ir.Value | None) -> float | None:
-    """Return the number that a constant of one element has; None for anything else."""
+    """Return the number in a constant of one element; None for anything else."""
     found = constant(value)
     return None if found is None or found.size != 1 else float(found.reshape(()))
 
@@ -51,7 +51,7 @@ def integers(value: onnx_ir.Value | None) -> list[int] | None:
 
 
 def sizes(value: onnx_ir.Value | None) -> list[Any] | None:
-    """Return the dimensions of a value, each a number, the name of a size, or None if unknown."""
+    """Return the dimensions of a value: numbers, names of sizes, or None if unknown."""
     if value is None or value.shape is None:
         return None
     return [dim if isinstance(dim, int) else dim.value for dim in value.shape]
@@ -76,7 +76,7 @@ def pairs(node: onnx_ir.Node) -> list[tuple[onnx_ir.Value | None, onnx_ir.Value 
 
 
 def attribute(node: onnx_ir.Node, name: str, default: Any) -> Any:
-    """Return the value of an attribute, or what the operator takes for it."""
+    """Return the value of an attribute, or the operator's default."""
     found = node.attributes.get(name)
     return default if found is None else found.value
 
@@ -98,7 +98,7 @@ def make(
     shape: Sequence[Any] | None = None,
     domain: str = "",
 ) -> onnx_ir.Node:
-    """Make a node that belongs where another one does.
+    """Make a node at the place of another one.
 
     Args:
         kind: of the operator.
@@ -126,7 +126,7 @@ def replace(
     node: onnx_ir.Node,
     outputs: Iterable[tuple[onnx_ir.Value, onnx_ir.Value]],
 ) -> None:
-    """Let a node stand for others, which are removed where nothing else needs them.
+    """Replace several nodes by one, and remove those that nothing else needs.
 
     Args:
         graph: of the nodes.
@@ -149,7 +149,7 @@ def replace(
 
 
 def remove_dead(nodes: Sequence[onnx_ir.Node]) -> None:
-    """Remove nodes that nothing uses, and those that only they use."""
+    """Remove nodes that nothing uses, and the nodes that only those use."""
     stack = list(nodes)
     while stack:
         node = stack.pop()
@@ -162,7 +162,7 @@ def remove_dead(nodes: Sequence[onnx_ir.Node]) -> None:
 
 
 def scopes_of(node: onnx_ir.Node) -> list[str]:
-    """Return the modules that a node was made for, outermost first, and then its own name."""
+    """Return the modules that a node was made for, outermost first, then its own name."""
     try:
         return [str(each) for each in ast.literal_eval(node.metadata_props.get(_SCOPES, "[]"))]
     except (SyntaxError, ValueError):
@@ -170,7 +170,7 @@ def scopes_of(node: onnx_ir.Node) -> list[str]:
 
 
 def belong_to(node: onnx_ir.Node, others: Iterable[onnx_ir.Node]) -> None:
-    """Let a node that does the work of several belong to the modules of all of them.
+    """Assign a node that replaces several to the modules of all of them.
 
     A module's piece holds the nodes that name it, so that each of these modules can be run alone.
     """

@@ -1,4 +1,4 @@
-"""RMSNormalization and LayerNormalization in the place of what models compute by hand."""
+"""RMSNormalization and LayerNormalization in place of norms computed step by step."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ RMS_OPSET = 23
 
 
 class _Scaled(NamedTuple):
-    """A product of a normalized value and its scale."""
+    """The product of a normalized value and its scale."""
 
     given: onnx_ir.Value
     """What is normalized."""
@@ -37,7 +37,7 @@ class _Scaled(NamedTuple):
 
 
 def fuse_norms(graph: onnx_ir.Graph, opset: int) -> int:
-    """Replace traced norms, and return how many there were.
+    """Replace traced norms; return how many.
 
     Args:
         graph: it is changed.
@@ -58,7 +58,7 @@ def fuse_norms(graph: onnx_ir.Graph, opset: int) -> int:
 
 
 def _scaled(node: onnx_ir.Node) -> _Scaled | None:
-    """What a product computes, if it is the end of a norm."""
+    """Return the scaled norm that a product computes, if it is the end of one."""
     if node.graph is None or node.op_type != "Mul" or node.domain:
         return None
     for normalized, scale in pairs(node):
@@ -76,7 +76,7 @@ def _scaled(node: onnx_ir.Node) -> _Scaled | None:
 
 
 def _normalized(value: onnx_ir.Value | None) -> tuple[onnx_ir.Value, float] | None:
-    """What is divided by the root of its mean square, in float32, and the epsilon.
+    """Return the value that is divided by the root of its mean square in float32, and epsilon.
 
     Operators of ONNX compute that in float32 for the shorter types, too: a cast from one of them
     and back is part of the operator.
@@ -103,7 +103,7 @@ def _normalized(value: onnx_ir.Value | None) -> tuple[onnx_ir.Value, float] | No
 def _epsilon(
     given: onnx_ir.Value | None, root: onnx_ir.Value | None, divides: bool
 ) -> float | None:
-    """The epsilon, if a value is the root of the mean square of another, or one over that."""
+    """Return epsilon, if a value is the root of another's mean square, or its reciprocal."""
     shifted = _under_root(root, divides)
     shift = made_by(shifted, "Add")
     if shift is None:
@@ -116,7 +116,7 @@ def _epsilon(
 
 
 def _under_root(value: onnx_ir.Value | None, divides: bool) -> onnx_ir.Value | None:
-    """The value of which another is the root (if it is to divide), or one over the root."""
+    """Return the value under the root (if dividing) or under the reciprocal of the root."""
     if divides:
         root = made_by(value, "Sqrt")
         return None if root is None else root.inputs[0]
@@ -142,7 +142,7 @@ def _is_mean_square(value: onnx_ir.Value | None, given: onnx_ir.Value | None) ->
 
 
 def _is_over_last(mean: onnx_ir.Node) -> bool:
-    """Whether a mean is that of the last axis, which stays."""
+    """Return whether a mean is over the last axis, and keeps it."""
     value = mean.inputs[0]
     axes = integers(mean.inputs[1]) if len(mean.inputs) > 1 else None
     kept = attribute(mean, "keepdims", 1) == 1
@@ -157,7 +157,7 @@ def _is_over_last(mean: onnx_ir.Node) -> bool:
 
 
 def _centered(value: onnx_ir.Value) -> onnx_ir.Value | None:
-    """What a value is without its mean; None if it is nothing's."""
+    """Return the value from which its own mean is subtracted, or None."""
     less = made_by(value, "Sub")
     if less is None:
         return None

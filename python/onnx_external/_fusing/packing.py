@@ -1,4 +1,4 @@
-"""One product in the place of those that make the queries, keys and values of attention.
+"""One product in place of those that make the queries, keys and values of attention.
 
 Their weights become one slot, in which they lie one behind the other. So the input is read once,
 and a runtime starts one kernel in the place of three.
@@ -19,7 +19,7 @@ _WALKED = ("RotaryEmbedding", "RMSNormalization", "Reshape", "Transpose")
 
 
 class Pack(NamedTuple):
-    """A slot that stands for several."""
+    """A weight slot that replaces several."""
 
     name: str
     parts: tuple[str, ...]
@@ -27,7 +27,7 @@ class Pack(NamedTuple):
 
 
 class _Product(NamedTuple):
-    """A product of a value and a transposed weight, perhaps with a bias."""
+    """A product of a value and a transposed weight, possibly with a bias."""
 
     node: onnx_ir.Node
     weight: onnx_ir.Value
@@ -38,7 +38,7 @@ class _Product(NamedTuple):
 
 
 def pack_products(model: onnx_ir.Model) -> list[Pack]:
-    """Pack the products in front of attention, and return the slots that stand for several.
+    """Pack the products in front of attention; return the slots that replace several.
 
     Args:
         model: a graph whose weights are slots; it is changed.
@@ -53,7 +53,7 @@ def pack_products(model: onnx_ir.Model) -> list[Pack]:
 
 
 def _product(value: onnx_ir.Value | None) -> _Product | None:
-    """The product of which something in front of attention is made."""
+    """Return the product that an input of attention is computed from."""
     while (node := made_by(value, *_WALKED, "Add")) is not None:
         if node.op_type == "Add" and sizes(node.inputs[1]) != []:  # a scalar changes no size
             break
@@ -91,7 +91,7 @@ def _is_slot(value: onnx_ir.Value) -> bool:
 
 
 def _fit(products: Sequence[_Product]) -> bool:
-    """Whether products are of one value, with weights of one type that may lie side by side."""
+    """Return whether products share one input, and have weights of one type to concatenate."""
     first = products[0]
     return len({id(each.weight) for each in products}) == len(products) and all(
         each.node.inputs[0] is first.node.inputs[0]
@@ -147,7 +147,7 @@ def _pack(graph: onnx_ir.Graph, products: Sequence[_Product]) -> list[Pack]:
 
 
 def _widths(graph: onnx_ir.Graph, counts: Sequence[int]) -> onnx_ir.Value:
-    """Return the constant of the sizes into which a product is split."""
+    """Return the constant with the sizes into which a product is split."""
     name = f"widths_{'_'.join(map(str, counts))}"
     if name not in graph.initializers:
         tensor = onnx_ir.tensor(list(counts), dtype=onnx_ir.DataType.INT64, name=name)
@@ -156,7 +156,7 @@ def _widths(graph: onnx_ir.Graph, counts: Sequence[int]) -> onnx_ir.Value:
 
 
 def _slot(graph: onnx_ir.Graph, parts: Sequence[onnx_ir.Value]) -> tuple[onnx_ir.Value, Pack]:
-    """Make the slot in which others lie one behind the other."""
+    """Make the slot in which the others are concatenated."""
     names = [each.name or "" for each in parts]
     count = sum((sizes(each) or [0])[0] for each in parts)
     made = onnx_ir.Value(
@@ -170,7 +170,7 @@ def _slot(graph: onnx_ir.Graph, parts: Sequence[onnx_ir.Value]) -> tuple[onnx_ir
 
 
 def _common_name(names: Sequence[str], graph: onnx_ir.Graph) -> str:
-    """Name a slot after its parts: "attn.q.weight" and "attn.k.weight" lie in "attn.q_k.weight"."""
+    """Name a slot after its parts: "attn.q_k.weight" for "attn.q.weight" and "attn.k.weight"."""
     split = [name.split(".") for name in names]
     depth = min(map(len, split))
     start = next((n for n in range(depth) if len({each[n] for each in split}) > 1), depth - 1)

@@ -166,7 +166,7 @@ class Judge:
     def _refuse_strange_inputs(
         self, recorded: Recorded, replaced: Sequence[Recorded], piece: Piece, number: int
     ) -> None:
-        """Refuse a piece that begins in the middle of its module, if the model is wrong before."""
+        """Raise an error for a piece that starts inside its module, if the model is wrong there."""
         made = self._unmarked.gives.intersection(piece.inputs)
         made.difference_update(*(inner.outputs for _, inner in self._pieces_of(replaced)))
         if self.model_is_right or not made:

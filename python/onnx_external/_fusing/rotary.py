@@ -1,4 +1,4 @@
-"""RotaryEmbedding in the place of traced rotations.
+"""RotaryEmbedding in place of traced rotations.
 
 A rotation is x * cos + turned(x) * sin, where cos and sin have each of their angles twice: in both
 halves, or side by side. RotaryEmbedding takes each angle once, so a rule must find the value that
@@ -32,7 +32,7 @@ _HEADS = 1
 
 
 class _Turn(NamedTuple):
-    """What is rotated, and by which table of cosines and sines."""
+    """The rotated value, and its table of cosines and sines."""
 
     given: onnx_ir.Value
     cos: onnx_ir.Value
@@ -44,7 +44,7 @@ class _Turn(NamedTuple):
 
 
 class _Part(NamedTuple):
-    """Some of the last axis of a value."""
+    """A part of the last axis of a value."""
 
     of: onnx_ir.Value
     start: int
@@ -53,7 +53,7 @@ class _Part(NamedTuple):
 
 
 def fuse_rotary(graph: onnx_ir.Graph) -> int:
-    """Replace rotations, and return how many there were."""
+    """Replace rotations; return how many."""
     tables = _Tables(graph)
     count = 0
     for node in list(graph):
@@ -95,7 +95,7 @@ def _turn_of(node: onnx_ir.Node) -> _Turn | None:
 
 
 def _sum_of(plain: onnx_ir.Node | None, crossed: onnx_ir.Node | None) -> _Turn | None:
-    """The rotation x * cos + turned(x) * sin."""
+    """Return the rotation x * cos + turned(x) * sin."""
     if plain is None or crossed is None:
         return None
     for given, cos in pairs(plain):
@@ -109,7 +109,7 @@ def _sum_of(plain: onnx_ir.Node | None, crossed: onnx_ir.Node | None) -> _Turn |
 
 
 def _turned_halves(value: onnx_ir.Value | None) -> onnx_ir.Value | None:
-    """What a value is with its halves exchanged, the second of them negative."""
+    """Return the value whose halves are exchanged, with the second one negated."""
     joined = made_by(value, "Concat")
     if joined is None or value is None or len(joined.inputs) != 2:
         return None
@@ -127,7 +127,7 @@ def _turned_halves(value: onnx_ir.Value | None) -> onnx_ir.Value | None:
 
 
 def _turned_neighbours(value: onnx_ir.Value | None) -> onnx_ir.Value | None:
-    """What a value is with neighbours exchanged, the second of them negative."""
+    """Return the value whose neighbours are exchanged, with the second one negated."""
     flat = made_by(value, "Reshape")
     joined = made_by(flat.inputs[0] if flat else None, "Concat")
     if joined is None or value is None or len(joined.inputs) != 2:
@@ -148,7 +148,7 @@ def _turned_neighbours(value: onnx_ir.Value | None) -> onnx_ir.Value | None:
 
 
 def _halves_rotated(node: onnx_ir.Node) -> _Turn | None:
-    """The rotation of halves one by one: (a * cos - b * sin, b * cos + a * sin)."""
+    """Return the rotation of separate halves: (a * cos - b * sin, b * cos + a * sin)."""
     less, more = made_by(node.inputs[0], "Sub"), made_by(node.inputs[1], "Add")
     if (
         less is None
@@ -178,7 +178,7 @@ def _halves_rotated(node: onnx_ir.Node) -> _Turn | None:
 
 
 def _part(value: onnx_ir.Value | None) -> _Part | None:
-    """Which part of the last axis of another value a value is, if it is one."""
+    """Return the part of another value's last axis that a value is, or None."""
     node = made_by(value, "Slice", "Split")
     if node is None or value is None or node.inputs[0] is None:
         return None
@@ -203,7 +203,7 @@ def _part(value: onnx_ir.Value | None) -> _Part | None:
 
 
 class _Whole(NamedTuple):
-    """A value of which a part is rotated, and the node that puts the rest behind it."""
+    """A value of which a part is rotated, and the node that appends the rest."""
 
     given: onnx_ir.Value
     node: onnx_ir.Node
@@ -231,7 +231,7 @@ def _whole(node: onnx_ir.Node, given: onnx_ir.Value, width: int) -> _Whole | Non
 
 @dataclass(frozen=True)
 class _Once:
-    """A table that has each angle once: `steps` are to be done to `value`."""
+    """A table with each angle once, made by applying `steps` to `value`."""
 
     value: onnx_ir.Value
     steps: tuple[onnx_ir.Node, ...] = ()
@@ -241,7 +241,7 @@ class _Once:
 
 
 def _fit(given: onnx_ir.Value, table: _Once) -> bool:
-    """Whether a table has an angle for each pair of elements, for each row and place."""
+    """Return whether a table has an angle for each pair of elements at each position."""
     rows, _, length, width = sizes(given) or [None] * 4
     form = sizes(table.value)
     if form is not None and table.squeezes:

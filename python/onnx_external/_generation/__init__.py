@@ -1,1 +1,1 @@
-"""Generating text with exported decoders, on ONNX Runtime alone."""
+"""Text generation with exported decoders, on ONNX Runtime alone."""

@@ -1,4 +1,4 @@
-"""The graphs of a decoder, which add tokens to the rows of a prompt."""
+"""The graphs of a decoder, which add tokens to a batch of prompts."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _FULL = -1
 
 @dataclass
 class _State:
-    """What a step leaves for the next one."""
+    """The state that a step passes to the next one."""
 
     cache: dict[str, Any]
     mask: Any
@@ -94,22 +94,22 @@ class Decoder:
 
     @property
     def reads_text(self) -> bool:
-        """Whether a prompt is a text of its own, and not how another part's text begins."""
+        """True if the prompt is a text of its own, and not the start of another part's text."""
         return True
 
     @property
     def continues(self) -> bool:
-        """Whether what it adds follows the prompt that was given."""
+        """True if the added tokens follow the given prompt."""
         return True
 
     def decoder_rows(
         self, rows: Sequence[Sequence[int]], inputs: Mapping[str, Any]
     ) -> Sequence[Sequence[int]]:
-        """Return the prompts of the decoder, which has nothing before it."""
+        """Return the prompts of the decoder, unchanged, as it has no encoder."""
         return rows
 
     def generate(self, rows: Sequence[Sequence[int]], count: int) -> list[list[int]]:
-        """Return the tokens that follow each row, without the one that ends it."""
+        """Return the tokens that follow each prompt, without the end token."""
         if self._by_lengths and len(set(map(len, rows))) > 1:  # its rows are not padded on the left
             return [each for row in rows for each in self.generate([row], count)]
         found: list[list[int]] = [[] for _ in rows]
@@ -152,7 +152,7 @@ class Decoder:
             yield np.where(full, _FULL, ids[:, 0]).tolist()
 
     def _rows_at_the_end(self, state: _State, error: RunError, *, is_prompt: bool) -> Any:
-        """Return which rows have used all positions of the model, the cause of an error."""
+        """Return which prompts have used all positions of the model, as the cause of an error."""
         full = state.places.max(1) >= (self._positions or _LARGEST)
         if not full.any():
             raise error
@@ -203,7 +203,7 @@ def _takes_positions(session: Session) -> bool:
 
 
 def _refuse_unknown(session: Session, ids: Any, error: RunError) -> None:
-    """Name an id that the model has no token for, if there is one, as the cause of an error."""
+    """Raise an error for an id that the model has no token for, if there is one."""
     size = next(form.shape[-1] for form in session.outputs if form.name == "logits")
     if isinstance(size, int) and ids.max() >= size:
         raise InvalidArgumentError(
@@ -212,7 +212,7 @@ def _refuse_unknown(session: Session, ids: Any, error: RunError) -> None:
 
 
 def _empty(session: Session, rows: int, room: int) -> dict[str, Any]:
-    """Return a cache without tokens, with room for some if that is not 0."""
+    """Return a cache without tokens; with room for some, unless that is 0."""
     found = {}
     for form in session.inputs:
         if form.name.startswith(_PAST):
@@ -223,7 +223,7 @@ def _empty(session: Session, rows: int, room: int) -> dict[str, Any]:
 
 
 def token_ids(folder: Path) -> tuple[set[int], int]:
-    """Return the tokens that end a text, and the one that fills it up."""
+    """Return the tokens that end a text, and the padding token."""
     files = (_document(folder, name) for name in ("generation_config.json", "config.json"))
     for found in (_genai_model(folder), *files):
         ends = found.get("eos_token_id")
@@ -245,7 +245,7 @@ def settings_of(folder: Path) -> tuple[Mapping[str, Any], str]:
 
 
 def _positions(folder: Path) -> int | None:
-    """The positions that the config tells; a model without a table may go beyond them."""
+    """Return the number of positions in the config; a model without a table may exceed it."""
     config = _document(folder, "config.json")
     text = config.get("text_config")
     for each in (config, text if isinstance(text, dict) else {}):
@@ -256,7 +256,7 @@ def _positions(folder: Path) -> int | None:
 
 
 def _graph_name(folder: Path) -> str:
-    """What the only graph is called, if the export was told another name than usual."""
+    """Return the name of the only graph, if the export used another name than usual."""
     decoder = _genai_model(folder).get("decoder")
     name = decoder.get("filename") if isinstance(decoder, dict) else None
     parts = Path(name).parts if isinstance(name, str) else ()
@@ -264,7 +264,7 @@ def _graph_name(folder: Path) -> str:
 
 
 def _shares_buffers(folder: Path) -> bool:
-    """Return whether the graph may write a longer cache into the buffer of the cache."""
+    """Return whether the graph can write a longer cache into the buffer of the cache."""
     search = _document(folder, "genai_config.json").get("search")
     return isinstance(search, dict) and search.get("past_present_share_buffer") is True
 

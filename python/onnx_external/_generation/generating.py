@@ -1,4 +1,4 @@
-"""oe.generate: text by an exported decoder, with ONNX Runtime and its tokenizer alone."""
+"""Implementation of oe.generate: text by an exported decoder, on ONNX Runtime alone."""
 
 from __future__ import annotations
 
@@ -141,7 +141,7 @@ def generate(
 
 
 def _continuation(tokenizer: Any, row: list[int], more: list[int]) -> str:
-    """Return the text that tokens add to those before them; alone they may lose a blank."""
+    """Return the text that tokens add to the ones before; decoded alone they may lose a space."""
     before, whole = (
         str(tokenizer.decode(each, skip_special_tokens=True)) for each in (row, row + more)
     )

@@ -1,4 +1,4 @@
-"""The next token of each row, chosen as `generate(do_sample=False)` of transformers does.
+"""Choice of the next token, equal to `generate(do_sample=False)` of transformers.
 
 The settings of `generate()` that change scores are applied in the order of transformers. Settings
 that do not choose the likeliest token, such as beams, are named in `NextTokens.notes`.
@@ -37,7 +37,7 @@ _LEFT_OUT: dict[str, Any] = {
 
 @dataclass
 class Prompts:
-    """What is continued, and how far."""
+    """The prompts to continue, and the maximum length."""
 
     ids: _Ids
     """The rows, padded on the left."""
@@ -98,7 +98,7 @@ class NextTokens:
 
 @dataclass
 class _Processors:
-    """Makes the steps that change scores, each of the setting of its name."""
+    """Makes the steps that change scores, one for each setting of that name."""
 
     prompts: Prompts
     setting: Callable[[str, Callable[[Any], Any]], Any]
@@ -231,7 +231,7 @@ def _without(scores: _Scores, ids: Sequence[int]) -> _Scores:
 
 
 def _penalized(scores: _Scores, seen: _Ids, factor: np.float32) -> _Scores:
-    """Make tokens that were seen less likely; ids beyond the scores stand for none."""
+    """Make seen tokens less likely; ids beyond the scores are ignored."""
     scores = scores.copy()
     for row, ids in zip(scores, seen, strict=True):
         each = np.unique(ids[ids < row.size])
@@ -240,7 +240,7 @@ def _penalized(scores: _Scores, seen: _Ids, factor: np.float32) -> _Scores:
 
 
 def _without_repeats(scores: _Scores, ids: _Ids, seen: _Ids, size: int) -> _Scores:
-    """Exclude tokens that would complete `size` ids which `seen` has."""
+    """Exclude tokens that would repeat a sequence of `size` ids in `seen`."""
     if ids.shape[1] < size or seen.shape[1] < size:
         return scores
     scores = scores.copy()

@@ -1,4 +1,4 @@
-"""Text by an encoder and a decoder that an export wrote, for oe.generate."""
+"""Text generation by an exported encoder and decoder, for oe.generate."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def is_pair(folder: Path) -> bool:
 
 
 class Pair(Decoder):
-    """The graphs of an encoder and a decoder, which has two, or one with two branches.
+    """The graphs of an encoder and a decoder, the latter as two graphs or one with two branches.
 
     Args:
         folder: where they are.
@@ -69,18 +69,18 @@ class Pair(Decoder):
 
     @property
     def reads_text(self) -> bool:
-        """Whether the encoder takes ids of tokens."""
+        """True if the encoder takes token ids."""
         return _WORDS in _taken(self._sessions[ENCODER])
 
     @property
     def continues(self) -> bool:
-        """Whether what it adds follows the prompt: it is a text of its own."""
+        """False, because the decoder's text does not continue the prompt."""
         return False
 
     def decoder_rows(
         self, rows: Sequence[Sequence[int]], inputs: Mapping[str, Any]
     ) -> list[list[int]]:
-        """Keep what the encoder takes, and return the prompts of the decoder.
+        """Store the encoder's inputs, and return the prompts of the decoder.
 
         Args:
             rows: the ids of texts, which the encoder reads if it can, and the decoder otherwise.
@@ -119,7 +119,7 @@ class Pair(Decoder):
         return found
 
     def _start(self) -> int:
-        """The token with which the decoder's texts begin."""
+        """Return the token that starts the decoder's texts."""
         for name in ("generation_config.json", "config.json"):
             found = document_of(self._folder, name) if (self._folder / name).is_file() else {}
             for key in ("decoder_start_token_id", "bos_token_id"):
@@ -131,7 +131,7 @@ class Pair(Decoder):
         )
 
     def _steps(self, rows: Sequence[Sequence[int]], count: int) -> Iterator[list[int]]:
-        """The likeliest next token of each row, step by step."""
+        """Yield the likeliest next token of each text, step by step."""
         encoder = self._sessions[ENCODER]
         results = encoder.run(encoder.feed(self._given, "generate"), "generate")
         carried = handed_on(ENCODER, results)
@@ -163,7 +163,7 @@ def _length(session: Session | Branch) -> Any:
 
 
 def _places(words: Any, start: int, end: int) -> dict[str, Any]:
-    """What some decoders take beside the tokens."""
+    """Return the inputs that some decoders take beside the tokens."""
     places = np.arange(start, end)[None].repeat(len(words), 0)
     return {
         "attention_mask": np.ones((len(words), end), np.int64),
@@ -172,7 +172,7 @@ def _places(words: Any, start: int, end: int) -> dict[str, Any]:
 
 
 def _padded(rows: Sequence[Sequence[int]], pad: int) -> dict[str, Any]:
-    """Texts of the encoder, padded on the right."""
+    """Return the encoder's texts, padded on the right."""
     longest = max(map(len, rows))
     ids = np.full((len(rows), longest), pad, np.int64)
     mask = np.zeros((len(rows), longest), np.int64)

@@ -1,1 +1,1 @@
-"""The graph of a deep model from that of a shallow one, whose layers are repeated."""
+"""Construction of a deep model's graph from that of a shallow one, by repeating layers."""

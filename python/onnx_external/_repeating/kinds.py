@@ -1,4 +1,4 @@
-"""Which layers of a model are alike: lists of modules, and what tells their elements apart.
+"""Detection of layers that are alike, in lists of modules.
 
 Two layers are of one kind if they have the same classes, settings, shapes and tables. That only
 groups them: whether one may stand for the other is proved by what they do (`proof`).
@@ -38,7 +38,7 @@ class Stack:
 
     @cached_property
     def kept(self) -> tuple[int, ...]:
-        """The layers that a shallow model has."""
+        """The layers that the shallow model has."""
         found = {len(self.kinds) - 1}
         for kind in set(self.kinds):
             found.update(self._places(kind)[:_ORDINARY])
@@ -46,16 +46,16 @@ class Stack:
 
     @property
     def gone(self) -> list[int]:
-        """The layers that a shallow model does not have."""
+        """The layers that the shallow model does not have."""
         return [layer for layer in range(len(self.kinds)) if layer not in self.kept]
 
     @cached_property
     def kept_kinds(self) -> tuple[int, ...]:
-        """The kinds of these layers."""
+        """The kinds of the kept layers."""
         return tuple(self.kinds[layer] for layer in self.kept)
 
     def stand_in(self, layer: int) -> int:
-        """Return the place in `kept` of the layer that stands for one: itself, if it is kept."""
+        """Return the position in `kept` of the layer that represents one: itself, if it is kept."""
         return self._stand_ins[layer]
 
     @cached_property
@@ -106,7 +106,7 @@ def _stack(name: str, layers: list[nn.Module], has_data: HasData) -> Stack | Non
 
 
 def _own_indices(layers: list[nn.Module]) -> frozenset[Place]:
-    """The attributes that are, in each layer that has them, the layer's own index."""
+    """Return the attributes that are the layer's own index in every layer that has them."""
     found: dict[Place, list[bool]] = {}
     for index, layer in enumerate(layers):
         for name, module in layer.named_modules():
@@ -124,7 +124,7 @@ def _fingerprint(layer: nn.Module, indices: frozenset[Place], has_data: HasData)
 
 
 def _settings(name: str, module: nn.Module, indices: frozenset[Place]) -> Hashable:
-    """The plain attributes of a module, but not those that only a training uses."""
+    """Return the plain attributes of a module, without those that only training uses."""
     return frozenset(
         (attribute, _plain(value))
         for attribute, value in vars(module).items()
@@ -135,7 +135,7 @@ def _settings(name: str, module: nn.Module, indices: frozenset[Place]) -> Hashab
 
 
 def _plain(value: Any) -> Hashable:
-    """What can be compared of a value: of other objects their class."""
+    """Return the comparable content of a value; for other objects, their class."""
     if isinstance(value, (bool, int, float, str, type(None), torch.dtype)):
         return (type(value).__name__, repr(value))
     if isinstance(value, (list, tuple)):
@@ -157,7 +157,7 @@ def _tensors(module: nn.Module, has_data: HasData) -> Hashable:
 
 
 def _tables(module: nn.Module, has_data: HasData) -> Iterator[Hashable]:
-    """Buffers and other tensors with their values, of which an optimizer may compute constants."""
+    """Yield buffers and other tensors with values, which an optimizer may turn into constants."""
     plain = {name: each for name, each in vars(module).items() if isinstance(each, torch.Tensor)}
     for name, each in {**module._buffers, **plain}.items():
         if each is not None:
@@ -165,7 +165,7 @@ def _tables(module: nn.Module, has_data: HasData) -> Iterator[Hashable]:
 
 
 def digest(tensor: torch.Tensor) -> str:
-    """Return a number for the values of a tensor; sparse and quantized ones are equal to none."""
+    """Return a digest of a tensor's values; a sparse or quantized tensor never equals another."""
     if tensor.layout is not torch.strided or tensor.is_quantized:
         return str(id(tensor))
     data = tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy()

@@ -1,4 +1,4 @@
-"""The layers of a shallow model's graph: which nodes are whose, and what they take from where."""
+"""The layers of a shallow model's graph, their nodes and their connections."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Port: TypeAlias = tuple[Any, int, int]
 
 @dataclass(frozen=True)
 class Use:
-    """What a node takes, seen from its layer.
+    """The input of a node, seen from its layer.
 
     kind: "own" (a node of the layer), "before" (of the layer before), "weight", "input" (of the
     layer), or "fixed": the same for all layers.
@@ -33,7 +33,7 @@ class Use:
 
 @dataclass
 class Layers:
-    """The nodes of a graph by layer, and how the layers are connected."""
+    """The nodes of a graph by layer, and the connections of the layers."""
 
     graph: onnx_ir.Graph
     stacks: Sequence[Stack]
@@ -73,7 +73,7 @@ class Layers:
             self._connect(segment)
 
     def _around(self, node: onnx_ir.Node) -> Segment | None:
-        """The layer that all around a node is in which says nothing of its own.
+        """Return the layer of all nodes around a node that names no layer itself.
 
         It may take what an earlier layer has made for all of them.
         """
@@ -86,7 +86,7 @@ class Layers:
         return own if not found or own in found else None
 
     def _find_users(self) -> dict[int, set[Segment | None]]:
-        """For each node, by its id, the layers of what takes what it makes; None for no layer.
+        """Return, for each node by its id, the layers of its users; None for no layer.
 
         They are looked for behind nodes of no module.
         """
@@ -99,11 +99,11 @@ class Layers:
         return found
 
     def place(self, node: onnx_ir.Node | None) -> tuple[Segment, int] | None:
-        """Return the layer of a node, and its place in it."""
+        """Return the layer of a node, and its position in it."""
         return None if node is None else self._places.get(id(node))
 
     def use(self, node: onnx_ir.Node, number: int) -> Use:
-        """Return what a node of a layer takes as one of its inputs."""
+        """Return the description of one input of a layer's node."""
         return self._uses[id(node)][number]
 
     def _use(self, node: onnx_ir.Node, number: int) -> Use:
@@ -140,7 +140,7 @@ class Layers:
         return Use("fixed", (str(constant.dtype), tuple(constant.shape), constant.tobytes()))
 
     def _is_passed_on(self, value: onnx_ir.Value, layer: Segment, segment: Segment) -> bool:
-        """Whether a value goes to the next layer, and to no later one."""
+        """Return whether a value goes to the next layer, and to no later one."""
         if layer.stack != segment.stack or layer.layer + 1 != segment.layer:
             return False
         users = {self.place(node) for node in value.consumers()}
@@ -166,13 +166,13 @@ class Layers:
         return self._forms[id(node)]
 
     def _seen(self, use: Use, segment: Segment) -> Any:
-        """What must be the same in a layer that is alike."""
+        """Return what must be equal in a similar layer."""
         if use.kind == "before":
             return use.kind
         return use.kind, self._input_rank(use.key, segment) if use.kind == "input" else use.key
 
     def _input_rank(self, name: str, segment: Segment) -> int:
-        """Which of the inputs of its layer an input is."""
+        """Return the position of an input among the inputs of its layer."""
         taken = dict.fromkeys(
             value.name
             for node in self.nodes[segment]
@@ -182,7 +182,7 @@ class Layers:
         return list(taken).index(name)
 
     def likeness(self, segment: Segment) -> Any:
-        """Return the class of a layer: that of the layer that is repeated, if it is like it."""
+        """Return the class of a layer: that of the repeated layer, if it is like that one."""
         if segment not in self._likeness:
             template = Segment(segment.stack, self.template(segment))
             alike = segment == template or self.is_like(segment, template)
@@ -191,7 +191,7 @@ class Layers:
         return self._likeness[segment]
 
     def template(self, segment: Segment) -> int:
-        """Return the place of the layer that is repeated for its kind; its own if none is."""
+        """Return the position of the layer that is repeated for its kind, or its own."""
         stack = self.stacks[segment.stack]
         kind = stack.kept_kinds[segment.layer]
         gone = [layer for layer in stack.gone if stack.kinds[layer] == kind]
@@ -200,7 +200,7 @@ class Layers:
     # --- what goes from layer to layer
 
     def _connect(self, segment: Segment) -> None:
-        """Note for what a layer takes of the one before that it is the same, whoever takes it."""
+        """Merge the uses of one value of the layer before, whichever nodes use it."""
         mine = self.likeness(segment)
         for place, node in enumerate(self.nodes[segment]):
             for number in range(len(node.inputs)):
@@ -210,7 +210,7 @@ class Layers:
                     self._unite(("use", mine, place, number), (self.likeness(before), *use.key))
 
     def passed(self, segment: Segment, place: int, number: int, before: Segment) -> tuple[int, int]:
-        """Return which node and output of the layer before gives what a node takes.
+        """Return the node and output of the layer before that a node reads.
 
         Args:
             segment: the layer that takes it.
@@ -235,12 +235,12 @@ class Layers:
 
 
 def segment_of(node: onnx_ir.Node, stacks: Sequence[Stack]) -> Segment | None:
-    """Return the layer of the shallow model that a node says it is of."""
+    """Return the layer of the shallow model that a node's metadata names."""
     return place_among(_scopes(node), stacks)
 
 
 def _has_module(node: onnx_ir.Node) -> bool:
-    """Whether it is known which module has made a node; the last of its scopes is itself."""
+    """Return whether the module of a node is known; the last of its scopes is itself."""
     return len(list(_scopes(node))) > 1
 
 

@@ -1,4 +1,4 @@
-"""What the parts of a deep model's graph are called, by the names in a shallow one's."""
+"""Names in a deep model's graph, derived from those in a shallow one's."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ def place_in(name: str, stacks: Sequence[Stack]) -> Segment | None:
 
 
 def place_among(names: Iterable[str], stacks: Sequence[Stack]) -> Segment | None:
-    """Return the layer of the first of several modules that is in one."""
+    """Return the layer of the first of several modules that is in a layer."""
     return next(filter(None, (place_in(name, stacks) for name in names)), None)
 
 
 def deep_name(name: str, stacks: Sequence[Stack]) -> str:
-    """Return what a module or weight of the shallow model is called in the deep one."""
+    """Return the name in the deep model of a module or weight of the shallow one."""
     found = place_in(name, stacks)
     if found is None:
         return name
@@ -39,7 +39,7 @@ def deep_name(name: str, stacks: Sequence[Stack]) -> str:
 
 
 def _of_layer(text: str, list_name: str, place: int, layer: int, dot: str) -> str:
-    """The text with the name of a layer wherever it has that of another, followed by no digit."""
+    """Replace the name of one layer by that of another, unless a digit follows."""
     start = list_name.replace(".", dot) + dot
     if start not in text:
         return text
@@ -74,7 +74,7 @@ class Names:
         return self._of(name, segment, self.shallow_inputs, self.proof.inputs, self.inputs)
 
     def output_of(self, name: str, segment: Segment | None) -> str | None:
-        """Return the output of a layer that one of the shallow model stands for."""
+        """Return a layer's output for one of the shallow model's outputs."""
         return self._of(name, segment, self.shallow_outputs, self.proof.outputs, self.outputs)
 
     @staticmethod
@@ -95,13 +95,13 @@ class Names:
         return None
 
     def all_inputs_of(self, name: str) -> list[str]:
-        """Return the deep model's inputs that one of the shallow model stands for."""
+        """Return the deep model's inputs that one of the shallow model represents."""
         number = self.shallow_inputs.index(name)
         slots = self.proof.inputs.items()
         return [self.inputs[place] for place, slot in slots if slot.number == number]
 
     def belongs_to_layer(self, name: str) -> bool:
-        """Whether an input of the shallow model is one that each layer has of its own."""
+        """Return whether every layer has an input of its own for this one of the shallow model."""
         if name not in self.shallow_inputs:
             return False
         number = self.shallow_inputs.index(name)
@@ -109,7 +109,7 @@ class Names:
         return bool(found) and all(slot.segment.stack >= 0 for slot in found)
 
     def numbered(self, name: str, old: str, new: str) -> str:
-        """Return torch's name of an input, which ends in its number among those of its argument.
+        """Return torch's name of an input, which ends with its number in its argument.
 
         Args:
             name: torch's name in the shallow model, such as "cache_2".
@@ -123,15 +123,15 @@ class Names:
         return f"{found[1]}{int(found[2]) + moved}"
 
     def is_taken(self, name: str) -> bool:
-        """Whether something has a name."""
+        """Return whether a name is in use."""
         return name in self._used
 
     def take(self, name: str) -> None:
-        """Let nothing else have a name."""
+        """Reserve a name."""
         self._used.add(name)
 
     def fresh(self, name: str, layer: int, wanted: str | None) -> str:
-        """Return a name for what a repeated layer makes, which nothing else has.
+        """Return an unused name for a value or node of a repeated layer.
 
         Args:
             name: in the layer that is repeated.
@@ -146,7 +146,7 @@ class Names:
         return wanted
 
     def text(self, text: str, segment: Segment, layer: int, renamed: Mapping[str, str]) -> str:
-        """Return what metadata says of a layer, said of another one.
+        """Return a layer's metadata, changed to that of another layer.
 
         Args:
             text: of the shallow model.
@@ -161,7 +161,7 @@ class Names:
 
     @staticmethod
     def told(text: str, renamed: Mapping[str, str]) -> str:
-        """Return a text in which values are called as in the deep model."""
+        """Return a text with the names of values replaced by those in the deep model."""
         if renamed.keys().isdisjoint(_TOKEN.findall(text)):
             return text
         return _TOKEN.sub(lambda match: renamed.get(match[0], match[0]), text)

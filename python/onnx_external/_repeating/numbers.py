@@ -1,4 +1,4 @@
-"""The numbers that torch gives to what it makes: those of a deep model, by those of a shallow one.
+"""Numbers in the names that torch gives, in a deep model, computed from a shallow one's.
 
 "linear_12" is the thirteenth of its name, so a layer's names differ from those of the layer before
 by how many a layer makes. Where that cannot be told, a name says its layer instead.
@@ -29,7 +29,7 @@ Starts: TypeAlias = Mapping[Segment, Mapping[str, int]]
 
 
 def starts_of(model: onnx_ir.Model, stacks: Sequence[Stack]) -> Starts:
-    """Return where the numbers of layers start, in a graph from which nothing was taken out.
+    """Return where the numbers of layers start, in a graph from which nothing was removed.
 
     Args:
         model: the graph of a shallow model.
@@ -54,7 +54,7 @@ def _apart(name: str) -> tuple[str, int]:
 
 
 def _solved(equations: Sequence[tuple[list[float], int]], count: int) -> dict[int, float]:
-    """The unknowns that a system of equations determines, by their places; none if it has none."""
+    """Return the unknowns that a system of equations determines, or None if it has no solution."""
     matrix = np.array([row for row, _ in equations])
     wanted = np.array([float(value) for _, value in equations])
     solved = np.linalg.lstsq(matrix, wanted, rcond=None)[0]
@@ -71,7 +71,7 @@ def _solved(equations: Sequence[tuple[list[float], int]], count: int) -> dict[in
 
 @dataclass
 class Numbers:
-    """How far the names of a deep model's graph are from those of a shallow one's."""
+    """Differences between the numbers in names of a deep model's graph and of a shallow one's."""
 
     stacks: Sequence[Stack]
     layers: Layers
@@ -85,7 +85,7 @@ class Numbers:
     """Of a stack: the largest number of each name that a layer which is repeated has."""
 
     def __post_init__(self) -> None:
-        """Count what layers make."""
+        """Count the names that layers use."""
         for number, stack in enumerate(self.stacks):
             if Segment(number, 0) in self.layers.nodes:
                 self._count(number, stack)
@@ -138,7 +138,7 @@ class Numbers:
 
     @staticmethod
     def _differences(one: Sequence[str], other: Sequence[str]) -> dict[str, int]:
-        """For each name how many lie between those of two layers that are alike."""
+        """Return, for each name, the difference between the numbers of two similar layers."""
         found: dict[str, set[int]] = {}
         for before, after in zip(one, other, strict=False):
             (base, first), (same, second) = _apart(before), _apart(after)
@@ -147,17 +147,17 @@ class Numbers:
         return {base: steps.pop() for base, steps in found.items() if len(steps) == 1}
 
     def of_layer(self, name: str, segment: Segment, layer: int) -> str | None:
-        """Return what a name of a layer is called in a layer of the deep model; None if unknown."""
+        """Return the name in a layer of the deep model for one of a layer; None if unknown."""
         stack = self.stacks[segment.stack]
         moves = {segment.stack: (stack.kinds[:layer], stack.kept_kinds[: segment.layer])}
         return self._moved(name, moves, segment.stack)
 
     def afterwards(self, name: str, stacks: Sequence[int]) -> str | None:
-        """Return what a name is called behind all layers of some stacks; None if unknown."""
+        """Return the name behind all layers of some stacks; None if unknown."""
         return self._moved(name, {number: self._whole(number) for number in stacks}, -1)
 
     def _whole(self, number: int) -> tuple[Sequence[int], Sequence[int]]:
-        """The kinds of all layers of a stack, in the deep model and in the shallow one."""
+        """Return the kinds of all layers of a stack, in the deep model and in the shallow one."""
         return self.stacks[number].kinds, self.stacks[number].kept_kinds
 
     def passed(self, name: str) -> list[int]:

@@ -1,4 +1,4 @@
-"""Whether a deep model does, layer by layer, what a shallow one does.
+"""Proof that a deep model computes, layer by layer, the same as a shallow one.
 
 The record of the shallow model, in which layers that stand for others are repeated, must be that
 of the deep one: each operator, with what it takes. What a layer takes comes from itself, from the
@@ -17,7 +17,7 @@ from .recording import Leaf, Op, Place, Record, Segment, Unprovable
 
 
 class Slot(NamedTuple):
-    """An input or an output of the deep model: which of the shallow one's, and of which layer."""
+    """An input or output of the deep model: the shallow one's counterpart, and the layer."""
 
     number: int
     """Of the shallow model's."""
@@ -27,7 +27,7 @@ class Slot(NamedTuple):
 
 @dataclass
 class Proof:
-    """What corresponds to what: by the numbers of the deep model's inputs and outputs."""
+    """The correspondence of inputs and outputs, by their numbers in the deep model."""
 
     inputs: dict[int, Slot] = field(default_factory=dict)
     outputs: dict[int, Slot] = field(default_factory=dict)
@@ -103,7 +103,7 @@ class _Comparing:
         return [visit for _, visit in wanted]
 
     def _expected(self) -> Iterator[tuple[Segment, int]]:
-        """The segments that the deep model must have: those of the shallow one, repeated."""
+        """Yield the segments that the deep model must have: those of the shallow one, repeated."""
         seen: set[Segment] = set()
         for visit, segment in enumerate(self._shallow.segments):
             if segment.stack < 0:
@@ -159,7 +159,7 @@ class _Comparing:
             raise self._differs(visit, one)
 
     def _fits(self, has: Any, wants: Any, visit: int) -> bool:
-        """Whether an operator is given what the shallow model's is; inputs are matched here."""
+        """Return whether an operator's operands correspond to the shallow model's; match inputs."""
         if _is_input(wants):
             return _is_input(has) and self._input(has.key, wants.key, visit)
         if type(wants) is tuple:
@@ -171,7 +171,7 @@ class _Comparing:
         return bool(has == wants)
 
     def _input(self, has: int, wants: int, visit: int) -> bool:
-        """Match an input with one of the shallow model's: of this layer, unless others take it."""
+        """Match an input to one of the shallow model's: of this layer, unless others take it."""
         if self._deep.inputs[has] != self._shallow.inputs[wants]:
             return False
         segment = self._deep.segments[visit]
@@ -197,7 +197,7 @@ class _Comparing:
         return value
 
     def _lifted_place(self, place: Place, visit: int, other: int) -> Place:
-        """Where the deep model has what the shallow one has at a place."""
+        """Return the place in the deep model that corresponds to one of the shallow model."""
         if place.visit == other:
             return place._replace(visit=visit)
         source = self._shallow.segments[place.visit]
@@ -212,7 +212,7 @@ class _Comparing:
         return place._replace(visit=self._deep_visits[Segment(source.stack, layer)])
 
     def _lifted_name(self, name: str, visit: int, other: int) -> str:
-        """The name that a module or a weight of the shallow model has in the deep one."""
+        """Return the deep model's name for a module or a weight of the shallow one."""
         here, there = self._deep.segments[visit], self._shallow.segments[other]
         for number, stack in enumerate(self._stacks):
             rest = name.removeprefix(f"{stack.name}.")
@@ -227,7 +227,7 @@ class _Comparing:
     # --- inputs and outputs
 
     def _match_outputs(self) -> None:
-        """Find for each output the one of the shallow model that stands for it."""
+        """Find the shallow model's counterpart of each output."""
         by_origin: dict[Any, list[int]] = {}
         for number, origin in enumerate(self._shallow.outputs):
             by_origin.setdefault(origin, []).append(number)
@@ -275,7 +275,7 @@ class _Comparing:
         return Slot(number, NOWHERE)
 
     def _check_counts(self) -> None:
-        """Each output of the shallow model stands for one of each layer that its own stands for."""
+        """Check that each output of the shallow model occurs once for each layer it represents."""
         found = {slot for slot in self._proof.outputs.values() if slot.segment.stack >= 0}
         for number, origin in enumerate(self._shallow.outputs):
             for segment in self._stands_for(origin):
@@ -284,7 +284,7 @@ class _Comparing:
                     raise Unprovable(f"{name} returns less than a shallower model")
 
     def _stands_for(self, origin: Any) -> Iterator[Segment]:
-        """The layers of the deep model for whose output one of the shallow model stands."""
+        """Yield the layers of the deep model whose outputs one of the shallow model represents."""
         if _is_input(origin):
             for slot in self._proof.inputs.values():
                 if slot.number == origin.key and slot.segment.stack >= 0:
@@ -297,7 +297,7 @@ class _Comparing:
                     yield Segment(segment.stack, layer)
 
     def _check_inputs(self) -> None:
-        """An input that several layers take is one for all of them in both models."""
+        """Check that an input shared by several layers is shared by all of them in both models."""
         shared: dict[int, bool] = {}
         users = _users(self._shallow)
         for number, slot in self._proof.inputs.items():
@@ -313,7 +313,7 @@ class _Comparing:
             raise Unprovable("it takes other numbers than a shallower model")
 
     def _match_unused(self) -> None:
-        """Inputs that nothing uses: they are matched if there are as many in both models."""
+        """Match inputs that nothing uses, if there are equally many in both models."""
         used = {slot.number for slot in self._proof.inputs.values()}
         mine = [n for n in range(len(self._deep.inputs)) if n not in self._proof.inputs]
         its = [n for n in range(len(self._shallow.inputs)) if n not in used]
@@ -326,7 +326,7 @@ def _is_input(value: Any) -> TypeGuard[Leaf]:
 
 
 def _taken(record: Record) -> Iterator[tuple[Any, int]]:
-    """What operators take, however it is nested, each with the segment that takes it."""
+    """Yield the operands of operators, however nested, each with the segment that uses it."""
 
     def inside(value: Any) -> Iterator[Any]:
         if type(value) is tuple:
@@ -342,7 +342,7 @@ def _taken(record: Record) -> Iterator[tuple[Any, int]]:
 
 
 def _users(record: Record) -> Mapping[int, set[int]]:
-    """For each input, by its number, the segments that take it."""
+    """Return, for each input by its number, the segments that use it."""
     found: dict[int, set[int]] = {}
     for value, visit in _taken(record):
         if _is_input(value):
@@ -351,7 +351,7 @@ def _users(record: Record) -> Mapping[int, set[int]]:
 
 
 def _passing(record: Record) -> Mapping[Place, set[int]]:
-    """For what layers make: the later layers that take it."""
+    """Return, for each result of a layer, the later layers that use it."""
     found: dict[Place, set[int]] = {}
     for value, visit in _taken(record):
         if isinstance(value, Place) and value.visit != visit:

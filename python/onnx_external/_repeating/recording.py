@@ -1,4 +1,4 @@
-"""What a model does, operator by operator, without its values.
+"""Record of a model's operators, without its values.
 
 torch.export runs a model on fake tensors and writes down what it does as a graph, which takes long.
 Here it is run in just the same way, for the sizes of the example, and only a list is written: each
@@ -24,18 +24,18 @@ from .seen_sizes import SizesSeen, telling_float
 
 
 class Unprovable(Exception):
-    """A shallow model does not show what the deep one does; the message says why, in a line."""
+    """The shallow model does not prove the deep one; the message says why, in a line."""
 
 
 class Segment(NamedTuple):
-    """A layer of a stack, or what lies between layers (`stack` is -1)."""
+    """A layer of a stack, or the part between layers (`stack` is -1)."""
 
     stack: int
     layer: int
 
 
 class Place(NamedTuple):
-    """Where a tensor comes from: of which operator of a segment, and which of its results.
+    """The origin of a tensor: an operator of a segment, and one of its results.
 
     What a layer returns has the number -1, and its place among what is returned.
     """
@@ -47,14 +47,14 @@ class Place(NamedTuple):
 
 
 class Leaf(NamedTuple):
-    """What a model is given: a weight, by all of its names, an input by its number, a constant."""
+    """An input of a model: a weight by all of its names, an input by its number, a constant."""
 
     kind: str
     key: Any
 
 
 class Op(NamedTuple):
-    """An operator, or a test on a size."""
+    """An operator, or a condition on a size."""
 
     name: str
     given: Any
@@ -67,7 +67,7 @@ class Op(NamedTuple):
 
 @dataclass
 class Record:
-    """What a model did."""
+    """The operators, inputs and outputs of a model."""
 
     segments: list[Segment] = field(default_factory=list)
     ops: list[list[Op]] = field(default_factory=list)
@@ -89,7 +89,7 @@ class _Done(BaseException):
 
 
 def recorded(module: nn.Module, stacks: Sequence[Stack], export: Export) -> Record:
-    """Return what a module does while it is exported.
+    """Return the record of a module while it is exported.
 
     Args:
         module: what is exported.
@@ -139,7 +139,7 @@ def _form(tensor: torch.Tensor) -> Any:
 
 
 class _Recorder(TorchDispatchMode):  # type: ignore[misc]
-    """Writes down operators; `_known` has the origin of each tensor, by its id."""
+    """Records operators; `_known` has the origin of each tensor, by its id."""
 
     def __init__(self, module: nn.Module, stacks: Sequence[Stack], given: Sequence[Any]) -> None:
         super().__init__()
@@ -156,14 +156,14 @@ class _Recorder(TorchDispatchMode):  # type: ignore[misc]
 
     @contextmanager
     def running(self) -> Iterator[None]:
-        """Within it the model runs."""
+        """Record the run of the model inside the context."""
         calling = self._calling(nn.Module.__call__)
         seen = floats_seen(self._module, telling_float)
         with exchanged(nn.Module, "__call__", calling), self, self._sizes, seen:
             yield
 
     def finish(self, results: Any) -> None:
-        """Write down what the model returned."""
+        """Record the result of the model."""
         self.record.outputs = [self._token(each) for each in pytree.tree_leaves(results)]
         self._held.clear()
 
@@ -183,7 +183,7 @@ class _Recorder(TorchDispatchMode):  # type: ignore[misc]
                 self.record.inputs.append(_form(tensor))
 
     def _hold(self, tensor: torch.Tensor, origin: Place | Leaf) -> None:
-        """Remember where a tensor comes from, and keep its id from being given to another."""
+        """Record the origin of a tensor, and keep its id from being reused."""
         self._held.append(tensor)
         self._known[id(tensor)] = origin
 
@@ -215,7 +215,7 @@ class _Recorder(TorchDispatchMode):  # type: ignore[misc]
         return call
 
     def _returned(self, segment: Segment, results: Any) -> None:
-        """Call what a layer returns by its place, which other kinds of layers have, too."""
+        """Identify a layer's results by their place, which other kinds of layers also have."""
         for place, each in enumerate(pytree.tree_leaves(results)):
             origin = self._known.get(id(each))
             if isinstance(origin, Place) and self.record.segments[origin.visit] == segment:
@@ -226,7 +226,7 @@ class _Recorder(TorchDispatchMode):  # type: ignore[misc]
     def __torch_dispatch__(
         self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        """Run an operator and write it down."""
+        """Run and record an operator."""
         kwargs = kwargs or {}
         given = self._token((args, kwargs))
         with self._sizes.without():
@@ -267,7 +267,7 @@ class _Recorder(TorchDispatchMode):  # type: ignore[misc]
         return repr(float(value)) if isinstance(value, float) else repr(value)
 
     def _constant(self, tensor: torch.Tensor) -> Leaf:
-        """A tensor that the model makes of numbers, or has without its being a buffer."""
+        """Return the identity of a tensor made from numbers, or held without being a buffer."""
         with self._sizes.without():
             value = getattr(tensor, "constant", None)
             value = value if isinstance(value, torch.Tensor) else tensor
@@ -285,7 +285,7 @@ class _Recorder(TorchDispatchMode):  # type: ignore[misc]
 def _places(
     module: nn.Module, stacks: Sequence[Stack]
 ) -> tuple[dict[int, str], dict[int, tuple[Segment, bool]]]:
-    """The names of modules, and the layers that they are in, or are."""
+    """Return the names of modules, and the layers that contain them or that they are."""
     names = {id(each): name for name, each in reversed(list(module.named_modules()))}
     layers: dict[int, tuple[Segment, bool]] = {}
     for number, stack in enumerate(stacks):

@@ -1,4 +1,4 @@
-"""Floats that tell what a size is compared with, which Python asks before it asks the size.
+"""Floats that report comparisons with sizes, since Python asks a float before it asks a size.
 
 In `6.5 < n` Python lets the float compare itself, and a size that is an int learns nothing of it.
 So while a model is recorded, the floats of its code and of its modules are ones that tell, too.
@@ -20,7 +20,7 @@ Wrap = Callable[[float], float]
 
 @contextlib.contextmanager
 def floats_seen(module: nn.Module, wrap: Wrap) -> Iterator[None]:
-    """Within it floats of a module tell: its attributes and configs, and the code of its classes.
+    """Make floats of a module report inside the context: in attributes, configs, and its code.
 
     That code is all of the files which the classes are defined in: constants, the defaults of
     functions, and what classes and files define. Floats in lists, tuples and dicts tell, too.
@@ -49,7 +49,7 @@ def floats_seen(module: nn.Module, wrap: Wrap) -> Iterator[None]:
 
 
 def _tell_inside(holder: Any, wrap: Wrap, undo: list[Any], seen: set[int]) -> None:
-    """Let the floats in a list or a dict tell, and those in what these have."""
+    """Make the floats in a list or a dict report, also nested ones."""
     if id(holder) in seen:
         return
     seen.add(id(holder))
@@ -65,7 +65,7 @@ def _tell_inside(holder: Any, wrap: Wrap, undo: list[Any], seen: set[int]) -> No
 
 
 def settings_of(modules: Iterable[nn.Module]) -> Iterator[dict[str, Any]]:
-    """Yield the attributes of modules, and those of their configs and of the configs in these."""
+    """Yield the attributes of modules, and those of their configs, also nested ones."""
     found: list[Any] = list(modules)
     seen = set(map(id, found))
     while found:
@@ -79,7 +79,7 @@ def settings_of(modules: Iterable[nn.Module]) -> Iterator[dict[str, Any]]:
 
 
 def _code(module: nn.Module) -> Iterator[tuple[Any, str, Any]]:
-    """What may have floats of the files of the user's classes: the owner, a name and the value."""
+    """Yield places of floats in the files of the user's classes: the owner, a name, the value."""
     kinds = {kind for each in module.modules() for kind in type(each).__mro__}
     files = {kind.__module__ for kind in kinds if not kind.__module__.startswith("torch.")}
     files.discard("builtins")
@@ -105,7 +105,7 @@ _BEHIND = (FunctionType, staticmethod, classmethod, type(functools.cache(len)))
 
 
 def _functions(value: Any) -> Iterator[FunctionType]:
-    """What is behind decorators, static methods and properties."""
+    """Yield the functions behind decorators, static methods and properties."""
     value = value.fget if isinstance(value, property) else value
     while isinstance(value, _BEHIND):
         if isinstance(value, FunctionType):
@@ -114,7 +114,7 @@ def _functions(value: Any) -> Iterator[FunctionType]:
 
 
 def _told(value: Any, wrap: Wrap) -> Any:
-    """The same with floats that tell, in code and in defaults; itself if there are none."""
+    """Return a value with reporting floats, in code and defaults; itself if it has no floats."""
     if type(value) is float:
         return wrap(value)
     if isinstance(value, CodeType):

@@ -1,4 +1,4 @@
-"""Sizes that tell what is asked of them.
+"""Sizes that report how they are used.
 
 A test on a size decides what a trace does, without an operator that would show it. While a model
 is recorded its sizes are numbers that write down the comparisons that they take part in, and that
@@ -38,7 +38,7 @@ def _wrapped(value: Any) -> Any:
 
 
 def _done(kind: type, name: str, given: Any, *other: Any) -> Any:
-    """What the plain number gives; an int leaves it to a float on its other side."""
+    """Return the result for plain numbers; an int defers to a float on its other side."""
     found = getattr(kind, name)(given, *other)
     if found is NotImplemented and kind is int and isinstance(other[0], float):
         return getattr(float, name)(int.__float__(given), *other)
@@ -79,7 +79,7 @@ def _made_plain(kind: type, name: str) -> Any:
 
 
 def _is_of_size(value: Any) -> bool:
-    """Whether a number is a size, or is computed from one."""
+    """Return whether a number is a size, or computed from one."""
     return isinstance(value, (_Size, _Ratio))
 
 
@@ -108,7 +108,7 @@ _Fixed: Any = type("_Fixed", (float,), _methods(float))
 
 
 def telling_float(value: float) -> float:
-    """Return a float of the same value that writes down with which sizes it is compared."""
+    """Return a float of the same value that records its comparisons with sizes."""
     return _Fixed(value)  # type: ignore[no-any-return]
 
 
@@ -122,7 +122,7 @@ _SIZES = {
 
 
 class SizesSeen(TorchFunctionMode):  # type: ignore[misc]
-    """While it is entered, code that asks for a tensor's size gets one that is seen."""
+    """A mode in which code that asks for a tensor's size gets one that reports its uses."""
 
     def __init__(
         self, note: Callable[[str, Any], None], asked: Callable[[torch.Tensor], None]
@@ -138,18 +138,18 @@ class SizesSeen(TorchFunctionMode):  # type: ignore[misc]
         self._quiet = 0
 
     def __enter__(self) -> Any:
-        """Begin to tell."""
+        """Start reporting."""
         _note.append(self._compared)
         return super().__enter__()
 
     def __exit__(self, *error: Any) -> None:
-        """Tell no more."""
+        """Stop reporting."""
         _note.pop()
         super().__exit__(*error)
 
     @contextmanager
     def without(self) -> Any:
-        """Within it nothing is told: torch's own code runs."""
+        """Pause reporting inside the context, for torch's own code."""
         self._quiet += 1
         _note.append(lambda name, values: None)
         try:
@@ -161,7 +161,7 @@ class SizesSeen(TorchFunctionMode):  # type: ignore[misc]
     def __torch_function__(
         self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        """Do what was asked for, and make sizes of numbers."""
+        """Call the function, and turn numbers that are sizes into reporting ones."""
         found = func(*args, **(kwargs or {}))
         if self._quiet or func not in _SIZES:
             return found

@@ -1,4 +1,4 @@
-"""A model that has fewer layers for a while."""
+"""Temporary removal of layers from a model."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _PARTS = ("_parameters", "_buffers", "_modules")
 
 @contextmanager
 def shallow(model: nn.Module, stacks: Sequence[Stack]) -> Iterator[None]:
-    """Within it a model has the layers of each stack that are kept, and no others.
+    """Reduce a model to the kept layers of each stack inside the context.
 
     The layers are the model's own. What says how many there are, in the modules around them and in
     their configs, says so meanwhile; so do lists that have an entry for each layer.
@@ -38,7 +38,7 @@ def shallow(model: nn.Module, stacks: Sequence[Stack]) -> Iterator[None]:
 
 
 def _around(model: nn.Module, stacks: Sequence[Stack]) -> list[nn.Module]:
-    """The modules that are in no layer of a stack."""
+    """Return the modules that are in no layer of a stack."""
     inside: set[int] = set()
     for stack in stacks:
         inside.update(map(id, model.get_submodule(stack.name).modules()))
@@ -65,7 +65,7 @@ def _set(settings: dict[str, Any], name: str, value: Any, undo: ExitStack) -> No
 
 
 def _count(settings: dict[str, Any], stacks: Sequence[Stack], undo: ExitStack) -> None:
-    """Change the numbers of layers, and the lists with an entry for each."""
+    """Change the numbers of layers, and the lists with an entry for each layer."""
     for name, value in list(settings.items()):
         if name in _PARTS:
             continue

@@ -1,4 +1,4 @@
-"""The layers of a graph repeated: of a shallow model's graph that of a deep one is made."""
+"""Repetition of layers in a shallow model's graph, which makes the graph of a deep one."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ class _Stamping:
         self._check_names()
 
     def _check_names(self) -> None:
-        """No two values have one name, and no two nodes; no runtime takes that."""
+        """Check that names of values and of nodes are unique, as every runtime requires."""
         values = [*self.graph.inputs, *self.graph.initializers.values()]
         values += [value for node in self.graph for value in node.outputs if value.name]
         names = Counter(value.name for value in values)
@@ -97,7 +97,7 @@ class _Stamping:
                 raise Unprovable(f"in the graph {name} is the name of several")
 
     def _check_order(self) -> None:
-        """What a node takes must have been made before it."""
+        """Check that the inputs of each node are made before it."""
         made = {id(value) for value in (*self.graph.inputs, *self.graph.initializers.values())}
         for node in self.graph:
             for value in node.inputs:
@@ -106,7 +106,7 @@ class _Stamping:
             made.update(id(value) for value in node.outputs)
 
     def _call_what_stays(self) -> None:
-        """Decide what the values and nodes that are there will be called, by torch's numbers."""
+        """Decide the final names of the existing values and nodes, by torch's numbers."""
         self.called: dict[str, str] = {}
         ends = {
             number: self.layers.nodes[Segment(number, len(stack.kept) - 1)][-1]
@@ -131,7 +131,7 @@ class _Stamping:
             passed += [number for number, end in ends.items() if end is node]
 
     def _call(self, name: str, wanted: str | None) -> None:
-        """Call what is there as wanted, unless something that was called before has that name."""
+        """Rename an existing object as wanted, unless an earlier one already has that name."""
         wanted = name if wanted is None else wanted
         while self.names.is_taken(wanted):
             wanted += "_"
@@ -140,7 +140,7 @@ class _Stamping:
         self.names.take(wanted)
 
     def _check(self, number: int, stack: Stack) -> None:
-        """At least two layers of each kind that is repeated must be alike."""
+        """Check that at least two layers of each repeated kind are alike."""
         for layer in stack.gone:
             place = stack.stand_in(layer)
             others = [
@@ -179,7 +179,7 @@ class _Stamping:
             before = segment
 
     def _connect(self, segment: Segment, layer: int, before: Segment) -> None:
-        """Let a layer that was there take what the repeated one before it gives."""
+        """Connect an existing layer to the results of the repeated one before it."""
         for place, node in enumerate(self.layers.nodes[segment]):
             for number in range(len(node.inputs)):
                 old = node.inputs[number]
@@ -196,7 +196,7 @@ class _Stamping:
         return self.copies[Segment(segment.stack, layer - 1)][port]
 
     def _copy(self, template: Segment, layer: int, before: Segment) -> list[onnx_ir.Node]:
-        """The nodes of a layer, made of those of another."""
+        """Return the nodes of a layer, copied from those of another."""
         deep = Segment(template.stack, layer)
         self.renamed[deep] = {}
         nodes = self.layers.nodes[template]
@@ -306,7 +306,7 @@ class _Stamping:
         return self.weights[key]
 
     def _retell(self, value: onnx_ir.Value, segment: Segment, layer: int) -> None:
-        """Let the metadata of a weight say of another layer what it says of one."""
+        """Change the metadata of a weight from one layer to another."""
         for key, text in list(value.metadata_props.items()):
             value.metadata_props[key] = self.names.text(text, segment, layer, {})
 
@@ -320,7 +320,7 @@ class _Stamping:
         return self.inputs[new]
 
     def _repeat_unused(self) -> None:
-        """Give each layer the inputs that no node takes."""
+        """Add to each layer the inputs that no node takes."""
         for value in list(self.graph.inputs):
             old = value.name or ""
             if value.uses() or value.is_graph_output() or not self.names.belongs_to_layer(old):
@@ -332,7 +332,7 @@ class _Stamping:
     # --- inputs that are outputs, too
 
     def _take_handed_on(self) -> dict[str, tuple[str, onnx_ir.Value]]:
-        """Take out what gives an input of a layer back as it is: by the output, both of them."""
+        """Remove what returns an input of a layer unchanged: by the output, both of them."""
         found = {}
         for node in () if self.names.numbered_outputs else list(self.graph):
             given, made = node.inputs[:1], node.outputs[0]
@@ -346,7 +346,7 @@ class _Stamping:
         return found
 
     def _hand_on(self, found: Mapping[str, tuple[str, onnx_ir.Value]]) -> None:
-        """Let each layer give back what the layer that stands for it gives back."""
+        """Let each layer return the inputs that the layer representing it returns."""
         for place, slot in self.names.proof.outputs.items():
             name = self.names.shallow_outputs[slot.number]
             if name not in found:
@@ -360,7 +360,7 @@ class _Stamping:
     # --- what was there
 
     def _rename_kept(self) -> None:
-        """Call layers that were there, and what they take and give, as in the deep model."""
+        """Rename existing layers, with their inputs and outputs, as in the deep model."""
         renamed: dict[onnx_ir.Value, str] = {}
         for value in (*self.graph.inputs, *self.graph.outputs):
             name = value.name or ""
@@ -380,7 +380,7 @@ class _Stamping:
             self.outputs[value.name or ""] = value
 
     def _retell_nodes(self, renamed: dict[onnx_ir.Value, str]) -> None:
-        """Call what nodes are and give as in the deep model; add their values to `renamed`."""
+        """Rename nodes and their values as in the deep model; add the values to `renamed`."""
         copied = {id(value) for values in self.copies.values() for value in values.values()}
         kept = {id(v) for nodes in self.layers.nodes.values() for n in nodes for v in n.outputs}
         made = copied - kept
@@ -427,7 +427,7 @@ class _Stamping:
         return place is not None and place[0] == segment
 
     def _order(self) -> None:
-        """Put inputs, outputs and weights in the order that a trace of the deep model has."""
+        """Sort inputs, outputs and weights as a trace of the deep model would."""
         inputs = [self.inputs[name] for name in self.names.inputs if name in self.inputs]
         self.graph.inputs.clear()
         self.graph.inputs.extend(inputs)
@@ -443,14 +443,14 @@ class _Stamping:
             self.graph.initializers.add(value)
 
     def _check_outputs(self) -> None:
-        """Each output of the shallow graph must be there for each layer that it stands for."""
+        """Check that each output of the shallow graph exists for every layer it represents."""
         for place, slot in self.names.proof.outputs.items():
             name = self.names.outputs[place]
             if name not in self.outputs and self.names.shallow_outputs[slot.number] in self.given:
                 raise Unprovable(f"in the graph nothing gives {name}")
 
     def _weights_in_order(self, before: Sequence[onnx_ir.Value]) -> list[onnx_ir.Value]:
-        """The weights of a stack stand where its first one stood, in the order of the layers."""
+        """Return the weights, those of a stack at the place of its first one, in layer order."""
         starts: dict[int, int] = {}
         found: list[tuple[int, int, onnx_ir.Value]] = []
         for number, value in enumerate(before):

@@ -1,4 +1,4 @@
-"""What torch's texts say of a program's nodes: their names and users, in a deep model.
+"""Names and users of a program's nodes in torch's texts, as in a deep model.
 
 Not every node of the program is one of the graph, whose metadata names it all the same.
 """
@@ -46,7 +46,7 @@ def more_users(places: Places, stacks: Sequence[Stack]) -> dict[str, int]:
 
 
 def _is_passed_on(own: Segment | None, template: Segment, users: Counter[Segment | None]) -> bool:
-    """Whether a layer takes a value from itself or the layer before, so each has its own."""
+    """Return whether a layer reads a value of itself or the layer before, so each has its own."""
     if own is None or own.stack != template.stack:
         return False
     if own == template:
@@ -95,7 +95,7 @@ def _segment(node: Any, stacks: Sequence[Stack]) -> Segment | None:
 
 @dataclass
 class Following:
-    """Which layer takes what a layer makes: of those in between one that is repeated.
+    """The layer that reads a layer's results: for layers in between, a repeated one.
 
     In the shallow model it may be the last, which takes less if what it makes is not all needed.
     """
@@ -144,13 +144,13 @@ class Following:
 
 
 def mentions(text: str) -> set[str]:
-    """Return the names of nodes in torch's text of one."""
+    """Return the names of nodes in torch's text on one."""
     return set(_MENTION.findall(text))
 
 
 @dataclass
 class Mentions:
-    """Names in texts that no value of the graph has, such as of what the optimizer took out."""
+    """Names in texts that no value of the graph has, such as those the optimizer removed."""
 
     stacks: Sequence[Stack]
     numbers: Numbers
@@ -158,7 +158,7 @@ class Mentions:
     """Of the program's nodes: the layer, and the stacks that have run before."""
 
     def learn(self, places: Places, known: Collection[str]) -> None:
-        """Note where the nodes of a program are, but for those with names that are known."""
+        """Record the places of a program's nodes, except those with known names."""
         passed: dict[int, None] = {}
         for node, segment in places.items():
             if segment is not None and segment.layer == len(self.stacks[segment.stack].kept) - 1:
@@ -167,12 +167,12 @@ class Mentions:
                 self._told[node.name] = segment, tuple(passed)
 
     def passed(self, name: str) -> Sequence[int] | None:
-        """Return the stacks that have run before a node outside of layers; None if it is none."""
+        """Return the stacks that have run before a node outside of layers, or None."""
         segment, passed = self._told.get(name, (None, None))
         return passed if segment is None else None
 
     def renamed(self, text: str, own: Segment | None, layer: int) -> dict[str, str]:
-        """Return what the names in torch's text of a node are in the deep model.
+        """Return the names in torch's text on a node, as in the deep model.
 
         Args:
             text: the text.
@@ -195,7 +195,7 @@ class Mentions:
 
 
 def counted(text: str, more: Callable[[str], int]) -> str:
-    """Return torch's text of a node with the users that it has in the deep model.
+    """Return torch's text on a node, with the users that it has in the deep model.
 
     Args:
         text: that of the shallow model.

@@ -251,7 +251,7 @@ def _fit(given: onnx_ir.Value, table: _Once) -> bool:
 
 @dataclass
 class _Tables:
-    """The tables of one graph; rotations share them."""
+    """The tables of one graph, which rotations share."""
 
     graph: onnx_ir.Graph
     _put: dict[tuple[int, int], onnx_ir.Value] = field(default_factory=dict)
@@ -264,7 +264,7 @@ class _Tables:
         return _undoubled(value, turn.is_interleaved, ())
 
     def put(self, table: _Once) -> onnx_ir.Value:
-        """Return the value of a table, whose nodes are made once."""
+        """Return the value of a table, whose nodes are made only once."""
         value = self._squeezed(table.value) if table.squeezes else table.value
         for step in reversed(table.steps):
             value = self._done(step, value)
@@ -284,7 +284,7 @@ class _Tables:
         return self._put[key]
 
     def _done(self, step: onnx_ir.Node, value: onnx_ir.Value) -> onnx_ir.Value:
-        """Return what a step of the doubled table makes of one with each angle once."""
+        """Return the result of a step, applied to the table with each angle once."""
         key = id(value), id(step)
         if key not in self._put:
             old = step.outputs[0]
@@ -299,14 +299,14 @@ class _Tables:
 
 
 def _varies(value: onnx_ir.Value | None, step: onnx_ir.Node) -> bool:
-    """Whether an input of a step is the table."""
+    """Return whether an input of a step is the table."""
     return len(step.inputs) == 1 or scalar(value) is None
 
 
 def _undoubled(
     value: onnx_ir.Value | None, is_interleaved: bool, steps: tuple[onnx_ir.Node, ...]
 ) -> _Once | None:
-    """The table of which a value has each element twice."""
+    """Return the table of which a value has each element twice."""
     node = made_by(value, "Unsqueeze", "Cos", "Sin", "Cast", "Mul", "Concat", "Reshape")
     if node is None:
         return None
@@ -325,7 +325,7 @@ def _undoubled(
 
 
 def _without_heads(value: onnx_ir.Value, steps: tuple[onnx_ir.Node, ...]) -> _Once | None:
-    """The same without an axis for heads."""
+    """Return the same table without an axis for heads."""
     node = made_by(value, "Unsqueeze")
     if node is not None and integers(node.inputs[1]) == [_HEADS] and node.inputs[0] is not None:
         return _Once(node.inputs[0], steps)
@@ -335,7 +335,7 @@ def _without_heads(value: onnx_ir.Value, steps: tuple[onnx_ir.Node, ...]) -> _On
 
 
 def _joined(node: onnx_ir.Node) -> onnx_ir.Value | None:
-    """What a Concat has twice, one behind the other."""
+    """Return the value that a Concat concatenates with itself."""
     if node.op_type != "Concat" or len(node.inputs) != 2 or node.inputs[0] is not node.inputs[1]:
         return None
     is_last = is_last_axis(attribute(node, "axis", 0), node.outputs[0])
@@ -343,7 +343,7 @@ def _joined(node: onnx_ir.Node) -> onnx_ir.Value | None:
 
 
 def _repeated(node: onnx_ir.Node) -> onnx_ir.Value | None:
-    """What a value has twice, each element beside itself, as repeat_interleave() makes it."""
+    """Return the value whose elements are doubled, as by repeat_interleave()."""
     tiled = made_by(node.inputs[0], "Tile") if node.op_type == "Reshape" else None
     longer = made_by(tiled.inputs[0] if tiled else None, "Unsqueeze")
     if tiled is None or longer is None or longer.inputs[0] is None:

@@ -1,4 +1,4 @@
-"""Which rules are applied to a graph, and what the result needs."""
+"""Application of the rules to a graph, and the needs of the result."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ NEWEST = RMS_OPSET
 
 @dataclass(frozen=True)
 class Fused:
-    """How many nodes of each kind stand for several others now."""
+    """The number of nodes of each kind that replace several others."""
 
     norms: int = 0
     rotary: int = 0
@@ -44,6 +44,6 @@ def fuse(model: onnx_ir.Model, opset: int | None = None) -> Fused:
 
 
 def opset_of(model: onnx_ir.Model) -> int:
-    """Return the version of ONNX that the operators of rules in a graph need; 0 if it has none."""
+    """Return the ONNX opset version that rules' operators in a graph need; 0 if it has none."""
     kinds = {node.op_type for node in model.graph if not node.domain}
     return NEWEST if kinds & {"RMSNormalization", "RotaryEmbedding"} else 0

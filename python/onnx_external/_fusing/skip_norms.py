@@ -1,4 +1,4 @@
-"""Sums that are normalized, by one operator of ONNX Runtime that gives both."""
+"""Sums that are normalized, as one operator of ONNX Runtime that returns both."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _KINDS = {
 
 
 def fuse_skip_norms(graph: onnx_ir.Graph) -> int:
-    """Let norms of sums add where the sum is also used, and return how many there were.
+    """Merge sums into their norms where the sum is also used; return how many.
 
     Such a node belongs to the modules of both: the end of one layer, and the start of the next.
     The last norm stays alone, since a piece of the last layer must give its sum.
@@ -46,7 +46,7 @@ def fuse_skip_norms(graph: onnx_ir.Graph) -> int:
 
 
 def _added(node: onnx_ir.Node) -> onnx_ir.Node | None:
-    """The sum that a norm is of, if the operator can make it."""
+    """Return the sum that a norm is applied to, if the operator can make it."""
     added = made_by(node.inputs[0], "Add")
     if added is None or added.graph is not node.graph or len(node.inputs) > 3:
         return None
@@ -71,7 +71,7 @@ def _added(node: onnx_ir.Node) -> onnx_ir.Node | None:
 
 
 def _is_fixed(value: onnx_ir.Value | None) -> bool:
-    """Whether a scale or a bias is a weight, or computed from weights by one node."""
+    """Return whether a scale or a bias is a weight, or computed from weights by one node."""
     if value is None or value.is_initializer():
         return value is not None
     maker = value.producer()
@@ -81,7 +81,7 @@ def _is_fixed(value: onnx_ir.Value | None) -> bool:
 
 
 def _move_before(place: onnx_ir.Node, value: onnx_ir.Value | None) -> None:
-    """Let what makes a scale of weights come before a node."""
+    """Move the node that computes a scale from weights before another node."""
     maker = None if value is None else value.producer()
     graph = place.graph
     if maker is not None and graph is not None:

@@ -124,7 +124,10 @@ class Decoder:
         return found
 
     def _steps(self, rows: Sequence[Sequence[int]], count: int) -> Iterator[list[int]]:
-        """The likeliest next token of each row, step by step; rows are padded on the left."""
+        """Yield the likeliest next token of each prompt, step by step.
+
+        Prompts are padded on the left.
+        """
         longest = max(map(len, rows))
         ids = np.full((len(rows), longest), self._pad, np.int64)
         mask = np.zeros((len(rows), longest), np.int64)

@@ -70,7 +70,7 @@ class NextTokens:
         ]
 
     def begin(self, prompts: Prompts) -> Callable[[_Scores, _Ids], list[int]]:
-        """Return what chooses a token for each row, from its scores and all its ids so far."""
+        """Return a function that chooses each prompt's next token by its scores and earlier ids."""
         made = _Processors(prompts, self._setting, self._asks("forced_bos_token_id"))
         steps = [make(made) for name, make in _MAKERS.items() if self._asks(name)]
 

@@ -120,7 +120,7 @@ class Numbers:
     def _counts(
         self, number: int, stack: Stack, kinds: Sequence[int], base: str
     ) -> Iterator[tuple[list[float], int]]:
-        """How many of a name layers of each kind make, by where the next one starts."""
+        """Return how many numbers of a name layers of each kind use, by the next one's start."""
         for layer, kind in enumerate(stack.kinds):
             place = stack.stand_in(layer)
             after = self.starts.get(Segment(number, place + 1), {})

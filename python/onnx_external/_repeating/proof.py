@@ -95,7 +95,7 @@ class _Comparing:
         return self._proof
 
     def _matched_visits(self) -> list[int]:
-        """For each segment of the deep model the one of the shallow model that stands for it."""
+        """Return, for each segment of the deep model, its counterpart in the shallow one."""
         wanted = list(self._expected())
         found = [segment for segment, _ in wanted]
         if found != self._deep.segments:
@@ -252,7 +252,7 @@ class _Comparing:
         self._check_counts()
 
     def _layer_of(self, origin: Any) -> Segment | None:
-        """The layer that makes what the deep model returns, or that alone takes it as an input."""
+        """Return the layer that makes an output of the deep model, or alone takes it as input."""
         if _is_input(origin):
             slot = self._proof.inputs.get(origin.key)
             return slot.segment if slot is not None and slot.segment.stack >= 0 else None
@@ -262,7 +262,7 @@ class _Comparing:
         return segment if segment.stack >= 0 else None
 
     def _stood(self, origin: Any) -> Any:
-        """What stands in the shallow model for something that the deep one returns of a layer."""
+        """Return the shallow model's counterpart of a layer's result that the deep one returns."""
         if isinstance(origin, Leaf):
             return origin._replace(key=self._proof.inputs[origin.key].number)
         return origin._replace(visit=self._visits[origin.visit])

@@ -141,5 +141,5 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    """List what this package offers, with the parts that are imported when they are asked for."""
+    """List what this package offers, including parts that are imported on demand."""
     return sorted({*__all__, "torch", "transformers", *(n for n in globals() if n[:2] == "__")})

@@ -31,7 +31,7 @@ OURS = {
 
 
 def help_text() -> str:
-    """Return what --help prints."""
+    """Return the text that --help prints."""
     rows = {**NATIVE, **OURS}
     listed = "\n".join(f"  {name:10}{what}" for name, what in rows.items())
     return f"""\
@@ -57,7 +57,7 @@ cut-external. Where they are not on the PATH, python -m onnx_external is the sam
 
 
 def _forget_here() -> None:
-    """Import nothing of the current folder, which may be the one whose code is not to run.
+    """Import nothing from the current folder, whose code may be unsafe to run.
 
     Python puts it first: torch and transformers would import a timm.py of it.
     """
@@ -78,7 +78,7 @@ def _become(name: str, arguments: Sequence[str]) -> int:
 
 
 def main() -> int:
-    """Replace this process by a native command, or run one of Python's."""
+    """Replace this process by a native command, or run a command written in Python."""
     _forget_here()
     name, arguments = (sys.argv[1:2] or [""])[0], sys.argv[2:]
     if name in ("-h", "--help"):

@@ -41,7 +41,7 @@ class Mapped:
     def __buffer__(self, flags: int, /) -> memoryview: ...
 
 class PickledValue:
-    """One value in a pickle, as the file describes it: no object is made.
+    """One value in a pickle, as the file describes it; no object is made.
 
     It is given to a function of `register_class`, and valid during the call of that function.
     """
@@ -57,7 +57,7 @@ class PickledValue:
     def items(self) -> list[tuple[str, PickledValue]]:
         """Return the items of a dict whose keys are text or integers."""
     def arguments(self) -> list[PickledValue]:
-        """Return what an object's class was called with."""
+        """Return the arguments that an object's class was called with."""
     def attribute(self, name: str) -> PickledValue | None:
         """Return an attribute of an object, from its __dict__ or slots; None if it has none."""
 

@@ -1,1 +1,1 @@
-"""Saving, planning, verifying, listing and cutting models, and their reports."""
+"""Saving, planning, verifying, listing and cutting of models, and the reports on them."""

@@ -1,4 +1,4 @@
-"""oe.plan: what a save would do, to be looked at before it is carried out."""
+"""Implementation of oe.plan: a save to look at before it is carried out."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ if TYPE_CHECKING:
 
 
 class Plan(SaveReport):
-    """What a save would do, and the arguments to do it with, which it keeps alive."""
+    """The outcome of a save, in advance; it keeps the arguments alive to carry it out."""
 
     _arguments: tuple[Graph | abc.Mapping[str, Graph], Weights | None, StrPath | None, SaveKeywords]
 
     def save(self, path: StrPath | None = None, *, progress: Progress = None) -> SaveReport:
-        """Carry it out.
+        """Carry out the plan.
 
         The arguments are looked at again: what changed since is taken as it is now.
 
@@ -68,7 +68,7 @@ def plan(
     mapping: Mapping | None = None,
     files: Layout | None = None,
 ) -> Plan:
-    """Return what `oe.save` would do with the same arguments, and write nothing.
+    """Return what `oe.save` would do with the same arguments, without writing anything.
 
     The plan holds the arguments, so that `plan.save()` can carry it out.
 

@@ -1,4 +1,4 @@
-"""Programs of torch: their nodes, and those that compute as in training mode."""
+"""Programs of torch: their nodes, and detection of training mode."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ _SHOWN = 3
 
 
 def nodes_of(program: Any) -> Iterator[Any]:
-    """Yield the nodes of an ExportedProgram, those of its subgraphs among them."""
+    """Yield the nodes of an ExportedProgram, including those of its subgraphs."""
     for module in program.graph_module.modules():
         yield from getattr(getattr(module, "graph", None), "nodes", ())
 
 
 def arguments_of(node: Any) -> dict[str, Any]:
-    """Return what the operator of a program's node is given, defaults too, by its own names."""
+    """Return the arguments of a node's operator, including defaults, by the operator's names."""
     arguments = getattr(getattr(node.target, "_schema", None), "arguments", ())
     defaults = [each.default_value if each.has_default_value() else None for each in arguments]
     return {
@@ -28,7 +28,7 @@ def arguments_of(node: Any) -> dict[str, Any]:
 
 
 def notes_on_training(models: Iterable[Any]) -> list[str]:
-    """Return a note on each ONNXProgram that computes as in training.
+    """Return a note on each ONNXProgram that computes as in training mode.
 
     Args:
         models: in any form that oe.save() takes; only those of torch.onnx know their program.

@@ -1,4 +1,4 @@
-"""What save, verify, inspect and cut report: the JSON documents of the commands, as dataclasses.
+"""Reports of save, verify, inspect and cut: the JSON documents of the commands, as dataclasses.
 
 docs/cli.md describes every member. Members that a document leaves out have their defaults.
 """
@@ -18,7 +18,7 @@ _T = TypeVar("_T")
 
 
 def _make(cls: type[_T], document: dict[str, Any], **lists: type) -> _T:
-    """Make a dataclass of the members that it has; `lists` name the classes of lists of objects."""
+    """Make a dataclass from a document; `lists` gives the classes of lists of objects."""
     members = _members(cls, document)
     for name, item in lists.items():
         members[name] = _items(item, document.get(name, []))
@@ -40,7 +40,7 @@ def _members(cls: type, document: dict[str, Any]) -> dict[str, Any]:
 
 
 class _Document(Paged):
-    """A report that remembers its document."""
+    """A report that keeps its document."""
 
     _document: dict[str, Any]
 
@@ -119,7 +119,7 @@ class SavedModel:
 
 @dataclass
 class SaveReport(_Document):
-    """What a save did, or would do: with its models, and with what they share.
+    """The report of a save, done or planned: its models, and what they have in common.
 
     A model alone has what `models` says of it as attributes of the report, too.
     """
@@ -164,13 +164,13 @@ class SaveReport(_Document):
     """With two or more sets: dimensions that varied or are symbolic, with a `verdict`."""
 
     def _add_notes(self, notes: list[str]) -> None:
-        """Add sentences, to the document as well."""
+        """Add sentences to the notes, also in the document."""
         if notes:
             self.notes = self._document["notes"] = [*self.notes, *notes]
 
     @cached_property
     def models(self) -> list[SavedModel]:
-        """The models in the order of the graphs, made when first asked for: they may be large."""
+        """The models in the order of the graphs, made on first use because they may be large."""
         documents = self._document.get("models", [self._document])
         return [_make(SavedModel, document, tensors=SavedTensor) for document in documents]
 
@@ -187,67 +187,67 @@ class SaveReport(_Document):
 
     @property
     def model(self) -> str:
-        """The file of the model alone."""
+        """The file of the only model."""
         return self._alone.model
 
     @property
     def manifest(self) -> str:
-        """`SavedModel.manifest` of the model alone."""
+        """`SavedModel.manifest` of the only model."""
         return self._alone.manifest
 
     @property
     def tensors(self) -> list[SavedTensor]:
-        """`SavedModel.tensors` of the model alone."""
+        """`SavedModel.tensors` of the only model."""
         return self._alone.tensors
 
     @property
     def pairs(self) -> list[SavedTensor]:
-        """`SavedModel.pairs` of the model alone."""
+        """`SavedModel.pairs` of the only model."""
         return self._alone.pairs
 
     @property
     def inputs_left(self) -> list[str]:
-        """`SavedModel.inputs_left` of the model alone."""
+        """`SavedModel.inputs_left` of the only model."""
         return self._alone.inputs_left
 
     @property
     def initializers_kept(self) -> list[str]:
-        """`SavedModel.initializers_kept` of the model alone."""
+        """`SavedModel.initializers_kept` of the only model."""
         return self._alone.initializers_kept
 
     @property
     def kept_by_option(self) -> list[str]:
-        """`SavedModel.kept_by_option` of the model alone."""
+        """`SavedModel.kept_by_option` of the only model."""
         return self._alone.kept_by_option
 
     @property
     def slots_left(self) -> list[str]:
-        """`SavedModel.slots_left` of the model alone."""
+        """`SavedModel.slots_left` of the only model."""
         return self._alone.slots_left
 
     @property
     def left_old(self) -> list[str]:
-        """`SavedModel.left_old` of the model alone."""
+        """`SavedModel.left_old` of the only model."""
         return self._alone.left_old
 
     @property
     def alignment(self) -> str:
-        """`SavedModel.alignment` of the model alone."""
+        """`SavedModel.alignment` of the only model."""
         return self._alone.alignment
 
     @property
     def remarks(self) -> list[dict[str, Any]]:
-        """`SavedModel.remarks` of the model alone."""
+        """`SavedModel.remarks` of the only model."""
         return self._alone.remarks
 
     @property
     def quantized(self) -> list[dict[str, Any]]:
-        """`SavedModel.quantized` of the model alone."""
+        """`SavedModel.quantized` of the only model."""
         return self._alone.quantized
 
     @property
     def floats(self) -> list[dict[str, Any]]:
-        """`SavedModel.floats` of the model alone."""
+        """`SavedModel.floats` of the only model."""
         return self._alone.floats
 
     @property
@@ -261,7 +261,7 @@ class SaveReport(_Document):
         return sizes
 
     def __str__(self) -> str:
-        """Return what was saved in a line; `repr()` has all of it."""
+        """Return a summary in one line; `repr()` returns the whole report."""
         where = self.models[0].model if len(self.models) == 1 else self.folder
         tensors = sum(len(model.tensors) for model in self.models)
         done = "dry run, nothing was written" if self.dry_run else "saved"
@@ -273,7 +273,7 @@ class SaveReport(_Document):
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that is wrong with a model."""
+    """One fault of a model."""
 
     code: str
     """Which rule is broken, such as "crc-differs" (docs/cli.md has all)."""
@@ -285,14 +285,14 @@ class Finding:
     """What is wrong, as a sentence."""
 
     def __str__(self) -> str:
-        """Return all in a line, as verify-external prints it."""
+        """Return the finding in one line, as verify-external prints it."""
         places = [f"'{place}'" for place in (self.tensor, self.file) if place]
         return ": ".join([self.code, *places, self.message])
 
 
 @dataclass
 class VerifyReport(_Document):
-    """What a verification found."""
+    """The findings of a verification."""
 
     ok: bool
     """Whether there are no findings, and nothing lacks its data."""
@@ -348,7 +348,7 @@ class VerifyReport(_Document):
 
 @dataclass
 class CutReport(_Document):
-    """What a piece of a model has."""
+    """The contents of a piece of a model."""
 
     inputs: list[str]
     """Names, in the order of the piece; those with a default value come last."""
@@ -404,7 +404,7 @@ class InspectedTensor:
 
 @dataclass
 class Inspection(_Document):
-    """What is in a checkpoint or a model."""
+    """The contents of a checkpoint or a model."""
 
     format: str
     """Such as "torch-zip", "safetensors", "sharded safetensors", "dcp" or "onnx"."""
@@ -474,7 +474,7 @@ def verify_report(text: str) -> VerifyReport:
 
 
 def _sum_of(documents: list[dict[str, Any]]) -> dict[str, Any]:
-    """Add up counts and lists; what is true or false must be true of all."""
+    """Add up counts and lists; flags are true only if they are true for all."""
     whole: dict[str, Any] = {}
     names = (name for each in documents for name in _members(VerifyReport, each))
     for name in dict.fromkeys(names):
@@ -503,7 +503,7 @@ _IN_EACH = ("unmatched_keys", "baked_keys", "unused_modules", "ignored_keys", "s
 
 
 def together(reports: Sequence[SaveReport]) -> SaveReport:
-    """Return the report on several saves of one checkpoint, each of which has its own data."""
+    """Return one report on several saves of one checkpoint, each with its own data."""
     documents = [each.to_dict() for each in reports]
     found = dict(documents[0])
     found["models"] = [one for each in documents for one in each.get("models", [each])]

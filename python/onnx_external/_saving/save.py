@@ -1,4 +1,4 @@
-"""oe.save."""
+"""Implementation of oe.save."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _log = logging.getLogger("onnx_external")
 
 
 def target_of(path: StrPath | None) -> tuple[Path | None, str]:
-    """The folder and the model's name: "out/model.onnx" and "out" mean the same."""
+    """Return the folder and the model's name; "out/model.onnx" and "out" mean the same."""
     if path is None:
         return None, "model.onnx"
     target = Path(path_of("path", path))
@@ -197,7 +197,7 @@ _PLAN_ONLY = {"dry_run": True, "dedup": "storage", "before_publish": None, **NOT
 def _named(
     model: Graph | abc.Mapping[str, Graph], path: StrPath | None
 ) -> tuple[StrPath | None, dict[str, Graph]]:
-    """Return the folder, and the models by their names."""
+    """Return the folder, and the models by name."""
     if isinstance(model, abc.Mapping):
         return path, dict(model)
     folder, name = target_of(path)

@@ -1,4 +1,4 @@
-"""Transposed weights in the place of weights behind a Transpose.
+"""Storage of weights in transposed form, in place of Transpose nodes.
 
 torch's exporter puts a Transpose between the weight of a linear layer and its MatMul, and its
 optimizer folds the two. A graph that is exported without weights, or without the optimizer, keeps
@@ -33,7 +33,7 @@ def wanted(
     learn_map: object,
     models: Mapping[str, onnx_ir.Model] | None,
 ) -> bool:
-    """Whether a save is to transpose weights; None asks for it where that is possible.
+    """Return whether a save transposes weights; None asks for it where possible.
 
     Raises:
         InvalidArgumentError: it was asked for and is not possible.
@@ -57,7 +57,7 @@ def wanted(
 
 
 def refuse_linked(asked: bool | None, layout: object) -> None:
-    """Refuse what cannot be: weights that are transposed and not copied."""
+    """Raise an error for weights that are to be transposed but not copied."""
     if asked and layout == "link":
         raise InvalidArgumentError(
             "transpose_weights=True: layout='link' refers to the checkpoint's bytes as they are; "
@@ -67,7 +67,7 @@ def refuse_linked(asked: bool | None, layout: object) -> None:
 
 
 def ir_models(models: Mapping[str, Any]) -> dict[str, onnx_ir.Model] | None:
-    """The models of onnx_ir inside of what was given, or None if one of them is something else."""
+    """Return the models of onnx_ir, or None if one of them is something else."""
     ir = sys.modules.get("onnx_ir")
     found = {name: getattr(model, "model", model) for name, model in models.items()}
     every = ir is not None and all(isinstance(model, ir.Model) for model in found.values())
@@ -75,7 +75,7 @@ def ir_models(models: Mapping[str, Any]) -> dict[str, onnx_ir.Model] | None:
 
 
 def _transposes(value: onnx_ir.Value) -> list[onnx_ir.Node]:
-    """The nodes that transpose a matrix, if nothing else uses it; else nothing."""
+    """Return the Transpose nodes of a matrix, or nothing if anything else uses it."""
     if value.is_graph_output() or value.shape is None or len(value.shape) != 2:
         return []
     nodes = {node: None for node, _ in value.uses()}
@@ -93,7 +93,7 @@ def _transposes(value: onnx_ir.Value) -> list[onnx_ir.Node]:
 
 
 def transposable(model: onnx_ir.Model) -> set[str]:
-    """The matrices of the main graph that nothing but Transpose nodes uses, in branches too."""
+    """Return the matrices of the main graph that only Transpose nodes use, also in branches."""
     return {
         name
         for name, value in model.graph.initializers.items()
@@ -102,7 +102,7 @@ def transposable(model: onnx_ir.Model) -> set[str]:
 
 
 def transposed_model(model: onnx_ir.Model, names: Set[str]) -> onnx_ir.Model:
-    """Return a copy in which slots stand for what Transpose nodes make of some weights.
+    """Return a copy in which slots replace the transposed weights.
 
     The new slot says what it was folded from, and that it is transposed, so that whoever fills it
     finds the weight, even if it is square (docs/mapping.md).
@@ -133,7 +133,7 @@ def transposed_model(model: onnx_ir.Model, names: Set[str]) -> onnx_ir.Model:
 def chosen(
     candidates: Sequence[Set[str]], planned: Sequence[Sequence[SavedTensor]]
 ) -> list[dict[str, SavedTensor]]:
-    """Of each of several graphs: the weights to transpose, as a plan without that has them.
+    """Return, for each graph, the weights to transpose, given the plan without transposing.
 
     What a save would store for them must not be needed in its own form, too, such as by the Gather
     of a tied embedding or by another graph: it would be stored twice.
@@ -164,7 +164,7 @@ def moved_pairs(
     planned: Sequence[Sequence[SavedTensor]],
     turned: Sequence[Mapping[str, SavedTensor]],
 ) -> dict[str, Any]:
-    """Return the option `map` with what it says of weights said of transposed slots.
+    """Return the option `map` with entries on weights changed to entries on transposed slots.
 
     Args:
         options: those of the save.
@@ -199,7 +199,7 @@ def moved_pairs(
 
 
 def with_pairs(pairs: Mapping[str, str], given: Any) -> Any:
-    """Return the option `map` with further pairs of slot and key, over which its own go.
+    """Return the option `map` with further pairs of slot and key; its own pairs have priority.
 
     A file that is no map is returned as it is, for a save to refuse.
     """
@@ -217,7 +217,7 @@ def _without_empty(document: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _map_document(given: Any) -> dict[str, dict[str, Any]]:
-    """The parts of a map file (docs/mapping.md), of its document, or of nothing."""
+    """Return the parts of a map file (docs/mapping.md); empty parts if there is none."""
     if given is not None and not isinstance(given, Mapping):
         given = json.loads(Path(given).read_text("utf-8"))
     parts = {name: (given or {}).get(name) for name in ("derived", "map", "models")}
@@ -227,7 +227,7 @@ def _map_document(given: Any) -> dict[str, dict[str, Any]]:
 
 
 def _turned(recipe: Sequence[Any]) -> list[Any]:
-    """The recipe and a transpose; a cast comes last."""
+    """Return the recipe with a transpose; a cast stays last."""
     steps = list(recipe)
     if steps and steps[-1] == "cast":
         return [*steps[:-1], "transpose", "cast"]

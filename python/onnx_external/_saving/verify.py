@@ -1,4 +1,4 @@
-"""Verifying models that were written, and listing what is in files."""
+"""Verification of written models, and listing of files' contents."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def verify(
     mapping: Mapping | None = None,
     max_expand: int = 4,
 ) -> VerifyReport:
-    """Read a written model back, and list what is wrong with it.
+    """Read a written model back, and list its faults.
 
     Args:
         model: the file, or its folder. A folder of models that were saved together means all of

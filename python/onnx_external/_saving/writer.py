@@ -1,4 +1,4 @@
-"""Writing tensor by tensor, for exporters whose tensors come one by one and go away."""
+"""Writing of models tensor by tensor, for exporters that make tensors one after the other."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _FILES = ("data_name", "max_shard_size", "align")
 
 
 class Writer:
-    """Writes a model whose tensors are given one by one.
+    """Writes a model whose tensors arrive one by one.
 
     ```python
     with oe.Writer("out/model.onnx") as writer:
@@ -85,7 +85,7 @@ class Writer:
         self._core = _core.Writer(folder, name, how.data_dir, options)
 
     def add(self, name: str, tensor: object) -> None:
-        """Write a tensor, of any kind that a state dict may have. Any thread may call this.
+        """Write a tensor, of any kind that a state dict can have. Any thread may call this.
 
         The tensor is not used any more when this returns.
 
@@ -101,7 +101,7 @@ class Writer:
 
     @checks_types
     def finish(self, model: Graph, *, progress: Progress = None) -> Path:
-        """Read everything back, write the model and make it visible. Return its path.
+        """Read everything back, write the model, make it visible, and return its path.
 
         Args:
             model: the graph, in any form that `oe.save` takes. The tensors that were added become

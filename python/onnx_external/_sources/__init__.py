@@ -1,1 +1,1 @@
-"""Models and tensors as callers hold them, in the forms that the extension takes."""
+"""Models and tensors of callers, converted to the forms that the extension takes."""

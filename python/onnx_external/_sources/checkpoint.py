@@ -1,4 +1,4 @@
-"""Reading checkpoints: any format, nothing executed, plain tensors mapped without a copy."""
+"""Reading of checkpoints of any format, without executing anything or copying plain tensors."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def _torch_dtype(tensor: Tensor) -> torch.dtype:
 
 
 def _torch_of(buffer: _core.Mapped | bytearray, offset: int, tensor: Tensor) -> torch.Tensor:
-    """The tensor that contiguous bytes of a buffer are, from `offset` on."""
+    """Return a tensor over contiguous bytes of a buffer, from `offset` on."""
     import torch
 
     dtype = _torch_dtype(tensor)
@@ -81,7 +81,7 @@ def _torch_of(buffer: _core.Mapped | bytearray, offset: int, tensor: Tensor) -> 
 
 
 class _StateDict:
-    """The memory of one state dict: it is its own, and tensors that share bytes share them in it.
+    """The memory of one state dict, in which tensors that share bytes also share them.
 
     It has one mapping of each file, since a process may have 65,530 of them.
     """
@@ -99,7 +99,7 @@ class _StateDict:
         return self._files[file]
 
     def tensor(self, tensor: Tensor) -> torch.Tensor:
-        """Return a tensor as torch's."""
+        """Return a tensor as a torch tensor."""
         dtype = _torch_dtype(tensor)
         number, place = self._shared.get(tensor.place[1], (None, None))
         if place is not None:
@@ -120,7 +120,7 @@ class _StateDict:
         )
 
     def _storage(self, dtype: torch.dtype, file: int, start: int, size: int) -> torch.Tensor | None:
-        """The bytes that several tensors view, as torch.load has them."""
+        """Return the bytes that several tensors view, as torch.load shares them."""
         import torch
 
         mapped = self._file(file)
@@ -144,7 +144,7 @@ def _view_of(
     shape: tuple[int, ...],
     strides: tuple[int, ...] | None,
 ) -> torch.Tensor:
-    """Other elements of the storage that a tensor has; contiguous ones without strides."""
+    """Return a view of other elements of a tensor's storage; contiguous if without strides."""
     import torch
 
     made = torch.empty(0, dtype=dtype)
@@ -154,7 +154,7 @@ def _view_of(
 
 
 class Tensor:
-    """One tensor of a checkpoint. Its bytes are read when they are asked for."""
+    """One tensor of a checkpoint. Its bytes are read on demand."""
 
     __slots__ = ("_core", "_file", "_files", "_index", "dtype", "name", "nbytes", "offset", "shape")
 
@@ -179,7 +179,7 @@ class Tensor:
 
     @property
     def file(self) -> str | None:
-        """The file that holds the contiguous, little-endian bytes as one range; None otherwise."""
+        """The file that holds the little-endian bytes as one contiguous range; None otherwise."""
         return None if self._file is None else str(self._core.files()[self._file])
 
     def __repr__(self) -> str:
@@ -199,7 +199,7 @@ class Tensor:
         self._core.read_into(self._index, 0, buffer)
 
     def copy(self) -> bytearray:
-        """Return what tobytes() returns, to be written to."""
+        """Return a writable copy of what tobytes() returns."""
         out = bytearray(self.nbytes)
         self.readinto(out)
         return out
@@ -214,7 +214,7 @@ class Tensor:
         return self._file is not None and self._core.is_in_place(self._file)
 
     def range_of(self, item: int) -> tuple[int | None, int]:
-        """The index of the file whose bytes can be its elements, and where they begin in it.
+        """Return the file whose bytes can serve as elements, and their offset in it.
 
         Args:
             item: the bytes of an element.
@@ -227,7 +227,7 @@ class Tensor:
         return self._file, self.offset
 
     def numpy(self) -> np.ndarray[Any, np.dtype[Any]]:
-        """Return a read-only array: the mapped file where the bytes lie there plainly, else a copy.
+        """Return a read-only array: mapped if the bytes can be used in place, else a copy.
 
         It stays valid after the checkpoint is closed. The file must not be truncated meanwhile.
         bfloat16 and float8 need ml_dtypes. A TypeError says which types numpy cannot hold.
@@ -248,13 +248,13 @@ class Tensor:
         return array
 
     def _mapped(self, file: int) -> _core.Mapped | None:
-        """The file, for all read-only arrays of the checkpoint."""
+        """Return the mapped file, shared by all read-only arrays of the checkpoint."""
         if file not in self._files:
             self._files[file] = self._core.map_file(file, 0, None, False)
         return self._files[file]
 
     def torch(self) -> torch.Tensor:
-        """Return a tensor of torch; as numpy(), but it is the caller's own and may be written to.
+        """Return a torch tensor; like numpy(), but private to the caller and writable.
 
         No file, and nothing else that this checkpoint gave, sees what is written. It takes no
         memory before.
@@ -287,21 +287,21 @@ class Checkpoint(Mapping[str, Tensor]):
 
     @property
     def format(self) -> str:
-        """What the files are: "torch-zip", "safetensors", "sharded torch-zip", ..."""
+        """The format of the files: "torch-zip", "safetensors", "sharded torch-zip", ..."""
         return self.core.format()
 
     @property
     def files(self) -> list[str]:
-        """The files, as they were opened."""
+        """The files as they were opened."""
         return [str(path) for path in self.core.files()]
 
     @property
     def notes(self) -> list[str]:
-        """Sentences on what may surprise, such as a file of a folder that was not read."""
+        """Remarks on surprises, such as a file of a folder that was not read."""
         return self.core.notes()
 
     def __getitem__(self, name: str) -> Tensor:
-        """Return the tensor of that name; KeyError if there is none."""
+        """Return the tensor of that name; raise KeyError if there is none."""
         return Tensor(self.core, self._files, self._places[name], name)
 
     def __iter__(self) -> Iterator[str]:
@@ -313,7 +313,7 @@ class Checkpoint(Mapping[str, Tensor]):
         return len(self._places)
 
     def state_dict(self) -> dict[str, torch.Tensor]:
-        """Return all tensors as torch's, for `module.load_state_dict(..., assign=True)`.
+        """Return all tensors as torch tensors, for `module.load_state_dict(..., assign=True)`.
 
         They are the caller's own, as those of torch.load: tensors that share their storage in the
         checkpoint share it here, and with nothing that another call gives.
@@ -322,7 +322,7 @@ class Checkpoint(Mapping[str, Tensor]):
         return {name: memory.tensor(tensor) for name, tensor in self.items()}
 
     def close(self) -> None:
-        """Close the files. Arrays that were made stay valid."""
+        """Close the files. Existing arrays stay valid."""
         self._open = None
         self._files = {}
 

@@ -1,4 +1,4 @@
-"""Classes of the caller: which tensors their objects hold, and under which names."""
+"""Registered classes of the caller: the tensors in their objects, and the tensors' names."""
 
 from __future__ import annotations
 
@@ -43,13 +43,13 @@ class _Attributes:
 
 
 def registered_attributes() -> dict[str, tuple[str, ...]]:
-    """Return the attributes of each class that was registered with their names."""
+    """Return the registered attributes of each class, by the names of the classes."""
     every = list(_registered.items())
     return {name: each.names for name, each in every if isinstance(each, _Attributes)}
 
 
 def register_class(cls: type | str, flatten: Flatten | Sequence[str]) -> None:
-    """Say which tensors the objects of a class hold, for all calls that begin from now on.
+    """Register the tensors that objects of a class hold, for all later calls.
 
     Without that, objects of unknown classes in a checkpoint are left out. Classes of transformers
     (caches, outputs) are known; a registration of the same name takes precedence. Exports look into
@@ -73,7 +73,7 @@ def register_class(cls: type | str, flatten: Flatten | Sequence[str]) -> None:
 
 
 def unregister_class(cls: type | str) -> bool:
-    """Take a registration back. Calls that have begun still use it.
+    """Undo a registration. Calls that have already begun still use it.
 
     Args:
         cls: as it was registered.

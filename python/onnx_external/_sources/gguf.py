@@ -1,4 +1,4 @@
-"""Reading the metadata of GGUF files, llama.cpp's format of models."""
+"""Reading of the metadata in GGUF files, the model format of llama.cpp."""
 
 from __future__ import annotations
 

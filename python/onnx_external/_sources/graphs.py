@@ -1,4 +1,4 @@
-"""Models that a caller holds, taken apart for the extension: a graph without data, and tensors.
+"""Models of callers, split for the extension into a graph without data, and tensors.
 
 The caller's object is never changed, not even for a moment. The graph is serialized with
 placeholders in the places of the tensors; their bytes stay where they are until they are written.
@@ -41,7 +41,7 @@ class SerializesToBytes(Protocol):
 
 
 class HoldsModel(Protocol):
-    """torch's ONNXProgram, or another object with a model of onnx_ir."""
+    """An ONNXProgram of torch, or another object with a model of onnx_ir."""
 
     @property
     def model(self) -> Any:
@@ -63,7 +63,7 @@ class Given(NamedTuple):
 
 
 class _Taken(NamedTuple):
-    """A model that was taken apart; `_Loose` has its tensors."""
+    """A model that was split; `_Loose` has its tensors."""
 
     model: bytes | StrPath
     base_dir: StrPath | None
@@ -74,7 +74,7 @@ _LEAST_BYTES = 256
 
 
 def graph_without(model: Graph, names: Collection[str]) -> bytes:
-    """Return a ModelProto in which some initializers have no data, and others keep it inside."""
+    """Return a ModelProto that holds the data of some initializers, but not of others."""
     if isinstance(model, (str, os.PathLike)):
         return _bytes_of(Path(path_of("model", model)))
     given = _take(model, None, _Loose(True, set(names)))
@@ -94,7 +94,7 @@ def _bytes_of(path: Path) -> bytes:
 def given_models(
     models: Mapping[str, Graph], base_dir: StrPath | None, may_lack_data: bool
 ) -> Given:
-    """Take models apart.
+    """Split models.
 
     Several that bring their weights have no keys that tell which of them are equal: their bytes are
     compared. What several models refer to, or what has the same address, is known to be one.
@@ -154,7 +154,7 @@ def _serialized(skeleton: Any) -> bytes:
 
 
 class _Loose:
-    """The tensors that are taken out of a model: those of many bytes, or those of some names.
+    """The tensors that are moved out of a model: large ones, or those with some names.
 
     What is taken out by its name is dropped.
     """
@@ -171,11 +171,11 @@ class _Loose:
         self._places: dict[int, tuple[int, object]] = {}
 
     def stays(self, loose: Loose) -> bool:
-        """Whether it stays inside of the graph."""
+        """Return whether the tensor stays inside the graph."""
         return bytes_of(loose) < self._least
 
     def describe(self, name: str, tensor: Any) -> Loose | None:
-        """Describe it; None if it has no data and need not have any."""
+        """Describe the tensor; return None if it has no data and needs none."""
         try:
             return describe(name, tensor)
         except NoDataError:
@@ -184,7 +184,7 @@ class _Loose:
             raise
 
     def place(self, tensor: object, loose: Loose) -> int:
-        """The number of a tensor. An object that several initializers have gets one."""
+        """Return the number of a tensor. Initializers that share one object share its number."""
         number, _ = self._places.setdefault(id(tensor), (len(self.all), tensor))
         if number == len(self.all):
             self.all.append(loose)
@@ -209,7 +209,7 @@ class _View:
 
 
 class _GraphView(_View):
-    """A graph or function, whose nodes are those that hold subgraphs in views."""
+    """A graph or function whose nodes with subgraphs are views."""
 
     def __init__(self, of: Any, view_node: Callable[[Any], Any], **replaced: Any) -> None:
         super().__init__(of, **replaced)
@@ -223,7 +223,7 @@ class _GraphView(_View):
 
 
 class _IrModel:
-    """Takes a model of onnx_ir apart."""
+    """Splits a model of onnx_ir."""
 
     def __init__(self, ir: Any, base_dir: StrPath | None, tensors: _Loose) -> None:
         self._ir = ir
@@ -305,7 +305,7 @@ class _IrModel:
 
 
 def _copy(message: Any, out: Any, special: dict[str, Callable[[Any, Any], None]]) -> None:
-    """Copy a message into an empty one, with functions for some of its fields."""
+    """Copy a message into an empty one, with functions that replace some of its fields."""
     for field, value in message.ListFields():
         if field.name in special:
             special[field.name](value, getattr(out, field.name))
@@ -389,7 +389,7 @@ def _in_memory(loose: Loose) -> Loose:
 
 
 def _copy_form(tensor: Any, out: Any) -> None:
-    """Copy everything but the data, which ListFields() would make a copy of."""
+    """Copy everything but the data, which ListFields() would copy."""
     for name in _fields_beside_data(tensor.DESCRIPTOR):
         value = getattr(tensor, name)
         if hasattr(value, "__len__") and not isinstance(value, str):

@@ -1,4 +1,4 @@
-"""Tensors that a caller holds, described for the extension: their form, and where their bytes are.
+"""Tensors of callers, described for the extension: their form, and where their bytes are.
 
 Nothing is copied here. Plain tensors are described by their address, and `owner` keeps the memory
 alive; ranges of files by their place; everything else by a function that makes the bytes when they
@@ -22,7 +22,7 @@ from .checkpoint import Tensor
 
 
 class Memory(NamedTuple):
-    """Bytes in memory, which `owner` keeps alive."""
+    """Bytes in memory that `owner` keeps alive."""
 
     address: int
     size: int
@@ -38,7 +38,7 @@ class FileRange(NamedTuple):
 
 
 class Made(NamedTuple):
-    """Contiguous bytes that a function writes into the memory that it is given."""
+    """Contiguous bytes that a function writes into a given buffer."""
 
     size: int
     fill: Callable[[memoryview], None]
@@ -63,13 +63,13 @@ class Loose(NamedTuple):
 
 
 class NoDataError(FormatError):
-    """A tensor that has a form but no data, such as one on torch's meta device."""
+    """The tensor has a form but no data, such as one on torch's meta device."""
 
     code = "unsupported"
 
 
 def describe(name: str, value: object) -> Loose:
-    """Describe a tensor of torch, numpy, onnx_ir, onnx, this package, or one that speaks DLPack.
+    """Describe a tensor of torch, numpy, onnx_ir, onnx, this package, or of any DLPack producer.
 
     Raises:
         NoDataError: it has no data.
@@ -90,7 +90,7 @@ def describe(name: str, value: object) -> Loose:
 
 
 def _text_of(error: Exception) -> str:
-    """The first line of its message; nothing if that cannot be made."""
+    """Return the first line of its message, or "" if it cannot be made."""
     try:
         return str(error).partition("\n")[0]
     except Exception:
@@ -98,7 +98,7 @@ def _text_of(error: Exception) -> str:
 
 
 def checked_name(what: str, name: object) -> str:
-    """The name, if it can be one of a tensor; `what` is the argument that it is in."""
+    """Return the name, if it is valid for a tensor; `what` is the argument that contains it."""
     if not isinstance(name, str):
         raise WrongTypeError(f"{what}: the name {name!r} is not a str")
     if not name.isascii():
@@ -112,13 +112,13 @@ def checked_name(what: str, name: object) -> str:
 
 
 def bytes_of(loose: Loose) -> int:
-    """The bytes of its place: at least those of the tensor, unless it is expanded."""
+    """Return the size of its place: at least that of the tensor, unless it is expanded."""
     place = loose.place
     return place.length if isinstance(place, FileRange) else place.size
 
 
 def refused(name: str, what: str, way_out: str, kind: type[FormatError] = FormatError) -> Any:
-    """Make the exception for a tensor that cannot be saved as it is."""
+    """Make the exception for a tensor that cannot be saved."""
     error = kind(f"tensor {name!r}: {what}; {way_out}")
     error.code = "unsupported"
     return error
@@ -167,14 +167,14 @@ def _torch_dtype_name(dtype: object) -> str:
 
 
 def _untyped_storage(tensor: Any) -> Any:
-    """The storage; torch before 2.0 has another name for it."""
+    """Return the storage; torch before 2.0 has another name for it."""
     if hasattr(tensor, "untyped_storage"):
         return tensor.untyped_storage()
     return tensor.storage().untyped()
 
 
 def _check_torch_kind(name: str, tensor: Any, torch: Any) -> None:
-    """Refuse the kinds of tensors whose bytes are not those of one strided storage."""
+    """Raise an error for kinds of tensors whose bytes are not in one strided storage."""
     kind = type(tensor).__name__
     if kind == "FakeTensor":
         raise refused(name, "is a FakeTensor and has no data", _GIVE_WEIGHTS, NoDataError)
@@ -244,7 +244,7 @@ def _made(
 
 
 def _filler_of_torch(tensor: Any) -> Callable[[memoryview], None]:
-    """Copies straight from the device."""
+    """Return a function that copies straight from the device."""
 
     def fill(out: memoryview) -> None:
         import torch
@@ -317,7 +317,7 @@ def _of_numpy_scalar(name: str, value: Any) -> Loose:
 
 
 def _filler_of_numpy(array: np.ndarray[Any, Any]) -> Callable[[memoryview], None]:
-    """Copies the elements in row-major order, in the byte order of files."""
+    """Return a function that copies the elements in row-major order and little-endian."""
 
     def fill(out: memoryview) -> None:
         little = array.dtype.newbyteorder("<")
@@ -372,7 +372,7 @@ def _of_ours(name: str, tensor: Tensor) -> Loose:
 
 @lru_cache(maxsize=64)
 def onnx_type(data_type: int) -> tuple[str, int]:
-    """Return the name of an ONNX type as `Loose.dtype` has it, and the bits of an element.
+    """Return the name of an ONNX type as in `Loose.dtype`, and the bits of an element.
 
     The bits are 0 for strings and for types that the library does not know.
     """
@@ -388,7 +388,7 @@ def _ir_shape(name: str, tensor: Any) -> tuple[int, ...]:
 
 
 def _of_protocol(name: str, tensor: Any) -> Loose:
-    """Any tensor of onnx_ir's TensorProtocol: its bytes are made when they are written."""
+    """Describe any tensor of onnx_ir's TensorProtocol; its bytes are made on writing."""
     dtype = onnx_type(tensor.dtype)[0]
     if dtype == "string":
         raise refused(name, "holds strings", "strings stay inside of a model")
@@ -397,7 +397,7 @@ def _of_protocol(name: str, tensor: Any) -> Loose:
 
 
 def _of_ir_tensor(name: str, tensor: Any) -> Loose:
-    """A tensor of onnx_ir that stands for another one: that one, if its bytes are the same."""
+    """Describe a tensor of onnx_ir by the tensor that it wraps, if the bytes are the same."""
     if type(tensor).__module__.partition(".")[0] not in ("onnx_ir", "torch"):
         return _of_protocol(name, tensor)  # a subclass of the caller may compute what it gives
     dtype, shape = onnx_type(tensor.dtype)[0], _ir_shape(name, tensor)
@@ -410,7 +410,7 @@ def _of_ir_tensor(name: str, tensor: Any) -> Loose:
 
 
 def _of_packed(name: str, tensor: Any) -> Loose:
-    """Elements of less than a byte, packed as ONNX packs them."""
+    """Describe elements of less than a byte, packed as ONNX packs them."""
     if type(tensor).__module__.partition(".")[0] == "onnx_ir" and type(tensor.raw) is np.ndarray:
         raw = tensor.raw
         if raw.flags.c_contiguous and raw.nbytes == tensor.nbytes:
@@ -430,7 +430,7 @@ def _of_ir_external(name: str, tensor: Any) -> Loose:
 
 
 def _contained(name: str, base: str | os.PathLike[str], location: str | os.PathLike[str]) -> str:
-    """The path of an external tensor, which must lie below its folder if it has one."""
+    """Return the path of an external tensor, which must be inside its folder if it has one."""
     path = os.path.join(base, location)
     if base:
         folder = os.path.realpath(base)
@@ -442,7 +442,7 @@ def _contained(name: str, base: str | os.PathLike[str], location: str | os.PathL
 
 
 def _of_tensor_proto(name: str, proto: Any) -> Loose:
-    """A TensorProto with raw data, which is taken when it is written."""
+    """Describe a TensorProto with raw data, which is read on writing."""
     if not proto.HasField("raw_data"):
         raise refused(
             name, "is a TensorProto without raw data", "give onnx.numpy_helper.to_array()"

@@ -1,4 +1,4 @@
-"""Weights as callers hold them, in the forms that the extension takes."""
+"""Weights of callers, converted to the forms that the extension takes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Source = StrPath | _core.Checkpoint | list[Loose] | Selection
 
 
 def given_sources(what: str, given: Weights | None) -> list[Source] | None:
-    """Take what a caller gave as the argument `what`, which messages name."""
+    """Convert the caller's argument `what`, which messages name."""
     if given is None:
         return None
     if isinstance(given, (str, os.PathLike)):
@@ -43,13 +43,13 @@ def given_sources(what: str, given: Weights | None) -> list[Source] | None:
 
 
 def _state_of(module: Any, torch: Any) -> dict[str, Any]:
-    """The state dict of a module, without what modules add to it that is no tensor."""
+    """Return the tensors in the state dict of a module."""
     state = module.state_dict()
     return {name: value for name, value in state.items() if isinstance(value, torch.Tensor)}
 
 
 def _of_stream(what: str, stream: Any) -> _core.Checkpoint:
-    """Open what a stream has from its position on, as a file in memory."""
+    """Open the rest of a stream, from its position on, as a file in memory."""
     with os.fdopen(os.memfd_create("checkpoint"), "wb") as memory:
         try:
             import shutil  # which imports all kinds of compression
@@ -81,7 +81,7 @@ def _of_tensors(what: str, given: Mapping[str, Any]) -> list[Source]:
 
 
 def given_extra(given: Weights | None) -> list[Source] | None:
-    """Take tensors beside a checkpoint. A dict may also have a file for a name."""
+    """Convert tensors beside a checkpoint. A dict may also map a name to a file."""
     if isinstance(given, Mapping) and not isinstance(given, Checkpoint):
         given = {
             name: _tensor_of_file(name, value) if isinstance(value, (str, os.PathLike)) else value
@@ -91,7 +91,7 @@ def given_extra(given: Weights | None) -> list[Source] | None:
 
 
 def _tensor_of_file(name: str, path: StrPath) -> Tensor:
-    """The tensor of that name in a checkpoint, or its only one."""
+    """Return the tensor of that name in a checkpoint, or its only tensor."""
     checkpoint = open_checkpoint(path)
     if name in checkpoint:
         return checkpoint[name]

@@ -1,1 +1,1 @@
-"""Tools for tracing a module with torch: its state, its sizes, and what an exporter says of it."""
+"""Tools for tracing a module with torch: its state, its sizes, and errors of exporters."""

@@ -1,4 +1,4 @@
-"""What a test on sizes says holds in its branches, and in them only.
+"""Facts on sizes that hold only in the branches of a condition.
 
 A branch is traced with the sizes of the example, which may be such that it is never taken: then
 `x.expand(4, 4)` behind `if n == 1` is traced with n = 3. So while a branch is traced, its test is
@@ -37,7 +37,7 @@ _OF_TWO = 24
 
 
 class Conditional(NamedTuple):
-    """What a branch assumes about sizes."""
+    """The assumptions of a branch about sizes."""
 
     tests: tuple[Any, ...]
     """The expressions of sympy that are true where the branch is taken."""
@@ -53,13 +53,13 @@ _guards: weakref.WeakKeyDictionary[ShapeEnv, list[Conditional]] = weakref.WeakKe
 
 
 def conditional_guards(environment: ShapeEnv) -> list[Conditional]:
-    """Return what the branches that were traced assume about sizes."""
+    """Return the assumptions about sizes of the branches that were traced."""
     return list(_guards.get(environment, ()))
 
 
 @contextlib.contextmanager
 def assuming(test: Any, outcome: bool) -> Iterator[None]:
-    """Within this context a test on sizes has come out as `outcome`; nothing is known of others."""
+    """Assume inside the context that a condition on sizes had this `outcome`; ignore others."""
     expression = _expression(test, outcome)
     if expression is None:
         yield
@@ -79,7 +79,7 @@ def assuming(test: Any, outcome: bool) -> Iterator[None]:
 
 
 def _expression(test: Any, outcome: bool) -> Any:
-    """What is true in a branch; None if that is nothing about sizes."""
+    """Return the fact that holds in a branch; None if it says nothing about sizes."""
     import sympy  # type: ignore[import-untyped]
 
     if not isinstance(test, torch.SymBool):
@@ -91,7 +91,7 @@ def _expression(test: Any, outcome: bool) -> Any:
 
 @contextlib.contextmanager
 def _forgotten_afterwards(environment: Any, tests: tuple[Any, ...]) -> Iterator[None]:
-    """Take back what is found out about sizes; guards become guards of the branch.
+    """Undo discoveries about sizes at the end; guards become guards of the branch.
 
     What is known of values that were not there before stays: they are the branch's own.
     """
@@ -133,7 +133,7 @@ def _restore(environment: Any, facts: Mapping[str, Any], hints: Mapping[Any, Any
 
 
 def _hints(environment: Any) -> dict[Any, Any]:
-    """The sizes of the example, by their symbols."""
+    """Return the sizes of the example, by their symbols."""
     found: dict[Any, Any] = next(
         getattr(environment, name) for name in _HINTS if hasattr(environment, name)
     )
@@ -141,7 +141,7 @@ def _hints(environment: Any) -> dict[Any, Any]:
 
 
 def _changed(environment: Any) -> None:
-    """Let torch compute anew what it has cached by what was known of the sizes."""
+    """Make torch discard what it has cached about sizes."""
     for each in vars(ShapeEnv).values():
         if hasattr(each, "cache_clear"):
             each.cache_clear()
@@ -150,7 +150,7 @@ def _changed(environment: Any) -> None:
 
 
 def _by_its_own_sizes(evaluate: Callable[..., Any]) -> Callable[..., Any]:
-    """What decides by a size, without the value that the size has in the example."""
+    """Return an evaluation that decides without the value that a size has in the example."""
 
     def evaluated(expression: Any, hint: Any = None, *more: Any, **rest: Any) -> Any:
         return evaluate(expression, None, *more, **rest)
@@ -176,7 +176,7 @@ def _assume(environment: Any, expression: Any, tests: list[Any]) -> None:
 
 
 def _sizes_for(environment: Any, tests: list[Any]) -> dict[Any, Any] | None:
-    """Return sizes for which all tests hold, near to those of the example; None if none is found.
+    """Return sizes close to the example's for which all conditions hold, or None.
 
     Args:
         environment: of torch.
@@ -207,7 +207,7 @@ def _candidates(environment: Any, tests: list[Any], symbols: list[Any]) -> Itera
 
 
 def _near(environment: Any, symbol: Any, tests: list[Any]) -> Iterator[Any]:
-    """Sizes of one dimension, the nearest to the example's first."""
+    """Yield sizes of one dimension, the nearest to the example's first."""
     import sympy
 
     size = int(_hints(environment)[symbol])
@@ -228,7 +228,7 @@ def _holds(test: Any, sizes: Mapping[Any, Any]) -> bool:
 
 
 def _fits(environment: Any, sizes: dict[Any, Any], changed: Mapping[Any, Any]) -> bool:
-    """Whether what the whole graph assumes of sizes holds for these, too."""
+    """Return whether the whole graph's assumptions also hold for these sizes."""
     for guard in (*environment.guards, *guards_on_chosen(environment)):
         if not guard.expr.free_symbols.isdisjoint(changed):
             try:
@@ -245,7 +245,7 @@ def _fits(environment: Any, sizes: dict[Any, Any], changed: Mapping[Any, Any]) -
 
 
 class _Branch:
-    """A branch that is run as one that its test has chosen."""
+    """A branch that is run as if its condition had chosen it."""
 
     def __init__(self, test: Any, outcome: bool, function: Callable[..., Any]) -> None:
         self.test, self.outcome, self.function = test, outcome, function
@@ -259,7 +259,7 @@ class _Branch:
 
 @contextlib.contextmanager
 def branches_assume_tests() -> Iterator[None]:
-    """Within this context each branch of a torch.cond is traced with its test as a fact."""
+    """Trace each branch of a torch.cond, inside the context, with its condition as a fact."""
     kind = type(torch.ops.higher_order.cond)
     plain = kind.__call__
 

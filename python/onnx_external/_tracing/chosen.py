@@ -1,4 +1,4 @@
-"""Sizes that a test on sizes chooses, and what they are for given sizes of the inputs.
+"""Sizes that a condition chooses, and their values for given sizes of the inputs.
 
 After `if n % 4: n = n + 4 - n % 4` the size n is either of two. In the graph it is a value that
 only the graph knows, a symbol of torch that has no value, by which nothing could be decided. But it
@@ -35,28 +35,28 @@ _guards: weakref.WeakKeyDictionary[ShapeEnv, list[ShapeGuard]] = weakref.WeakKey
 
 
 def is_size(value: Any) -> bool:
-    """Return whether the value is an integer, of Python or symbolic, and no bool."""
+    """Return whether the value is an integer, of Python or symbolic, and not a bool."""
     return isinstance(value, (int, torch.SymInt)) and not isinstance(value, bool)
 
 
 def guards_on_chosen(environment: ShapeEnv) -> list[ShapeGuard]:
-    """Return what was decided by sizes that tests choose: the list that it is collected in."""
+    """Return the list that collects decisions on sizes that conditions choose."""
     return _guards.setdefault(environment, [])
 
 
 def choosing(test: Any) -> AbstractContextManager[None]:
-    """Return the context in which a torch.cond of this test is evaluated."""
+    """Return the context in which a torch.cond with this condition is evaluated."""
     return set_within(_tests, (*_tests.get(), test))
 
 
 def definition_by_outer_test(one: Any, other: Any) -> Any:
-    """Return the definition of a size that the torch.cond that is being evaluated chooses."""
+    """Return the definition of a size chosen by the torch.cond that is being evaluated."""
     tests = _tests.get()
     return definition(tests[-1], one, other) if tests else None
 
 
 def definition(test: Any, one: Any, other: Any) -> Any:
-    """Return, of the sizes of inputs, what is `one` where the test holds, else `other`.
+    """Return a function of input sizes: `one` where the condition holds, else `other`.
 
     Returns:
         An expression of sympy; None if it depends on values of tensors.
@@ -78,7 +78,7 @@ def definition(test: Any, one: Any, other: Any) -> Any:
 
 
 def define(size: Any, expression: Any) -> None:
-    """Let a size that the graph decides be what `definition` has returned for it."""
+    """Set the definition of a size that the graph decides."""
     if expression is None or not isinstance(size, torch.SymInt) or not size.node.expr.is_symbol:
         return
     values = getattr(size.node.shape_env, _VALUES, None)
@@ -87,18 +87,18 @@ def define(size: Any, expression: Any) -> None:
 
 
 def expanded(environment: Any, expression: Any) -> Any:
-    """Return an expression with the definitions of the sizes that tests choose."""
+    """Return an expression with the sizes that conditions choose replaced by definitions."""
     return expression.xreplace(getattr(environment, _VALUES, {}))
 
 
 def expression_of(value: Any) -> Any:
-    """Return what a size is to sympy."""
+    """Return the sympy expression of a size."""
     return sympy.Integer(value) if isinstance(value, int) else value.node.expr
 
 
 @contextlib.contextmanager
 def decided_by_definitions() -> Iterator[None]:
-    """Within this context what is decided by sizes that tests choose becomes a guard.
+    """Turn decisions on sizes that conditions choose into guards inside the context.
 
     Of torch's own it would become an assertion in the graph, which ONNX has not.
     """
@@ -127,7 +127,7 @@ def decided_by_definitions() -> Iterator[None]:
 
 
 def _defining(plain: Callable[..., Any]) -> Callable[..., Any]:
-    """What runs a node of a graph: a size that it gives is what it was when it was traced."""
+    """Return a function that runs a node, and keeps the traced definitions of its sizes."""
 
     def run_node(self: Any, node: Any) -> Any:
         traced = node.meta.get("val")

@@ -1,4 +1,4 @@
-"""Classes whose objects torch.export has to look into, known to torch for a while."""
+"""Temporary registration of classes whose objects torch.export has to look into."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .._sources.classes import registered_attributes
 
 
 def _fields(cls: type, names: Sequence[str] | None) -> Sequence[str] | None:
-    """The attributes to look into; None: all that an object has."""
+    """Return the attributes to look into; None for all that an object has."""
     if names is None and dataclasses.is_dataclass(cls):
         return [field.name for field in dataclasses.fields(cls)]
     return names
@@ -63,7 +63,7 @@ def _forget(classes: Iterable[type]) -> None:
 
 
 def _registered() -> Iterator[tuple[type, Sequence[str]]]:
-    """The classes of oe.register_class() that are there; nothing is imported for them."""
+    """Yield the classes of oe.register_class() that are already imported."""
     for name, attributes in registered_attributes().items():
         module, _, path = name.rpartition(".")
         while module and module not in sys.modules:  # a class inside of another
@@ -84,7 +84,7 @@ def _registered() -> Iterator[tuple[type, Sequence[str]]]:
 def known_classes(
     classes: Iterable[type | tuple[type, Sequence[str]]], module: torch.nn.Module | None
 ) -> Iterator[list[str]]:
-    """Let torch look into objects of these classes, and into transformers' caches of a module.
+    """Let torch look into objects of these classes, and into a module's caches of transformers.
 
     Classes that oe.register_class() was given with the names of their attributes are known, too.
 

@@ -1,4 +1,4 @@
-"""Which sizes of a module's inputs vary, told from several calls."""
+"""Detection of the dynamic dimensions of a module's inputs from several calls."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .surroundings import Call
 
 
 def _dims(shapes: Sequence[Sequence[int]]) -> dict[int, Any] | None:
-    """An example whose size is 0 or 1, which torch specializes, may turn out not to vary."""
+    """Return the dynamic dimensions; AUTO for sizes 0 and 1, which torch may specialize."""
     dim = torch.export.Dim
     found = {
         place: dim.AUTO if sizes[0] < 2 else dim.DYNAMIC
@@ -26,7 +26,7 @@ def _dims(shapes: Sequence[Sequence[int]]) -> dict[int, Any] | None:
 
 
 def _guessed(values: Sequence[Any]) -> Any:
-    """The part of dynamic_shapes for one argument, in the form that torch.export takes."""
+    """Return the part of dynamic_shapes for one argument, in torch.export's form."""
     first = values[0]
     if isinstance(first, torch.Tensor):
         return _dims([each.shape for each in values])
@@ -58,7 +58,7 @@ def _varies(shapes: Any) -> bool:
 
 
 def with_plain_signature(method: Any, call: Call) -> Any:
-    """Return a function whose signature names the keywords that go into `**kwargs`.
+    """Return a function whose signature lists the keywords that go into `**kwargs`.
 
     torch.export takes no dynamic shapes for a module that has these, whatever their form is.
     """
@@ -78,7 +78,7 @@ def with_plain_signature(method: Any, call: Call) -> Any:
 
 
 def guessed_shapes(method: Any, calls: Sequence[Call]) -> dict[str, Any] | None:
-    """Return `dynamic_shapes` of torch.export.export; None if no size varies.
+    """Return `dynamic_shapes` for torch.export.export; None if no size varies.
 
     Args:
         method: what is called.
@@ -102,5 +102,5 @@ def _named(shapes: Any, name: str) -> Iterator[str]:
 
 
 def named_dimensions(shapes: dict[str, Any] | None) -> list[str]:
-    """Return what varies as text, such as "x[0]"."""
+    """Return the dynamic dimensions as text, such as "x[0]"."""
     return [text for name, each in (shapes or {}).items() for text in _named(each, name)]

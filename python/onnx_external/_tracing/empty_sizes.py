@@ -1,4 +1,4 @@
-"""Tests on sizes that torch decides without a word, since it takes it that no size is 0.
+"""Conditions on sizes that torch decides silently, because it assumes no size is 0.
 
 `x.shape[0] == 0` is false in a trace, and no guard says so. Here such tests are noted: as guards,
 and on the value of the test, so that rewritten code can leave it to the graph.
@@ -32,7 +32,7 @@ _MARK = "_oe_compared"
 
 
 class NotEmpty(NamedTuple):
-    """A line of the user's that holds for sizes above 0 only."""
+    """A line of the user's code that holds only for sizes above 0."""
 
     symbol: Any
     path: str
@@ -40,7 +40,7 @@ class NotEmpty(NamedTuple):
 
 
 class _Compared(NamedTuple):
-    """What a comparison was of."""
+    """The operands of a comparison."""
 
     name: str
     """Of the function of module `operator`."""
@@ -54,12 +54,12 @@ _found: weakref.WeakKeyDictionary[ShapeEnv, Counter[NotEmpty]] = weakref.WeakKey
 
 
 def compares_for_users(path: str) -> None:
-    """Count the comparisons of a file of ours as those of the user's code that calls it."""
+    """Attribute the comparisons of a file of ours to the user's code that calls it."""
     _for_users.add(path)
 
 
 def not_empty(environment: ShapeEnv) -> list[NotEmpty]:
-    """Return the lines that were traced for sizes above 0 only."""
+    """Return the lines that were traced only for sizes above 0."""
     return [line for line, count in _found.get(environment, Counter()).items() if count > 0]
 
 
@@ -70,17 +70,17 @@ _tried: contextvars.ContextVar[bool] = contextvars.ContextVar("only_tried", defa
 
 
 def is_only_tried() -> bool:
-    """Return whether code runs that will run again, of which nothing comes into the graph."""
+    """Return whether code runs only as a trial, none of which enters the graph."""
     return _tried.get()
 
 
 def only_tried() -> AbstractContextManager[None]:
-    """Return the context of code that will run again; what it compares is not noted."""
+    """Return a context for code that will run again, whose comparisons are not recorded."""
     return set_within(_tried, True)
 
 
 def left_to_graph(empty: bool) -> AbstractContextManager[None]:
-    """Return the context in which the graph decides comparisons that a size of 0 makes otherwise.
+    """Return a context in which the graph decides comparisons that differ for a size of 0.
 
     Args:
         empty: whether sizes of inputs may be 0; otherwise it does not.
@@ -89,7 +89,7 @@ def left_to_graph(empty: bool) -> AbstractContextManager[None]:
 
 
 def decided_by_graph(test: torch.SymBool) -> torch.Tensor | None:
-    """Return a comparison that is left to the graph as a tensor; None if it is none."""
+    """Return a comparison left to the graph as a tensor, or None if it is not left to it."""
     mark: _Compared | None = getattr(test.node, _MARK, None)
     if mark is None or not _left.get():
         return None
@@ -103,7 +103,7 @@ def decided_by_graph(test: torch.SymBool) -> torch.Tensor | None:
 
 @contextlib.contextmanager
 def empty_sizes_noted() -> Iterator[None]:
-    """Within this context comparisons of sizes are noted that a size of 0 makes otherwise."""
+    """Record, inside the context, comparisons of sizes that would differ for a size of 0."""
     with contextlib.ExitStack() as stack:
         for name in _COMPARISONS:
             if hasattr(SymNode, name):
@@ -133,7 +133,7 @@ def _note(name: str, one: Any, other: Any, found: Any) -> None:
 
 
 def _empty_matters(name: str, one: Any, other: Any, outcome: bool) -> list[Any]:
-    """The sizes with which a comparison comes out otherwise if they are 0."""
+    """Return the sizes for which a comparison would differ if they were 0."""
     hints = getattr(one.shape_env, "backed_var_to_val", {})
     pair = [getattr(each, "expr", None) for each in (one, other)]
     if any(each is None for each in pair):
@@ -155,7 +155,7 @@ def _side(node: Any) -> Any:
 
 
 def _users_test() -> FrameType | None:
-    """The frame of the user's that compares, or asks for the truth; None if torch itself does.
+    """Return the user's frame that compares or asks for the truth; None if torch itself does.
 
     What rewritten code calls to compare does it for the user.
     """

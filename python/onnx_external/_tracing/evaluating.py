@@ -1,4 +1,4 @@
-"""What an expression of sizes is for given sizes, computed with numbers of Python.
+"""Evaluation of size expressions for given sizes, with Python's numbers.
 
 Sizes are tried by the thousand, to find some with which a branch is taken; sympy takes a
 millisecond for each.
@@ -19,7 +19,7 @@ _Compute: TypeAlias = Callable[[Mapping[Any, Any]], Any]
 
 
 def evaluated(expression: Any, sizes: Mapping[Any, Any]) -> Any:
-    """Return the value of an expression; what a test leaves out of it is not computed.
+    """Return the value of an expression; parts excluded by a condition are not computed.
 
     Args:
         expression: of sympy.

@@ -1,4 +1,4 @@
-"""Why an exporter refused a module, in a line, with the line of its source."""
+"""Reason why an exporter failed on a module, in a line, with the source line."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _LONGEST = 300
 
 
 def chain(error: BaseException) -> Iterator[BaseException]:
-    """Yield the error, and what it was caused by."""
+    """Yield the error, and its causes."""
     found: BaseException | None = error
     while found is not None:
         yield found
@@ -60,7 +60,7 @@ def _told(place: _Place, in_full: bool) -> str:
 
 
 def _raised_at(error: BaseException) -> _Place | None:
-    """The innermost line that is neither torch's nor this package's."""
+    """Return the innermost line that belongs neither to torch nor to this package."""
     found = None
     for each in traceback.extract_tb(error.__traceback__):
         if _is_users(each.filename) and each.lineno is not None:
@@ -69,7 +69,7 @@ def _raised_at(error: BaseException) -> _Place | None:
 
 
 def _made_at(program: Any, name: str) -> _Place | None:
-    """The line that made the node of a program."""
+    """Return the line that made the node of a program."""
     for node in program.graph.nodes:
         if node.name == name:
             frames = _FRAME.findall(node.meta.get("stack_trace") or "")
@@ -79,7 +79,7 @@ def _made_at(program: Any, name: str) -> _Place | None:
 
 
 def _node_at(text: str, program: Any) -> _Place | None:
-    """The line that made a node that cannot be converted."""
+    """Return the line that made a node that cannot be converted."""
     match = _NODE.search(text)
     if match is None or program is None:
         return None
@@ -91,7 +91,7 @@ def _node_at(text: str, program: Any) -> _Place | None:
 
 
 def _fixed_at(error: BaseException) -> _Place | None:
-    """The line at which a size became a number, the last one if there are several."""
+    """Return the last line at which a size became a constant."""
     for path, place in reversed(getattr(error, "fixed_sizes", [])):
         if _is_users(path):
             return path, place[0], ""
@@ -99,7 +99,7 @@ def _fixed_at(error: BaseException) -> _Place | None:
 
 
 def _sentence(error: BaseException) -> str:
-    """What the error says, without its advice."""
+    """Return the error's statement, without its advice."""
     text = str(error)
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     constraint = _CONSTRAINT.search(text)
@@ -141,7 +141,7 @@ _GRADIENTS = (
 
 
 def kind_of_reason(reason: str) -> str:
-    """Return "by-values" if torch refused code that decides by values: rewriting is the way out."""
+    """Return "by-values" if torch failed on data-dependent control flow, which rewriting fixes."""
     return "by-values" if any(name in reason for name in _MEANINGS) else ""
 
 

@@ -1,4 +1,4 @@
-"""Which frames and files are the user's, where a frame is, and whether it tests a value."""
+"""Frames: which belong to the user, where they are, and whether they test a value."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ Place = tuple[int, int | None, int | None, int | None]
 
 
 def is_users(path: str) -> bool:
-    """Return whether code of this file is the user's.
+    """Return whether this file's code belongs to the user.
 
     It is not if it is of torch, of Python's library, of NumPy or of this package, or made by
     torch.fx. What other packages hold (models, above all) counts as the user's.
@@ -58,14 +58,14 @@ def is_users(path: str) -> bool:
 
 
 def outside(frame: FrameType | None, hidden: Callable[[str], bool]) -> FrameType | None:
-    """Return the innermost frame, from this one on, whose file is not hidden."""
+    """Return the innermost frame, starting with this one, whose file is not hidden."""
     while frame is not None and hidden(frame.f_code.co_filename):
         frame = frame.f_back
     return frame
 
 
 def tests_value(frame: FrameType, *others: str) -> bool:
-    """Return whether a frame asks a value whether it is true.
+    """Return whether a frame is evaluating the truth of a value.
 
     Args:
         frame: which is at an instruction.
@@ -76,7 +76,7 @@ def tests_value(frame: FrameType, *others: str) -> bool:
 
 
 def place_of(code: CodeType, instruction: int, line: int) -> Place:
-    """Return the place of an instruction in its file; `line` is what is known without columns."""
+    """Return the place of an instruction in its file; `line` is used if columns are unknown."""
     if hasattr(code, "co_positions"):  # since Python 3.11
         first, last, column, last_column = list(code.co_positions())[instruction // 2]
         if first is not None:

@@ -1,4 +1,4 @@
-"""nn.TransformerEncoder as it computes in eval mode, where padding leaves its layers as zeros.
+"""nn.TransformerEncoder as it computes in eval mode, which zeroes padding.
 
 Without gradients it drops padding that a `src_key_padding_mask` has at the end of rows, by nested
 tensors, and fills in zeros behind the last layer. A trace takes the way that keeps the padding.
@@ -19,7 +19,7 @@ from .._base.swapping import exchanged
 
 @contextlib.contextmanager
 def padding_is_zero() -> Iterator[None]:
-    """Let encoders of torch give zeros for padding within it, where they do so in eval mode."""
+    """Let torch's encoders zero padding, inside the context, where they would in eval mode."""
     plain = nn.TransformerEncoder.forward
     with exchanged(nn.TransformerEncoder, "forward", _forward(plain)):
         yield
@@ -48,7 +48,7 @@ def _forward(plain: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
 
 
 def _drops_padding(encoder: Any, src: torch.Tensor, mask: torch.Tensor | None) -> bool:
-    """Return whether eval mode takes the way with nested tensors, if padding is at the end."""
+    """Return whether eval mode uses nested tensors, if padding is at the end."""
     return bool(
         torch.backends.mha.get_fastpath_enabled()
         and getattr(encoder, "use_nested_tensor", False)
@@ -75,7 +75,7 @@ def _without_norm(encoder: nn.TransformerEncoder) -> Iterator[None]:
 
 
 def _at_the_end(padding: torch.Tensor) -> torch.Tensor:
-    """Return whether no row has a value behind padding, which is asked for all rows together."""
+    """Return whether all padding is at the end, for the whole batch at once."""
     words = padding.logical_not()
     places = torch.arange(padding.shape[1], device=padding.device)
     return (words == (places < words.sum(1, keepdim=True))).all()

@@ -1,4 +1,4 @@
-"""What an export finds in the process, and puts back however it ends.
+"""State of the process, which an export restores however it ends.
 
 torch and transformers put most of it back by themselves, but not after an error in the middle of a
 transformation, and not if Ctrl-C comes while they do.
@@ -53,7 +53,7 @@ stay until it ends: with Python's 700, the searches take up to a third of a smal
 
 @contextlib.contextmanager
 def process_kept() -> Iterator[None]:
-    """Put back, when the context ends, what is the process's or the thread's.
+    """Restore the state of the process and the thread when the context ends.
 
     That is what contexts of `exchanged` have left; torch's modes, its stacks of modes, flags,
     defaults and configurations; random generators; loggers, filters of warnings, streams, signal
@@ -96,7 +96,7 @@ def _call(undo: list[_Undo]) -> None:
 
 
 def _keep_transforms() -> _Undo:
-    """Those of functorch, which an error inside of one leaves on its stack."""
+    """Restore functorch's transforms, which an error inside one leaves on its stack."""
     functorch = torch._C._functorch
     depth = functorch.get_dynamic_layer_stack_depth()
 
@@ -108,7 +108,7 @@ def _keep_transforms() -> _Undo:
 
 
 def _keep_stack(kind: str) -> _Undo:
-    """The stack of modes of a kind: "dispatch" or "function"."""
+    """Restore the stack of modes of a kind: "dispatch" or "function"."""
     size = getattr(torch._C, f"_len_torch_{kind}_stack")
     at = getattr(torch._C, f"_get_{kind}_stack_at")
     pop = getattr(torch._C, f"_pop_torch_{kind}_stack")
@@ -165,7 +165,7 @@ def _keep_flags() -> _Undo:
 
 
 def _keep_context() -> _Undo:
-    """What torch is tracing or compiling in this thread."""
+    """Restore what torch is tracing or compiling in this thread."""
     from torch import _guards
 
     context = getattr(_guards, "_TLS", None)
@@ -180,7 +180,7 @@ def _keep_context() -> _Undo:
 
 
 def _keep_configs() -> _Undo:
-    """The configurations of torch's parts; one that is not imported yet has its defaults."""
+    """Restore the configurations of torch's parts; one imported later gets its defaults."""
     found = [sys.modules[name] for name in _CONFIGS if name in sys.modules]
     before = [(config, config.get_config_copy()) for config in found]
 
@@ -195,7 +195,7 @@ def _keep_configs() -> _Undo:
 
 
 def _keep_memory() -> _Undo:
-    """What torch remembers of a trace, with all of its graph, until the next one."""
+    """Drop torch's memory of a trace, with its whole graph, which it keeps until the next one."""
     from torch.fx.experimental import proxy_tensor, symbolic_shapes
 
     proxies = vars(proxy_tensor).get("_FAKE_TENSOR_ID_TO_PROXY_MAP_FOR_EXPORT", {})
@@ -273,7 +273,7 @@ def _keep_warnings() -> _Undo:
 
 
 def _keep_surroundings() -> _Undo:
-    """The environment, the folder, where modules are looked for, and signal handlers."""
+    """Restore the environment, the current folder, the import path, and signal handlers."""
     environment, folder, path = dict(os.environ), _folder(), list(sys.path)
     numbers = [getattr(signal, name) for name in _SIGNALS if hasattr(signal, name)]
     own = threading.current_thread() is threading.main_thread()  # others may not set handlers

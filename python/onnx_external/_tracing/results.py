@@ -1,4 +1,4 @@
-"""What the results of a torch.cond are, from those of its branches.
+"""Shapes and types of the results of a torch.cond, from those of its branches.
 
 torch compares the strides of both to find one order of them, and decides that by the sizes of the
 example: `Min(2, n) > 1` becomes a guard of the whole graph. Results that are contiguous, as those
@@ -24,7 +24,7 @@ from onnx_external._tracing.chosen import define, definition_by_outer_test, expr
 
 @contextlib.contextmanager
 def results_need_no_guards() -> Iterator[None]:
-    """Within this context contiguous results of a torch.cond are merged without any guard."""
+    """Merge contiguous results of a torch.cond without guards inside the context."""
     try:
         # The package has a function of the module's name.
         operators = importlib.import_module("torch._higher_order_ops.cond")
@@ -43,7 +43,7 @@ def results_need_no_guards() -> Iterator[None]:
 
 
 def _alike(one: Any, other: Any) -> bool:
-    """Whether both are contiguous tensors that differ in nothing but sizes."""
+    """Return whether both are contiguous tensors that differ only in sizes."""
     if type(one) is not FakeTensor or type(other) is not FakeTensor:
         return False
     kinds = [(each.dtype, each.device, each.layout, each.dim()) for each in (one, other)]
@@ -71,7 +71,7 @@ def _merged(one: torch.Tensor, other: torch.Tensor, mode: Any) -> torch.Tensor:
 
 
 def _size(one: Any, other: Any, environment: Any) -> Any:
-    """The size that both have, or a new one that only the graph knows."""
+    """Return the size that both have, or a new one that only the graph knows."""
     pair = [expression_of(each) for each in (one, other)]
     if pair[0] == pair[1] and not any(free_unbacked_symbols(each) for each in pair):
         return one

@@ -1,4 +1,4 @@
-"""Keep what exporters print, log and warn of from the caller's terminal."""
+"""Suppression of exporters' output, logs and warnings."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _LOGGERS = ("onnx_ir", "onnxscript", "torch.onnx", "torch._export", "torch._dyna
 
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
-    """Silence what the exporter and the optimizer say about slots without data.
+    """Silence messages of the exporter and the optimizer about slots without data.
 
     Their logs and warnings, and what they print: torch prints pages of its graph if a trace fails,
     and logs tracebacks of what it then does in another way.
@@ -39,7 +39,7 @@ def quiet() -> Iterator[None]:
 
 @contextlib.contextmanager
 def silent(everything: bool = False) -> Iterator[None]:
-    """Keep what exporters print and log from the caller's terminal.
+    """Keep exporters' prints and logs off the caller's terminal.
 
     Args:
         everything: also what C++ writes to the standard error.

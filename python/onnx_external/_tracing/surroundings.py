@@ -1,4 +1,4 @@
-"""What is changed in torch and transformers while a module is traced and converted."""
+"""Changes to torch and transformers while a module is traced and converted."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ Call = tuple[tuple[Any, ...], dict[str, Any]]
 
 
 class Surroundings:
-    """Nothing is changed: as oe.torch.export does it."""
+    """The surroundings of oe.torch.export, which change nothing."""
 
     strict_too = True
     """Whether the exporter traces what it cannot trace otherwise with strict=True."""
 
     @contextlib.contextmanager
     def recording(self) -> Iterator[None]:
-        """Within it the reference runs."""
+        """Enter the context in which the reference runs."""
         yield
 
     @contextlib.contextmanager
     def tracing(self, onnx: bool) -> Iterator[None]:
-        """Within it modules are traced, converted and run."""
+        """Enter the context in which modules are traced, converted and run."""
         yield
 
     def conversions(self) -> dict[Any, Any]:
@@ -41,7 +41,7 @@ class Surroundings:
 
 
 class TransformersSurroundings(Surroundings):
-    """As transformers.exporters does it, and with it oe.transformers.export."""
+    """The surroundings of transformers.exporters, and so of oe.transformers.export."""
 
     strict_too = False
 
@@ -50,7 +50,7 @@ class TransformersSurroundings(Surroundings):
         self._flags: dict[str, Any] = {}
 
     def prepared(self, given: Mapping[str, Any]) -> Call:
-        """Return what the model is called with: what is not for a trace is computed before."""
+        """Return the model's arguments, with what cannot be traced computed in advance."""
         from transformers.exporters.utils import prepare_for_export
 
         _, inputs, self._flags = prepare_for_export(self._model, dict(given))
@@ -58,7 +58,7 @@ class TransformersSurroundings(Surroundings):
 
     @contextlib.contextmanager
     def recording(self) -> Iterator[None]:
-        """Within it the model gives what the trace will give, with caches of the same form."""
+        """Let the model return what the trace will return, with caches of the same form."""
         from transformers.exporters import exporter_dynamo, utils
 
         with (
@@ -70,7 +70,7 @@ class TransformersSurroundings(Surroundings):
 
     @contextlib.contextmanager
     def tracing(self, onnx: bool) -> Iterator[None]:
-        """Within it transformers' patches are applied."""
+        """Apply transformers' patches inside the context."""
         from transformers.exporters import utils
 
         if onnx:
@@ -80,26 +80,26 @@ class TransformersSurroundings(Surroundings):
             yield
 
     def conversions(self) -> dict[Any, Any]:
-        """Return transformers' own."""
+        """Return the translations of transformers."""
         from transformers.exporters import exporter_onnx
 
         return dict(exporter_onnx._ONNX_TRANSLATION_TABLE)
 
     def exported(self, program: Any) -> None:
-        """Repair nodes that torch.onnx does not convert."""
+        """Repair nodes that torch.onnx cannot convert."""
         from transformers.exporters.utils import apply_fx_node_fixes
 
         apply_fx_node_fixes("onnx", program.graph_module)
 
     def converted(self, program: Any) -> None:
-        """Repair nodes that ONNX Runtime does not take."""
+        """Repair nodes that ONNX Runtime cannot run."""
         from transformers.exporters.exporter_onnx import apply_onnx_ir_fixes
 
         apply_onnx_ir_fixes(program)
 
 
 def register_caches(module: Any) -> None:
-    """Let torch look into the caches of transformers, if the module has a model of it."""
+    """Let torch look into the caches of transformers, if the module contains such a model."""
     library = sys.modules.get("transformers")
     models = [
         each

@@ -1,4 +1,4 @@
-"""Running a model on ONNX Runtime, and comparing it with what it should compute.
+"""Running of a model on ONNX Runtime, and comparison with what it should compute.
 
 ```python
 import onnx_external as oe

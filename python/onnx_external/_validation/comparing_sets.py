@@ -1,4 +1,4 @@
-"""Running a model and its reference on input sets, for oe.validate."""
+"""Runs of a model and its reference on input sets, for oe.validate."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from .reports import ComparedOutput, GraphValidation, ValidatedInput, latency_of
 
 @dataclass
 class Settings:
-    """What the comparison of every graph needs."""
+    """The settings that the comparison of every graph needs."""
 
     providers: list[Any]
     atol: float | None
@@ -45,7 +45,7 @@ class Settings:
 
     @property
     def has_tolerance(self) -> bool:
-        """Whether floats are held to a tolerance that was given."""
+        """True if floats have a given tolerance."""
         return self.atol is not None or self.rtol is not None
 
 
@@ -61,7 +61,7 @@ class _Comparing:
     """What is lost, if that is measured."""
 
     def run(self, sets: Sequence[InputSet], asked: str | None) -> None:
-        """Run all sets; `asked`: the type that a reference was converted to."""
+        """Run all sets; `asked` is the type that a reference was converted to."""
         found, session, reference = self.found, self.session, self.reference
         found.computes = _computes(session, reference, asked)
         found.draws += drawing_nodes(session.source)
@@ -84,7 +84,7 @@ class _Comparing:
             found.quantized = quantized(session.source)
 
     def _prepare_quality(self) -> None:
-        """Measure what a model loses whose weights are quantized, and those of its reference not.
+        """Set up measuring the loss of a model whose weights are quantized, unlike its reference's.
 
         Its floats are then judged by that, unless a tolerance was given.
         """
@@ -171,14 +171,14 @@ def compared_on_sets(
     name: str,
     asked: str | None = None,
 ) -> GraphValidation:
-    """Run all sets; `asked`: the type that a reference was converted to."""
+    """Run all sets; `asked` is the type that a reference was converted to."""
     found = GraphValidation(name, session.name, reference.name, session.providers)
     _Comparing(session, reference, settings, found).run(sets, asked)
     return found
 
 
 def _computes(session: Session, reference: Reference, asked: str | None) -> dict[str, str]:
-    """The types of floats that values are computed in, which those of the outputs may hide."""
+    """Return the float types of the computation, which those of the outputs may hide."""
     types = {asked: "what was asked for"}
     if isinstance(reference, OnnxReference):
         types[weight_type(reference.session.source)] = "weights of the reference"
@@ -193,6 +193,6 @@ def _form(value: Value) -> tuple[str, list[int]]:
 
 
 def added_memory(meter: Meter, before: int | None) -> int | None:
-    """What the last step added to the memory at most."""
+    """Return the peak memory that the last step added."""
     peak = meter.steps[-1].peak_memory
     return None if peak is None or before is None else max(0, peak - before)

@@ -1,4 +1,4 @@
-"""The graphs of a folder, beside transformers' own model; a folder without any is exported."""
+"""The graphs of a folder, with the model of transformers; a folder without graphs is exported."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 def _folder_of(
     model: Any, against: Any, inputs: Any, task: str | None, dtype: str | None
 ) -> Folder:
-    """Graphs that are there already."""
+    """Return a folder with existing graphs."""
     path = Path(model)
     models = models_in(path) if path.is_dir() else {path.stem: path}
     if not models:
@@ -38,14 +38,14 @@ def _folder_of(
 
 
 def graph_of(model: str, against: Any, inputs: Any, task: str | None, dtype: str | None) -> Graph:
-    """Return what one graph is compared with."""
+    """Return the reference of one graph."""
     refuse_at_once(against)
     folder = _folder_of(model, against, inputs, task, dtype)
     return folder.graphs()[Path(model).stem]
 
 
 def refuse_other_inputs(inputs: Any) -> None:
-    """Refuse inputs that are not given as a model of transformers takes them."""
+    """Raise an error for inputs that a model of transformers does not take in this form."""
     names = isinstance(inputs, (list, tuple)) and all(isinstance(each, str) for each in inputs)
     if inputs is not None and not isinstance(inputs, Mapping) and not names:
         raise InvalidArgumentError(
@@ -55,7 +55,7 @@ def refuse_other_inputs(inputs: Any) -> None:
 
 
 def _static(models: Mapping[str, Path]) -> bool:
-    """Whether no size of any graph varies."""
+    """Return whether no graph has a dynamic dimension."""
     return not any(
         dim.dim_param
         for path in models.values()
@@ -72,7 +72,7 @@ def opened(
     exporting: dict[str, Any],
     meter: Meter,
 ) -> Iterator[Folder]:
-    """Yield the graphs of a folder; it is exported if it has none, or if an output is given.
+    """Yield the graphs of a folder; export it if it has none, or if an output is given.
 
     Args:
         model: the folder, or a graph.
@@ -109,7 +109,7 @@ def opened(
 
 
 def _refuse_without_weights(folder: Path) -> None:
-    """Refuse graphs that an export made, which have no model of transformers beside them.
+    """Raise an error for exported graphs without a model of transformers beside them.
 
     Raises:
         InvalidArgumentError: there is none.

@@ -1,4 +1,4 @@
-"""What is said of a path that is given as a reference and is none."""
+"""Errors for paths that are given as a reference but cannot be one."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .._sources.checkpoint import open_checkpoint
 
 
 def refuse_mistaken(against: StrPath, model: StrPath | None, function: str, wanted: str) -> None:
-    """Refuse weights without a module, and a program; of everything else others say more.
+    """Raise an error for weights without a module, and for a program; others handle the rest.
 
     Args:
         against: the path that was given.

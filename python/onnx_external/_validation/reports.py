@@ -1,4 +1,4 @@
-"""What a validation found."""
+"""Reports of validations."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class ComparedOutput(Comparison):
 
     @property
     def ok(self) -> bool:
-        """Whether there are elements, and every one agrees; by quality: NaN and infinities do."""
+        """True if all elements agree; judged by quality, if the NaN and infinities do."""
         if not self.by_quality:
             return super().ok
         special = (self.nan, self.inf) == (self.expected_nan, self.expected_inf)
@@ -47,7 +47,7 @@ class ValidatedInput:
 
 @dataclass(frozen=True)
 class Latency:
-    """How long runs on the first input set took, in seconds; one run before them is not counted."""
+    """Durations, in seconds, of runs on the first input set, after one warm-up run."""
 
     runs: int
     least: float
@@ -57,7 +57,7 @@ class Latency:
 
 
 def latency_of(seconds: Sequence[float]) -> Latency:
-    """Return the figures of some runs."""
+    """Return the statistics of some runs."""
     return Latency(
         len(seconds),
         min(seconds),
@@ -69,7 +69,7 @@ def latency_of(seconds: Sequence[float]) -> Latency:
 
 @dataclass
 class GraphValidation:
-    """One model beside its reference."""
+    """The comparison of one model with its reference."""
 
     name: str
     """The file's name without its suffix."""
@@ -114,7 +114,7 @@ class GraphValidation:
 
     @property
     def tolerances(self) -> list[str]:
-        """Which tolerances floats were held to and why, and which slices have their own scale."""
+        """The tolerances of floats with their reasons, and slices that have their own scale."""
         kinds: dict[str, list[ComparedOutput]] = {}
         for each in self.outputs:
             if each.atol:
@@ -135,7 +135,7 @@ class GraphValidation:
 
     @property
     def ok(self) -> bool:
-        """Whether there is an output, and all were compared and agree."""
+        """True if there is an output, and all were compared and agree."""
         if self.quality is not None and not self.quality.ok:
             return False
         return bool(self.outputs) and not self.empty and not self.wrong
@@ -143,7 +143,7 @@ class GraphValidation:
 
 @dataclass
 class Validation(Paged):
-    """What a validation found, model by model."""
+    """The report of a validation, model by model."""
 
     graphs: list[GraphValidation]
     """One report for each model."""
@@ -158,7 +158,7 @@ class Validation(Paged):
 
     @property
     def ok(self) -> bool:
-        """Whether all outputs of all models agree."""
+        """True if all outputs of all models agree."""
         return bool(self.graphs) and all(graph.ok for graph in self.graphs)
 
     def __bool__(self) -> bool:
@@ -172,7 +172,7 @@ class Validation(Paged):
 
     @property
     def sentence(self) -> str:
-        """What was found: whether all agree, and else what does not, and why that may be."""
+        """The result: that all agree, or what does not, and the likely reason."""
         several = len(self.graphs) > 1
         told = [text for graph in self.graphs for text in _told(graph, several)]
         if told:
@@ -191,7 +191,7 @@ class Validation(Paged):
         return f"{'the output agrees' if count == 1 else f'all {count} outputs agree'}{more}"
 
     def __str__(self) -> str:
-        """Return `sentence`; `repr()` has all of it."""
+        """Return `sentence`; `repr()` returns the whole report."""
         return self.sentence
 
     def to_dict(self) -> dict[str, Any]:
@@ -228,7 +228,7 @@ def _named(names: Sequence[str]) -> str:
 
 
 def _told(graph: GraphValidation, several: bool) -> list[str]:
-    """What is wrong with a graph."""
+    """Return what is wrong with a graph."""
     found, of = [], f" of {graph.name}" if several else ""
     if not graph.outputs:
         what = "the model gave no output" if graph.inputs else "there was no input set"
@@ -263,7 +263,7 @@ def _told(graph: GraphValidation, several: bool) -> list[str]:
 
 
 def _quality(graph: GraphValidation, several: bool) -> str:
-    """What a graph loses."""
+    """Return the loss of a graph."""
     assert graph.quality is not None
     of = f" of {graph.name}" if several else ""
     how = "" if graph.quantized is None else f"quantized ({', '.join(graph.quantized.operators)}): "
@@ -271,7 +271,7 @@ def _quality(graph: GraphValidation, several: bool) -> str:
 
 
 def _magnitude(wrong: Sequence[ComparedOutput]) -> str:
-    """By how much outputs differ, or why their values could not be compared."""
+    """Return how much outputs differ, or why their values could not be compared."""
     most = max((each.max_abs for each in wrong if each.max_abs), default=None)
     if most is not None:
         return f", by {most:.3g} at most"
@@ -280,7 +280,7 @@ def _magnitude(wrong: Sequence[ComparedOutput]) -> str:
 
 
 def finite(value: Any) -> Any:
-    """Return the same with strings for numbers that are not finite, which JSON does not have."""
+    """Return the same with strings for numbers that are not finite, which JSON lacks."""
     if isinstance(value, dict):
         return {name: finite(each) for name, each in value.items()}
     if isinstance(value, list):

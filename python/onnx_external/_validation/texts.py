@@ -1,4 +1,4 @@
-"""What a graph of a model of transformers loses on a text."""
+"""Loss of a transformers model's graph, measured on a text."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def quality_on_text(
     text: Path,
     limits: Limits,
 ) -> Quality | None:
-    """Run both sides on all of a text; None if the graph does not give logits of a text.
+    """Run both sides on all of a text; return None if the graph does not return logits.
 
     Raises:
         InvalidArgumentError: the text has too few tokens for a run.

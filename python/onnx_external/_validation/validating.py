@@ -1,4 +1,4 @@
-"""oe.validate."""
+"""Implementation of oe.validate."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _PACKAGES = ("numpy", "onnx", "onnxruntime", "torch", "transformers", "onnx-exte
 
 
 def _model_of(model: Any, call: str = "oe.validate({}, ...)") -> tuple[Any, str]:
-    """A path or bytes, as ONNX Runtime takes them, and what to call it."""
+    """Return a path or bytes for ONNX Runtime, and a name for messages."""
     argument = "model" if "({}" in call else "against"
     if is_path(model):
         path = model_in(path_of(argument, model), call)
@@ -64,7 +64,7 @@ def _is_torch(value: Any) -> bool:
 
 
 def _program_of(path: StrPath) -> Any:
-    """An ExportedProgram from its file."""
+    """Load an ExportedProgram from its file."""
     try:
         import torch
 
@@ -117,7 +117,7 @@ def _session(model: Any, name: str, settings: Settings) -> tuple[Session, int | 
 def _one_model(
     model: Any, against: Any, inputs: Any, making: Making, settings: Settings
 ) -> GraphValidation:
-    """A model that is not one of transformers' graphs."""
+    """Validate a model that is not one of transformers' graphs."""
     if against is None and inputs is None and hasattr(model, "exported_program"):
         against = model
     source, name = _model_of(model)
@@ -131,7 +131,7 @@ def _one_model(
 
 
 def _of_folder(folder: Folder, settings: Settings) -> list[GraphValidation]:
-    """The graphs of a model of transformers, one after the other."""
+    """Validate the graphs of a model of transformers, one after the other."""
     found = []
     with settings.meter.step("load reference"):
         graphs = folder.graphs()
@@ -228,7 +228,7 @@ def validate(
     layout: LayoutName | None = None,
     progress: Progress = None,
 ) -> Validation:
-    """Run a model on ONNX Runtime, and compare what it gives with what is expected.
+    """Run a model on ONNX Runtime, and compare its outputs with expected ones.
 
     Args:
         model: a model (its path, bytes, or an object of onnx, onnx_ir or torch.onnx), the folder

@@ -338,7 +338,7 @@ class VerifyReport(_Document):
         return self.ok
 
     def __str__(self) -> str:
-        """Return the verdict in a line, and each finding in one below; `repr()` has all of it."""
+        """Return the verdict in a line, and a line for each finding; `repr()` gives everything."""
         verdict = "ok" if self.ok else f"findings: {len(self.findings)}"
         verdict += "" if self.complete else ", not every weight has its value"
         read = f"external tensors: {self.tensors}, bytes: {self.bytes:,}"

@@ -278,7 +278,7 @@ class _IrModel:
         return _View(value, const_value=self._placeholder(value.name, tensor, number))
 
     def _has_usual_place(self, tensor: Any) -> bool:
-        """External data in the folder of all others: the library finds it, as that of a file."""
+        """Return whether external data is in the usual folder, where the library finds it."""
         if os.path.isabs(tensor.location) or str(tensor.location) == _core.loose_location:
             return False
         folder = tensor.base_dir or self._base_dir or "."

@@ -96,7 +96,7 @@ def _call(undo: list[_Undo]) -> None:
 
 
 def _keep_transforms() -> _Undo:
-    """Restore functorch's transforms, which an error inside one leaves on its stack."""
+    """Return a function that drops the functorch transforms that an error has left behind."""
     functorch = torch._C._functorch
     depth = functorch.get_dynamic_layer_stack_depth()
 
@@ -108,7 +108,7 @@ def _keep_transforms() -> _Undo:
 
 
 def _keep_stack(kind: str) -> _Undo:
-    """Restore the stack of modes of a kind: "dispatch" or "function"."""
+    """Return a function that restores the stack of modes of a kind: "dispatch" or "function"."""
     size = getattr(torch._C, f"_len_torch_{kind}_stack")
     at = getattr(torch._C, f"_get_{kind}_stack_at")
     pop = getattr(torch._C, f"_pop_torch_{kind}_stack")
@@ -165,7 +165,7 @@ def _keep_flags() -> _Undo:
 
 
 def _keep_context() -> _Undo:
-    """Restore what torch is tracing or compiling in this thread."""
+    """Return a function that restores what torch is tracing or compiling in this thread."""
     from torch import _guards
 
     context = getattr(_guards, "_TLS", None)
@@ -180,7 +180,7 @@ def _keep_context() -> _Undo:
 
 
 def _keep_configs() -> _Undo:
-    """Restore the configurations of torch's parts; one imported later gets its defaults."""
+    """Return a function that restores the configurations of torch's parts, or their defaults."""
     found = [sys.modules[name] for name in _CONFIGS if name in sys.modules]
     before = [(config, config.get_config_copy()) for config in found]
 
@@ -195,7 +195,7 @@ def _keep_configs() -> _Undo:
 
 
 def _keep_memory() -> _Undo:
-    """Drop torch's memory of a trace, with its whole graph, which it keeps until the next one."""
+    """Return a function that makes torch forget a trace, whose graph it would keep."""
     from torch.fx.experimental import proxy_tensor, symbolic_shapes
 
     proxies = vars(proxy_tensor).get("_FAKE_TENSOR_ID_TO_PROXY_MAP_FOR_EXPORT", {})
@@ -273,7 +273,7 @@ def _keep_warnings() -> _Undo:
 
 
 def _keep_surroundings() -> _Undo:
-    """Restore the environment, the current folder, the import path, and signal handlers."""
+    """Return a function that restores environment, folder, import path and signal handlers."""
     environment, folder, path = dict(os.environ), _folder(), list(sys.path)
     numbers = [getattr(signal, name) for name in _SIGNALS if hasattr(signal, name)]
     own = threading.current_thread() is threading.main_thread()  # others may not set handlers

@@ -145,7 +145,10 @@ class _Comparing:
         return known and not self.settings.has_tolerance
 
     def _wanted(self, given: Given, name: str) -> dict[str, Value]:
-        """What the reference gives; what a module keeps for the next call is put back."""
+        """Return the reference's outputs.
+
+        State that a module keeps for the next call is restored.
+        """
         if not isinstance(self.reference, ModuleReference):
             return self.reference.outputs(given, name)
         from .._comparing.second_calls import first_call

@@ -102,7 +102,7 @@ class GraphValidation:
 
     @property
     def empty(self) -> list[str]:
-        """Outputs of which nothing was compared in any set: no elements, or NaN on both sides."""
+        """Outputs that were never really compared in any set: no elements, or only NaN."""
         compared = {each.output for each in self.outputs if not each.is_empty}
         every = dict.fromkeys(each.output for each in self.outputs)
         return [name for name in every if name not in compared]

@@ -1,4 +1,4 @@
-"""Export of models that do not fit into memory: a graph without weights, filled from files.
+"""Export of models larger than memory: a graph without weights, filled from files.
 
 ```python
 import onnx_external as oe
@@ -28,5 +28,5 @@ __all__ = [
 
 
 def __dir__() -> list[str]:
-    """List what this package offers, without the modules that it consists of."""
+    """List what this package offers, without its submodules."""
     return sorted({*__all__, *(name for name in globals() if name[:2] == "__")})

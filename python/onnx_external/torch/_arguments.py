@@ -1,4 +1,4 @@
-"""Refuses arguments of an export that could not be used after the trace, before it."""
+"""Early checks of an export's arguments, which would otherwise fail after the trace."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _TABLE = "custom_translation_table"
 
 
 def extra_of(extra: Any) -> dict[str, torch.Tensor]:
-    """Return values of buffers and constants as tensors.
+    """Return the values of buffers and constants as tensors.
 
     Raises:
         WrongTypeError: it is not a dict of tensors by name.
@@ -41,7 +41,7 @@ def _tensor(name: str, value: Any) -> torch.Tensor:
 
 
 def check_weights(weights: Any, max_expand: int) -> None:
-    """Refuse weights that cannot be opened.
+    """Raise an error for weights that cannot be opened.
 
     Args:
         weights: as for oe.save(), or a module; a stream is not read.
@@ -64,7 +64,7 @@ def check_weights(weights: Any, max_expand: int) -> None:
 
 
 def check_onnx_options(options: Mapping[str, Any] | None) -> None:
-    """Refuse what torch.onnx.export would not take.
+    """Raise an error for options that torch.onnx.export does not accept.
 
     Raises:
         InvalidArgumentError: it has no such option, or no such opset version.

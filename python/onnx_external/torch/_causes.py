@@ -1,4 +1,4 @@
-"""Causes for which a module cannot be traced that its parts tell, such as quantized layers."""
+"""Known causes why a module cannot be traced, recognized by its parts, e.g. quantized layers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ._untouched import tensors_of
 
 @contextlib.contextmanager
 def causes_told(module: Any) -> Iterator[None]:
-    """Let errors of exports within the context say the cause that the module tells."""
+    """Add to export errors, inside the context, the cause that the module shows."""
     try:
         yield
     except ExportError as error:
@@ -28,7 +28,7 @@ def causes_told(module: Any) -> Iterator[None]:
 
 
 def cause_in(module: nn.Module, error: BaseException) -> str:
-    """Return the first known cause for which a module cannot be traced; empty if there is none."""
+    """Return the first known cause why a module cannot be traced, or ""."""
     every = list(chain(error))
     if any(map(_meets_packed, every)):
         return (

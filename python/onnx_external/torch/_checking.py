@@ -1,4 +1,4 @@
-"""A graph on ONNX Runtime beside the module run by torch, before anything is saved."""
+"""Comparison of a graph on ONNX Runtime with its module in torch, before anything is saved."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ LARGEST = 1 << 30
 
 
 class WrongGraphError(ExportError):
-    """A graph gives something else than the module, or would for some sizes."""
+    """The outputs of a graph differ from the module's, or would for some sizes."""
 
     def __init__(self, message: str, guards: Sequence[Guard] = ()) -> None:
         super().__init__(message)
@@ -47,7 +47,7 @@ class UnloadableGraphError(ExportError):
 
 @dataclass
 class Checked:
-    """What was found."""
+    """The result of a comparison."""
 
     sets: int = 0
     """Input sets on which the graph gives what the module gives."""
@@ -61,7 +61,7 @@ class Checked:
 
 
 def why_not(module: Any, asked: bool | None) -> str:
-    """Return why a graph cannot be compared with a module; empty if it can.
+    """Return why a graph cannot be compared with a module; "" if it can.
 
     Args:
         module: a module of torch, or a program of torch.export; None: there is none with values.
@@ -110,7 +110,7 @@ class Checking:
     _reference: Any = None
 
     def run(self, save_into: Callable[[Path], None]) -> Checked:
-        """Save the graph into a folder that is removed, and run it on all sets.
+        """Save the graph to a temporary folder, and run it on all sets.
 
         Args:
             save_into: is given the model's path.
@@ -140,7 +140,7 @@ class Checking:
         return found
 
     def _of_halves(self, error: RunError) -> str:
-        """Return how a module computes in float32 if it does in 16 bits, for an error's end."""
+        """Return a note on how a 16-bit module computes in float32, for the end of an error."""
         if not self.types and error.kind != NO_KERNEL[1]:
             return ""
         kinds = " and ".join(sorted(self.types)) or "bfloat16"
@@ -196,7 +196,7 @@ class Checking:
         return problem
 
     def _made(self, found: Checked) -> Iterator[tuple[str, Call, Any]]:
-        """Sets of other sizes that the module takes, with what it gives for them."""
+        """Yield sets of other sizes that the module accepts, with its outputs."""
         for group in other_sizes(self.sizes, self.calls[0]):
             for call in group:
                 name = f"inputs of other sizes ({self.sizes.text(call)})"
@@ -208,7 +208,7 @@ class Checking:
                 break
 
     def _wanted(self, call: Call, name: str, found: Checked) -> dict[str, Any]:
-        """Return what the module gives, and note what it keeps for the next call."""
+        """Return the module's outputs, and note the state that it keeps for the next call."""
         known = [each.name for each in self.changed if each.is_buffer]
         given, notes = first_call(self._reference, Given({}, call=call), name, known)
         found.notes += [note for note in notes if note not in found.notes]
@@ -217,7 +217,7 @@ class Checking:
     def _problem(
         self, session: Any, call: Call, wanted: dict[str, Any], name: str, found: Checked
     ) -> str:
-        """Return how the graph differs from the module; empty if it does not."""
+        """Return how the graph differs from the module; "" if it does not."""
         names = [form.name for form in session.inputs]
         given = dict(self._reference.feed(call, names))
         misfits = session.misfits(given)
@@ -243,7 +243,7 @@ class Checking:
 
 
 def refuse_unloadable(reason: str) -> None:
-    """Refuse a graph that ONNX Runtime cannot load, so that nothing says that it is right.
+    """Raise an error for a graph that ONNX Runtime cannot load, so that none is called right.
 
     Args:
         reason: why it cannot; empty if it can.
@@ -259,7 +259,7 @@ def refuse_unloadable(reason: str) -> None:
 
 
 def half_types(program: Any) -> list[str]:
-    """Return the floats of 16 bits that operators of an ExportedProgram compute."""
+    """Return the 16-bit float types that operators of an ExportedProgram compute."""
     found: dict[str, None] = {}
     for node in nodes_of(program):
         kind = getattr(node.meta.get("val"), "dtype", None)
@@ -269,13 +269,13 @@ def half_types(program: Any) -> list[str]:
 
 
 def difference(compared: Sequence[Comparison]) -> str:
-    """Return how what a graph gives differs from what is wanted; empty if it does not."""
+    """Return how the outputs of a graph differ from expected ones; "" if they do not."""
     wrong = next((each for each in compared if each.is_wrong), None)
     return _difference(wrong) if wrong is not None else ""
 
 
 def notes_of(compared: Sequence[Comparison]) -> list[str]:
-    """Return why outputs agree that differ by more than the tolerance."""
+    """Return why outputs that differ by more than the tolerance agree."""
     return [f"output {each.output}: {each.note}" for each in compared if each.note]
 
 
@@ -323,7 +323,7 @@ def _cause(broken: Sequence[Guard], numbers: Sequence[str] = ()) -> str:
 
 
 def _numbers(example: Call, call: Call) -> list[str]:
-    """Return which floats and truth values of an input set are others than the example's."""
+    """Return the floats and bools of an input set that differ from the example's."""
     leaves = (pytree.tree_flatten_with_path(each)[0] for each in (example, call))
     return [
         f"{pytree.keystr(tuple(path)[1:])} is {other} here and {one} in the example"
@@ -333,7 +333,7 @@ def _numbers(example: Call, call: Call) -> list[str]:
 
 
 def refuse_broken(sizes: Sizes, calls: Sequence[Call]) -> None:
-    """Refuse sets for which a graph, which cannot be run, was not traced.
+    """Raise an error for sets that violate the trace's assumptions, if the graph cannot be run.
 
     Args:
         sizes: what the program assumes.
@@ -352,7 +352,7 @@ def refuse_broken(sizes: Sizes, calls: Sequence[Call]) -> None:
 
 
 def broken_text(broken: Sequence[Guard]) -> str:
-    """Return what does not hold: that of the user's own lines first, and not pages of it."""
+    """Return the violated assumptions, first those of the user's own lines, within a few lines."""
     ordered = sorted(broken, key=lambda each: (not each.where, len(each.text)))
     more = f" and {len(broken) - 3} more" if len(broken) > 3 else ""
     return ", ".join(map(str, ordered[:3])) + more

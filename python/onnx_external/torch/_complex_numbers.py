@@ -1,4 +1,4 @@
-"""Complex numbers become pairs of real ones, by torch's own decompositions.
+"""Conversion of complex numbers to pairs of real ones, by torch's own decompositions.
 
 torch.onnx knows some thirty operators on complex values: no `exp`, no `einsum`, no writes into
 slices, no products with `1j`. It has a complex value as a real one whose last dimension is 2. Here
@@ -44,11 +44,11 @@ _OF_DECOMPOSITIONS = (NotImplementedError, RuntimeError, AssertionError, TypeErr
 
 
 class _LeftError(Exception):
-    """A program is left as it is."""
+    """The program cannot be converted, and is left unchanged."""
 
 
 def in_real_numbers(program: torch.export.ExportedProgram) -> torch.export.ExportedProgram:
-    """Return a program that computes the same in real numbers, or itself.
+    """Return an equivalent program in real numbers, or the program itself.
 
     Its complex inputs, weights and results are tensors of pairs, as in a graph of torch.onnx.
     """
@@ -79,7 +79,7 @@ def in_real_numbers(program: torch.export.ExportedProgram) -> torch.export.Expor
 
 
 def paired(value: Any) -> Any:
-    """Return a complex tensor as the pairs of floats of a graph, any other value as it is."""
+    """Return a complex tensor as the graph's pairs of floats, and any other value unchanged."""
     if not is_complex(value):
         return value
     made = torch.view_as_real(value.detach().resolve_conj())
@@ -96,7 +96,7 @@ def _is_complex(node: Node) -> bool:
 
 
 def _converted(module: GraphModule) -> tuple[GraphModule, dict[str, str]]:
-    """A graph in real numbers, and the names of its results by those that they had."""
+    """Return a graph in real numbers, and the new names of its results by their old ones."""
     made = _Conversion(module).run()
     for name, child in module.named_children():
         if isinstance(child, GraphModule):
@@ -110,7 +110,7 @@ def _converted(module: GraphModule) -> tuple[GraphModule, dict[str, str]]:
 
 
 class _Conversion:
-    """Of one graph."""
+    """The conversion of one graph."""
 
     def __init__(self, module: GraphModule) -> None:
         self.module = module
@@ -179,7 +179,7 @@ class _Conversion:
         return found[0] if is_one else found
 
     def _traced(self, call: Callable[..., list[Any]], given: list[Node], of: Node) -> list[Node]:
-        """Add what a function does to the graph, in the place of a node; return its results."""
+        """Add the operations of a function to the graph in place of a node; return its results."""
         values = [each.meta["val"] for each in given]
         with self.mode or contextlib.nullcontext():
             traced = make_fx(call, INSTEAD, tracing_mode="symbolic")(*values)
@@ -205,7 +205,7 @@ class _Conversion:
         raise AssertionError("a traced graph has no output")
 
     def _constant(self, value: torch.Tensor, of: Node) -> Node:
-        """A number that an operator was given: a program has no attributes."""
+        """Make a number that was an operator's operand: a program has no attributes."""
         if value.numel() != 1:
             raise _LeftError
         shape, number, kind = list(value.shape), value.reshape(()).item(), value.dtype
@@ -227,7 +227,7 @@ def _nodes_of(made: _Made) -> Iterator[Node]:
 
 
 def _value(made: _Made, values: Iterator[Any]) -> Any:
-    """What an operator is given for a node or a pair; any other value as it is."""
+    """Return an operator's operand for a node or a pair, and any other value unchanged."""
     if isinstance(made, _Pair):
         return complex_of(next(values), next(values))
     return next(values) if isinstance(made, Node) else made

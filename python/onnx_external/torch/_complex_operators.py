@@ -1,4 +1,4 @@
-"""What operators of torch give for complex values, in real and imaginary parts."""
+"""Complex operators of torch, in real and imaginary parts."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def is_complex(value: Any) -> bool:
 
 
 def parts_of(value: Any) -> Iterator[Any]:
-    """Both parts of a complex result, and any other result as it is."""
+    """Yield both parts of a complex result, or any other result unchanged."""
     from torch._subclasses.complex_tensor import ComplexTensor
 
     if isinstance(value, ComplexTensor):
@@ -43,7 +43,7 @@ def parts_of(value: Any) -> Iterator[Any]:
 
 
 def called(operator_: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """What an operator gives for values that are ComplexTensors where they are complex."""
+    """Return an operator's result for values that are ComplexTensors where they are complex."""
     from torch._subclasses.complex_tensor._ops.common import lookup_complex
 
     made = _MADE.get(operator_)
@@ -65,7 +65,7 @@ def called(operator_: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any
 
 
 def _filled(operator_: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """A tensor that is made: of a number or of zeros, or of a real tensor."""
+    """Return a new tensor, made from a number, from zeros, or like a real tensor."""
     kwargs = {**kwargs, "dtype": REAL[kwargs["dtype"]]}
 
     def part(name: str) -> Any:
@@ -79,14 +79,14 @@ def _filled(operator_: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> An
 
 
 def complex_of(re: torch.Tensor, im: torch.Tensor) -> Any:
-    """Return the complex value of two parts, which has no memory of its own."""
+    """Return the complex value of two parts, without memory of its own."""
     from torch._subclasses.complex_tensor import ComplexTensor
 
     return ComplexTensor(re, im)
 
 
 def _split(value: Any) -> tuple[Any, Any]:
-    """Both parts of a tensor or a number; None for that of a real one, which has none."""
+    """Return both parts of a tensor or a number; the second is None for real ones."""
     from torch._subclasses.complex_tensor import ComplexTensor
 
     if isinstance(value, ComplexTensor):
@@ -95,13 +95,13 @@ def _split(value: Any) -> tuple[Any, Any]:
 
 
 def _as_complex(value: Any) -> Any:
-    """A real tensor as a complex one, beside others; integers are indices, and stay."""
+    """Return a real tensor as a complex one; integers are indices, and stay unchanged."""
     is_real = isinstance(value, torch.Tensor) and value.is_floating_point()
     return complex_of(value, torch.zeros_like(value)) if is_real else value
 
 
 def _joined(re: torch.Tensor, im: Any) -> Any:
-    """A complex value of parts that broadcast."""
+    """Return a complex value of parts that broadcast."""
     if not isinstance(im, torch.Tensor):
         return complex_of(re, torch.full_like(re, im))
     return complex_of(re, im.to(re.dtype).expand(re.shape))
@@ -152,7 +152,7 @@ def _copied(value: Any, source: Any, _: bool = False) -> Any:
 
 
 def _real_inverse(value: Any, dims: Sequence[int], norm: int, size: Any) -> torch.Tensor:
-    """The inverse of a one-sided Fourier transform, by that of all frequencies.
+    """Return the inverse of a one-sided Fourier transform, by that of all frequencies.
 
     ONNX takes the result of a DFT to be as long as its input, if its length is no constant, and
     ONNX Runtime then gives both the same memory.
@@ -194,7 +194,7 @@ def _transformed(value: Any, dims: Sequence[int], norm: int, forward: bool = Fal
 
 
 def _is_inexact(size: Any) -> bool:
-    """Whether ONNX Runtime's DFT of this length is less exact than torch's.
+    """Return whether ONNX Runtime's DFT of this length is less exact than torch's.
 
     Its error grows with the length unless that is a power of two: 6e-6 of the largest value for
     100, 8e-5 for 1,000, 4e-3 for 48,000 (version 1.32).
@@ -203,7 +203,7 @@ def _is_inexact(size: Any) -> bool:
 
 
 def _chirped(value: Any, dim: int, norm: int, forward: bool) -> Any:
-    """A Fourier transform along one dimension, by Bluestein's algorithm.
+    """Return a Fourier transform along one dimension, by Bluestein's algorithm.
 
     With `jk = (j*j + k*k - (k-j)**2) / 2` it is a convolution with a chirp, and that is a product
     of transforms whose length is a power of two.
@@ -239,7 +239,7 @@ def _chirped(value: Any, dim: int, norm: int, forward: bool) -> Any:
 
 
 def _by_torch_onnx(operator_: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """What torch.onnx translates itself."""
+    """Return the result of an operator that torch.onnx translates itself."""
 
     def whole(value: Any) -> Any:
         if not is_complex(value):

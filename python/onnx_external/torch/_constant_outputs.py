@@ -1,4 +1,4 @@
-"""Numbers of Python that a module gives beside tensors, as outputs of the graph."""
+"""Python scalars that a module returns beside tensors, as outputs of the graph."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _LARGEST = torch.finfo(torch.float32).max
 
 @contextlib.contextmanager
 def numbers_as_tensors(program: torch.export.ExportedProgram) -> Iterator[None]:
-    """Within it the constant numbers among the results of a program are tensors without dimensions.
+    """Turn constant scalars among a program's results into 0-d tensors inside the context.
 
     torch.onnx fails at such a number (AttributeError: 'int' object has no attribute 'name'), and
     leaves out None.

@@ -1,4 +1,4 @@
-"""The functions by which torch.onnx converts operators, which are read once for all exports."""
+"""The functions by which torch.onnx converts operators, loaded once for all exports."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _MOST = 4
 
 @contextlib.contextmanager
 def conversions_kept() -> Iterator[None]:
-    """Within it torch.onnx reads its functions again only if others, or operators, were registered.
+    """Keep torch.onnx from reloading its functions in the context, unless others were registered.
 
     It parses all of them for each export, which takes longer than the export of a small module.
     """
@@ -52,7 +52,7 @@ def conversions_kept() -> Iterator[None]:
 
 
 def _of_onnxscript() -> list[int]:
-    """The functions that onnxscript has registered by now, by their identity."""
+    """Return the functions that onnxscript has registered so far, by identity."""
     from onnxscript.function_libs.torch_lib import ops, registration
 
     del ops  # it is imported for what it registers

@@ -1,4 +1,4 @@
-"""From a program to a graph, with what torch.onnx gets wrong put right."""
+"""Conversion of a program to a graph, and repair of what torch.onnx gets wrong."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 def converted(program: torch.export.ExportedProgram, **options: Any) -> torch.onnx.ONNXProgram:
-    """Convert a program by torch.onnx.export, without its optimizer, and mend the graph."""
+    """Convert a program by torch.onnx.export, without its optimizer, and repair the graph."""
     program = in_real_numbers(without_derivatives(program))
     with contextlib.ExitStack() as stack:
         stack.enter_context(conversions_kept())
@@ -60,7 +60,7 @@ def converted(program: torch.export.ExportedProgram, **options: Any) -> torch.on
 
 @contextlib.contextmanager
 def _types_promoted_under_tests() -> Iterator[None]:
-    """Within it torch.onnx promotes types in a branch with what the test says of sizes as a fact.
+    """Promote types in branches with their condition on sizes known, inside the context.
 
     It runs each branch alone for that, and a branch may be impossible for the example's sizes. What
     a graph returns keeps its name, by which torch.onnx looks for it.
@@ -87,7 +87,7 @@ def _types_promoted_under_tests() -> Iterator[None]:
 
 
 def _exchange_names(module: torch.fx.GraphModule, before: list[Any], after: list[Any]) -> None:
-    """Give results their names back.
+    """Restore the names of results.
 
     A result that is computed in float32 is cast back to float16 by another node. The signature
     still has the name of the first one, so torch.onnx would return float32.
@@ -103,7 +103,7 @@ _Tests: TypeAlias = tuple[tuple[Any, bool], ...]
 
 
 def _with_tests(module: torch.fx.GraphModule, tests: _Tests) -> Iterator[tuple[Any, _Tests]]:
-    """The module and those in it, each with the tests that have chosen it, and how."""
+    """Yield the module and its submodules, each with the conditions that have chosen it."""
     yield module, tests
     own: dict[str, _Tests] = {}
     for node in module.graph.nodes:
@@ -118,7 +118,7 @@ def _with_tests(module: torch.fx.GraphModule, tests: _Tests) -> Iterator[tuple[A
 
 @contextlib.contextmanager
 def one_subgraph_version() -> Iterator[None]:
-    """Within it torch.onnx.export gives the functions of control flow one version.
+    """Make torch.onnx.export give the functions of control flow one version.
 
     Its conversion of a loop imports them with another version than that of a condition; with a
     condition inside of a loop ONNX Runtime refuses the graph ("Opset mismatch when inlining").
@@ -142,7 +142,7 @@ def one_subgraph_version() -> Iterator[None]:
 
 @contextlib.contextmanager
 def operators_found_once() -> Iterator[None]:
-    """Within it torch asks its dispatcher only once which composite operators there are.
+    """Let torch query its dispatcher for composite operators only once inside the context.
 
     A decomposition asks for each namespace, and would take a sixth of a small module's export.
     """
@@ -167,7 +167,7 @@ def _set_version(model: onnx_ir.Model, domain: str) -> None:
 
 
 def _let_versions_be_converted(model: onnx_ir.Model) -> None:
-    """Let the conversion to the version that was asked for go into branches and loops.
+    """Extend the conversion to the requested version to branches and loops.
 
     torch.onnx gives an If, Loop or Scan that version already, so that their operators are left as
     they were in version 18: ONNX Runtime refuses a DFT or a GridSample there.

@@ -1,4 +1,4 @@
-"""What torch traces or decomposes otherwise than its kernels calculate, or not at all."""
+"""Corrections where torch traces or decomposes differently from its kernels, or not at all."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from ._image_translations import nearest_as_eager_rounds
 
 @contextlib.contextmanager
 def torch_corrected() -> Iterator[None]:
-    """Correct torch within a trace, or a conversion, which decomposes what a trace keeps."""
+    """Correct torch inside a trace, or inside a conversion, which decomposes traced operators."""
     with padding_is_zero(), fake_quantization_traced(), nearest_as_eager_rounds():
         yield
 
 
 @contextlib.contextmanager
 def fake_quantization_traced() -> Iterator[None]:
-    """Let fake quantization by tensors be traced with sizes that vary.
+    """Allow tracing fake quantization by tensors with dynamic sizes.
 
     torch runs the operator that it becomes on zeros, to learn its shapes, if it knows all sizes.
     """

@@ -1,4 +1,4 @@
-"""What the sizes that vary are called in a graph.
+"""Names of the dynamic dimensions in a graph.
 
 torch calls them by its symbols (`s77`, `u0`), also where `dynamic_shapes` has a name for one. Here
 they get names by what they are: one name for one size.
@@ -27,7 +27,7 @@ SYMBOL = re.compile(r"\b(?:s|u|zf|zuf)\d+\b")
 
 
 def without_names(shapes: Any) -> Any:
-    """Return dynamic_shapes as torch.export takes them: a name alone lets a size vary."""
+    """Return dynamic_shapes as torch.export takes them, where a name only marks a dynamic size."""
     if isinstance(shapes, str):
         return torch.export.Dim.DYNAMIC
     if type(shapes) in (tuple, list):
@@ -68,7 +68,7 @@ def names_of_dims(
 
 
 def _match(given: Any, shapes: Any, found: dict[int, Any]) -> None:
-    """Find what dynamic_shapes has for each tensor, by the tensor's id."""
+    """Find the entry of dynamic_shapes for each tensor, by the tensor's id."""
     if isinstance(given, torch.Tensor):
         found.setdefault(id(given), shapes)
     elif isinstance(given, Mapping) and isinstance(shapes, Mapping):
@@ -94,7 +94,7 @@ def _named(value: torch.Tensor, shape: Any) -> Iterator[tuple[str, str]]:
 
 
 def name_sizes(model: onnx_ir.Model, names: Mapping[str, str]) -> None:
-    """Name all sizes that vary of a graph.
+    """Name all dynamic dimensions of a graph.
 
     Args:
         model: its inputs and outputs have their names.
@@ -111,7 +111,7 @@ def name_sizes(model: onnx_ir.Model, names: Mapping[str, str]) -> None:
 
 
 def name_of_place(name: str, place: int) -> str:
-    """Return a name for a size of which no more is known than where it is."""
+    """Return a name for a size of which only the place is known."""
     return f"{re.sub(r'[^A-Za-z0-9]+', '_', name)}_dim_{place}"
 
 
@@ -122,7 +122,7 @@ def _free(name: str, names: Mapping[str, str]) -> str:
 
 
 def text_of(dim: Any) -> str | None:
-    """Return what a dimension says that varies; None of a number or of nothing."""
+    """Return the text of a dynamic dimension; None for a number or nothing."""
     value = getattr(dim, "value", dim)
     return None if value is None or isinstance(value, int) else str(value)
 
@@ -130,7 +130,7 @@ def text_of(dim: Any) -> str | None:
 def give_names(
     model: onnx_ir.Model, names: Mapping[str, str], change: Callable[[str], str] = str
 ) -> None:
-    """Put names in the place of symbols, in all shapes of a graph.
+    """Replace symbols by names in all shapes of a graph.
 
     Symbols without a name are no dimension of an input or output: they become `size_1`, `size_2`.
 
@@ -150,7 +150,7 @@ def give_names(
 
 
 def change_dimensions(model: onnx_ir.Model, change: Callable[[str], str]) -> None:
-    """Replace what the dimensions of a graph say that vary; a number makes them fixed."""
+    """Replace the texts of a graph's dynamic dimensions; a number makes them fixed."""
     import onnx_ir
 
     found: dict[str, Any] = {}
@@ -170,7 +170,7 @@ def change_dimensions(model: onnx_ir.Model, change: Callable[[str], str]) -> Non
 
 
 def _tidy(text: str) -> str:
-    """The same expression without needless parentheses, and the factors of a product in order."""
+    """Return the same expression without needless parentheses, and with sorted factors."""
     if re.fullmatch(r"\w+(\*\w+)+", text):  # torch's order is that of its symbols' numbers
         return "*".join(sorted(text.split("*")))
     if "(" not in text:

@@ -1,4 +1,4 @@
-"""Refuses dynamic_shapes that do not fit the inputs, in the words of the caller, before a trace."""
+"""Early errors, in the caller's words, for dynamic_shapes that do not fit the inputs."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _FORMS = (
 
 
 def check_shapes(target: Any, calls: Sequence[Call], shapes: Any) -> None:
-    """Refuse dynamic_shapes that torch.export would, and names that stand for different sizes.
+    """Raise an error for dynamic_shapes that torch.export rejects, or names with several sizes.
 
     Args:
         target: what is exported; only the inputs of a module are known by name.
@@ -52,7 +52,7 @@ def check_shapes(target: Any, calls: Sequence[Call], shapes: Any) -> None:
 
 @dataclass
 class _Check:
-    """Compares what the caller says of sizes with one input set."""
+    """Compares the caller's dynamic_shapes with one input set."""
 
     set_name: str
     sizes: dict[str, tuple[int, str]] = field(default_factory=dict)
@@ -121,7 +121,7 @@ class _Check:
 
 
 def _dims(place: str, tensor: torch.Tensor, shapes: Any) -> Iterator[tuple[int, Any]]:
-    """The dimensions of a tensor of which something is said."""
+    """Yield the dimensions of a tensor that have an entry."""
     rank = tensor.dim()
     known = f"it has {rank} dimensions" + (f", 0 to {rank - 1}" if rank else "")
     if isinstance(shapes, Mapping):

@@ -1,4 +1,4 @@
-"""Operators whose graphs would be right for small integers only, or for rows that are not masked.
+"""Operators whose usual graphs are exact only for small integers, or for unmasked rows.
 
 torch.onnx divides integers as float32, and ONNX Runtime (1.31) sums them, and takes remainders by
 C's rule, as float64.
@@ -17,7 +17,7 @@ _HALF = 2**32
 
 
 def exact_translations() -> dict[Any, Callable[..., Any]]:
-    """Return the translation of each operator, of which programs may have any."""
+    """Return the translation of each such operator."""
     aten = torch.ops.aten
     return {
         aten.div.Tensor_mode: _division,
@@ -37,7 +37,7 @@ def exact_translations() -> dict[Any, Callable[..., Any]]:
 
 
 def _in_type(name: str) -> Callable[..., Any]:
-    """Return a translation that calculates in the type asked for; torch.onnx casts the result."""
+    """Return a translation that computes in the requested type; torch.onnx casts the result."""
 
     def softmax(values: Any, dim: int, dtype: int | None = None) -> Any:
         op = operators()
@@ -52,7 +52,7 @@ def _in_type(name: str) -> Callable[..., Any]:
 
 
 def is_integer(*values: Any) -> bool:
-    """Return whether ONNX Runtime calculates with the values as integers of 32 or 64 bits."""
+    """Return whether ONNX Runtime computes with the values as integers of 32 or 64 bits."""
     names = {getattr(getattr(value, "dtype", None), "name", None) for value in values}
     scalars = [value for value in values if getattr(value, "dtype", None) is None]
     kinds = names - {None}
@@ -66,7 +66,7 @@ def is_float(dividend: Any, divisor: Any) -> bool:
 
 
 def _division(dividend: Any, divisor: Any, rounding_mode: str | None = None) -> Any:
-    """Divide and round: integers without a float between them."""
+    """Divide and round: integers without an intermediate float."""
     if rounding_mode == "floor" and is_float(dividend, divisor):
         return floor_quotient(dividend, divisor)
     if rounding_mode is None or not is_integer(dividend, divisor):
@@ -80,7 +80,7 @@ def _division(dividend: Any, divisor: Any, rounding_mode: str | None = None) -> 
 
 
 def floor_division(dividend: Any, divisor: Any) -> Any:
-    """Divide integers and round down: Div rounds towards zero, and Mod has the divisor's sign."""
+    """Divide integers, rounding down: Div rounds towards zero, and Mod has the divisor's sign."""
     op = operators()
     return op.Div(op.Sub(dividend, op.Mod(dividend, divisor)), divisor)
 
@@ -116,7 +116,7 @@ def floor_quotient(dividend: Any, divisor: Any) -> Any:
 
 
 def _modulus(dividend: Any, divisor: Any) -> Any:
-    """Take the remainder that has the sign of the divisor: of floats without a rounded quotient."""
+    """Take the remainder with the divisor's sign; for floats, without a rounded quotient."""
     if not is_float(dividend, divisor):
         from onnxscript.function_libs.torch_lib.ops.core import aten_remainder
 
@@ -128,7 +128,7 @@ def _modulus(dividend: Any, divisor: Any) -> Any:
 
 
 def _has_other_sign(rest: Any, divisor: Any) -> Any:
-    """Return where a remainder is not zero, and has another sign than the divisor."""
+    """Return where a remainder is not zero, and its sign differs from the divisor's."""
     op = operators()
     zero = op.CastLike(0.0, rest)
     signs = op.Xor(op.Less(rest, zero), op.Less(divisor, zero))
@@ -136,7 +136,7 @@ def _has_other_sign(rest: Any, divisor: Any) -> Any:
 
 
 def _as_tensors(dividend: Any, divisor: Any) -> tuple[Any, Any]:
-    """Return a number of Python as a constant of the other's type."""
+    """Return a Python number as a constant of the other's type."""
     import onnx_ir
 
     kind = next(each.dtype for each in (dividend, divisor) if hasattr(each, "dtype"))
@@ -154,7 +154,7 @@ _MOST_PRODUCTS = 64
 
 
 def _power(values: Any, exponent: float) -> Any:
-    """Multiply integers, of which ONNX Runtime takes powers as float64."""
+    """Multiply integers, since ONNX Runtime computes their powers in float64."""
     is_small = isinstance(exponent, int) and 0 < exponent < _MOST_PRODUCTS
     if not is_small or not is_integer(values):
         from onnxscript.function_libs.torch_lib.ops.core import aten_pow_tensor_scalar
@@ -187,7 +187,7 @@ def _sum(values: Any, dim: Any = None, keepdim: bool = False, dtype: int = -1) -
 
 
 def _sum_of_halves(values: Any, dim: Any, keepdim: bool, dtype: int | None) -> Any:
-    """Add up int64 by their halves: a float64 holds the sums of 2^21 of each exactly.
+    """Add up int64 by halves: a float64 holds the sums of 2^21 of each exactly.
 
     Returns:
         None if the sum has another type, is of one element, or cannot need more than a float64.
@@ -205,7 +205,7 @@ def _sum_of_halves(values: Any, dim: Any, keepdim: bool, dtype: int | None) -> A
 
 
 def _is_small(values: Any) -> bool:
-    """Return whether a sum cannot need more than the 53 bits of a float64: that of bools."""
+    """Return whether a sum surely fits into the 53 bits of a float64, as that of bools."""
     node = values.producer() if hasattr(values, "producer") else None
     if node is None or node.op_type != "Cast" or node.inputs[0] is None:
         return False
@@ -266,7 +266,7 @@ def _plain_attention(opset: int | None) -> Callable[..., Any]:
 
 
 def _with_heads(values: Any, count: int) -> Any:
-    """Add dimensions in front: torch.onnx takes batches and heads only."""
+    """Add leading dimensions, since torch.onnx takes only batches with heads."""
     import onnx_ir
 
     op = operators()
@@ -276,7 +276,7 @@ def _with_heads(values: Any, count: int) -> Any:
 
 
 def _attends(mask: Any) -> Any:
-    """Return for each query whether its mask leaves any key."""
+    """Return, for each query, whether its mask leaves any key."""
     op = operators()
     last = op.Constant(value_ints=[-1])
     if mask.dtype.name == "BOOL":
@@ -285,7 +285,7 @@ def _attends(mask: Any) -> Any:
 
 
 def operators() -> Any:
-    """Return those of ONNX, in the version that torch.onnx translates to."""
+    """Return the operators of ONNX, in the version that torch.onnx translates to."""
     from onnxscript import opset18
 
     return opset18

@@ -1,4 +1,4 @@
-"""What an export did, and where the values of each initializer came from."""
+"""Reports of exports, with the origin of each initializer's values."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PACKAGES = ("torch", "onnx", "onnx-ir", "onnxscript", "transformers", "onnx-exte
 
 @dataclass(frozen=True)
 class Source:
-    """Where the values of an initializer came from."""
+    """The origin of an initializer's values."""
 
     origin: str
     """ "checkpoint", "module" (its own weights), "init" (the module computed it) or "constant" (of
@@ -39,7 +39,7 @@ _SHOWN = (UNCHECKED, "other-opset", "fixed-sizes", "changed-state")
 
 @dataclass
 class ExportReport(Stepwise):
-    """What an export did."""
+    """The report of an export."""
 
     path: str
     """The model's file."""
@@ -71,12 +71,12 @@ class ExportReport(Stepwise):
 
     @property
     def complete(self) -> bool:
-        """Whether every weight has its value, as `save.complete`."""
+        """True if every weight has its value, as `save.complete`."""
         return self.save.complete
 
     @property
     def verified(self) -> bool:
-        """Whether every byte that was written was read back, as `save.verified`."""
+        """True if every byte that was written was read back, as `save.verified`."""
         return self.save.verified
 
     def __str__(self) -> str:
@@ -94,7 +94,7 @@ class ExportReport(Stepwise):
         return screen((told + self._limits()).split("\n"), width=1_000)
 
     def _limits(self) -> str:
-        """The sizes for which the graph holds, as far as the trace has limited them."""
+        """Return the sizes for which the graph is valid, as far as the trace has limited them."""
         shown = [f"\n  it holds for sizes with {each}" for each in self.guards[:_GUARDS_SHOWN]]
         more = len(self.guards) - len(shown)
         return "".join(shown) + (f"\n  and {more} more in report.guards" if more else "")
@@ -115,7 +115,7 @@ class ExportReport(Stepwise):
 def sources_of(
     made: Skeleton, report: SaveReport | SavedModel, origin: str = "checkpoint"
 ) -> dict[str, Source]:
-    """Where each initializer's values came from; `origin`: of those that were filled."""
+    """Return the origin of each initializer's values; `origin` is that of the filled ones."""
     found = {name: Source(kind) for name, kind in made.constants.items()}
     for tensor in report.tensors:
         if tensor.key is not None:
@@ -124,5 +124,5 @@ def sources_of(
 
 
 def left_in(made: Skeleton, report: SaveReport | SavedModel) -> dict[str, int]:
-    """As `Skeleton.left`, of the model that was saved."""
+    """Return `Skeleton.left`, computed for the saved model."""
     return left_of(made.model, made.slots.keys() & {tensor.slot for tensor in report.tensors})

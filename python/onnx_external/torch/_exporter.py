@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
 
 def _run_by(target: nn.Module | Program, weights: Any, is_made: bool) -> Any:
-    """What computes with the weights of the graph; None if nothing here does."""
+    """Return what computes with the weights of the graph; None if nothing here does."""
     if weights is None:
         return getattr(target, "exported_program", target)
     if isinstance(weights, nn.Module) and (is_made or type(weights) is type(target)):
@@ -56,7 +56,7 @@ def _run_by(target: nn.Module | Program, weights: Any, is_made: bool) -> Any:
 
 @dataclass(frozen=True)
 class TraceOptions:
-    """How a module is traced, and its graph made."""
+    """The options for tracing a module and making its graph."""
 
     shapes: Any
     """Dynamic shapes."""
@@ -73,7 +73,7 @@ class TraceOptions:
 
 @dataclass(frozen=True)
 class CheckOptions:
-    """How a graph is compared with its module."""
+    """The options for comparing a graph with its module."""
 
     check: bool | None
     atol: float | None
@@ -82,7 +82,7 @@ class CheckOptions:
 
 @dataclass
 class Attempt:
-    """One graph, and what is to be stored with it."""
+    """One graph, and the data to store with it."""
 
     found: Captured
     made: Skeleton
@@ -93,11 +93,11 @@ class Attempt:
     note: str = ""
 
     def take(self, other: Attempt) -> None:
-        """Become another attempt."""
+        """Replace this attempt by another one."""
         vars(self).update(vars(other))
 
     def take_weights(self, target: nn.Module | Program, keep: Collection[str]) -> None:
-        """Take the weights of a module, and say which are kept, without use, or tied."""
+        """Take the weights of a module, and record which are kept, unused, or tied."""
         own = self.weights is None
         if self.weights is None or isinstance(self.weights, nn.Module):
             self.weights = weights_of(target if own else self.weights, self.made)
@@ -115,7 +115,7 @@ class Attempt:
         self.options["mapping"] = mapping
 
     def save_into(self, path: Path) -> None:
-        """Save it for a while, to run it."""
+        """Save it temporarily, to run it."""
         given = {"mapping": self.options["mapping"], "files": contents_of(self.options["files"])}
         save_skeleton(
             self.made, path, self.weights, progress=False, fsync=False, verify=False, **given
@@ -124,7 +124,7 @@ class Attempt:
     def compared(
         self, runs: Any, calls: Sequence[Call], options: CheckOptions, meter: Meter
     ) -> Checked:
-        """Compare the graph with the module, or refuse sets for which it may be wrong."""
+        """Compare the graph with the module, or reject input sets that it may be wrong for."""
         check = options.check
         found, converts = self.found, self.options["dtype"] or self.options["mapping"].cast
         reason = "the weights are converted" if converts else why_not(runs, check)
@@ -176,7 +176,7 @@ class Exporter:
     def save(
         self, attempt: Attempt, path: StrPath, progress: Progress, quantize: QuantizeArgument
     ) -> SaveReport:
-        """Save the graph of an attempt with its weights, which become codes then."""
+        """Save the graph of an attempt with its weights, which are quantized then."""
         refuse_unloadable(attempt.checked.unloadable)
         with self.meter.step("save"):
             return save_skeleton(
@@ -234,7 +234,7 @@ class Exporter:
         )
 
     def _captured(self, tracer: Tracer) -> Attempt:
-        """Trace, and leave the optimizer out if it fails: its graph is half-changed."""
+        """Trace; without the optimizer if it fails, because its graph is half-changed."""
         try:
             return self._traced(tracer, self.tracing.optimize)
         except OptimizerError as error:
@@ -243,7 +243,7 @@ class Exporter:
             return attempt
 
     def _traced(self, tracer: Tracer, optimize: bool) -> Attempt:
-        """Trace with few layers where that may do, and otherwise, or if it fails, with all."""
+        """Trace few layers where possible; otherwise, or if that fails, trace all."""
         how = self.tracing
         few = how.repeat and may_repeat(tracer) and not (how.extra or how.keep or how.gives_state)
         if not few:
@@ -266,7 +266,7 @@ class Exporter:
         return Attempt(found, made, self.weights, dict(self.saving), tracer)
 
     def _judge(self, attempt: Attempt) -> None:
-        """Compare a graph; one of few layers that is wrong is traced in full and judged again."""
+        """Compare a graph; if one made of few layers is wrong, trace all and compare again."""
         try:
             self._compare(attempt)
         except (WrongGraphError, UnloadableGraphError):
@@ -285,7 +285,7 @@ class Exporter:
 
 
 def refuse_unreached(rewriting: Rewriting) -> None:
-    """Refuse branches and numbers of rounds that no input set reached.
+    """Raise an error for branches and iteration counts that no input set reached.
 
     Raises:
         RewriteError: there are some.

@@ -1,4 +1,4 @@
-"""oe.torch.skeleton and oe.torch.export."""
+"""Implementation of oe.torch.skeleton and oe.torch.export."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def skeleton(
     max_iterations: int | None = None,
     onnx_options: abc.Mapping[str, Any] | None = None,
 ) -> Skeleton:
-    """Return the graph of a module without weights: typed slots, and values that no file has.
+    """Return the graph of a module without weights: typed slots, and values in no checkpoint.
 
     Args:
         target: a module in eval mode (its parameters may be real, mapped, or on meta), a function
@@ -153,7 +153,7 @@ def export(
     unreached: Literal["note", "refuse"] = "note",
     state: Literal["note", "outputs"] = "note",
 ) -> ExportReport:
-    """Export a module with its weights, or with those of files, which are not read into memory.
+    """Export a module with its weights, or with those of files, which are not loaded into memory.
 
     ```python
     oe.torch.export(module.eval(), (ids,), "out/model.onnx")

@@ -1,4 +1,4 @@
-"""Which weights fill a skeleton, and the save of it."""
+"""Choice of the weights that fill a skeleton, and its save."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 def ties_for(made: Skeleton, keys: Set[str]) -> dict[str, str]:
-    """For slots whose name no key has: the key with another name of the same tensor."""
+    """Return, for slots whose name no key has, the key with another name of the same tensor."""
     return {
         slot: next(name for name in names if name in keys)
         for slot, names in made.ties.items()
@@ -35,7 +35,7 @@ def ties_for(made: Skeleton, keys: Set[str]) -> dict[str, str]:
 
 
 def keys_of(weights: Weights) -> set[str]:
-    """The keys of a checkpoint in any form that oe.save() takes."""
+    """Return the keys of a checkpoint in any form that oe.save() takes."""
     if isinstance(weights, abc.Mapping):
         return set(weights)
     if isinstance(weights, nn.Module):
@@ -47,7 +47,7 @@ def keys_of(weights: Weights) -> set[str]:
 
 
 def weights_of(target: nn.Module | Program, made: Skeleton) -> dict[str, torch.Tensor] | None:
-    """The weights of the target that the graph needs. None if it has none with values."""
+    """Return the target's weights that the graph needs; None if none of them has values."""
     needed = made.named()
     return {
         name: paired(tensor.detach())
@@ -57,7 +57,7 @@ def weights_of(target: nn.Module | Program, made: Skeleton) -> dict[str, torch.T
 
 
 def state_of(target: nn.Module | Program) -> dict[str, torch.Tensor]:
-    """The tensors of the state dict of a target; extra state may be anything else."""
+    """Return the tensors in a target's state dict, whose extra state may be anything else."""
     program = target.exported_program if isinstance(target, torch.onnx.ONNXProgram) else target
     state: abc.Mapping[str, Any] = {}
     if isinstance(program, nn.Module):

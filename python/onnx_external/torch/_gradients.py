@@ -1,4 +1,4 @@
-"""Modules whose forward computes gradients, as the operators that compute them.
+"""Modules whose forward computes gradients, traced as the operators that compute them.
 
 torch.export traces what a module calls before autograd sees it, and fails where autograd runs.
 """
@@ -17,7 +17,7 @@ from .._base.swapping import exchanged
 
 @contextlib.contextmanager
 def gradients_noted(gradients: list[str]) -> Iterator[None]:
-    """Add to a list what computes gradients within the context: autograd or torch.func."""
+    """Record what computes gradients inside the context: autograd or torch.func."""
     from torch._functorch import eager_transforms
 
     with contextlib.ExitStack() as stack:
@@ -41,7 +41,7 @@ def _noted(found: list[str], name: str, plain: Callable[..., Any]) -> Callable[.
 
 
 def traced_behind_autograd(module: nn.Module, args: Any, **options: Any) -> Any:
-    """Trace the operators that autograd calls, those of gradients among them.
+    """Trace the operators that autograd calls, including those of gradients.
 
     Args:
         module: the module.
@@ -64,7 +64,7 @@ def without_derivatives(program: torch.export.ExportedProgram) -> torch.export.E
 
 
 def derivative_translations() -> dict[Any, Callable[..., Any]]:
-    """Return ONNX functions of derivatives that torch does not take apart."""
+    """Return ONNX functions for derivatives that torch does not decompose."""
     aten = torch.ops.aten
     return {
         aten.silu_backward.default: _silu_backward,
@@ -93,7 +93,7 @@ def _mish_backward(gradient: Any, given: Any) -> Any:
 def _diagonal_scatter(
     given: torch.Tensor, source: torch.Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1
 ) -> torch.Tensor:
-    """aten.diagonal_scatter without writing: torch's own decomposition writes into a view."""
+    """Return aten.diagonal_scatter without writing, unlike torch's decomposition."""
     rows, columns = given.shape[dim1], given.shape[dim2]
     row = torch.arange(rows, device=given.device)
     column = torch.arange(columns, device=given.device)

@@ -1,4 +1,4 @@
-"""What a trace assumed about sizes: where a graph is right, and where it may not be.
+"""Assumptions of a trace about sizes: where a graph is valid, and where it may not be.
 
 A test on a size (`if x.shape[0] % 2`) is decided once, while the module is traced. torch.export
 writes down what was decided, as guards; torch.onnx drops them, and a graph of ONNX takes any size.
@@ -30,7 +30,7 @@ _MOST = 4096
 
 @dataclass(frozen=True)
 class Guard:
-    """One assumption about sizes that vary."""
+    """One assumption about dynamic sizes."""
 
     text: str
     """In a user's words, e.g. "x.size()[1] > 6"."""
@@ -46,14 +46,14 @@ class Guard:
         return f"{self.text} ({self.where})" if self.where else self.text
 
     def holds(self, sizes: Mapping[Any, int]) -> bool | None:
-        """Return whether it is true of these sizes; None if they do not tell."""
+        """Return whether it is true for these sizes; None if they do not determine it."""
         try:
             return bool(evaluated(self.expression, sizes))
         except Exception:  # a size without value, a function that is not known, a division by zero
             return None
 
     def rules_out_only(self, sizes: Mapping[Any, int]) -> bool:
-        """Return whether these sizes break it, and no others would: it rules out one size."""
+        """Return whether it excludes exactly these sizes, and no others."""
         symbols = self.expression.free_symbols
         if self.holds(sizes) is not False or len(symbols) != 1:
             return False
@@ -79,7 +79,7 @@ class Input:
 
 @dataclass
 class Sizes:
-    """What a program assumes about the sizes of its inputs."""
+    """The assumptions of a program about its input sizes."""
 
     inputs: list[Input] = field(default_factory=list)
     guards: list[Guard] = field(default_factory=list)
@@ -88,13 +88,13 @@ class Sizes:
 
     @property
     def symbols(self) -> list[Any]:
-        """The sizes that vary and are independent of each other, in the order of the inputs."""
+        """The dynamic sizes that are independent of each other, in the order of the inputs."""
         every = (dim for each in self.inputs for dim in each.dims or ())
         found = [dim for dim in every if getattr(dim, "is_Symbol", False)]
         return list(dict.fromkeys(found))
 
     def values(self, call: Call) -> dict[Any, int]:
-        """Return what the symbols are in a call; the first of several sizes counts."""
+        """Return the values of the symbols in a call; the first of several sizes counts."""
         found: dict[Any, int] = {}
         for each, value in zip(self.inputs, _leaves_of(call), strict=False):
             if isinstance(value, torch.Tensor) and each.dims is not None:
@@ -105,14 +105,14 @@ class Sizes:
         return found
 
     def broken(self, call: Call) -> list[Guard]:
-        """Return what does not hold in a call: guards, ranges, and sizes that are fixed."""
+        """Return the violated assumptions in a call: guards, ranges, and fixed sizes."""
         values = self.values(call)
         found = [each for each in self.guards if each.holds(values) is False]
         found += self._outside(values) if not found else []
         return found + list(self._fixed(call, values))
 
     def disproved(self, call: Call) -> list[Guard]:
-        """Return what a graph need not be told for, if it is right for a call.
+        """Return assumptions that need no mention, if the graph is right for a call.
 
         It is a guard of an operator that rules out one size, as torch does with 1, and the call has
         it. A test of the user's is none: its branches may agree by chance; neither is a guard that
@@ -124,7 +124,7 @@ class Sizes:
         return [g for g in self.guards if not g.is_test and g.rules_out_only(values)]
 
     def worded(self, guard: Guard, names: Mapping[str, str]) -> str:
-        """Return a guard, with its line, in a user's own names of sizes.
+        """Return a guard, with its line, in the user's own names for sizes.
 
         Args:
             guard: one of these.
@@ -154,7 +154,7 @@ class Sizes:
                 yield Guard(f"{least} <= {self._name(symbol)} <= {most}", None)
 
     def _fixed(self, call: Call, values: Mapping[Any, int]) -> Iterator[Guard]:
-        """Sizes that the graph has as numbers, or that are another size in it."""
+        """Yield sizes that are constants in the graph, or are another size in it."""
         for each, value in zip(self.inputs, _leaves_of(call), strict=False):
             if not isinstance(value, torch.Tensor) or each.dims is None:
                 continue
@@ -180,14 +180,14 @@ def _integer(size: int) -> Any:
 
 
 def _leaves_of(call: Call) -> list[Any]:
-    """What a program takes of a call, in its order."""
+    """Return the program's inputs in a call, in its order."""
     return pytree.tree_leaves((tuple(call[0]), dict(call[1])))  # type: ignore[no-any-return]
 
 
 def sizes_of(
     program: torch.export.ExportedProgram, tests: Collection[tuple[str, int]] = ()
 ) -> Sizes:
-    """Read what a program assumes about sizes; do it before the program is converted.
+    """Read a program's assumptions about sizes; call it before the program is converted.
 
     Args:
         program: the program.
@@ -255,7 +255,7 @@ def _guards(
 
 
 def _not_empty(environment: Any, printer: Any, names: Sequence[str]) -> Iterator[Guard]:
-    """What was decided because torch takes it that no size is 0."""
+    """Yield what was decided because torch assumes that no size is 0."""
     import sympy
 
     for symbol, path, line in not_empty(environment):
@@ -265,7 +265,7 @@ def _not_empty(environment: Any, printer: Any, names: Sequence[str]) -> Iterator
 
 
 def _all_guards(environment: Any) -> Iterator[tuple[Any, list[Any]]]:
-    """The guards of torch, each with the tests of the branch that it is in."""
+    """Yield the guards of torch, each with the conditions of its branch."""
     yield from ((each, []) for each in (*environment.guards, *guards_on_chosen(environment)))
     for tests, guard in conditional_guards(environment):
         known = [expanded(environment, each) for each in tests]
@@ -280,7 +280,7 @@ def _implied(conditions: Sequence[Any], expression: Any) -> Any:
 
 
 def _words(text: str, names: Sequence[str]) -> str:
-    """A guard as a user would write it, without what torch calls the local variables."""
+    """Return a guard as a user would write it, without torch's names of local variables."""
 
     def name(match: re.Match[str]) -> str:
         place = int(match[1])

@@ -1,4 +1,4 @@
-"""Pooling and resizing of images where torch.onnx leaves an argument out of the graph."""
+"""Pooling and resizing of images where torch.onnx drops an argument."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ._exact_translations import operators
 
 
 def image_translations() -> dict[Any, Callable[..., Any]]:
-    """Return the translation of each operator, of which programs may have any."""
+    """Return the translation of each such operator."""
     aten = torch.ops.aten
     return {
         aten.avg_pool2d.default: _average_pool,
@@ -33,7 +33,7 @@ def _average_pool(
     count_include_pad: bool = True,
     divisor_override: int | None = None,
 ) -> Any:
-    """Divide the sum over a window by `divisor_override`, which torch.onnx leaves out."""
+    """Divide the sum over a window by `divisor_override`, which torch.onnx drops."""
     from onnxscript.function_libs.torch_lib.ops import nn
 
     rank = len(values.shape) - 2
@@ -53,13 +53,13 @@ def _average_pool(
 
 
 def _each(given: Sequence[int] | int, rank: int) -> list[int]:
-    """Return a number for each dimension: torch takes one for all of them."""
+    """Return a number for each dimension: torch accepts one for all of them."""
     numbers = [given] if isinstance(given, int) else [*given]
     return numbers * rank if len(numbers) == 1 else numbers
 
 
 def _missing(size: Any, kernel: int, stride: int, pad: int) -> int:
-    """Return the padding at the end with which rounding down gives what rounding up gives."""
+    """Return the end padding with which rounding down gives the result of rounding up."""
     if not isinstance(size, int):
         raise NotImplementedError("divisor_override with ceil_mode=True, for sizes that vary")
     windows = -(-(size + 2 * pad - kernel) // stride) + 1
@@ -69,7 +69,7 @@ def _missing(size: Any, kernel: int, stride: int, pad: int) -> int:
 
 
 def _antialiased(mode: str) -> Callable[..., Any]:
-    """Return a translation that refuses flags which torch.onnx leaves out."""
+    """Return a translation that rejects flags which torch.onnx drops."""
 
     def resize(values: Any, output_size: Any, align_corners: bool, *scales: Any) -> Any:
         from onnxscript.function_libs.torch_lib.ops import nn
@@ -84,7 +84,7 @@ def _antialiased(mode: str) -> Callable[..., Any]:
 
 @contextlib.contextmanager
 def nearest_as_eager_rounds() -> Iterator[None]:
-    """Trace resizing with mode="nearest-exact" with the places that torch's kernels take.
+    """Trace resizing with mode="nearest-exact" with the positions that torch's kernels use.
 
     They multiply in float64, by a ratio in float32, and round the product to float32. torch.export
     traces a decomposition that calculates in float32.
@@ -110,7 +110,7 @@ def nearest_as_eager_rounds() -> Iterator[None]:
 
 
 def _nearest_places(size: Any, count: Any, scale: float | None) -> torch.Tensor:
-    """Return for each place of a result the nearest one of a dimension that is resized."""
+    """Return, for each position of a result, the nearest one in the resized dimension."""
     middles = torch.arange(count, dtype=torch.float64) + 0.5
     if scale is None:
         ratio = torch.scalar_tensor(size, dtype=torch.float32) / count

@@ -26,7 +26,7 @@ _FIXED = Note(
 def calls_of(
     target: Any, args: Any, kwargs: Mapping[str, Any] | None, input_sets: Sequence[Any]
 ) -> list[Call]:
-    """Return what the module is called with: the example, and each further set.
+    """Return the arguments of all calls: the example, and each further set.
 
     Args:
         target: the module, if it is one; then arguments may be given by place or by name.
@@ -46,7 +46,7 @@ def calls_of(
 
 
 def refuse_no_inputs(args: Any) -> None:
-    """Refuse a path or a module in the place of what the module is called with."""
+    """Raise an error for a path or a module in place of the module's arguments."""
     if is_no_input(args):
         raise WrongTypeError(
             f"args: expected what the module is called with, not {_short(args)}; {_CALL}"
@@ -70,7 +70,7 @@ _CALL = (
 
 
 def _set(given: Any, example: Call) -> Call:
-    """Return one further set; a list stands for a tuple, unless the module takes a list."""
+    """Return one further set; a list means a tuple, unless the module takes a list."""
     if is_no_input(given):
         raise InvalidArgumentError(f"input_sets: {_short(given)} is not a set of inputs; {_SETS}")
     if isinstance(given, list):
@@ -91,7 +91,7 @@ def _short(value: Any) -> str:
 
 
 def _refuse_misfit(target: Any, example: Call) -> None:
-    """Refuse inputs that the module cannot be called with, whatever their values are."""
+    """Raise an error for inputs that the module cannot be called with, whatever their values."""
     if not isinstance(target, nn.Module) or target._forward_pre_hooks:  # which may change them
         return
     try:
@@ -109,7 +109,7 @@ def _refuse_misfit(target: Any, example: Call) -> None:
 
 
 def _alike(target: Any, example: Call, call: Call) -> Call:
-    """A call with as many positional arguments as the example, and its order of keywords."""
+    """Return a call with the example's number of positional arguments and order of keywords."""
     args, kwargs = call
     if isinstance(target, nn.Module) and (
         len(args) != len(example[0]) or kwargs.keys() != example[1].keys()
@@ -136,7 +136,7 @@ def _alike(target: Any, example: Call, call: Call) -> Call:
 
 
 def _positional(target: Any) -> list[str]:
-    """The names of the arguments that forward takes by place; nothing for a program."""
+    """Return the names of forward's positional arguments; none for a program."""
     if not isinstance(target, nn.Module):
         return []
     parameters = inspect.signature(target.forward).parameters
@@ -145,7 +145,7 @@ def _positional(target: Any) -> list[str]:
 
 
 def _placed(target: nn.Module, example: Call, call: Call) -> Call:
-    """A set whose arguments are by place where those of the example are.
+    """Return a set whose arguments are positional where those of the example are.
 
     What is left out is None, if that is the argument's default.
 
@@ -172,7 +172,7 @@ def _placed(target: nn.Module, example: Call, call: Call) -> Call:
 
 
 def _refuse_other_none(example: Call, call: Call, names: Sequence[str]) -> None:
-    """Refuse a set in which something is None that is a value in the example, or the reverse."""
+    """Raise an error for a set that has None in place of the example's value, or the reverse."""
     leaves = (pytree.tree_flatten_with_path(each)[0] for each in (example, call))
     for (path, one), (_, other) in zip(*leaves, strict=False):
         if (one is None) != (other is None):
@@ -184,7 +184,7 @@ def _refuse_other_none(example: Call, call: Call, names: Sequence[str]) -> None:
 
 
 def _refuse_other_kind(example: Call, call: Call, names: Sequence[str]) -> None:
-    """Refuse a set in which a text is another one, or a tensor has another form.
+    """Raise an error for a set in which a string is another one, or a tensor has another form.
 
     A text is no input of a graph, and an input has one type and one number of dimensions.
     """
@@ -206,7 +206,7 @@ def _refuse_other_kind(example: Call, call: Call, names: Sequence[str]) -> None:
 
 
 def _form(tensor: Any) -> str:
-    """What must be the same in all sets, as text."""
+    """Return, as text, what must be equal in all sets."""
     if not isinstance(tensor, torch.Tensor):
         return f"a value of type {type(tensor).__name__}"
     dimensions = "dimension" if tensor.dim() == 1 else "dimensions"
@@ -214,7 +214,7 @@ def _form(tensor: Any) -> str:
 
 
 def _place(path: Sequence[Any], names: Sequence[str]) -> str:
-    """The name of a leaf in a pair of positional inputs and inputs by name, as in `x.mode`."""
+    """Return the name of a leaf among positional and keyword inputs, as in `x.mode`."""
     where, first, *rest = path
     if where.idx:
         name = str(first.key)
@@ -244,7 +244,7 @@ def fixed_sizes(target: Any, calls: Sequence[Call], dynamic_shapes: Any) -> list
 
 
 def shapes_of(target: Any, calls: Sequence[Call]) -> dict[str, Any] | None:
-    """Return dynamic_shapes in which the sizes vary that differ among the sets."""
+    """Return dynamic_shapes in which the sizes that differ among the sets are dynamic."""
     if not isinstance(target, nn.Module) or len(calls) < 2:
         return None
     from .._tracing.dynamic_dimensions import guessed_shapes

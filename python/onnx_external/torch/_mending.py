@@ -1,4 +1,4 @@
-"""What is changed in a graph of torch.onnx before it is optimized, since it would be wrong.
+"""Repairs of a graph of torch.onnx before it is optimized, which would otherwise be wrong.
 
 Or refused: by ONNX Runtime, which also crashes on some graphs.
 """
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def mend(model: onnx_ir.Model) -> None:
-    """Change what is wrong, or refused by ONNX Runtime, or makes it crash."""
+    """Repair what is wrong, rejected by ONNX Runtime, or makes it crash."""
     _rename_inputs(model)
     _remove_zero_biases(model)
     _find_nothing_in_nothing(model)
@@ -27,14 +27,14 @@ def mend(model: onnx_ir.Model) -> None:
 
 
 def _rename_inputs(model: onnx_ir.Model) -> None:
-    """Rename inputs with the name of a weight: torch.onnx gives an argument that name, too."""
+    """Rename inputs that torch.onnx has given the name of a weight."""
     for value in model.graph.inputs:
         if model.graph.initializers.get(value.name, value) is not value:
             value.name = f"input.{value.name}"
 
 
 def _remove_zero_biases(model: onnx_ir.Model) -> None:
-    """Remove the bias that torch.onnx makes for a Conv3d without one: zeros of two dimensions.
+    """Remove torch.onnx's bias of a Conv3d that has none: zeros of two dimensions.
 
     Only its optimizer puts that right.
     """
@@ -65,7 +65,7 @@ def _constant(value: onnx_ir.Value | None) -> Any:
 
 
 def _remove_unused(node: onnx_ir.Node | None) -> None:
-    """Remove a node that nobody uses any longer, and those that were there for it alone."""
+    """Remove a node that is no longer used, and the nodes that only it used."""
     if node is None or any(value.uses() or value.is_graph_output() for value in node.outputs):
         return
     before = [value.producer() for value in node.inputs if value is not None]
@@ -78,7 +78,7 @@ def _remove_unused(node: onnx_ir.Node | None) -> None:
 
 
 def _find_nothing_in_nothing(model: onnx_ir.Model) -> None:
-    """Let any() of no elements be False: torch.onnx takes the largest of them, the least int64.
+    """Let any() of no elements be False: torch.onnx takes their maximum, the lowest int64.
 
     The sum of zeros and ones is right for none, too.
     """
@@ -99,7 +99,7 @@ def _is_bool(value: onnx_ir.Value | None) -> bool:
 
 
 def _forget_sizes_of_branches(model: onnx_ir.Model) -> None:
-    """Forget what torch says of shapes inside of branches, which is inferred from those outside.
+    """Forget torch's shapes inside branches, which are inferred from those outside.
 
     In a branch for `n == 2`, and for `n <= 2` if n is no less in its range, torch knows 2 for n.
     The optimizer takes the shape of the result of an Identity for that of its input, and so for all
@@ -131,7 +131,7 @@ def _inside(
 
 
 def _make_columns_of_vectors(model: onnx_ir.Model) -> None:
-    """Multiply a transposed matrix by a vector as by a matrix of one column.
+    """Multiply a transposed matrix by a vector as if the vector were a matrix of one column.
 
     ONNX Runtime (1.31 and 1.32) makes one operator of Transpose and MatMul, which gives other
     values if the second operand is a vector.
@@ -175,7 +175,7 @@ def _calculate_bools_by_logic(model: onnx_ir.Model) -> None:
 
 
 def _choose_bools_by_logic(model: onnx_ir.Model) -> None:
-    """Let And and Or choose between bools: ONNX Runtime (1.31 and 1.32) has no Where for them."""
+    """Choose between bools by And and Or: ONNX Runtime (1.31 and 1.32) has no Where for them."""
     import onnx_ir
 
     for node in list(all_nodes(model)):
@@ -189,7 +189,7 @@ def _choose_bools_by_logic(model: onnx_ir.Model) -> None:
 
 
 def _replace(node: onnx_ir.Node, made: list[onnx_ir.Node]) -> None:
-    """Put nodes in the place of one whose only result the last of them gives."""
+    """Replace a node by several, of which the last returns its only result."""
     import onnx_ir
 
     for at, each in enumerate(made):
@@ -201,7 +201,7 @@ def _replace(node: onnx_ir.Node, made: list[onnx_ir.Node]) -> None:
 
 
 def _vary_nested_tests(model: onnx_ir.Model) -> None:
-    """Let tests on weights alone depend on an input if they stand in a branch of such a test.
+    """Make conditions on weights alone depend on an input if they are nested in such a branch.
 
     ONNX Runtime (1.31 and 1.32) decides tests on constants when it loads a graph, and may crash if
     the branch that it takes has another such test.
@@ -219,7 +219,7 @@ class _NestedTests:
         """Of the values that depend on inputs, or on where a loop is."""
 
     def visit(self, graph: onnx_ir.Graph, is_decided: bool) -> bool:
-        """Return whether something in a graph depends on inputs.
+        """Return whether anything in a graph depends on inputs.
 
         Args:
             graph: of the model, a branch, or the body of a loop.
@@ -242,7 +242,7 @@ class _NestedTests:
         return is_varying
 
     def _make_vary(self, node: onnx_ir.Node) -> None:
-        """Add to a test that an input has as many elements as it has."""
+        """Add to a condition that an input has as many elements as it has."""
         import onnx_ir
 
         name = f"{node.outputs[0].name}.test"

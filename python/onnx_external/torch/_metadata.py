@@ -1,4 +1,4 @@
-"""What a graph tells of its export: scopes and lines of code, and nothing of the machine.
+"""Metadata of a graph on its export: scopes and source lines, and nothing about the machine.
 
 torch writes the whole stack trace of each node into the model, with the paths of whoever exported
 it, and says three times in which module it lies. That is nine tenths of a graph without weights.
@@ -46,7 +46,7 @@ _REMOTE = "transformers_modules"
 
 
 def fold_metadata(model: onnx_ir.Model) -> None:
-    """Leave out what names the machine, or repeats other metadata; name lines by their files.
+    """Remove metadata that names the machine, or is redundant; name lines by their files.
 
     Args:
         model: as torch exported it, or as it was optimized.
@@ -63,7 +63,7 @@ def fold_metadata(model: onnx_ir.Model) -> None:
 
 
 def drop_unread(model: onnx_ir.Model) -> None:
-    """Leave out torch's texts of nodes that neither read weights nor stand for their use.
+    """Remove torch's texts of nodes that neither read weights nor represent their use.
 
     Args:
         model: as it is saved; what repeats layers needs these texts.
@@ -92,14 +92,14 @@ def _name_lines(model: onnx_ir.Model) -> None:
 
 
 def _places(trace: str) -> Iterator[tuple[str, str]]:
-    """The files and lines of a stack trace that are neither torch's nor ours, outermost first."""
+    """Yield the files and lines of a stack trace outside torch and ours, outermost first."""
     for path, line in _FRAME.findall(trace):
         if not is_library(path) and not path.startswith(_OF_TORCH):
             yield path, line
 
 
 def _short_names(names: Collection[str]) -> dict[str, str]:
-    """The last parts of file names; whole ones where two of them have the same."""
+    """Return the last parts of file names, or whole names where two of these are equal."""
     last = [name.rpartition("/")[2] for name in names]
     return {
         name: own if last.count(own) == 1 else name for name, own in zip(names, last, strict=True)
@@ -107,7 +107,7 @@ def _short_names(names: Collection[str]) -> dict[str, str]:
 
 
 def portable_name(path: str) -> str:
-    """Return the name of a source file from its package on: the same on every machine.
+    """Return the name of a source file starting with its package, equal on every machine.
 
     Args:
         path: the file. One that is in no package is called by its own name alone.

@@ -1,4 +1,4 @@
-"""Operators for which torch.onnx has nothing, or nothing for some of their arguments."""
+"""Operators that torch.onnx lacks, entirely or for some arguments."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ._signs import is_negative
 
 
 def missing_translations() -> dict[Any, Callable[..., Any]]:
-    """Return the translation of each operator, of which programs may have any."""
+    """Return the translation of each such operator."""
     aten = torch.ops.aten
     return {
         aten.amax.default: _greatest,
@@ -49,7 +49,7 @@ def missing_translations() -> dict[Any, Callable[..., Any]]:
 
 
 def _shifts(direction: str) -> dict[Any, Callable[..., Any]]:
-    """Return translations that shift unsigned integers, of which torch.onnx makes signed ones."""
+    """Return translations that shift unsigned integers, which torch.onnx makes signed."""
 
     def shift(values: Any, count: Any) -> Any:
         import onnx_ir
@@ -72,12 +72,12 @@ def _shifts(direction: str) -> dict[Any, Callable[..., Any]]:
 
 
 def _greatest(values: Any, dim: Any = (), keepdim: bool = False) -> Any:
-    """Take the largest elements, along all dimensions if there is none."""
+    """Take the largest elements, along all dimensions if none is given."""
     return _extreme(operators().ReduceMax, values, dim, keepdim)
 
 
 def _least(values: Any, dim: Any = (), keepdim: bool = False) -> Any:
-    """Take the least elements, along all dimensions if there is none."""
+    """Take the smallest elements, along all dimensions if none is given."""
     return _extreme(operators().ReduceMin, values, dim, keepdim)
 
 
@@ -93,7 +93,7 @@ def _extreme(reduce: Callable[..., Any], values: Any, dim: Any, keepdim: bool) -
 def _sorted(
     values: Any, stable: bool | None = None, dim: int = -1, descending: bool = False
 ) -> Any:
-    """Sort; TopK leaves equal elements in their order."""
+    """Sort; TopK keeps equal elements in their order."""
     op = operators()
     if not values.shape:
         return op.Identity(values), op.Constant(value_int=0)
@@ -114,20 +114,20 @@ def _squeezed(values: Any, dim: Any) -> Any:
 
 
 def _repeated_places(repeats: Any, output_size: Any = None) -> Any:
-    """Return each place as often as it is repeated, which also gives the size of the output."""
+    """Return each position as often as it is repeated, which also gives the output size."""
     from onnxscript.function_libs.torch_lib.ops.core import aten_repeat_interleave_Tensor
 
     return aten_repeat_interleave_Tensor(repeats)
 
 
 def _taken(values: Any, places: Any) -> Any:
-    """Take elements by their places among all."""
+    """Take elements by their flat positions."""
     op = operators()
     return op.Gather(op.Reshape(values, op.Constant(value_ints=[-1])), places)
 
 
 def _scattered(values: Any, dim: int, places: Any, source: Any, reduce: str) -> Any:
-    """Add elements at places, or multiply by them."""
+    """Add elements at positions, or multiply by them."""
     op = operators()
     if isinstance(source, (bool, int, float)):
         source = op.Expand(op.CastLike(source, values), op.Shape(places))
@@ -160,7 +160,7 @@ def _masked_select(values: Any, mask: Any) -> Any:
 
 
 def _with_sign(values: Any, signs: Any) -> Any:
-    """Give values the signs of others, of which -0 has one."""
+    """Give values the signs of others, where -0 has a sign."""
     op = operators()
     size = op.Abs(values)
     if isinstance(signs, (int, float)):
@@ -187,7 +187,7 @@ def _without_nan(one: Any, other: Any, choose: Callable[..., Any]) -> Any:
 
 
 def _kth(values: Any, k: int, dim: int = -1, keepdim: bool = False) -> Any:
-    """Take the k-th least elements along a dimension, and their places."""
+    """Take the k-th smallest elements along a dimension, and their positions."""
     op = operators()
     if not values.shape:
         return op.Identity(values), op.Constant(value_int=0)
@@ -205,7 +205,7 @@ def _median(values: Any) -> Any:
 
 
 def _median_along(values: Any, dim: int, keepdim: bool = False) -> Any:
-    """Take the medians along a dimension, the lower one of two, and their places."""
+    """Take the medians along a dimension, the lower one of two, and their positions."""
     op = operators()
     if not values.shape:
         return op.Identity(values), op.Constant(value_int=0)

@@ -1,4 +1,4 @@
-"""The opset version that a caller asks for: given exactly, or refused."""
+"""The opset version that a caller asks for: used exactly, or an error."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ _MOST_READ = 1000
 
 
 def _newest() -> int:
-    """Return the highest version to which torch.onnx converts."""
+    """Return the highest version that torch.onnx converts to."""
     from onnxscript.version_converter import _version_converter
 
     return int(_version_converter.SUPPORTED_MAX_ONNX_OPSET)
 
 
 def asked(options: Mapping[str, Any]) -> int | None:
-    """Return the opset version among the options of torch.onnx.export, None if there is none.
+    """Return the opset version among the options of torch.onnx.export, or None.
 
     Raises:
         InvalidArgumentError: no export can have that version.
@@ -45,7 +45,7 @@ def asked(options: Mapping[str, Any]) -> int | None:
 
 
 def refuse_opset(version: int | None) -> None:
-    """Refuse an opset version that the graphs of a folder cannot have.
+    """Raise an error for an opset version that the graphs of a folder cannot have.
 
     Raises:
         InvalidArgumentError: torch.onnx has no translations for it.
@@ -60,7 +60,7 @@ def refuse_opset(version: int | None) -> None:
 
 
 def of_torch(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the options for torch.onnx.export, which converts to no version below its own.
+    """Return the options for torch.onnx.export, which cannot convert below its own version.
 
     It only logs a failed conversion, and the converted graph would lack the marks of weights.
     """
@@ -105,7 +105,7 @@ def with_opset(model: onnx_ir.Model, version: int | None) -> tuple[onnx_ir.Model
 
 
 def _lowered(model: onnx_ir.Model, version: int) -> onnx_ir.Model:
-    """Convert to an older version by onnx's converter, which is given no weights."""
+    """Convert to an older version by onnx's converter, without passing it the weights."""
     import onnx
     import onnx_ir
     from onnx_ir.passes.common import InlinePass, RemoveUnusedFunctionsPass, RemoveUnusedOpsetsPass
@@ -131,7 +131,7 @@ def _lowered(model: onnx_ir.Model, version: int) -> onnx_ir.Model:
 
 
 def _marks(model: onnx_ir.Model) -> dict[tuple[Any, ...], dict[str, str]]:
-    """Return the metadata of nodes, which onnx's converter drops, by what they compute."""
+    """Return the metadata of nodes, which onnx's converter drops, by their results."""
     return {_results(node): dict(node.metadata_props) for node in all_nodes(model)}
 
 
@@ -140,7 +140,7 @@ def _results(node: onnx_ir.Node) -> tuple[Any, ...]:
 
 
 def _without_values(model: onnx_ir.Model) -> Any:
-    """Return the model as a message in which initializers are further inputs without values.
+    """Return the model as a message whose initializers are additional inputs without values.
 
     The converter reads small constants, such as axes, which stay initializers, too.
     """

@@ -29,7 +29,7 @@ class OptimizerError(ExportError):
 
 
 def optimized(model: onnx_ir.Model) -> onnx_ir.Model:
-    """As torch.onnx.export(optimize=True) does it."""
+    """Optimize as torch.onnx.export(optimize=True) does."""
     program = torch.onnx.ONNXProgram(model, None)
     try:
         program.optimize()
@@ -43,7 +43,7 @@ def optimized(model: onnx_ir.Model) -> onnx_ir.Model:
 
 
 def fused(model: onnx_ir.Model, opset_version: int | None) -> onnx_ir.Model:
-    """Let single operators stand for what a module computes by several.
+    """Replace operators that together compute one known function by a single operator.
 
     Args:
         model: an optimized graph, which is changed.

@@ -1,4 +1,4 @@
-"""Inputs of other sizes than the example's, on which a graph is tried when none are given."""
+"""Inputs of other sizes than the example's, to test a graph with if none are given."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _MOST = 64
 
 
 def other_sizes(sizes: Sizes, example: Call) -> Iterator[list[Call]]:
-    """Yield groups of calls: of each group the first that the module takes is to be tried.
+    """Yield groups of calls; from each group, use the first that the module accepts.
 
     The first group has other sizes throughout. Each of the next has one size of 1, which a test or
     a broadcast treats in its own way, and each of the last breaks a guard.
@@ -45,7 +45,7 @@ def other_sizes(sizes: Sizes, example: Call) -> Iterator[list[Call]]:
 
 
 def _inside(sizes: Sizes, values: Mapping[Any, int]) -> bool:
-    """Whether a caller's own bounds allow the sizes; guards are to be broken, too."""
+    """Return whether the caller's own bounds allow the sizes; guards are to be violated."""
     bounds = {name: most for name, (_, most) in sizes.ranges.items()}
     return all(bool(value <= bounds.get(name, value)) for name, value in values.items())
 
@@ -53,7 +53,7 @@ def _inside(sizes: Sizes, values: Mapping[Any, int]) -> bool:
 def _breaking(
     guard: Guard, own: Mapping[Any, int], symbols: Sequence[Any]
 ) -> Iterator[dict[Any, int]]:
-    """The sizes nearest to the example's with which a guard does not hold: one is changed."""
+    """Yield the sizes closest to the example's that violate a guard; one is changed."""
     for symbol in symbols:
         if symbol not in guard.expression.free_symbols:
             continue

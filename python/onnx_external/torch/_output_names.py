@@ -1,4 +1,4 @@
-"""What the outputs of a graph are called: as the module's own result calls them.
+"""Names of a graph's outputs, taken from the module's own result.
 
 torch names an output after the operator that computes it (`getitem_18`), which another trace of the
 same module may call otherwise. A dict has keys, and an object has attributes: these stay.
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def names_of_results(program: torch.export.ExportedProgram) -> list[str]:
-    """Return a name for each result of a program, but for None.
+    """Return a name for each result of a program except None.
 
     It is the path to it, such as "boxes" or "layers.0.keys". There is none, for no result, if all
     paths are places in tuples and lists.
@@ -44,13 +44,13 @@ def names_of_results(program: torch.export.ExportedProgram) -> list[str]:
 
 
 def results_of(program: torch.export.ExportedProgram) -> list[Any]:
-    """Return what a program says of its results, None among them."""
+    """Return a program's results, including None."""
     specs = program.graph_signature.output_specs
     return [each for each in specs if each.kind is OutputKind.USER_OUTPUT]
 
 
 def all_names(program: torch.export.ExportedProgram, names: Sequence[str]) -> list[str | None]:
-    """Return a name for each result of a program, but for None; None for each if there is none."""
+    """Return a name for each result of a program except None; all None if there are no names."""
     return [*names] or [None for each in results_of(program) if not _is_none(each.arg)]
 
 
@@ -88,7 +88,7 @@ def name_outputs(model: onnx_ir.Model, names: Sequence[str | None]) -> None:
 
 
 def _make_outputs_own(graph: onnx_ir.Graph) -> None:
-    """Let each output be a value of its own, which no input, weight or other output is."""
+    """Make each output a value of its own, distinct from inputs, weights and other outputs."""
     import onnx_ir
 
     seen: set[int] = set()

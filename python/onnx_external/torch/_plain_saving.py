@@ -1,4 +1,4 @@
-"""Saving of graphs whose values are few constants, as those of modules that only compute."""
+"""Saving of graphs with only a few constants, as those of modules without weights."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _NAMES = (
 
 
 def save_alone(made: Skeleton, path: StrPath, options: Mapping[str, Any]) -> SaveReport:
-    """Write a graph with the constants inside of it, complete or not at all.
+    """Write a graph with the constants inside it, completely or not at all.
 
     Args:
         made: the graph.

@@ -29,7 +29,7 @@ from ._untouched import Untouched, stranded, tensors_of
 
 @dataclass
 class Captured:
-    """A graph that nothing has optimized, and what is known about its initializers."""
+    """An unoptimized graph, and the facts on its initializers."""
 
     program: torch.onnx.ONNXProgram
     ties: dict[str, list[str]] = field(default_factory=dict)
@@ -58,7 +58,7 @@ class Captured:
 
 
 def first_line(error: BaseException) -> str:
-    """Of the innermost error: torch.onnx wraps that of torch.export in pages of advice."""
+    """Return the first line of the innermost error: torch.onnx wraps it in pages of advice."""
     while error.__cause__ is not None:
         error = error.__cause__
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
@@ -71,7 +71,7 @@ def told(
     program: torch.export.ExportedProgram | None = None,
     kind: type[ExportError] = ExportError,
 ) -> Iterator[None]:
-    """Make an ExportError of what torch raises, and keep its prints from the caller's terminal.
+    """Convert torch's errors to ExportError, and keep its prints off the caller's terminal.
 
     Args:
         what: what does not work.
@@ -103,7 +103,7 @@ _WAYS_OUT = (
 
 
 def _way_out(reason: str) -> str:
-    """Return what helps against the reason of an error, or finds out more."""
+    """Return advice against the reason of an error, or on finding out more."""
     for said, way in _WAYS_OUT:
         if said in reason:
             return way
@@ -111,7 +111,7 @@ def _way_out(reason: str) -> str:
 
 
 def check_initialized(module: nn.Module) -> None:
-    """Refuse a module with parameters that get their shapes when it runs, as LazyLinear has."""
+    """Raise an error for a module with uninitialized parameters, as LazyLinear has."""
     for kind, tensors in (
         ("parameter", module.named_parameters()),
         ("buffer", module.named_buffers()),
@@ -167,7 +167,7 @@ def _traced(
 def _repetition(
     module: nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any] | None
 ) -> tuple[Repetition | None, str]:
-    """How its layers are repeated, if they can be, else why not."""
+    """Return how to repeat its layers, if possible, and otherwise the reason."""
     try:
         return repetition(module, args, kwargs), ""
     except NotRepeatedError as reason:
@@ -187,7 +187,7 @@ def captured(
     is_made: bool = False,
     gives_state: bool = False,
 ) -> Iterator[Captured]:
-    """Yield the graph; the module's parameters have storage as long as the caller works with it.
+    """Yield the graph; the module's parameters have storage while the context lasts.
 
     Args:
         target: the module, or what was made of it.

@@ -1,4 +1,4 @@
-"""Branches and bodies of loops that are known to write to no input, which torch tries out anew.
+"""Branches and loop bodies known to write to no input, which torch would try out again.
 
 It traces each of them three times more when it decomposes a program, and at every level of nesting
 again: to see whether it writes to its inputs, and whether its results are views of them. A look at
@@ -23,7 +23,7 @@ from .._base.swapping import exchanged
 
 @contextlib.contextmanager
 def trusted_if_pure(program: torch.export.ExportedProgram) -> Iterator[None]:
-    """Within it torch does not try out subgraphs, if all in a program are pure."""
+    """Keep torch from trying out subgraphs inside the context, if all in a program are pure."""
     try:
         utils, cond, while_loop = (
             import_module(f"torch._higher_order_ops.{name}")
@@ -60,7 +60,7 @@ _CHECK = "_check_alias_and_mutation"
 
 
 def _is_pure(subgraph: torch.fx.GraphModule) -> bool:
-    """Whether it writes to no value from outside, and each of its results has bytes of its own."""
+    """Return whether it writes to no outer value, and all its results have bytes of their own."""
     owners: dict[Any, set[Any]] = {}
     outer = set()
     results: list[Any] = []
@@ -78,7 +78,7 @@ def _is_pure(subgraph: torch.fx.GraphModule) -> bool:
 
 
 def _owners(node: torch.fx.Node, schema: Any, owners: Mapping[Any, set[Any]]) -> set[Any]:
-    """The nodes whose bytes a value may have: its own, or those of what it is a view of."""
+    """Return the nodes that may own the bytes of a value: itself, or what it is a view of."""
     if node.target is operator.getitem:
         inner = owners[node.args[0]]
         return {node} if inner == {node.args[0]} else inner
@@ -88,7 +88,7 @@ def _owners(node: torch.fx.Node, schema: Any, owners: Mapping[Any, set[Any]]) ->
 
 
 def _written(node: torch.fx.Node, schema: Any, owners: Mapping[Any, set[Any]]) -> set[Any]:
-    """The owners of the bytes that an operator writes."""
+    """Return the owners of the bytes that an operator writes."""
     if not schema.is_mutable:
         return set()
     return {owner for each in node.all_input_nodes for owner in owners[each]}

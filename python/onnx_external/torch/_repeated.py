@@ -1,4 +1,4 @@
-"""A module with few of its layers, and how the graph of all of them is made of its graph."""
+"""A module with few of its layers, and construction of the full graph from its graph."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ if TYPE_CHECKING:
 
 
 class NotRepeatedError(ExportError):
-    """A graph of few layers does not show what the module does, so that all are traced."""
+    """A graph of few layers does not represent the module, so that all are traced."""
 
 
 @dataclass
 class Repetition:
-    """What it takes to trace a module with few layers."""
+    """The data needed to trace a module with few layers."""
 
     module: nn.Module
     stacks: Sequence[Stack]
@@ -52,7 +52,7 @@ class Repetition:
         return starts_of(model, self.stacks)
 
     def repeat(self, model: onnx_ir.Model, exported: Any, starts: Starts) -> None:
-        """Make of the graph that of all layers.
+        """Make the graph of all layers.
 
         Args:
             model: the graph of few layers.
@@ -79,7 +79,7 @@ class Repetition:
 def repetition(
     module: nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any] | None
 ) -> Repetition | None:
-    """Find out whether the layers of a module can be repeated; None if it has none that are alike.
+    """Determine how the module's layers can be repeated; None if no layers are alike.
 
     Args:
         module: the module.

@@ -1,4 +1,4 @@
-"""Exports that are tried plainly first, and then with tests and loops on tensors rewritten."""
+"""Exports that are tried plainly first, and then with data-dependent control flow rewritten."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _Judge = Callable[[_T], None]
 
 @dataclass
 class ModuleWays:
-    """Which ways of exporting a module are tried.
+    """The ways of exporting a module to try.
 
     Args:
         target: the module, or what else is exported.
@@ -56,7 +56,7 @@ class ModuleWays:
             raise InvalidArgumentError(f"rewrite=True: {self._why_not()}")
 
     def _why_not(self) -> str:
-        """Why nothing can be rewritten; empty if something can."""
+        """Return why nothing can be rewritten; "" if something can."""
         if not isinstance(self.target, nn.Module):
             return "what is exported is no module, whose functions could be rewritten"
         tensors = [*self.target.parameters(), *self.target.buffers()]
@@ -65,7 +65,7 @@ class ModuleWays:
         return ""
 
     def first(self, capture: _Capture[_T], judge: _Judge[_T]) -> tuple[_T, Rewriting]:
-        """Return what the first way gives that is right; other threads wait until it is known.
+        """Return the first right result of the first way; other threads wait for it.
 
         Args:
             capture: traces, by what it is given, and converts.
@@ -110,7 +110,7 @@ class ModuleWays:
         return _judged(capture(_without_dynamo), judge)
 
     def _takes_other_example(self, error: WrongGraphError) -> bool:
-        """Trace another call after this, if the graph holds for sizes of 1 only.
+        """Trace another call later, if the graph only holds for sizes of 1.
 
         What torch decides by the strides of an example, it decides otherwise where a size is 1.
         """
@@ -190,7 +190,7 @@ def _sizes_of_one(call: Call) -> int:
 
 
 def may_repeat(tracer: Tracer) -> bool:
-    """Whether a tracer runs the module's own code, whose layers can be recorded as they are."""
+    """Return whether a tracer runs the module's own code, whose layers can be recorded."""
     return tracer in (trace, _without_dynamo)
 
 
@@ -200,7 +200,7 @@ def _judged(found: _T, judge: _Judge[_T]) -> _T:
 
 
 def learn(rewriter: Rewriter, error: ExportError) -> bool:
-    """Choose more by an error; return whether that is new."""
+    """Choose more by an error; return whether anything is new."""
     if isinstance(error, WrongGraphError):
         return any([rewriter.learn_guard(each.text, _place(each)) for each in error.guards])
     return rewriter.learn(error)
@@ -213,7 +213,7 @@ def _place(guard: Guard) -> tuple[str, int] | None:
 
 
 def not_helped(plain: ExportError, refused: ExportError) -> ExportError:
-    """Return the error of the plain way, which says that rewriting does not help, and why.
+    """Return the error of the plain way, extended by why rewriting does not help.
 
     If rewriting mends what stopped the plain trace, the next obstacle is what is to be told.
     """
@@ -231,7 +231,7 @@ _BY_VALUES = "by-values"
 
 
 def _without_source(plain: ExportError, missing: Sequence[Missing]) -> ExportError:
-    """Return the error of the plain way, which names functions that could not be looked into."""
+    """Return the error of the plain way, naming the functions whose source is unavailable."""
     if missing:
         told = ", ".join(map(str, missing[:MOST_NAMED]))
         way_out = (
@@ -244,5 +244,5 @@ def _without_source(plain: ExportError, missing: Sequence[Missing]) -> ExportErr
 
 
 def refusal_in(error: BaseException) -> RewriteError | None:
-    """The refusal that an error was made of."""
+    """Return the RewriteError that an error was raised from."""
     return next((each for each in chain(error) if isinstance(each, RewriteError)), None)

@@ -1,4 +1,4 @@
-"""Operators that go through a dimension step by step, as a Scan of ONNX."""
+"""Operators that process a dimension step by step, as a Scan of ONNX."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def running_product(values: Any, dim: int, dtype: int = -1) -> Any:
-    """Multiply each element by those before it."""
+    """Multiply each element by all before it."""
     import onnx_ir
 
     op = operators()
@@ -98,7 +98,7 @@ def _others(values: Any, dim: int) -> list[int]:
 
 
 def _filled(number: float, kind: Any, like: Any, dim: int) -> Any:
-    """Return a tensor of one number with all sizes of another but that of a dimension."""
+    """Return a tensor filled with a number, of another's sizes except in one dimension."""
     import onnx_ir
 
     op = operators()

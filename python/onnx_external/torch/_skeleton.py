@@ -1,4 +1,4 @@
-"""A graph without weights: typed slots for parameters, and the values that no checkpoint has."""
+"""A graph without weights: typed slots for parameters, and values that are in no checkpoint."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _SHOWN = 8
 
 @dataclass(frozen=True)
 class Slot:
-    """A weight of the graph that a checkpoint is to fill."""
+    """A weight of the graph, to be filled from a checkpoint."""
 
     name: str
     """That of the initializer."""
@@ -70,7 +70,7 @@ class Skeleton:
     """What the trace assumed about sizes: for others, the graph may be wrong."""
 
     def named(self) -> set[str]:
-        """The names of state dicts that slots have: their own, and others for the same tensor."""
+        """The names of slots in state dicts: their own, and others of the same tensor."""
         return set(self.slots).union(*self.ties.values())
 
     def SerializeToString(self) -> bytes:
@@ -91,7 +91,7 @@ class Skeleton:
             return bytes(onnx_ir.to_proto(self.model).SerializeToString())
 
     def transposed(self) -> Skeleton:
-        """Return one in which slots stand for what Transpose nodes make of weights.
+        """Return a skeleton whose slots replace transposed weights.
 
         A weight that is also needed as it is, such as a tied embedding, keeps its node.
         """
@@ -113,7 +113,7 @@ class Skeleton:
         overwrite: bool = False,
         transpose_weights: bool = True,
     ) -> None:
-        """Write the graph into a file, complete or not at all.
+        """Write the graph to a file, completely or not at all.
 
         Args:
             path: the file, such as "graph.onnx".
@@ -141,7 +141,7 @@ class Skeleton:
 
 
 def _is_slot(value: onnx_ir.Value) -> bool:
-    """Whether a state dict has the value: a parameter or a persistent buffer."""
+    """Return whether a state dict contains the value: a parameter or a persistent buffer."""
     kind, persistent = value.metadata_props.get(_KIND), value.metadata_props.get(_PERSISTENT)
     return bool(kind == "PARAMETER" or (kind == "BUFFER" and persistent == "True"))
 
@@ -178,7 +178,7 @@ def make_skeleton(
     keep: Collection[str],
     optimize: Callable[[onnx_ir.Model], onnx_ir.Model],
 ) -> Skeleton:
-    """Take the weights out of an exported graph, and optimize what is left.
+    """Remove the weights from an exported graph, and optimize the rest.
 
     Args:
         model: as exported with optimize=False; it is changed.
@@ -215,7 +215,7 @@ def make_skeleton(
 
 
 def _stands_for_one(tensor: Any) -> bool:
-    """Whether a tensor of the exporter's stands for one without data."""
+    """Return whether an exporter's tensor wraps one without data."""
     import torch
 
     raw = getattr(tensor, "raw", None)
@@ -223,7 +223,7 @@ def _stands_for_one(tensor: Any) -> bool:
 
 
 def _remove_unused(model: onnx_ir.Model) -> None:
-    """Remove initializers that neither a node has, in branches and loops too, nor the outputs."""
+    """Remove initializers that no node uses, also in branches and loops, and no output."""
     import onnx_ir
 
     nodes = onnx_ir.traversal.RecursiveGraphIterator(model.graph)  # uses() knows removed ones, too
@@ -235,7 +235,7 @@ def _remove_unused(model: onnx_ir.Model) -> None:
 
 
 def _of_module(model: onnx_ir.Model) -> set[str]:
-    """The initializers that are tensors of the module."""
+    """Return the initializers that are tensors of the module."""
     return {
         name
         for name, value in model.graph.initializers.items()
@@ -244,7 +244,7 @@ def _of_module(model: onnx_ir.Model) -> set[str]:
 
 
 def _fix_dimensions(model: onnx_ir.Model) -> None:
-    """Give inputs numbers for dimensions that were to vary and that the trace has fixed.
+    """Give inputs constants for dimensions meant to be dynamic that the trace has fixed.
 
     torch's exporter makes names of such numbers, and a runtime takes a name for any size.
     """
@@ -259,7 +259,7 @@ def _fix_dimensions(model: onnx_ir.Model) -> None:
 
 
 def _give(initializers: Any, extra: Mapping[str, Any]) -> None:
-    """Give buffers and constants the caller's values."""
+    """Set buffers and constants to the caller's values."""
     import onnx_ir
 
     unknown = [name for name in extra if name not in initializers]
@@ -298,14 +298,14 @@ def described(model: onnx_ir.Model, origins: Mapping[str, str]) -> Skeleton:
 
 
 def _initializers_of_branches(model: onnx_ir.Model) -> Iterator[onnx_ir.Value]:
-    """Those of the graphs inside of nodes: of branches and of the bodies of loops."""
+    """Yield the initializers of graphs inside nodes: branches and loop bodies."""
     for node in all_nodes(model):
         for graph in graphs_of(node):
             yield from graph.initializers.values()
 
 
 def _mark_constant(value: onnx_ir.Value) -> None:
-    """Tell whoever fills the graph that no key stands for the value: it depends on no weight.
+    """Mark a value as constant, so that no key is expected for it.
 
     Without weights, an optimizer can have computed it from constants only.
     """
@@ -321,7 +321,7 @@ TRANSPOSE = "Transpose of a weight"
 
 
 def left_of(model: onnx_ir.Model, slots: Collection[str]) -> dict[str, int]:
-    """What an optimizer that has the weights would have folded into them."""
+    """Return the operations that an optimizer with the weights would have folded into them."""
     left: Counter[str] = Counter()
     for name in slots:
         for node, _ in model.graph.initializers[name].uses():

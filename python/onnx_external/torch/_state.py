@@ -37,7 +37,7 @@ class Changed:
 
     @property
     def note(self) -> Note:
-        """What a report says of it."""
+        """A report's note on it."""
         what, start = "input", "what is given"
         if self.is_buffer:
             what, start = "buffer", "its value in the model"
@@ -49,7 +49,7 @@ class Changed:
 
 
 def changed_by(program: torch.export.ExportedProgram, module: Any = None) -> list[Changed]:
-    """Return what a program changes of its buffers and inputs, in the order of its inputs.
+    """Return the buffers and inputs that a program changes, in the order of its inputs.
 
     Args:
         program: of torch.export.
@@ -73,7 +73,7 @@ def changed_by(program: torch.export.ExportedProgram, module: Any = None) -> lis
 
 
 def _input_names(program: torch.export.ExportedProgram, module: Any) -> list[str]:
-    """The paths of a program's inputs, such as "cache.0"; empty where nothing says them."""
+    """Return the paths of a program's inputs, such as "cache.0"; "" if unknown."""
     spec = program.call_spec.in_spec
     args, kwargs = pytree.tree_unflatten(range(spec.num_leaves), spec)
     taken = inspect.signature(module.forward).parameters if isinstance(module, nn.Module) else {}
@@ -89,7 +89,7 @@ def _input_names(program: torch.export.ExportedProgram, module: Any) -> list[str
 
 
 def _written(graph: torch.fx.Graph) -> Iterator[torch.fx.Node]:
-    """Yield the inputs of a graph that an operator writes to, also through views of them."""
+    """Yield the inputs of a graph that an operator writes to, also through views."""
     base: dict[torch.fx.Node, torch.fx.Node] = {}
     for node in graph.nodes:
         if node.op == "placeholder":
@@ -112,7 +112,7 @@ def _written(graph: torch.fx.Graph) -> Iterator[torch.fx.Node]:
 
 
 def with_outputs(program: torch.export.ExportedProgram, changed: Sequence[Changed]) -> None:
-    """Let a program give what it changes, too, behind its own outputs."""
+    """Let a program also return what it changes, after its own outputs."""
     graph, signature = program.graph, program.graph_signature
     nodes = {node.name: node for node in graph.nodes}
     (results,) = (node for node in graph.nodes if node.op == "output")
@@ -135,7 +135,7 @@ def with_outputs(program: torch.export.ExportedProgram, changed: Sequence[Change
 
 
 def titles(changed: Sequence[Changed], results: Sequence[str | None]) -> list[str]:
-    """Return what the outputs for changed buffers and inputs are called.
+    """Return the names of the outputs for changed buffers and inputs.
 
     Args:
         changed: the buffers and inputs.
@@ -145,10 +145,10 @@ def titles(changed: Sequence[Changed], results: Sequence[str | None]) -> list[st
 
 
 class StateReference(ModuleReference):
-    """A module that gives what it changes, too, behind its own outputs."""
+    """A module that also returns what it changes, after its own outputs."""
 
     def __init__(self, module: Any, changed: Sequence[Changed], names: Sequence[str]) -> None:
-        """Take a module in any mode.
+        """Accept a module in any mode.
 
         Args:
             module: the module.
@@ -159,7 +159,7 @@ class StateReference(ModuleReference):
         self._changed, self._names = changed, names
 
     def outputs(self, given: Given, what: str) -> dict[str, Value]:
-        """Call it, and read what it has changed; the caller puts that back."""
+        """Call it, and read what it has changed; the caller restores that."""
         called: list[Any] = []
         change = self._change
 

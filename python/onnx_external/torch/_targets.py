@@ -1,4 +1,4 @@
-"""What can be exported: a module, a function that makes one, or a program of torch."""
+"""Objects that can be exported: a module, a function that makes one, or a program of torch."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _MAY_BE = (
 
 
 def checked_target(target: Any) -> Target:
-    """Return what is exported, without wrappers around it that only train or compile.
+    """Return the object to export, without wrappers that only train or compile.
 
     Raises:
         TypeError: it is not a target; the message says what it is, and what to give.
@@ -39,7 +39,7 @@ def checked_target(target: Any) -> Target:
 
 
 def unwrapped(target: Any) -> Any:
-    """Return the module inside of DataParallel, DistributedDataParallel or torch.compile."""
+    """Return the module inside DataParallel, DistributedDataParallel or torch.compile."""
     parallel = nn.DataParallel, nn.parallel.DistributedDataParallel
     while True:
         if isinstance(target, parallel):
@@ -51,12 +51,12 @@ def unwrapped(target: Any) -> Any:
 
 
 def _original(module: nn.Module) -> Any:
-    """The module that torch.compile was given."""
+    """Return the module that was passed to torch.compile."""
     return module._modules.get("_orig_mod") if type(module).__name__ == "OptimizedModule" else None
 
 
 def _fault(target: Any) -> str:
-    """Why it cannot be exported, whatever it computes; empty if it may be."""
+    """Return why it cannot be exported, whatever it computes; "" if it may be."""
     if isinstance(target, (torch.jit.ScriptModule, torch.jit.ScriptFunction)):
         return (
             "a module of TorchScript (torch.jit) has no code that torch.export could trace; give "
@@ -98,7 +98,7 @@ def _fault_of_function(function: Any) -> str:
 
 
 def _called(value: Any) -> str:
-    """What a value is called in a message."""
+    """Return the name of a value for messages."""
     if value is None:
         return "None"
     name = getattr(value, "__qualname__", "")
@@ -106,7 +106,7 @@ def _called(value: Any) -> str:
 
 
 def made_of(target: Target, meter: Meter) -> tuple[nn.Module | Program, bool]:
-    """Return what is traced, and whether a function of the caller's has just made it.
+    """Return what to trace, and whether a function of the caller's has just made it.
 
     Args:
         target: as `checked_target` returns it.

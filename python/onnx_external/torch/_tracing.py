@@ -1,4 +1,4 @@
-"""How modules are traced: with sizes that vary as torch.onnx has them, and no way taken unsaid."""
+"""Tracing of modules: with dynamic sizes as torch.onnx has them, and all fallbacks reported."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from ._gradients import gradients_noted, traced_behind_autograd
 
 
 def is_library(path: str) -> bool:
-    """Return whether a file is torch's or of this package, or no file at all."""
+    """Return whether a file belongs to torch or this package, or is not a file."""
     return path.startswith(("<", *LIBRARIES))
 
 
 class Traced(NamedTuple):
-    """A program, and how it was traced."""
+    """A program, and the way it was traced."""
 
     program: torch.export.ExportedProgram
     note: str = ""
@@ -46,7 +46,7 @@ Tracer: TypeAlias = Callable[[nn.Module, tuple[Any, ...], Mapping[str, Any] | No
 
 @contextlib.contextmanager
 def as_torch_onnx() -> Iterator[set[tuple[str, int]]]:
-    """Trace as torch.onnx.export does; all is as before when the context ends.
+    """Trace as torch.onnx.export does, and restore everything when the context ends.
 
     Sizes of 0 and 1 in an example vary as any others do, and LSTM and GRU become loops, so that
     the length of their sequences may vary. Guards know the user's line that they come from. The
@@ -63,7 +63,7 @@ def as_torch_onnx() -> Iterator[set[tuple[str, int]]]:
 
 @contextlib.contextmanager
 def transforms_ended() -> Iterator[None]:
-    """End functorch's transforms that an error within the context has left on their stack."""
+    """End functorch's transforms that an error inside the context has left on their stack."""
     functorch = torch._C._functorch
     depth = functorch.get_dynamic_layer_stack_depth()
     try:
@@ -75,7 +75,7 @@ def transforms_ended() -> Iterator[None]:
 
 @contextlib.contextmanager
 def lines_of_guards() -> Iterator[set[tuple[str, int]]]:
-    """Within it guards know the user's line that they come from, and tests for 0 are noted.
+    """Record the user's lines of guards, and tests for 0, inside the context.
 
     The context gives the files and lines that are found to test sizes.
     """
@@ -90,7 +90,7 @@ def lines_of_guards() -> Iterator[set[tuple[str, int]]]:
 
 @contextlib.contextmanager
 def without_cache_of_results(sizes_vary: bool) -> Iterator[None]:
-    """Within it torch does not keep what operators give for tensors without values, if sizes vary.
+    """Disable torch's cache of results on tensors without values, if sizes are dynamic.
 
     It keeps each result with its sizes, and makes each anew of them, which takes a third of the
     time of a trace if they are expressions.
@@ -105,7 +105,7 @@ def without_cache_of_results(sizes_vary: bool) -> Iterator[None]:
 
 
 def _to(plain: Callable[..., nn.Module]) -> Callable[..., nn.Module]:
-    """Module.to() that does nothing where there is nothing to do.
+    """Return a Module.to() that does nothing where there is nothing to do.
 
     In a trace torch would put new tensors in the place of the parameters, and cannot.
     """
@@ -125,7 +125,7 @@ def _to(plain: Callable[..., nn.Module]) -> Callable[..., nn.Module]:
 
 @contextlib.contextmanager
 def loops_of_recurrent_layers() -> Iterator[None]:
-    """Within it LSTM and GRU become loops over their sequences, whose length may vary."""
+    """Trace LSTM and GRU as loops over sequences of dynamic length inside the context."""
     try:
         from torch.export import _patches
     except ImportError:  # an older torch, which unrolls them
@@ -145,7 +145,7 @@ def loops_of_recurrent_layers() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _noting_fixed_sizes() -> Iterator[None]:
-    """Let an error within it know where sizes became numbers: as its `fixed_sizes`."""
+    """Record in errors, as `fixed_sizes`, where sizes became constants inside the context."""
     fixed: list[tuple[str, Place]] = []
     with contextlib.ExitStack() as stack:
         if hasattr(ShapeEnv, "_set_replacement"):
@@ -165,14 +165,14 @@ def _noting_fixed_sizes() -> Iterator[None]:
 
 
 def _users_place() -> Iterator[tuple[str, Place]]:
-    """The innermost place that is neither torch's nor ours."""
+    """Return the innermost place that belongs neither to torch nor to us."""
     frame = outside(sys._getframe(2), is_library)
     if frame is not None:
         yield frame.f_code.co_filename, place_of(frame.f_code, frame.f_lasti, frame.f_lineno)
 
 
 def _innermost_users_frame(tests: set[tuple[str, int]]) -> Any:
-    """The innermost frame that is neither torch's nor ours; torch's own choice if there is none."""
+    """Return the innermost frame of neither torch nor us; torch's own choice if there is none."""
 
     def frame(self: Any) -> FrameType | None:
         nearest = outside(sys._getframe(1), uninteresting_files().__contains__)
@@ -205,7 +205,7 @@ def trace(
     *,
     repeats_calls: bool = False,
 ) -> Traced:
-    """Trace a module by torch.export: as torch.onnx.export does it, and say what it took.
+    """Trace a module by torch.export as torch.onnx.export does, and report the way taken.
 
     The usual way is `strict=False`, within `as_torch_onnx()`. If that fails in a module that
     computes gradients, it is traced behind autograd. Then sizes of 0 and 1 are fixed as
@@ -264,7 +264,7 @@ def trace(
 
 
 def _apart(given: Any) -> Any:
-    """The same inputs, in which no tensor stands twice: torch would make their sizes one."""
+    """Return inputs without repeated tensors, whose sizes torch would make one."""
     leaves, spec = pytree.tree_flatten(given)
     seen: set[int] = set()
     for place, each in enumerate(leaves):

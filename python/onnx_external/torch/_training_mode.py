@@ -1,4 +1,4 @@
-"""Refuses a module whose layers compute something else in training mode, before anything runs."""
+"""Errors for modules whose layers compute something else in training mode."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .._comparing.randomness import drawing_of_program
 
 
 def refuse_training(target: Any, is_made: bool = False) -> None:
-    """Refuse a module with dropout or running statistics that are in use.
+    """Raise an error for a module with active dropout or running statistics.
 
     In training mode a run changes the buffers of normalizations, and a trace runs the module.
 
@@ -31,7 +31,7 @@ def refuse_training(target: Any, is_made: bool = False) -> None:
 
 
 def refuse_traced_training(target: nn.Module, program: Any, is_made: bool) -> None:
-    """Refuse a program in which the module's own code drops out values.
+    """Raise an error for a program in which the module's own code drops out values.
 
     Args:
         target: what was traced.
@@ -57,7 +57,7 @@ def _refusal(name: str, what: str, is_made: bool) -> InvalidArgumentError:
 
 
 def _in_training(module: nn.Module) -> Iterator[tuple[str, nn.Module]]:
-    """The layers of torch that compute something else in the mode in which they are."""
+    """Yield the layers of torch whose current training mode changes their results."""
     for name, each in module.named_modules():
         if each.training and (
             (isinstance(each, nn.modules.dropout._DropoutNd) and each.p > 0)

@@ -23,7 +23,7 @@ from ._value_translations import value_translations
 def translations(
     program: torch.export.ExportedProgram, opset: int | None
 ) -> dict[Any, Callable[..., Any]]:
-    """Return what torch.onnx is to do instead, for the operators that a program has, or may get.
+    """Return the replacements for torch.onnx's translations that a program needs, or may need.
 
     Args:
         program: what is converted.
@@ -60,14 +60,14 @@ _AVERAGES = (
 
 
 def _varies(node: torch.fx.Node) -> bool:
-    """Whether the sizes vary over which averages are taken, to more than one each."""
+    """Return whether averages are taken over dynamic sizes, to more than one each."""
     value, counts = node.args[0].meta["val"], node.args[1]
     sizes = value.shape[-len(counts) :]
     return any(isinstance(each, torch.SymInt) for each in sizes) and counts != [1] * len(sizes)
 
 
 def _may_be_negative(given: Any) -> bool:
-    """Whether a size may be, as in `-(-n // 2)`."""
+    """Return whether a size may be negative, as in `-(-n // 2)`."""
     value = given.meta.get("val") if isinstance(given, torch.fx.Node) else given
     if isinstance(value, torch.SymInt):
         return bool(value.node.shape_env.bound_sympy(value.node.expr).lower < 0)
@@ -75,7 +75,7 @@ def _may_be_negative(given: Any) -> bool:
 
 
 def _distances(one: Any, other: Any, p: float, _: int | None = None) -> Any:
-    """What torch.cdist does, for which torch.onnx has nothing."""
+    """Translate torch.cdist, which torch.onnx lacks."""
     op = operators()
     far = op.Abs(op.Sub(op.Unsqueeze(one, [-2]), op.Unsqueeze(other, [-3])))
     if p == float("inf"):
@@ -94,19 +94,19 @@ def _distances(one: Any, other: Any, p: float, _: int | None = None) -> Any:
 
 
 def _selected(value: Any, dim: int, index: Any) -> Any:
-    """What `x[i]` is where its decomposition is traced in a branch."""
+    """Translate `x[i]` where its decomposition is traced in a branch."""
     op = operators()
     return op.Gather(value, index, axis=dim)
 
 
 def _copied(value: Any, source: Any, _: bool = False) -> Any:
-    """What Tensor.copy_() writes: torch.onnx forgets that the source broadcasts."""
+    """Translate Tensor.copy_(): torch.onnx forgets that the source broadcasts."""
     op = operators()
     return op.Expand(op.CastLike(source, value), op.Shape(value))
 
 
 def _condition(test: Any, then: Any, otherwise: Any, operands: Sequence[Any]) -> Any:
-    """What torch.cond does, also of what is known when it is translated.
+    """Translate torch.cond, also for values that are known during the translation.
 
     In a branch for `n == 2`, torch knows 2 for n, and what a test on n gives: plain values of
     Python, for which torch.onnx expects those of a graph.
@@ -117,7 +117,7 @@ def _condition(test: Any, then: Any, otherwise: Any, operands: Sequence[Any]) ->
 
 
 def _in_graph(value: Any) -> Any:
-    """A value of the graph for one of Python, and what is one already as it is."""
+    """Return a graph's value for a Python value, and a graph's value unchanged."""
     import onnx_ir
 
     if not isinstance(value, (bool, int, float)):
@@ -135,7 +135,7 @@ def _places_among(
     side: str | None = None,
     sorter: Any = None,
 ) -> Any:
-    """What torch.searchsorted does, for which torch.onnx has nothing: it counts what is less."""
+    """Translate torch.searchsorted, which torch.onnx lacks, by counting smaller values."""
     op = operators()
     is_one = len(among.shape) == 1
     if isinstance(values, (int, float)):
@@ -151,7 +151,7 @@ def _places_among(
 
 
 def _averages(values: Any, output_size: Sequence[Any]) -> Any:
-    """What adaptive average pooling does for any sizes: torch.onnx fixes those of the example.
+    """Translate adaptive average pooling for any sizes; torch.onnx fixes the example's.
 
     Along each dimension it is a product with a matrix, whose rows average their parts.
     """

@@ -1,4 +1,4 @@
-"""Parameters that take no memory: storage that nobody writes or reads.
+"""Parameters that take no memory: storage that is never written or read.
 
 An anonymous mapping costs nothing until it is written to, and reads as zeros without getting memory
 of its own. So a module whose parameters lie in such mappings is traced as any module is: its
@@ -56,13 +56,13 @@ def has_data(tensor: torch.Tensor) -> bool:
 
 
 def tensors_of(module: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
-    """Yield the parameters and buffers of a module, by each of their names."""
+    """Yield the parameters and buffers of a module, under each of their names."""
     yield from module.named_parameters(remove_duplicate=False)
     yield from module.named_buffers(remove_duplicate=False)
 
 
 def untouched(shape: tuple[int, ...] | torch.Size, dtype: torch.dtype) -> torch.Tensor:
-    """Return a tensor of zeros that takes no memory as long as nobody writes to it."""
+    """Return a tensor of zeros that takes no memory until somebody writes to it."""
     size = dtype.itemsize * torch.Size(shape).numel()
     if size < _MAPPED:
         return _note(torch.zeros(shape, dtype=dtype))
@@ -75,7 +75,7 @@ _PRODUCTS = (torch.ops.aten.mm.default, torch.ops.aten.bmm.default)
 
 
 class ZeroProducts(TorchDispatchMode):  # type: ignore[misc]
-    """While it is entered, products with untouched matrices are zeros that nothing computes.
+    """A mode in which products with untouched matrices are zeros, without being computed.
 
     A library that multiplies matrices may copy them first, into its own order: then a matrix that
     takes no memory would.
@@ -84,7 +84,7 @@ class ZeroProducts(TorchDispatchMode):  # type: ignore[misc]
     def __torch_dispatch__(
         self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        """Do all else as it is done without this."""
+        """Call every other operator as usual."""
         kwargs = kwargs or {}
         if func in _PRODUCTS and has_no_data(args[1]):
             return args[0].new_zeros(*args[0].shape[:-1], args[1].shape[-1])
@@ -95,7 +95,7 @@ class ZeroProducts(TorchDispatchMode):  # type: ignore[misc]
 
 
 def _like(tensor: torch.Tensor) -> torch.Tensor:
-    """An untouched tensor of the same class, type, shape and attributes."""
+    """Return an untouched tensor of the same class, type, shape and attributes."""
     made = untouched(tensor.shape, tensor.dtype)
     if isinstance(tensor, nn.Parameter):
         made = nn.Parameter(made, requires_grad=tensor.requires_grad)
@@ -104,7 +104,7 @@ def _like(tensor: torch.Tensor) -> torch.Tensor:
 
 
 class Untouched:
-    """Gives a module's meta tensors untouched storage, and takes it back.
+    """Gives a module's meta tensors untouched storage, and can undo that.
 
     Tied parameters stay tied. Tensors that have data stay as they are.
     """
@@ -123,14 +123,14 @@ class Untouched:
                     tensors[name] = made[id(tensor)]
 
     def take_back(self) -> None:
-        """Put the meta tensors back."""
+        """Restore the meta tensors."""
         for tensors, name, tensor in self._places:
             tensors[name] = tensor
         self._places = []
 
 
 def stranded(module: nn.Module) -> list[str]:
-    """Names of attributes that are or hold tensors on meta, and are no parameter or buffer."""
+    """Return names of attributes with meta tensors that are neither parameters nor buffers."""
     found = []
     for prefix, each in module.named_modules():
         for name, value in vars(each).items():
@@ -151,7 +151,7 @@ def _on_meta(parameter: nn.Parameter) -> nn.Parameter:
 
 @contextmanager
 def _parameters_on_meta() -> Iterator[None]:
-    """Move each parameter to meta when a module of this thread gets it; buffers stay real."""
+    """Move each parameter to meta when this thread adds it to a module; buffers stay real."""
     register = nn.Module.register_parameter
     thread = threading.get_ident()
     moved: WeakTensorKeyDictionary = WeakTensorKeyDictionary()
@@ -169,7 +169,7 @@ def _parameters_on_meta() -> Iterator[None]:
 
 
 def build(make: Callable[[], _T]) -> _T:
-    """Call `make`, which builds a module, and return its result; no parameter takes memory.
+    """Call `make`, which builds a module, without memory for parameters; return its result.
 
     Each parameter is dropped as soon as its module has it, before it is initialized, so that memory
     holds one at a time at most. Buffers that are computed from other things than parameters have

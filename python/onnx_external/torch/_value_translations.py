@@ -1,4 +1,4 @@
-"""Operators whose graphs would be wrong for some values: not finite, of large size, zero or -0."""
+"""Operators whose usual graphs are wrong for some values: infinite, NaN, huge, zero or -0."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ._signs import angle_of
 
 
 def value_translations() -> dict[Any, Callable[..., Any]]:
-    """Return the translation of each operator, of which programs may have any."""
+    """Return the translation of each such operator."""
     aten = torch.ops.aten
     return {
         aten.floor.default: _rounded("floor"),
@@ -40,7 +40,7 @@ def value_translations() -> dict[Any, Callable[..., Any]]:
 
 
 def _rounded(name: str) -> Callable[..., Any]:
-    """Return a translation that leaves integers as they are."""
+    """Return a translation that leaves integers unchanged."""
 
     def rounded(values: Any) -> Any:
         if not values.dtype.is_floating_point():
@@ -53,7 +53,7 @@ def _rounded(name: str) -> Callable[..., Any]:
 
 
 def _tested(values: Any, name: str) -> Any:
-    """Test floats; nothing else is infinite or NaN, and no double is infinite as a float32 only."""
+    """Test floats; nothing else is infinite or NaN, and a double is not tested as float32."""
     op = operators()
     kind = values.dtype
     if not kind.is_floating_point():
@@ -67,7 +67,7 @@ def _is_finite(values: Any) -> Any:
 
 
 def _at_least(values: Any, least: Any) -> Any:
-    """Return a maximum: Clip makes the largest number of infinity, and a number of NaN."""
+    """Return a maximum: Clip turns infinity into the largest number, and NaN into a number."""
     op = operators()
     return op.Max(values, op.CastLike(least, values))
 
@@ -79,7 +79,7 @@ def _at_most(values: Any, most: Any) -> Any:
 
 
 def _product_and_sum(added: Any, one: Any, other: Any, beta: float = 1, alpha: float = 1) -> Any:
-    """Multiply and add: Gemm takes no integers, and forgets `beta` if there are no products."""
+    """Multiply and add: Gemm takes no integers, and drops `beta` if there are no products."""
     op = operators()
     if one.dtype.is_floating_point() and one.shape[1] != 0:
         return op.Gemm(one, other, added, alpha=float(alpha), beta=float(beta))
@@ -89,7 +89,7 @@ def _product_and_sum(added: Any, one: Any, other: Any, beta: float = 1, alpha: f
 
 
 def _diagonal(values: Any, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Any:
-    """Take a diagonal: torch.onnx adds up what remains of rows if all else is multiplied by 0."""
+    """Take a diagonal; torch.onnx instead sums rows after multiplying all else by 0."""
     op = operators()
     rank = len(values.shape)
     dims = [dim1 % rank, dim2 % rank]
@@ -110,13 +110,13 @@ def _diagonal(values: Any, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Any
 
 
 def _log_sigmoid(values: Any) -> Any:
-    """Return log(sigmoid(x)), of which sigmoid(x) is 0 below -88."""
+    """Return log(sigmoid(x)), although sigmoid(x) is 0 below -88."""
     op = operators()
     return op.Neg(op.Softplus(op.Neg(values)))
 
 
 def _log_of_sum(one: Any, other: Any) -> Any:
-    """Return log(exp(x) + exp(y)), of which exp() is infinite above 88."""
+    """Return log(exp(x) + exp(y)), although exp() is infinite above 88."""
     op = operators()
     most = op.Max(one, other)
     less = op.Neg(op.Abs(op.Sub(one, other)))

@@ -1,4 +1,4 @@
-"""All nodes of a graph of ONNX, and the graphs inside of a node."""
+"""Iteration over all nodes of an ONNX graph, and the graphs inside a node."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 def all_nodes(model: onnx_ir.Model) -> Iterator[onnx_ir.Node]:
-    """Yield the nodes of a model and of its functions, those of branches and loops among them."""
+    """Yield the nodes of a model and its functions, including those of branches and loops."""
     import onnx_ir
 
     for graph in (model.graph, *model.functions.values()):
@@ -29,7 +29,7 @@ def graphs_of(node: onnx_ir.Node) -> Iterator[onnx_ir.Graph]:
 
 
 def all_values(model: onnx_ir.Model) -> Iterator[onnx_ir.Value]:
-    """Yield the inputs and outputs, and what nodes compute, and branches and loops are given."""
+    """Yield the inputs and outputs, and the values of nodes, also in branches and loops."""
     yield from model.graph.inputs
     yield from model.graph.outputs
     for node in all_nodes(model):

@@ -1,1 +1,1 @@
-"""Changes of torch, transformers and modules that last as long as a context."""
+"""Temporary changes of torch, transformers and modules."""

@@ -1,4 +1,4 @@
-"""Patches in the form of classes: methods that stand in for those of another class.
+"""Patches written as classes, whose methods replace those of another class.
 
 ```python
 class patched_Encoder:
@@ -26,7 +26,7 @@ from ..._base.errors import InvalidArgumentError
 
 @dataclass(frozen=True)
 class MethodPatch:
-    """One method that stands in for another."""
+    """A method that replaces another one."""
 
     owner: type
     method: str
@@ -36,7 +36,7 @@ class MethodPatch:
 
     @property
     def name(self) -> str:
-        """What it is of: "module.Class.method"."""
+        """The name of the replaced method: "module.Class.method"."""
         return f"{self.owner.__module__}.{self.owner.__qualname__}.{self.method}"
 
     @property
@@ -78,7 +78,7 @@ def _classes(custom: Iterable[type | ModuleType]) -> Iterator[type]:
 
 
 def _resolved(dotted: str) -> type | None:
-    """A class by its name, e.g. "package.module.Class"; None if it is not there."""
+    """Return a class by its name, e.g. "package.module.Class"; None if it does not exist."""
     module, _, name = dotted.rpartition(".")
     try:
         found = getattr(importlib.import_module(module), name, None)
@@ -88,7 +88,7 @@ def _resolved(dotted: str) -> type | None:
 
 
 def _unmet(patch: type) -> str | None:
-    """The first requirement that the installed versions do not meet."""
+    """Return the first requirement that the installed versions do not meet."""
     for package, wanted in getattr(patch, "_VERSIONS_", {}).items():
         from packaging.specifiers import SpecifierSet
 

@@ -1,4 +1,4 @@
-"""oe.torch.patches: what helps torch.export, applied in a context and undone after it."""
+"""Implementation of oe.torch.patches: changes that help torch.export, undone afterwards."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def patches(
     stop_if_static: bool = False,
     dump: str | None = None,
 ) -> Iterator[Patches]:
-    """Change torch, transformers and the module so that it can be exported, and undo all of it.
+    """Change torch, transformers and the module so that it can be exported, and undo it afterwards.
 
     ```python
     with oe.torch.patches(module, [(x,), (y,)]) as patches:

@@ -1,4 +1,4 @@
-"""What was patched, why, and which nodes of a program came through it."""
+"""Report of the patches, their reasons, and the nodes of a program that came through them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _MARK = "onnx_external_patches"
 
 @dataclass(frozen=True)
 class AppliedPatch:
-    """One thing that is changed while the context lasts."""
+    """One change that lasts as long as the context."""
 
     kind: str
     """ "torch", "transformers", "class", "custom", "rewriting", or the package that it is of."""
@@ -36,14 +36,14 @@ class AppliedPatch:
 
 
 def places_of(code: CodeType | None) -> tuple[tuple[str, int, int], ...]:
-    """Return where a function's code stands, as `AppliedPatch.places` has it."""
+    """Return the place of a function's code, as in `AppliedPatch.places`."""
     lines = [line for _, _, line in code.co_lines() if line] if code is not None else []
     return ((code.co_filename, min(lines), max(lines)),) if code is not None and lines else ()
 
 
 @dataclass
 class Patches:
-    """What `oe.torch.patches()` yields; it grows until the context ends."""
+    """The value that `oe.torch.patches()` yields; it grows until the context ends."""
 
     applied: list[AppliedPatch] = field(default_factory=list)
     skipped: list[Skipped] = field(default_factory=list)
@@ -56,7 +56,7 @@ class Patches:
     """What the rewriting left out of the graph, and what it could not do."""
 
     def report(self) -> str:
-        """Return what was changed, as text."""
+        """Return the changes as text."""
         return "\n".join(self._lines())
 
     def _lines(self) -> Iterator[str]:
@@ -68,7 +68,7 @@ class Patches:
         yield from (f"note: {each}" for each in self.notes)
 
     def involved(self, program: torch.export.ExportedProgram) -> dict[str, list[str]]:
-        """Return the nodes of a program that patched code made, by the name of the patch.
+        """Return the nodes of a program made by patched code, by the name of the patch.
 
         What changes how torch traces (kinds "torch" and "class") makes no nodes of its own.
         """
@@ -105,7 +105,7 @@ def _file_name(name: str) -> str:
 
 @contextlib.contextmanager
 def nodes_marked(patches: Patches) -> Iterator[None]:
-    """Let each node that is made know through which patched code it came.
+    """Record in each new node through which patched code it came.
 
     Torch itself keeps only the lines of forward() with a node.
     """

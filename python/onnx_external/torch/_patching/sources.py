@@ -1,4 +1,4 @@
-"""Patches that another package brings along, in the form of classes (see `custom`)."""
+"""Patches that another package ships, written as classes (see `custom`)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _PLACES = {"onnx_diagnostic": "onnx_diagnostic.torch_export_patches.patches"}
 
 
 def patches_of(source: str) -> tuple[list[MethodPatch], list[Skipped]]:
-    """Return the patches of a package, and what of them does not fit to what is installed.
+    """Return the patches of a package, and those that do not fit the installed versions.
 
     Args:
         source: its name.
@@ -38,7 +38,7 @@ def patches_of(source: str) -> tuple[list[MethodPatch], list[Skipped]]:
 
 
 def _modules(place: ModuleType, skipped: list[Skipped]) -> Iterator[ModuleType]:
-    """The modules of a package; one that is for other versions may not import."""
+    """Yield the modules of a package; one for other versions may fail to import."""
     yield place
     for each in pkgutil.iter_modules(getattr(place, "__path__", ())):
         name = f"{place.__name__}.{each.name}"

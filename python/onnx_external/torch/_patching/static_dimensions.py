@@ -1,4 +1,4 @@
-"""What a trace learns about sizes: where a dynamic one becomes static, or equal to another."""
+"""Discoveries of a trace about sizes: dynamic ones that become static, or equal to another."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from ..._tracing.frames import is_users, outside
 
 
 class StaticDimensionError(ExportError):
-    """A dimension that is to vary became static while the module was traced."""
+    """A dimension meant to be dynamic became static while the module was traced."""
 
 
 @dataclass(frozen=True)
 class SizeConstraint:
-    """What the trace assumed about a size."""
+    """An assumption of the trace about a size."""
 
     size: str
     """Of which input, e.g. "x.shape[1]"."""
@@ -37,7 +37,7 @@ class SizeConstraint:
 
     @property
     def is_static(self) -> bool:
-        """Whether the size is a number now."""
+        """True if the size is now a constant."""
         return self.equals.isdigit()
 
     def __str__(self) -> str:
@@ -48,7 +48,7 @@ class SizeConstraint:
 
 
 def _users_line() -> tuple[str, str]:
-    """The innermost line that is neither torch's, Python's nor ours."""
+    """Return the innermost line that belongs neither to torch, to Python, nor to us."""
     frame = outside(sys._getframe(1), lambda path: not is_users(path))
     if frame is None:
         return "", ""
@@ -58,7 +58,7 @@ def _users_line() -> tuple[str, str]:
 
 
 def _size_name(env: Any, symbol: Any) -> str | None:
-    """How a user would write the size; None if it is none of an input."""
+    """Return the size as a user would write it; None if it does not belong to an input."""
     sources = env.var_to_sources.get(symbol)
     if not sources:
         return None
@@ -80,7 +80,7 @@ def _constraint(env: Any, symbol: Any, target: Any) -> SizeConstraint | None:
 
 @contextlib.contextmanager
 def sizes_watched(stop: bool, found: list[SizeConstraint]) -> Iterator[None]:
-    """Collect what traces assume about sizes.
+    """Collect the assumptions of traces about sizes.
 
     Args:
         stop: raise a StaticDimensionError where a dynamic size becomes a number.

@@ -1,4 +1,4 @@
-"""The patches that transformers brings along for exports."""
+"""The patches that transformers ships for exports."""
 
 from __future__ import annotations
 

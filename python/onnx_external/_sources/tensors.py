@@ -298,7 +298,7 @@ _PACKED = {
 
 
 def _packer(array: np.ndarray[Any, Any], bits: int) -> Callable[[memoryview], None]:
-    """Packs the elements in row-major order as ONNX does, the first in the lowest bits."""
+    """Return a function that packs elements row-major as ONNX does, the first into low bits."""
 
     def fill(out: memoryview) -> None:
         packed = np.frombuffer(out, np.uint8)

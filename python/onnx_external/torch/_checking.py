@@ -180,7 +180,10 @@ class Checking:
         found.disproved.update(str(each) for each in self.sizes.disproved(call))
 
     def _with_other_values(self, session: Any, call: Call, name: str, found: Checked) -> str:
-        """Where a test was decided otherwise, look closer: two branches may agree by chance."""
+        """Retry with other values if a condition came out otherwise.
+
+        Two branches may agree by chance.
+        """
         tests = [each for each in self.sizes.broken(call) if each.is_test]
         if not tests:
             return ""

@@ -80,7 +80,7 @@ class ExportReport(Stepwise):
         return self.save.verified
 
     def __str__(self) -> str:
-        """Return what was exported in a line, and what was not compared; `repr()` has all of it."""
+        """Return a one-line summary and what was not compared; `repr()` returns everything."""
         told = f"{self.save}; input sets on which it was compared: {self.checked}"
         if self.made_sets:
             told += f" ({self.made_sets} of them made with other sizes)"

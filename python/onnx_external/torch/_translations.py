@@ -164,7 +164,7 @@ def _averages(values: Any, output_size: Sequence[Any]) -> Any:
 
 
 def _parts(op: Any, values: Any, dim: int, count: Any) -> Any:
-    """A row for each part of a dimension, with the share that each place has in its average."""
+    """Return a row for each part of a dimension, with the weights of positions in its average."""
     shape = op.Shape(values)
     size = op.Gather(shape, op.Constant(value_int=dim), axis=0)
     zero, one = op.Constant(value_int=0), op.Constant(value_int=1)

@@ -47,6 +47,8 @@ class Prompts:
     """The most tokens that are added."""
     ends: Sequence[int]
     """The ids that end a text."""
+    read: _Ids | None = None
+    """What the encoder has read, if it is not the rows; without ids if it reads no text."""
 
 
 class NextTokens:
@@ -109,6 +111,7 @@ class _Processors:
 
     def __post_init__(self) -> None:
         self.width = self.prompts.ids.shape[1]
+        self._read = self.prompts.ids if self.prompts.read is None else self.prompts.read
 
     def sequence_bias(self) -> _Step:
         return _biased(self.setting("sequence_bias", _biases))
@@ -120,8 +123,7 @@ class _Processors:
 
     def encoder_repetition_penalty(self) -> _Step:
         factor = 1 / self.setting("encoder_repetition_penalty", _positive)
-        seen = self.prompts.ids
-        return lambda scores, _: _penalized(scores, seen, np.float32(factor))
+        return lambda scores, _: _penalized(scores, self._read, np.float32(factor))
 
     def repetition_penalty(self) -> _Step:
         factor = np.float32(self.setting("repetition_penalty", _positive))
@@ -140,8 +142,8 @@ class _Processors:
         return lambda scores, ids: _without_repeats(scores, ids, ids, size)
 
     def encoder_no_repeat_ngram_size(self) -> _Step:
-        size, seen = self.setting("encoder_no_repeat_ngram_size", _count), self.prompts.ids
-        return lambda scores, ids: _without_repeats(scores, ids, seen, size)
+        size = self.setting("encoder_no_repeat_ngram_size", _count)
+        return lambda scores, ids: _without_repeats(scores, ids, self._read, size)
 
     def min_length(self) -> _Step:
         least = self.setting("min_length", _count)

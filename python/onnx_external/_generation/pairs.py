@@ -139,7 +139,8 @@ class Pair(Decoder):
             carried["encoder_attention_mask"] = self._given["attention_mask"]
         words = np.array(rows, np.int64)
         padding = np.zeros(len(rows), np.int64)
-        choose = self._next_tokens.begin(Prompts(words, padding, count, sorted(self.ends)))
+        read = self._given.get(_WORDS, words[:, :0])
+        choose = self._next_tokens.begin(Prompts(words, padding, count, sorted(self.ends), read))
         place, name = 0, PROMPT
         for _ in range(count):
             while place < words.shape[1]:  # at once, unless the graph takes one at a time

@@ -110,6 +110,31 @@ def test_generate_runs_the_branches_of_a_merged_decoder(exported: Exported) -> N
     assert oe.generate(exported.out, ids[0].tolist(), 6) == [wanted]
 
 
+@pytest.mark.parametrize("name", ["encoder_repetition_penalty", "encoder_no_repeat_ngram_size"])
+def test_settings_that_look_at_what_the_encoder_reads_are_applied(
+    exported: Exported, name: str
+) -> None:
+    file = exported.out / "generation_config.json"
+    before, ids = file.read_text(), [[5, 6, 7, 8], [30, 31]]
+    given = {"input_ids": torch.tensor([ids[0], [*ids[1], 0, 0]])}
+    given["attention_mask"] = (given["input_ids"] != 0).long()
+    usual = oe.generate(exported.out, ids, 6)
+    changed = usual
+    for value in (8, 1) if name.endswith("size") else (4.0, 9.0, 0.2):
+        settings = {**json.loads(before), name: value}
+        with torch.no_grad():
+            found = exported.model.generate(**given, max_new_tokens=6, **{name: value})
+        rows = [row[1:].tolist() for row in found]
+        wanted = [row[: row.index(39)] if 39 in row else row for row in rows]
+        try:
+            file.write_text(json.dumps(settings))
+            changed = oe.generate(exported.out, ids, 6)
+        finally:
+            file.write_text(before)
+        assert changed == wanted
+    assert changed != usual
+
+
 def test_transformers_js_finds_graphs_data_and_settings_by_their_names(exported: Exported) -> None:
     graphs = {"encoder_model.onnx", "decoder_model_merged.onnx"}
     files = {path.name for path in (exported.out / "onnx").iterdir()}

@@ -25,6 +25,10 @@ import onnx_external as oe
 TOLERANCE = 2e-5
 BEGIN, END = "<!-- tests/clients/clients.py -->\n", "<!-- end -->\n"
 NOT_FOR = "-"
+IN_BROWSER = {"transformers.js-browser": "transformers.js", "onnxruntime-web": "onnxruntime-web"}
+"""By client, what the page in tests/clients/page.html runs the graphs with."""
+FOR = dict.fromkeys(IN_BROWSER, "transformers.js")
+"""What --for is told for a client, if that is not its name."""
 
 
 def is_for(client: str, name: str, about: Model) -> bool:
@@ -35,6 +39,8 @@ def is_for(client: str, name: str, about: Model) -> bool:
         return client in ("sentence-transformers", "fastembed", "openvino") and name == "sentences"
     if client == "genai":
         return about.auto in ("CausalLM", "SpeechSeq2Seq")
+    if client in IN_BROWSER:
+        return name in ("bert_classes", "llama", "t5", "whisper")
     return client != "optimum" or name not in ("yolos", "clip")
 
 
@@ -47,12 +53,14 @@ def difference(job: dict[str, Any], answer: dict[str, Any]) -> str:
         prompt = job["prompt"][0] if job["prompt"] else []
         if job["auto"] == "CausalLM":
             prompt = job["inputs"]["input_ids"]["data"]
-        row = answer["tokens"][0]
-        if job["auto"] == "Seq2SeqLM":
+        row = answer["new_tokens"] if "new_tokens" in answer else answer["tokens"][0]
+        if job["auto"] == "Seq2SeqLM" and "tokens" in answer:
             row = row[1:]  # the token that begins it
         found = new_tokens(row, prompt)
         if found != wanted:
             return f"other tokens: {found}, not {wanted}"
+        if "texts" not in answer:
+            return ""
         said = answer["texts"][0]
         for word in SPECIAL:
             said = said.replace(word, "")
@@ -114,14 +122,18 @@ class Campaign:
         jobs_file, answers = self.work / f"{client}.jobs.json", self.work / f"{client}.answers.json"
         jobs_file.write_text(json.dumps(jobs))
         answers.unlink(missing_ok=True)
-        if client == "transformers.js":
+        last: list[Any] = []
+        if client in IN_BROWSER:
+            modules = node_modules(self._environments)
+            script, last = [sys.executable, HERE / "run_in_browser.py"], [modules, IN_BROWSER[client]]
+        elif client == "transformers.js":
             script = ["node", HERE / "run_transformers_js.mjs", node_modules(self._environments)]
         else:
             script = [python_of(client, self._environments), HERE / f"run_{client.replace('-', '_')}.py"]
         rest = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
         environment = {**rest, "HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
         done = subprocess.run(
-            [*script, jobs_file, answers], env=environment, capture_output=True, text=True, timeout=900
+            [*script, jobs_file, answers, *last], env=environment, capture_output=True, text=True, timeout=900
         )
         if not answers.is_file():
             said = (done.stderr.strip().splitlines() or ["no message"])[-1]
@@ -134,17 +146,19 @@ class Campaign:
             names = [name for name in self.jobs if is_for(client, name, MODELS[name])]
             usual = self.ask(client, names, "usual", [])
             left = [name for name, wrong in usual.items() if wrong]
-            again = self.ask(client, left, client, [client])
+            wanted = FOR.get(client, client)
+            again = self.ask(client, left, wanted, [wanted])
             for name in names:
-                cell = "as it stands" if not usual[name] else f"`--for {client}`"
+                cell = "as it stands" if not usual[name] else f"`--for {wanted}`"
                 cell = f"no: {again[name]}" if again.get(name) else cell
                 self.tell(client, name, cell)
 
     def run_together(self) -> None:
         """Let all clients open one folder of each model."""
+        asked = sorted({FOR.get(client, client) for client in self.clients})
         for client in self.clients:
             names = [name for name in self.jobs if is_for(client, name, MODELS[name])]
-            for name, wrong in self.ask(client, names, "together", self.clients).items():
+            for name, wrong in self.ask(client, names, "together", asked).items():
                 self.tell(client, name, f"no: {wrong}" if wrong else "right")
 
     def tell(self, client: str, name: str, cell: str) -> None:
@@ -182,9 +196,12 @@ def main() -> int:
     parser.add_argument("--together", action="store_true")
     parser.add_argument("--page", type=Path)
     given = parser.parse_args()
-    start = time.monotonic()
+    start, clients = time.monotonic(), given.client.split(",")
+    if shutil.which("chromium") is None and IN_BROWSER.keys() & set(clients):
+        clients = [each for each in clients if each not in IN_BROWSER]
+        print("skipped: chromium is not installed")
     try:
-        campaign = Campaign(given.work_dir.resolve(), given.model.split(","), given.client.split(","))
+        campaign = Campaign(given.work_dir.resolve(), given.model.split(","), clients)
         (campaign.run_together if given.together else campaign.run)()
     except InstallError as error:
         print(f"clients: error: {error}", file=sys.stderr)

@@ -28,6 +28,8 @@ VERSIONS = {
     "optimum": "optimum-onnx 0.1.0",
     "sentence-transformers": "sentence-transformers 5.7.0",
     "transformers.js": "transformers.js 4.3.2 in Node",
+    "transformers.js-browser": "the same in Chromium",
+    "onnxruntime-web": "onnxruntime-web 1.31 in Chromium",
 }
 
 

@@ -1,4 +1,4 @@
-"""The files beside a model's weights that whoever loads the model reads, too."""
+"""Files beside a model's weights that whoever loads the model also reads."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class SideFile(NamedTuple):
 
 
 def files_beside(folder: Path) -> list[SideFile]:
-    """Return the files beside a model's weights that belong beside its graphs, too.
+    """Return the files beside a model's weights that belong beside its graphs.
 
     These are small files that are neither weights nor code: the config, the tokenizer, processors,
     templates, and what the modules of sentence-transformers have in folders of their own, with
@@ -78,7 +78,7 @@ def _belongs(path: Path, weights: tuple[str, ...]) -> bool:
 
 
 def _is_readable(settings: Path) -> bool:
-    """Return whether generate() can read its settings; no graph needs those that it cannot."""
+    """Return whether generate() can read its settings; no graph needs those it cannot read."""
     try:
         document_of(settings.parent, settings.name)
     except FormatError:
@@ -90,7 +90,7 @@ _POINTER = b"version https://git-lfs"
 
 
 def note_on_pointers(files: Iterable[SideFile]) -> list[str]:
-    """Return the note on files that stand for others, which Git LFS has not fetched."""
+    """Return the note on pointer files, whose content Git LFS has not fetched."""
     found = [file.name for file in files if _begins(file.path, _POINTER)]
     if not found:
         return []
@@ -108,7 +108,7 @@ def _begins(path: Path, start: bytes) -> bool:
 
 
 def copies_of(files: Iterable[SideFile], folder: Path) -> Iterator[tuple[SideFile, Path]]:
-    """Yield files and where they are to be copied to, without those that lie there themselves."""
+    """Yield files and their targets, without files that are already there."""
     for file in files:
         target = folder / file.name
         if not (target.exists() and samefile(file.path, target)):
@@ -116,7 +116,7 @@ def copies_of(files: Iterable[SideFile], folder: Path) -> Iterator[tuple[SideFil
 
 
 def refuse_copies(files: Iterable[SideFile], folder: Path, overwrite: bool) -> None:
-    """Refuse files that cannot be replaced, or may not be.
+    """Raise an error for files that cannot or must not be replaced.
 
     Args:
         files: what is to be copied.

@@ -22,5 +22,5 @@ with torch.device("meta"):
 
 
 def __dir__() -> list[str]:
-    """List what this package offers, without the modules that it consists of."""
+    """List what this package offers, without its submodules."""
     return sorted({*__all__, *(name for name in globals() if name[:2] == "__")})

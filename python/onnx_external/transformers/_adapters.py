@@ -1,4 +1,4 @@
-"""A folder of peft with a LoRA adapter, merged into its base before it is exported.
+"""A LoRA adapter in a folder of peft, merged into its base before the export.
 
 `W + scale * B @ A` is computed in float32, one weight after another, and rounded once, into a
 folder that lives as long as the export. peft's merge_and_unload() does the same, in the type of the
@@ -72,7 +72,7 @@ _OF_THE_BASE = ("config.json", "generation_config.json")
 
 @dataclass(frozen=True)
 class _Pair:
-    """What is added to one weight."""
+    """The addition to one weight."""
 
     first: str
     """The key of A."""
@@ -157,7 +157,7 @@ def _refuse(folder: Path, settings: Mapping[str, Any]) -> None:
 
 
 def _copy(base: Path, folder: Path, made: Path) -> None:
-    """Copy what is small: the base's files, and over them the adapter's tokenizer."""
+    """Copy the small files: the base's, and over them the adapter's tokenizer."""
     for source in (base, folder):
         for file in files_beside(source):
             if source == base or file.name not in _OF_THE_BASE:
@@ -168,7 +168,7 @@ def _copy(base: Path, folder: Path, made: Path) -> None:
 def _write(
     base: Checkpoint, adapter: Checkpoint, settings: Mapping[str, Any], folder: Path, path: Path
 ) -> int:
-    """Write the merged checkpoint, and return how many of its weights are other ones."""
+    """Write the merged checkpoint, and return how many of its weights have changed."""
     kind = document_of(path.parent).get("model_type")
     pairs, replaced = _targets(base, adapter, settings, folder, kind)
     header: dict[str, Any] = {}
@@ -216,7 +216,7 @@ def _sum(
     name: str,
     folder: Path,
 ) -> torch.Tensor:
-    """`W + scale * B @ A` in float32, rounded to the type of W."""
+    """Return `W + scale * B @ A`, computed in float32 and rounded to the type of W."""
     first, second = (adapter[key].torch().float() for key in (pair.first, pair.second))
     if first.dim() != 2 or second.dim() != 2 or first.shape[0] != second.shape[1]:
         raise ExportError(
@@ -235,7 +235,7 @@ def _sum(
 
 
 def _is_conv1d(module: str, settings: Mapping[str, Any], kind: Any) -> bool:
-    """Whether a module is a Conv1D of transformers, a Linear whose weight is transposed.
+    """Return whether a module is a Conv1D of transformers, a Linear with transposed weight.
 
     peft's fan_in_fan_out says so of all modules, and is that of the last where they differ.
     """
@@ -247,7 +247,7 @@ def _is_conv1d(module: str, settings: Mapping[str, Any], kind: Any) -> bool:
 def _targets(
     base: Checkpoint, adapter: Checkpoint, settings: Mapping[str, Any], folder: Path, kind: Any
 ) -> tuple[dict[str, _Pair], dict[str, str]]:
-    """What is added to which weight of the base, and which are replaced, by its keys."""
+    """Return the additions to weights of the base, and the replaced weights, by its keys."""
     sides: dict[tuple[str, bool], dict[str, str]] = {}
     replaced: dict[str, str] = {}
     for key in adapter:
@@ -274,7 +274,7 @@ def _targets(
 
 
 def _key_of(base: Checkpoint, name: str, folder: Path) -> str:
-    """The key of the base for a parameter: its name, or the only key that ends like it."""
+    """Return the base's key of a parameter: its name, or the only key that ends like it."""
     if name in base:
         return name
     ends = [key for key in base if name.endswith(f".{key}") or key.endswith(f".{name}")]
@@ -287,7 +287,7 @@ def _key_of(base: Checkpoint, name: str, folder: Path) -> str:
 
 
 def _scale(module: str, rank: int, settings: Mapping[str, Any], folder: Path) -> float:
-    """What the product is multiplied by: alpha / rank, or alpha / sqrt(rank)."""
+    """Return the factor of the product: alpha / rank, or alpha / sqrt(rank)."""
     alpha: Any = settings.get("lora_alpha", 8)
     patterns = settings.get("alpha_pattern") or {}
     for pattern, value in patterns.items() if isinstance(patterns, dict) else ():

@@ -1,4 +1,4 @@
-"""Input sets for graphs that read several tokens behind a cache for one row at a time."""
+"""Input sets for graphs that read several tokens after a cache only with batch size 1."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ _CACHES = (transformers.DynamicCache, transformers.EncoderDecoderCache)
 
 
 def has_fused(graph: Any) -> bool:
-    """Return whether a graph of onnx has fused attention."""
+    """Return whether a graph has fused attention."""
     return any(map(_is_fused, graph.node))
 
 
 def takes_one_row(graph: Any) -> bool:
-    """Return whether a graph of onnx takes one row only if it gets tokens and a cache.
+    """Return whether a graph with tokens and a cache only accepts batch size 1.
 
     ONNX Runtime's GroupQueryAttention does, unless it is told the lengths of what is new.
     """
@@ -34,7 +34,7 @@ def takes_one_row(graph: Any) -> bool:
 
 
 def goes_by_lengths(graph: Any) -> bool:
-    """Return whether attention in a graph of onnx knows the lengths of rows, and no other mask."""
+    """Return whether attention in a graph uses the lengths of texts, and no other mask."""
     nodes = [node for node in graph.node if node.op_type == NAME]
     return any(len(node.input) <= _BIAS or not node.input[_BIAS] for node in nodes)
 
@@ -44,7 +44,7 @@ def _is_fused(node: Any) -> bool:
 
 
 def by_rows(title: str, given: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield the inputs of one row each, and those of one token of all rows.
+    """Yield the inputs of each text alone, and those of one token for the whole batch.
 
     Inputs with one token, one row or no cached tokens stay together.
 
@@ -63,7 +63,7 @@ def by_rows(title: str, given: Mapping[str, Any]) -> Iterator[tuple[str, dict[st
 
 
 def by_lengths(title: str, given: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield inputs without padding in the place of others, and prompts padded on the right.
+    """Yield inputs without padding instead of the given ones, and prompts padded on the right.
 
     Args:
         title: of the inputs.
@@ -84,7 +84,7 @@ def by_lengths(title: str, given: Mapping[str, Any]) -> Iterator[tuple[str, dict
 
 
 def _sizes(given: Mapping[str, Any]) -> tuple[int, int, int]:
-    """Return the number of rows, of tokens and of cached ones."""
+    """Return the batch size, and the numbers of tokens and of cached tokens."""
     texts = [given[name] for name in reversed(_TEXTS) if given.get(name) is not None]
     caches = [each for each in given.values() if isinstance(each, _CACHES)]
     if not texts or not caches:
@@ -109,7 +109,7 @@ def _row(name: str, value: Any, row: int, rows: int) -> Any:
 
 
 def _first(name: str, value: Any, tokens: int, past: int) -> Any:
-    """The part of an input that belongs to the cache and the first token behind it."""
+    """Return the part of an input for the cache and the first token after it."""
     if not isinstance(value, torch.Tensor) or value.dim() < 2:
         return value
     if name.endswith("position_ids"):

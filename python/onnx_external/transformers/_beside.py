@@ -1,4 +1,4 @@
-"""Files that are copied beside the graphs, as a part of their save: all of it, or nothing."""
+"""Files copied beside the graphs as a part of their save, which is all or nothing."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _STAGING = ".copied-files-"
 
 
 class Beside:
-    """Copies of files, which a save puts in place right before its models.
+    """Copies of files, which a save moves into place right before its models.
 
     At that time the save has the folder for itself, and its weights are written and verified. What
     the copies replace is kept until the models are in place, too.
@@ -36,17 +36,17 @@ class Beside:
         self._failure: BaseException | None = None
 
     def __call__(self, phase: str, done: int, total: int) -> None:
-        """Pass on the progress of the save, for which this is the callback."""
+        """Forward the progress of the save; this object is its callback."""
         if self._progress is not None:
             self._progress(phase, done, total)
 
     def check(self, overwrite: bool) -> None:
-        """Refuse targets that cannot be replaced, or may not be."""
+        """Raise an error for targets that cannot or must not be replaced."""
         refuse_copies(self._files, self._folder, overwrite)
 
     @contextlib.contextmanager
     def saving(self, sync: bool, overwrite: bool) -> Iterator[None]:
-        """Within it one save runs, whose progress callback this is."""
+        """Run one save inside the context, whose progress callback this object is."""
         self._sync, self._overwrite = sync, overwrite
         new_folder = not self._folder.exists()
         try:
@@ -62,7 +62,7 @@ class Beside:
         self._remove_staging()
 
     def before_publish(self) -> bool:
-        """Copy the files and put them in place; the save ends if it returns False."""
+        """Copy the files and move them into place; the save ends if it returns False."""
         try:
             self.check(self._overwrite)
             self._remove_leftovers()
@@ -83,7 +83,7 @@ class Beside:
         return self._failure is None
 
     def _remove_leftovers(self) -> None:
-        """Those of saves that were killed."""
+        """Remove the leftovers of saves that were killed."""
         for left in self._folder.glob(f"{_STAGING}*"):
             shutil.rmtree(left, ignore_errors=True)
 
@@ -106,7 +106,7 @@ class Beside:
             raise self._failed(target, error) from error
 
     def _make_folder(self, folder: Path) -> None:
-        """Make a folder for a file, unless it is there."""
+        """Make a folder for a file, if it does not exist."""
         if not folder.exists():
             self._make_folder(folder.parent)
             folder.mkdir()
@@ -122,12 +122,12 @@ class Beside:
             raise self._failed(target, error) from error
 
     def _staged(self, name: str) -> Path:
-        """Where a copy is before it is put in place."""
+        """Return the place of a copy before it is moved into place."""
         assert self._staging is not None
         return self._staging / "new" / name
 
     def _kept(self, name: str) -> Path:
-        """Where what a copy replaces is kept."""
+        """Return the place that keeps a replaced file."""
         assert self._staging is not None
         return self._staging / "old" / name
 

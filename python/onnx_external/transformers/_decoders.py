@@ -1,4 +1,4 @@
-"""The one graph of a decoder, which reads a text and then goes on with it.
+"""The single graph of a decoder, which reads a prompt and then continues it.
 
 transformers.exporters make two: one without a cache for the prompt, and one that takes a cache. But
 the second one reads a prompt just as well if its cache is empty, and runtimes that generate text
@@ -45,7 +45,7 @@ def cache_for(model: Any) -> dict[str, Any]:
 
 
 def prompt_of(prefill: Mapping[str, Any], decode: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Return the inputs of a prompt as the graph that takes a cache gets them: an empty one.
+    """Return the inputs of a prompt for the graph with a cache: the cache is empty.
 
     Args:
         prefill: the inputs of the prompt, without a cache.
@@ -70,7 +70,7 @@ def prompt_of(prefill: Mapping[str, Any], decode: Mapping[str, Any]) -> dict[str
 
 
 def _emptied(cache: Any) -> Any:
-    """A copy of a cache in which no layer has a word; None if a layer keeps something else."""
+    """Return a copy of a cache without tokens; None if a layer keeps other state."""
     found = copy.deepcopy(cache)
     for layer in found.layers:
         if type(layer).__name__ not in _GROWING:
@@ -82,7 +82,7 @@ def _emptied(cache: Any) -> Any:
 
 
 def unfit_for_prompts(sizes: Sizes, module: Any, prompt: Mapping[str, Any]) -> list[Guard]:
-    """Return what the trace with a cache assumed that does not hold for an empty one.
+    """Return the assumptions of the trace with a cache that an empty one violates.
 
     That a layer of the cache says that it has no words is no assumption: its keys say the same.
     """
@@ -92,7 +92,7 @@ def unfit_for_prompts(sizes: Sizes, module: Any, prompt: Mapping[str, Any]) -> l
 
 
 def prepared(module: Any, given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the inputs that a trace takes, some of which are computed of the model's."""
+    """Return the inputs of a trace, some of which are computed from the model's."""
     from transformers.exporters.utils import prepare_for_export
 
     with told("transformers cannot prepare its inputs"):

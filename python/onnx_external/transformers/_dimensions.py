@@ -1,4 +1,4 @@
-"""Dimensions that a trace says may vary although what it assumed holds for the examples' alone.
+"""Dimensions that a trace calls dynamic although its assumptions fix them to the example's.
 
 torch.export writes down what it assumed of dimensions ("a quarter of the height is 8"), and a
 program of its own checks that. A graph of ONNX does not: it would take any size, and fail later.
@@ -31,7 +31,7 @@ class _Input:
     """Of the symbols, in the example."""
 
     def sized(self, sizes: Mapping[Any, int]) -> dict[str, Any]:
-        """What guards call by names, if the symbols have these sizes."""
+        """Return the names that guards use, for the given values of the symbols."""
         dims = tuple(dim if isinstance(dim, int) else int(dim.subs(sizes)) for dim in self.dims)
         return {"L": {self.name: SimpleNamespace(size=lambda: dims)}, "math": math}
 
@@ -49,7 +49,7 @@ def _inputs(exported: torch.export.ExportedProgram) -> Iterator[_Input]:
 
 
 def _holds(guard: str, given: _Input, sizes: Mapping[Any, int]) -> bool:
-    """Whether a guard, which torch wrote, is true; what is not understood is."""
+    """Return whether a guard, as written by torch, is true; True if it is not understood."""
     try:
         return bool(eval(guard, {"__builtins__": {}, "max": max, "min": min}, given.sized(sizes)))
     except Exception:  # whatever a later torch writes, it is no reason to refuse a graph
@@ -57,7 +57,7 @@ def _holds(guard: str, given: _Input, sizes: Mapping[Any, int]) -> bool:
 
 
 def _bound(exported: torch.export.ExportedProgram) -> dict[str, int]:
-    """The dimensions that the guards of their input allow at no multiple of the example's size."""
+    """Return the dimensions whose guards allow no multiple of the example's size."""
     bound: dict[str, int] = {}
     guards = [str(guard) for guard in getattr(exported, "_guards_code", None) or ()]
     for given in _inputs(exported):
@@ -71,7 +71,7 @@ def _bound(exported: torch.export.ExportedProgram) -> dict[str, int]:
 
 
 def fix_bound_dimensions(model: onnx_ir.Model, exported: torch.export.ExportedProgram) -> None:
-    """Put numbers where a size other than the example's would break the graph.
+    """Fix dimensions to the example's size where any other size would break the graph.
 
     They are in the inputs, and in what is computed of them.
     """
@@ -85,7 +85,7 @@ def fix_bound_dimensions(model: onnx_ir.Model, exported: torch.export.ExportedPr
 
 
 def _evaluated(text: str) -> str:
-    """The number that an expression of torch is, if it is one; else the text."""
+    """Return the number that an expression of torch is equal to, or else the text."""
     if SYMBOL.search(text):
         return text
     try:

@@ -1,4 +1,4 @@
-"""Weights that do not fit the config beside them: of other sizes, or quantized."""
+"""Weights that do not fit the config beside them, because of their sizes or quantization."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Mismatch = tuple[str, Iterable[int], Iterable[int]]
 
 
 def of_other_sizes(folder: Path, model: Any, found: Iterable[Mismatch]) -> MismatchError:
-    """Return the error for tensors whose shapes are not those that the config gives them."""
+    """Return the error for tensors whose shapes differ from those that the config implies."""
     all_found = sorted((name, list(have), list(want)) for name, have, want in found)
     numbers: Counter[str] = Counter()
     settings = list(_numbers(_config(folder, model)))
@@ -49,13 +49,13 @@ def of_other_sizes(folder: Path, model: Any, found: Iterable[Mismatch]) -> Misma
 
 
 def _config(folder: Path, model: Any) -> Mapping[str, Any]:
-    """What config.json states; what a class has by default comes from the model."""
+    """Return the settings of config.json, with the model's defaults for the others."""
     stated: Mapping[str, Any] = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     return {**model.config.to_dict(), **stated}
 
 
 def _numbers(config: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, int]]:
-    """The settings that are sizes, those of parts by their path."""
+    """Yield the settings that are sizes, those of parts by their path."""
     for name, value in config.items():
         if isinstance(value, Mapping):
             yield from _numbers(value, f"{path}{name}.")
@@ -64,7 +64,7 @@ def _numbers(config: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, i
 
 
 def quantized_text(folder: Path, found: tuple[str, str] | None, unused: Iterable[str]) -> str:
-    """Say that weights are quantized, if keys that the model does not take show it."""
+    """Say that weights are quantized, if keys that the model does not take show that."""
     if found is None or found[1] not in set(unused):
         return ""
     method, key = found
@@ -77,7 +77,7 @@ def quantized_text(folder: Path, found: tuple[str, str] | None, unused: Iterable
 
 
 def quantized_fact(folder: Path) -> str:
-    """Return what the folder's config says of a method that quantized its weights, or ""."""
+    """Return the method, by the folder's config, that quantized its weights, or ""."""
     return next((text for kind, text in _core.folder_facts(folder) if kind == "quantized"), "")
 
 

@@ -1,4 +1,4 @@
-"""Examples of the inputs of a model, made of its config.
+"""Example inputs of a model, made from its config.
 
 They fit the config, and they are well conditioned: sound, spectra and images are noise with a few
 waves, since in a ramp neighbours are so alike that a normalization multiplies rounding.
@@ -44,7 +44,7 @@ def _setting(part: Any, name: str) -> Any:
 
 
 def _checked(shape: tuple[int, ...]) -> tuple[int, ...]:
-    """Return a shape that an example may have."""
+    """Return the shape if an example may have it."""
     if not all(isinstance(size, int) and size > 0 for size in shape) or _MOST < math.prod(shape):
         raise InvalidArgumentError(
             f"by its config, an example has the shape {list(shape)}; correct the config's numbers, "
@@ -54,7 +54,7 @@ def _checked(shape: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def _ramp(first: float, shape: tuple[int, ...]) -> torch.Tensor:
-    """Return values from the first to 1, all of them different."""
+    """Return different values that rise from the first to 1."""
     return torch.linspace(first, 1, math.prod(_checked(shape))).reshape(shape)
 
 
@@ -65,21 +65,21 @@ def _noise(shape: tuple[int, ...]) -> torch.Tensor:
 
 
 def _waves(shape: tuple[int, ...]) -> torch.Tensor:
-    """Return sound: along the last dimension two sines, and noise."""
+    """Return sound: two sines along the last dimension, and noise."""
     time = torch.arange(_checked(shape)[-1])
     return 0.5 * torch.sin(0.08 * time) + 0.3 * torch.sin(0.9 * time) + 0.2 * _noise(shape)
 
 
 @dataclass
 class Examples:
-    """Makes the inputs of a model one after the other: some have the sizes of others."""
+    """Makes a model's inputs one after the other, since some have the sizes of others."""
 
     model: Any
     made: dict[str, torch.Tensor] = field(default_factory=dict)
 
     @property
     def config(self) -> Any:
-        """The model's."""
+        """The config of the model."""
         return self.model.config
 
     @property
@@ -88,7 +88,7 @@ class Examples:
         return inspect.signature(self.model.forward).parameters
 
     def add(self, name: str) -> bool:
-        """Make an input, and return whether there is an example of it."""
+        """Make an input, and return whether an example of it exists."""
         maker = MAKERS.get(name)
         value = None if maker is None else maker(self)
         if value is not None:
@@ -96,7 +96,7 @@ class Examples:
         return value is not None
 
     def text(self) -> tuple[int, int]:
-        """Return the rows and the length of the text."""
+        """Return the batch size and the length of the text."""
         rows, length = self.made["input_ids"].shape if "input_ids" in self.made else (_ROWS, 0)
         return int(rows), int(length) or _LENGTH
 
@@ -106,20 +106,20 @@ class Examples:
 
 
 def vocabulary_of(config: Any) -> int:
-    """Return how many words the text of a model may have; the config of a text knows it best."""
+    """Return the number of tokens in the text vocabulary; the text config has priority."""
     parts = (getattr(config, "text_config", None), config)
     return int(next(filter(None, (first_setting(each, "vocab_size") for each in parts)), 32))
 
 
 def words_of(config: Any, rows: int, length: int) -> torch.Tensor:
-    """Return ids that are not special tokens where there are enough others."""
+    """Return ids that are not special tokens, if there are enough others."""
     count = vocabulary_of(config)
     ids = torch.arange(rows * length).reshape(rows, length) * 7 + 11
     return ids % max(count - 8, 1) + min(4, count - 1)
 
 
 def _text(examples: Examples) -> torch.Tensor:
-    """Ids of words; heads of encoder-decoders classify the token that ends each text."""
+    """Return token ids; heads of encoder-decoders classify the token that ends each text."""
     rows = _ROWS * (_CHOICES if chooses(examples.model) else 1)
     ids, end = words_of(examples.config, rows, _LENGTH), examples.setting("eos_token_id")
     if has_head_behind_decoder(examples.model) and isinstance(end, int):
@@ -128,13 +128,13 @@ def _text(examples: Examples) -> torch.Tensor:
 
 
 def _decoder_text(examples: Examples) -> torch.Tensor:
-    """Ids of words: as many as the encoder takes if a head compares the two, else fewer."""
+    """Return token ids: as many as the encoder's if a head compares the two, else fewer."""
     fewer = 0 if has_head_behind_decoder(examples.model) else 3
     return words_of(examples.config, _ROWS, examples.text()[1] - fewer)
 
 
 def chooses(model: Any) -> bool:
-    """Return whether the texts of a model have a dimension of choices behind that of rows."""
+    """Return whether a model's texts have a dimension of choices after the batch dimension."""
     from transformers.models.auto.modeling_auto import MODEL_FOR_MULTIPLE_CHOICE_MAPPING_NAMES
 
     return type(model).__name__ in pytree.tree_leaves(
@@ -143,12 +143,12 @@ def chooses(model: Any) -> bool:
 
 
 def in_choices(made: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    """Return examples whose rows became rows of choices."""
+    """Return examples whose batch dimension is split into batch and choices."""
     return {name: each.unflatten(0, (-1, _CHOICES)) for name, each in made.items()}
 
 
 def has_head_behind_decoder(model: Any) -> bool:
-    """Return whether a model classifies what a decoder makes of the text of its encoder.
+    """Return whether a model has a classification head behind its decoder.
 
     forward() then gives the decoder the encoder's text, moved on by one token.
     """
@@ -159,7 +159,7 @@ def has_head_behind_decoder(model: Any) -> bool:
 
 
 def _attention_mask(examples: Examples) -> torch.Tensor | None:
-    """A mask of ones would be left out of the graph.
+    """Return a mask with a zero; a mask of ones would be left out of the graph.
 
     The second row of a text is padded on the left, that of a sound on the right.
     """
@@ -195,7 +195,7 @@ def _segments(examples: Examples) -> torch.Tensor:
 
 
 def _boxes(examples: Examples) -> torch.Tensor:
-    """Left, top, right and bottom of each word, on a page of 1,000 by 1,000."""
+    """Return left, top, right and bottom of each token, on a page of 1,000 by 1,000."""
     rows, length = examples.text()
     page = min(int(examples.setting("max_2d_position_embeddings") or 1001) - 1, 1000)
     place = torch.arange(rows * length).reshape(rows, length)
@@ -229,7 +229,7 @@ def _sides(size: Any) -> tuple[int, int]:
 
 
 def _pixel_mask(examples: Examples) -> torch.Tensor | None:
-    """The second image is padded at the bottom and on the right."""
+    """Return a mask by which the second image is padded at the bottom and on the right."""
     image = examples.made.get("pixel_values")
     if image is None or image.dim() != 4:
         return None
@@ -240,7 +240,7 @@ def _pixel_mask(examples: Examples) -> torch.Tensor | None:
 
 
 def _order(examples: Examples) -> torch.Tensor | None:
-    """A number for each patch, by whose order patches are masked."""
+    """Return a number for each patch, by whose order patches are masked."""
     image, size = examples.made.get("pixel_values"), examples.setting("patch_size") or 16
     if image is None:
         return None
@@ -249,7 +249,7 @@ def _order(examples: Examples) -> torch.Tensor | None:
 
 
 def _spectrum(examples: Examples) -> torch.Tensor:
-    """Frames of a sound, in the order in which the model takes frames and bins."""
+    """Return frames of a sound, in the model's order of frames and bins."""
     bins, width = examples.setting("num_mel_bins"), _width_of_frames(examples)
     if width is not None:
         return _noise((_ROWS, _FRAMES, width))
@@ -260,7 +260,7 @@ def _spectrum(examples: Examples) -> torch.Tensor:
 
 
 def _width_of_frames(examples: Examples) -> int | None:
-    """The size of a frame, if frames come before bins: a config has it, or the first layer."""
+    """Return the size of a frame, by config or first layer, if frames come before bins."""
     width = examples.setting("feature_projection_input_dim")
     if width:
         return int(width)
@@ -272,7 +272,7 @@ def _width_of_frames(examples: Examples) -> int | None:
 
 
 def _first_layer(model: Any) -> Any:
-    """The first module of the model, or of its encoder, that has weights of its own."""
+    """Return the first module of the model, or of its encoder, with weights of its own."""
     start = model.get_encoder() if model.config.is_encoder_decoder else model
     found = (each for each in start.modules() if getattr(each, "weight", None) is not None)
     return next(found, None)
@@ -287,7 +287,7 @@ def _sound(examples: Examples) -> torch.Tensor:
 
 
 def _is_codec(config: Any) -> bool:
-    """Return whether the feature extractor of a model gives sound with a dimension of channels."""
+    """Return whether a model's feature extractor returns sound with a channel dimension."""
     from transformers.models.auto import feature_extraction_auto as auto
 
     name = auto.FEATURE_EXTRACTOR_MAPPING_NAMES.get(getattr(config, "model_type", ""), "")
@@ -295,7 +295,7 @@ def _is_codec(config: Any) -> bool:
 
 
 def _series(examples: Examples) -> torch.Tensor:
-    """Past values of time series: a few waves in each channel."""
+    """Return past values of time series: a few waves in each channel."""
     length, channels = (examples.setting(name) for name in ("context_length", "num_input_channels"))
     made = _waves((_ROWS, int(channels or 1), int(length or _FRAMES)))
     return made.transpose(1, 2).contiguous() if channels else made[:, 0]
@@ -319,7 +319,7 @@ def _embeddings(examples: Examples) -> torch.Tensor | None:
 
 
 def _choice_of(setting: str) -> Maker:
-    """Make ids that are 0 or 1, if the setting counts more than one."""
+    """Return a maker of ids 0 and 1, which are made if the setting counts more than one."""
 
     def make(examples: Examples) -> torch.Tensor:
         count = examples.setting(setting)

@@ -1,4 +1,4 @@
-"""The exporter of transformers, which lets a trace be tried again and keeps the program."""
+"""The exporter of transformers, extended to retry traces and to keep the program."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Run = Callable[[Callable[[], Any]], Any]
 
 
 def exporter(run: Run, translations: Mapping[Any, Callable[..., Any]] | None = None) -> Any:
-    """An exporter of transformers, which has `exported` and `sizes` of what it converted last.
+    """Return an exporter of transformers that keeps `exported` and `sizes` of its last run.
 
     Its `decomposed` is the program whose nodes became those of the graph. Its `names` are lists to
     which each run of a model adds: the names of its inputs, of its outputs, and what it returned.
@@ -108,7 +108,7 @@ def _keeping(exporter: type, run: Run, translations: Mapping[Any, Callable[..., 
 
 @contextlib.contextmanager
 def _lists_of_names(module: Any, lists: list[list[Any]]) -> Iterator[None]:
-    """Within it `lists` are those to which each run of a model adds names and outputs."""
+    """Collect in `lists` the lists to which each run of a model adds names and outputs."""
     patch = module.patch_model_outputs
 
     @contextlib.contextmanager
@@ -122,7 +122,7 @@ def _lists_of_names(module: Any, lists: list[list[Any]]) -> Iterator[None]:
 
 
 def patches_of_transformers() -> list[str]:
-    """What it replaces while a model is traced and converted."""
+    """Return what transformers replaces while a model is traced and converted."""
     from transformers.exporters.utils import _PATCHES
 
     return sorted(
@@ -132,7 +132,7 @@ def patches_of_transformers() -> list[str]:
 
 @contextlib.contextmanager
 def silently(what: str, way_out: str) -> Iterator[None]:
-    """As told(), with the line of the model's code.
+    """Enter told(), naming the line of the model's code in errors.
 
     Torch and the exporter, whose logger is none of transformers', are silent, too.
     """

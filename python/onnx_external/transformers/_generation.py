@@ -1,4 +1,4 @@
-"""Settings of generate(), on which no graph depends: a trace goes without them."""
+"""Settings of generate(), which do not affect graphs, so that a trace ignores them."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _OTHER_WAYS = (
 
 
 def without_checked_settings(config: Any) -> list[str]:
-    """Take settings out of a config that its model would refuse, and say which."""
+    """Remove settings from a config that its model would reject, and report which."""
     found = [name for name in _CHECKED if name in vars(config) and not hasattr(type(config), name)]
     for name in found:
         delattr(config, name)
@@ -50,7 +50,7 @@ def without_checked_settings(config: Any) -> list[str]:
 
 
 def token_ids(config: Any) -> Any:
-    """Return the settings of generate() that a config has itself, so that no file is read."""
+    """Return the settings of generate() in the config itself, so that no file is read."""
     found: dict[str, Any] = {}
     for each in (config.get_text_config(decoder=True), config):
         for name, value in vars(each).items():
@@ -60,7 +60,7 @@ def token_ids(config: Any) -> Any:
 
 
 def plain_generation(model: Any, folder: Path) -> list[str]:
-    """Give a model the token ids of its settings and nothing else, and say what was left out.
+    """Reduce a model's settings to token ids, and report what was left out.
 
     Beams, samples, helpers and limits would change what is run while the graphs are traced, or
     keep it from running.
@@ -92,7 +92,7 @@ def _left_out(names: list[str]) -> str:
 
 
 def _settings(model: Any, folder: Path) -> tuple[str, dict[str, Any], list[str]]:
-    """A file, its settings, and what is wrong with it; older models have them in config.json."""
+    """Return a file, its settings, and its errors; older models have them in config.json."""
     own = model.generation_config.to_dict()
     name = GENERATION if (folder / GENERATION).is_file() else "config.json"
     if not (folder / name).is_file():
@@ -110,13 +110,13 @@ def _settings(model: Any, folder: Path) -> tuple[str, dict[str, Any], list[str]]
 
 
 def _are_ids(value: Any) -> bool:
-    """Whether a value is a token's number, or a list of such."""
+    """Return whether a value is a token id, or a list of token ids."""
     each = value if isinstance(value, list) and value else [value]
     return all(isinstance(one, int) and not isinstance(one, bool) and one >= 0 for one in each)
 
 
 def _refused(given: dict[str, Any]) -> list[str]:
-    """The settings that transformers refuses, or that make generate() something else."""
+    """Return the settings that transformers rejects, or that change how generate() works."""
     usual = {None, False, 1}
     found = [name for name in _OTHER_WAYS if _value(given.get(name)) not in usual]
     several = ("num_beams", "num_return_sequences")
@@ -138,7 +138,7 @@ def _positive(value: Any) -> bool:
 
 
 def _is_wrong(name: str, value: Any) -> bool:
-    """Whether transformers refuses a setting by itself."""
+    """Return whether transformers rejects a setting by itself."""
     if name.startswith("_") or name not in vars(transformers.GenerationConfig()):
         return False
     try:
@@ -157,7 +157,7 @@ _NUMBERS = (
 
 
 def _has_wrong_type(name: str, value: Any) -> bool:
-    """Whether a text, a list or an object stands where a number is expected."""
+    """Return whether a setting is a string, a list or an object instead of a number."""
     if name in ("suppress_tokens", "begin_suppress_tokens", "exponential_decay_length_penalty"):
         return not isinstance(value, (list, type(None)))
     if name.endswith("schedule") or not any(part in name for part in _NUMBERS):

@@ -1,4 +1,4 @@
-"""What transformers may not do with a folder: run its code, ask a question, or use the network."""
+"""Guards that keep transformers from running a folder's code, from prompts and the network."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def _no_kernel(name: str, *_: Any, **__: Any) -> Any:
 
 
 def not_run(error: BaseException) -> str:
-    """Say what was asked for that is not done here, if an error of transformers comes from that."""
+    """Report a feature that is not supported here, if it caused transformers' error."""
     offline = (OfflineModeIsEnabled, LocalEntryNotFoundError)
     if any(isinstance(each, offline) for each in chain(error)):
         found = re.search(r"https?://[^/ ]+/(?:api/models/)?([^/ ]+/[^/ ]+)", str(error))
@@ -87,7 +87,7 @@ def not_run(error: BaseException) -> str:
 
 
 def registered(name: str) -> Any:
-    """A class of this name that the user has registered with an Auto class; None if there is none.
+    """Return the user's class of this name that is registered with an Auto class, or None.
 
     These are the only classes outside of transformers that a config may name.
     """
@@ -129,7 +129,7 @@ def _makes_models(found: type) -> bool:
 
 
 def read_config(folder: Path) -> dict[str, Any]:
-    """Return what config.json says, having refused what would run code of the folder or the Hub.
+    """Return the settings of config.json, after rejecting code of the folder or the Hub.
 
     Raises:
         NotFoundError: there is none.
@@ -151,7 +151,7 @@ def read_config(folder: Path) -> dict[str, Any]:
 
 
 def refuse_own_code(folder: Path, auto: str) -> None:
-    """Refuse a class that only the code of the folder has."""
+    """Raise an error for a class that only the code of the folder defines."""
     advice = own_code(read_config(folder), auto)
     if advice:
         path = folder / "config.json"

@@ -1,4 +1,4 @@
-"""Which inputs a graph has: the tensors that the tokenizer or processor of the folder gives.
+"""Choice of a graph's inputs: the tensors that the folder's tokenizer or processor returns.
 
 forward() has a default for most of its arguments, and an argument that a trace does not get is not
 in the graph. So they are chosen by what a caller will give, and not by what forward() needs.
@@ -49,7 +49,7 @@ _STATES = ("past_key_values", "cache", "cache_params", "state", "mems", "encoder
 
 
 def inputs_of(model: Any, folder: Path, inputs: Inputs | None) -> Inputs:
-    """Return examples, or the names of the inputs for which they are to be made.
+    """Return examples, or the names of inputs for which to make examples.
 
     Args:
         model: of transformers.
@@ -76,7 +76,7 @@ def inputs_of(model: Any, folder: Path, inputs: Inputs | None) -> Inputs:
 
 
 def check_inputs(inputs: Any) -> None:
-    """Refuse what is neither names nor examples by name.
+    """Raise an error for anything but names, or examples by name.
 
     Raises:
         WrongTypeError: it is something else.
@@ -91,7 +91,7 @@ def check_inputs(inputs: Any) -> None:
 
 
 def _example(name: str, value: Any) -> Any:
-    """An example as the model takes it: a tensor in the place of an array or a list of numbers."""
+    """Return an example as the model takes it: arrays and lists of numbers become tensors."""
     if isinstance(value, np.ndarray):
         return to_torch(value)
     if value is None:
@@ -109,7 +109,7 @@ def _is_number(value: Any) -> bool:
 
 
 def varied(model: Any, given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return examples of two rows and of two words at least: a trace would fix a size of 1.
+    """Return examples with batch size and length of at least 2: a trace would fix a size of 1.
 
     The code of a model with a state may mix up rows, and so keeps what it was given.
     """
@@ -128,7 +128,7 @@ def varied(model: Any, given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _usual(model: Any, given: set[str]) -> tuple[str, ...]:
-    """The inputs of a model whose caller gives what its tokenizer and its processor give."""
+    """Return the usual inputs of a model: those that its tokenizer and processor return."""
     taken, main = inspect.signature(model.forward).parameters, main_input(model)
     generates = model.can_generate()
     found = [main] if main in MAKERS else []
@@ -146,19 +146,19 @@ def _usual(model: Any, given: set[str]) -> tuple[str, ...]:
 
 
 def _required(taken: Mapping[str, inspect.Parameter]) -> list[str]:
-    """The arguments without which forward() cannot be called."""
+    """Return the arguments without which forward() cannot be called."""
     alone = (inspect.Parameter.VAR_KEYWORD, inspect.Parameter.VAR_POSITIONAL)
     return [n for n, each in taken.items() if each.default is each.empty and each.kind not in alone]
 
 
 def main_input(model: Any) -> str:
-    """Return the name of the main input, of which some classes have several."""
+    """Return the name of the main input; some classes have several."""
     name = model.main_input_name
     return name if isinstance(name, str) else str(name[0])
 
 
 def omitted(model: Any, graphs: Iterable[Iterable[str]]) -> list[str]:
-    """Return the tensors that forward() takes, and no graph.
+    """Return the tensor arguments of forward() that no graph takes.
 
     Args:
         model: of transformers.
@@ -169,7 +169,7 @@ def omitted(model: Any, graphs: Iterable[Iterable[str]]) -> list[str]:
 
 
 def note_of_omitted(model: Any, names: Sequence[str], inputs: Inputs) -> list[str]:
-    """Return the note on tensors that a caller may have, but cannot give to a graph.
+    """Return the note on tensors that a caller may have, but cannot pass to a graph.
 
     Args:
         model: of transformers.
@@ -189,7 +189,7 @@ def note_of_omitted(model: Any, names: Sequence[str], inputs: Inputs) -> list[st
 
 
 def _tensors(model: Any) -> list[str]:
-    """The parameters of forward() that are tensors, without caches."""
+    """Return the parameters of forward() that are tensors, without caches."""
     return [
         name
         for name, each in inspect.signature(model.forward).parameters.items()
@@ -200,14 +200,14 @@ def _tensors(model: Any) -> list[str]:
 
 
 def fewer(names: Inputs) -> tuple[str, ...] | None:
-    """Return the names without inputs for which forward() has a default value; None: none is."""
+    """Return the names without inputs that have defaults in forward(); None if none has."""
     kept = ("attention_mask",) if "input_ids" in names else ()
     found = tuple(name for name in names if name not in _WITH_DEFAULTS or name in kept)
     return found if len(found) < len(names) else None
 
 
 def given_by_folder(folder: Path, model: Any) -> set[str]:
-    """Return the tensors that the tokenizer of a folder gives, or its feature extractor.
+    """Return the tensors that a folder's tokenizer, or its feature extractor, returns.
 
     A folder without a tokenizer has the one that transformers has for the model.
     """
@@ -249,7 +249,7 @@ def _names_of(found: Any) -> list[str]:
 
 
 def _of_extractor(extractor: Any, settings: Mapping[str, Any]) -> list[str]:
-    """What a feature extractor gives; a mask only if it is set to, or always does."""
+    """Return a feature extractor's results; a mask only if set, or always returned."""
     names = _names_of(extractor)
     asked = settings.get("return_attention_mask")
     if asked is None:
@@ -273,12 +273,12 @@ def sample_inputs(model: Any, names: Sequence[str]) -> dict[str, torch.Tensor]:
 
 
 def _ordered(names: Sequence[str]) -> list[str]:
-    """The names in the order in which examples are made."""
+    """Return the names in the order in which examples are made."""
     return [*(name for name in MAKERS if name in names), *(n for n in names if n not in MAKERS)]
 
 
 def plain_words(model: Any) -> Any:
-    """Let generate() go on with a word that is no special token.
+    """Keep generate() from choosing special tokens.
 
     Without weights all words are alike, and the first is often the one that ends or pads a text,
     which generate() of some classes cuts off before it looks at what is left.
@@ -300,7 +300,7 @@ def plain_words(model: Any) -> Any:
 
 
 def _numbers(value: Any) -> set[int]:
-    """The numbers of a setting, which may be one, a list of them, or none."""
+    """Return the numbers in a setting, which may be one, a list of them, or none."""
     if isinstance(value, int):
         return {value}
     if isinstance(value, (list, tuple, set)):

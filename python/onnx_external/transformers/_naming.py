@@ -1,4 +1,4 @@
-"""What the inputs and outputs of a graph, and their dimensions, are called.
+"""Names of the inputs, outputs and dimensions of a graph.
 
 transformers.exporters name them by the paths of Python's objects (`input.cache.layers.0.keys`), and
 torch names dimensions by its symbols (`s44`). Runtimes that generate text expect
@@ -43,7 +43,7 @@ _BEHIND_AN_ENCODER = {
 
 
 def input_names(paths: Iterable[str]) -> dict[str, str]:
-    """Return the names of the inputs of a graph by their paths in the arguments of forward()."""
+    """Return the names of a graph's inputs by their paths in forward()'s arguments."""
     found = {path: _named(path, "past_key_values", "input.") for path in paths}
     if not any(name.startswith(_OF_ENCODER) for name in found.values()):
         return found
@@ -54,7 +54,7 @@ def input_names(paths: Iterable[str]) -> dict[str, str]:
 
 
 def parameters(inputs: Iterable[str]) -> set[str]:
-    """Return the parameters of forward() that the inputs of a graph are, by their names."""
+    """Return the parameters of forward() for the inputs of a graph, by their names."""
     names = {name.removeprefix("input.") for name in inputs}
     if not any(_is_of_encoder(name) for name in names):
         return names
@@ -67,23 +67,23 @@ def _is_of_encoder(name: str) -> bool:
 
 
 def order(name: str) -> tuple[int, int, bool]:
-    """Put the cache behind the rest, layer by layer: optimum feeds it by position."""
+    """Move the cache after all others, layer by layer: optimum passes it by position."""
     found = re.match(r"(?:past_key_values|present)\.(\d+)\.", name)
     return (1, int(found[1]), ".encoder." in name) if found else (0, 0, False)
 
 
 def is_carried(name: str) -> bool:
-    """Return whether an input is what a graph gave before, such as a cache, or says that it is."""
+    """Return whether an input comes from the graph's last run, such as a cache or its flag."""
     return "." in name or name in (ENCODED, USES_CACHE)
 
 
 def output_name(path: str) -> str:
-    """Return what an output is called that is at a path of the outputs of forward()."""
+    """Return the name of an output, given its path in the outputs of forward()."""
     return _named(path, "present", "output.")
 
 
 def output_of(name: str) -> str:
-    """Return what the output is called that an input becomes, such as a longer cache."""
+    """Return the output that becomes an input in the next run, such as a longer cache."""
     for before, after in (("past_key_values.", "present."), ("input.", "output.")):
         if name.startswith(before):
             return after + name.removeprefix(before)
@@ -100,7 +100,7 @@ def _named(path: str, cache: str, prefix: str) -> str:
 
 
 def name_inputs_and_outputs(model: onnx_ir.Model) -> None:
-    """Name them as runtimes do, and take out the inputs that have no effect."""
+    """Name them as runtimes do, and remove inputs without effect."""
     names = input_names([value.name or "" for value in model.graph.inputs])
     for value in list(model.graph.inputs):
         _remove_without_effect(model.graph, value)
@@ -113,7 +113,7 @@ def name_inputs_and_outputs(model: onnx_ir.Model) -> None:
 
 
 def _remove_without_effect(graph: onnx_ir.Graph, value: onnx_ir.Value) -> None:
-    """Take out an input that nothing uses, or that is only handed on as an output."""
+    """Remove an input that nothing uses, or that is only returned as an output."""
     nodes = [node for node, _ in value.uses()]
     handed_on = [node.outputs[0] for node in nodes if node.op_type == "Identity"]
     if value.is_graph_output() or len(handed_on) != len(nodes) or len(graph.inputs) == 1:
@@ -129,7 +129,7 @@ def _remove_without_effect(graph: onnx_ir.Graph, value: onnx_ir.Value) -> None:
 
 
 def is_size(name: str, place: int, shape: Sequence[Any]) -> bool:
-    """Return whether a place of an input is for rows, a length, or a side of an image."""
+    """Return whether a dimension of an input is a batch, a length, or a side of an image."""
     roles = _media(name, shape)
     if roles:
         return roles[place] not in ("channels", "bins")
@@ -137,7 +137,7 @@ def is_size(name: str, place: int, shape: Sequence[Any]) -> bool:
 
 
 def _media(name: str, shape: Sequence[Any]) -> tuple[str, ...]:
-    """Return what the dimensions of media are; nothing for other inputs."""
+    """Return the roles of the dimensions of media; nothing for other inputs."""
     roles = _MEDIA.get(name, {}).get(len(shape), ())
     if name == "input_features" and roles and isinstance(shape[2], int):
         if not isinstance(shape[1], int):  # the size of a frame is fixed: the frames come first
@@ -156,7 +156,7 @@ def forms(values: Iterable[onnx_ir.Value]) -> dict[str, str]:
 
 
 def listed(given: Mapping[str, str]) -> str:
-    """Return inputs or outputs with their forms in a line; of caches, the first."""
+    """Return a line of inputs or outputs with their forms, with only the first of caches."""
     caches = [name for name in given if name.startswith(("past_key_values.", "present."))]
     shown = [f"{name} {form}" for name, form in given.items() if name not in caches[1:]]
     more = f" and {len(caches) - 1} more of the cache" if len(caches) > 1 else ""
@@ -166,7 +166,7 @@ def listed(given: Mapping[str, str]) -> str:
 def name_dimensions(
     model: onnx_ir.Model, example: Mapping[str, Sequence[int]], is_encoder: bool = False
 ) -> None:
-    """Give sizes that vary names by what they are: one name for one size.
+    """Name dynamic sizes by their role, with one name for each size.
 
     torch gives sizes that it does not know to be equal, such as the rows of a text and of its mask,
     two symbols. They get one name if they are the same by their place, and in the example.
@@ -185,7 +185,7 @@ def name_dimensions(
 def _names(
     model: onnx_ir.Model, example: Mapping[str, Sequence[int]], roles: _Roles
 ) -> Iterator[tuple[str, str]]:
-    """The symbols of inputs and outputs, and their names."""
+    """Return the symbols of inputs and outputs, and their names."""
     given: dict[str, str] = {}
     sizes: dict[str, int] = {}
     taken: set[str] = set()
@@ -209,7 +209,7 @@ def _names(
 
 
 def _simplified(text: str, symbols: Mapping[str, Any], words: int | None = None) -> str:
-    """The same with one name for the sum of the lengths of the cache and of the text.
+    """Return the text with one name for the sum of cache and text lengths.
 
     Args:
         text: what a dimension says.
@@ -229,7 +229,7 @@ def _simplified(text: str, symbols: Mapping[str, Any], words: int | None = None)
 
 
 class _Roles:
-    """What the dimensions of inputs and outputs are, by their names and places."""
+    """The roles of input and output dimensions, by their names and places."""
 
     def __init__(self, model: onnx_ir.Model, is_encoder: bool) -> None:
         names = {value.name or "" for value in model.graph.inputs}
@@ -245,7 +245,7 @@ class _Roles:
         """How many words the graph takes, if that does not vary."""
 
     def of(self, name: str, place: int, shape: Sequence[Any]) -> str | None:
-        """Return the name of a dimension; None if it is not known."""
+        """Return the name of a dimension; None if unknown."""
         rank = len(shape)
         if name.startswith(("past_key_values.", "present.")):
             return self._of_cache(name, place, rank)

@@ -1,4 +1,4 @@
-"""Graphs of decoders whose queries, keys and values are made by one product."""
+"""Decoder graphs in which one product makes queries, keys and values."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from ._saving import Graph
 
 
 def packed(graph: Graph) -> Graph:
-    """Return a graph in which one slot stands for the weights of several products.
+    """Return a graph in which one slot replaces the weights of several products.
 
     Args:
         graph: the only one of its model: another one would need the weights as they are, and they

@@ -1,4 +1,4 @@
-"""Recipes of transformers' conversions, as the map document has them (docs/mapping.md)."""
+"""Recipes of transformers' conversions, as entries of a map document (docs/mapping.md)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ._recording import Join, Key, Made, Step, Unknown
 
 
 def map_document(slots: Mapping[str, Made]) -> dict[str, Any]:
-    """Return the document that fills slots with what transformers would load into them.
+    """Return the document that fills slots with the tensors that transformers would load.
 
     A slot that is joined from several keys gets a derived tensor of its name.
     """
@@ -20,7 +20,7 @@ def map_document(slots: Mapping[str, Made]) -> dict[str, Any]:
 
 
 def map_of_set(graphs: Mapping[str, Mapping[str, Made]]) -> dict[str, Any]:
-    """Return the same for several graphs, by their files' names: `{"models": {...}}`.
+    """Return a document for several graphs, by their files' names: `{"models": {...}}`.
 
     What two of them join from the same keys is one derived tensor, whatever their slots are called.
     """
@@ -64,7 +64,7 @@ def _filled(slots: Mapping[str, Made], graph: str, derived: _Derived) -> dict[st
 
 
 def _without_cast(slot: str, made: Made) -> tuple[Made, bool]:
-    """The same without conversions, which come last in a recipe, and whether there were any."""
+    """Return it without conversions, which come last in a recipe, and whether there were any."""
     if isinstance(made, Step):
         of, converts = _without_cast(slot, made.of)
         return (of, True) if made.name == "cast" else (Step(of, made.name, made.numbers), converts)
@@ -79,7 +79,7 @@ def _without_cast(slot: str, made: Made) -> tuple[Made, bool]:
 
 
 def _entry(made: Made) -> Any:
-    """A key, a key with a recipe, or parts one behind the other, with a recipe."""
+    """Return a key, a key with a recipe, or concatenated parts with a recipe."""
     steps: list[Any] = []
     while isinstance(made, Step):
         steps.insert(0, _step(made))

@@ -1,4 +1,4 @@
-"""What transformers makes of a checkpoint's tensors while it loads them, without their bytes.
+"""Record of transformers' operations on tensors of a checkpoint while loading, without data.
 
 A model's classes may have other tensors than its checkpoint: the experts of a layer in one tensor,
 three projections that the file has as one. transformers has a table of such conversions, and code
@@ -30,7 +30,7 @@ class Key:
 
 @dataclass(frozen=True)
 class Step:
-    """A tensor that one of the recipes of docs/mapping.md makes of another."""
+    """A tensor made from another one by a recipe of docs/mapping.md."""
 
     of: Made
     name: str
@@ -40,7 +40,7 @@ class Step:
 
 @dataclass(frozen=True)
 class Join:
-    """Tensors one behind the other: in a dimension that they have, or in a new one."""
+    """Tensors that are concatenated or stacked."""
 
     name: str
     """ "concat" or "stack"."""
@@ -50,13 +50,13 @@ class Join:
 
 @dataclass(frozen=True)
 class Unknown:
-    """What an operation without a recipe makes; an error only if a parameter gets it."""
+    """The result of an operation without a recipe; an error only if a parameter gets it."""
 
     operation: str
     keys: tuple[str, ...]
 
     def __str__(self) -> str:
-        """Return the operation and the keys that it was done on."""
+        """Return the operation and the keys of its operands."""
         more = f" and {len(self.keys) - 3} more" if len(self.keys) > 3 else ""
         return f"{self.operation} on {', '.join(self.keys[:3])}{more}"
 
@@ -79,7 +79,7 @@ def _keys(made: Made) -> list[str]:
 
 
 class Recorder(TorchDispatchMode):  # type: ignore[misc]
-    """While it is entered, operations on the tensors that it made are written down, not done."""
+    """A mode that records operations on the tensors it has made, without executing them."""
 
     def __init__(self, equal: Callable[[str, str], bool]) -> None:
         """Args: equal tells whether two keys of the checkpoint have the same bytes."""
@@ -90,22 +90,22 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
 
     @staticmethod
     def _place(tensor: torch.Tensor) -> tuple[Any, ...]:
-        """Where the elements of a tensor lie: two tensors with the same place are the same."""
+        """Return the place of a tensor's elements; tensors with equal places are the same."""
         storage = StorageWeakRef(tensor.untyped_storage())
         return (storage, tensor.dtype, tensor.storage_offset(), tensor.shape, tensor.stride())
 
     def key(self, name: str, shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
-        """Make the tensor that stands for a key."""
+        """Make the tensor that represents a key."""
         return self.note(untouched(torch.Size(shape), dtype), Key(name))
 
     def note(self, tensor: torch.Tensor, made: Made) -> torch.Tensor:
-        """Write down what a tensor is."""
+        """Record the origin of a tensor."""
         if tensor.numel():
             self._known[self._place(tensor)] = made
         return tensor
 
     def made(self, tensor: Any) -> Made | None:
-        """Return how a tensor is made; None if it was not made of keys."""
+        """Return how a tensor is made; None if it is not made from keys."""
         if not isinstance(tensor, torch.Tensor) or tensor.device.type != "cpu":
             return None
         return self._known.get(self._place(tensor))
@@ -113,7 +113,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
     def __torch_dispatch__(
         self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        """Do what touches no tensor of a checkpoint, and write down the rest."""
+        """Execute operations without checkpoint tensors, and record the others."""
         kwargs = kwargs or {}
         given = torch.utils._pytree.tree_leaves((args, kwargs))
         found = [made for made in map(self.made, given) if made is not None]
@@ -125,7 +125,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
         return handler(func, self, args[0], made, args[1:], kwargs)
 
     def _unknown(self, func: Any, found: list[Made], args: Any, kwargs: Any) -> Any:
-        """The result's form, without its values: transformers may not use it for a parameter."""
+        """Return a result without values: transformers may not use it for a parameter."""
         if func._schema.is_mutable:
             if isinstance(self._first(args), Unknown) and isinstance(args[0], torch.Tensor):
                 return args[0]  # it has no values, and stays unknown
@@ -148,7 +148,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
         return self.made(first)
 
     def refuse(self, operation: str, found: list[Made]) -> Any:
-        """Stop at an operation that has no recipe, and remember which it was."""
+        """Fail at an operation that has no recipe, and remember it."""
         names = sorted({name for made in found for name in _keys(made)})
         self.refused.append(str(Unknown(operation, tuple(names))))
         raise NotImplementedError(self.refused[-1])

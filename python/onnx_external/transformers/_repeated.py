@@ -1,4 +1,4 @@
-"""Graphs of deep models, made of a shallow model's and proved to be what a trace would give."""
+"""Graphs of deep models, built from a shallow model's and proved equal to what a trace makes."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Repeating:
     """Of the shallow model, by how many graphs a decoder has."""
 
     def graph(self, name: str, part: Part) -> Graph | None:
-        """Make a graph; None if its layers cannot be repeated, which `notes` then tell of."""
+        """Make a graph; None if its layers cannot be repeated, which `notes` report."""
         if self._stacks is None:
             self._stacks = find_stacks(self.tracing.loaded.model, has_data)
         stacks = within(self._stacks, self.tracing.loaded.model, part.module)
@@ -62,7 +62,7 @@ class Repeating:
         return made
 
     def refuse(self, name: str) -> None:
-        """Make a graph no more: it was wrong, and a trace shows whether the layers are to blame."""
+        """Stop making a graph that was wrong; a trace will show whether repeating is to blame."""
         self.done.discard(name)
         self._refused.add(name)
         self.notes.append((name, "traced in full, since the repeated graph was wrong"))
@@ -113,7 +113,7 @@ class Repeating:
         return widened(found, tracing.loaded.narrow)
 
     def _shallow_part(self, name: str) -> Part:
-        """The part of the model that is shallow meanwhile, with inputs of its own."""
+        """Return the part of the temporarily shallow model, with inputs of its own."""
         kind: Graphs = "one" if name == "model" else "two"
         if kind not in self._parts:
             model, dynamic = self.tracing.loaded.model, self.tracing.dynamic
@@ -123,7 +123,7 @@ class Repeating:
         return self._parts[kind][name]
 
     def rename(self, old: str, new: str) -> None:
-        """Call a graph something else, which is made already."""
+        """Rename a graph that is already made."""
         for names in (self.done, self._refused):
             if old in names:
                 names.remove(old)
@@ -133,7 +133,7 @@ class Repeating:
 
 @dataclass
 class _Run:
-    """What a part does, and what its inputs and outputs are called."""
+    """The operators of a part, and the names of its inputs and outputs."""
 
     record: Record
     inputs: list[str]
@@ -141,14 +141,14 @@ class _Run:
 
 
 def within(stacks: Sequence[Stack], model: Any, module: Any) -> list[Stack]:
-    """Return the lists of layers that a part of a model has, by their names in it."""
+    """Return the lists of layers in a part of a model, by their names in it."""
     names = {id(each): name for name, each in module.named_modules()}
     found = [(stack, id(model.get_submodule(stack.name))) for stack in stacks]
     return [replace(stack, name=names[each]) for stack, each in found if each in names]
 
 
 def _recorded(name: str, part: Part, stacks: Sequence[Stack], fusing: Fusing) -> _Run:
-    """Run a part as transformers.exporters traces it, for the sizes of the example alone."""
+    """Run a part as transformers.exporters traces it, for the example's sizes only."""
     from transformers.exporters import OnnxConfig
 
     exporting = exporter(lambda trace: trace())
@@ -169,7 +169,7 @@ def _recorded(name: str, part: Part, stacks: Sequence[Stack], fusing: Fusing) ->
 
 
 def _deep_sizes(sizes: Sizes, names: Names) -> Sizes:
-    """What is assumed of sizes, of the deep model's inputs."""
+    """Return the assumptions about the sizes of the deep model's inputs."""
     if [each.dims is not None for each in sizes.inputs] != names.proof.shallow_given:
         raise Unprovable("its inputs are no tensors where the shallow model's are")
     tensors = [each for each in sizes.inputs if each.dims is not None]

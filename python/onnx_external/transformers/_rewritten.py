@@ -1,4 +1,4 @@
-"""Graphs of a folder that are traced plainly first, and then with tests and loops rewritten."""
+"""Graphs of a folder that are traced plainly first, and then with control flow rewritten."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from ._twins import Twin, twins
 
 @dataclass
 class _Observed:
-    """A part of a twin with its input sets, and what is rewritten for it."""
+    """A part of a twin with its input sets, and its rewriting."""
 
     twin: Twin
     parts: dict[str, Part]
@@ -51,7 +51,7 @@ class _Observed:
 
 @dataclass
 class FolderWays:
-    """Traces the graphs of a model: plainly, and what fails or is wrong with rewritten code.
+    """Traces the graphs of a model: plainly, and after a failure or error with rewritten code.
 
     Args:
         tracing: traces one graph.
@@ -80,14 +80,14 @@ class FolderWays:
         self.repeating = Repeating(self.tracing, self.inputs)
 
     def with_inputs(self, inputs: Inputs) -> FolderWays:
-        """Return new ways with the same options, which know of no graph."""
+        """Return new ways with the same options, without any state on graphs."""
         self.tracing.lengths.clear()
         return FolderWays(
             self.tracing, inputs, self.rewrite, self.asserts, self.max_iterations, self.repeat
         )
 
     def graph(self, name: str, part: Part) -> Graph:
-        """Trace a part: plainly if that works.
+        """Trace a part, plainly if that works.
 
         Raises:
             ExportError: no way leads to a graph.
@@ -147,20 +147,20 @@ class FolderWays:
             raise not_helped(plain, refused) from plain.__cause__
 
     def _of_one_length(self, name: str, part: Part, refused: ExportError) -> Graph:
-        """Trace a part for the length of the example, which needs no rewriting."""
+        """Trace a part for the example's length, which needs no rewriting."""
         self.tracing.lengths.discard(name)
         self._forget(name)
         self.notes.append((name, f"the length of the text does not vary, since {refused.args[0]}"))
         return self._first(name, part)
 
     def _not_fused(self, name: str, part: Part, why: str) -> Graph:
-        """Trace a part anew, with the attention of transformers."""
+        """Trace a part again, with the attention of transformers."""
         self.tracing.fusing.refuse(name, why)
         self._forget(name)
         return self.graph(name, part)
 
     def _forget(self, name: str) -> None:
-        """Begin again with a graph, of which nothing is known."""
+        """Start over with a graph, forgetting all about it."""
         for found in (self._observed, self.done, self._plain):
             found.pop(name, None)
         self.notes = [(graph, text) for graph, text in self.notes if graph != name]
@@ -194,7 +194,7 @@ class FolderWays:
             raise refusal_in(refused) or refused from refused.__cause__
 
     def _observe(self, name: str) -> _Observed:
-        """Run a part on small weights, or on none, and see what its tests and loops see.
+        """Run a part on small weights, or on none, and observe its conditions and loops.
 
         Raises:
             ExportError: nothing of its code runs.
@@ -226,7 +226,7 @@ class FolderWays:
         return _Observed(twin, parts, surroundings, rewriter)
 
     def _parts(self, model: Any, name: str) -> dict[str, Part]:
-        """A part of a model by the name of the input set."""
+        """Return a part of a model by the name of the input set."""
         kind: Graphs = "one" if name == "model" else "two"
         graphs, _ = example_graphs(model, self.inputs, self.tracing.dynamic, kind)
         if not self.tracing.dynamic:
@@ -234,7 +234,7 @@ class FolderWays:
         return {title: each[name] for title, each in graphs.items()}
 
     def rename(self, old: str, new: str) -> None:
-        """Call a graph that is traced already something else."""
+        """Rename a graph that is already traced."""
         named: tuple[dict[str, Any], ...] = (self.done, self._observed, self._plain)
         for found in named:
             if old in found:
@@ -251,7 +251,7 @@ class FolderWays:
         return [*made, *left]
 
     def prove(self, checked: CheckedGraphs) -> None:
-        """Compare rewritten graphs with their code on the twins, where no weights were read.
+        """Compare rewritten graphs with their code on the twins, without reading weights.
 
         Raises:
             ExportError: one gives something else.
@@ -299,7 +299,7 @@ class FolderWays:
 
 @contextlib.contextmanager
 def _running(twin: Twin, surroundings: TransformersSurroundings) -> Iterator[None]:
-    """Within it the code of a twin runs as the trace will run it."""
+    """Let the code of a twin run, inside the context, as the trace will run it."""
     products = contextlib.nullcontext() if twin.has_weights else ZeroProducts()
     quietly = silently("the model's code does not run", "")
     with quietly, torch.no_grad(), surroundings.recording(), products:

@@ -1,4 +1,4 @@
-"""Embeddings of sentences: what modules.json applies to a model's tokens, inside of its graph.
+"""Sentence embeddings: the modules in modules.json, applied inside the model's graph.
 
 sentence-transformers pools the tokens of a model, and may put dense layers and a normalization
 behind that. `task="sentence-similarity"` makes them a part of the model, whose outputs are then
@@ -37,7 +37,7 @@ _LENGTH = 1e-9
 
 @dataclass
 class SentenceOutput(ModelOutput):  # type: ignore[misc]
-    """What such a model returns."""
+    """The output of such a model."""
 
     token_embeddings: torch.Tensor | None = None
     sentence_embedding: torch.Tensor | None = None
@@ -46,7 +46,7 @@ class SentenceOutput(ModelOutput):  # type: ignore[misc]
 
 
 def with_sentences(model: Any, folder: Path) -> Any:
-    """Put the modules of sentence-transformers behind a model.
+    """Append the modules of sentence-transformers to a model.
 
     Args:
         model: of transformers; gives last_hidden_state.
@@ -83,7 +83,7 @@ def with_sentences(model: Any, folder: Path) -> Any:
 
 
 def _steps(folder: Path, dtype: torch.dtype) -> Iterator[Any]:
-    """Yield the pooling, and the modules behind it.
+    """Yield the pooling, and the modules after it.
 
     Raises:
         NotFoundError: the folder has no modules.json.
@@ -130,7 +130,7 @@ def _pooling(part: Path, config: dict[str, Any]) -> Callable[[Any, Any], Any]:
 
 
 def _at(tokens: Any, place: Any) -> Any:
-    """Return the token of each row at a place of its own."""
+    """Return one token of each text, at a place of its own."""
     places = place.clamp(0, tokens.shape[1] - 1)[:, None, None].expand(-1, 1, tokens.shape[2])
     return tokens.gather(1, places)[:, 0]
 
@@ -173,7 +173,7 @@ class _Normalize(torch.nn.Module):  # type: ignore[misc]
 
 
 def _dense(part: Path, config: dict[str, Any]) -> torch.nn.Module:
-    """Make a dense layer with its weights, which become constants of the graph."""
+    """Make a dense layer whose weights become constants of the graph."""
     name = str(config.get("activation_function") or "torch.nn.modules.linear.Identity")
     activation = getattr(torch.nn, name.rpartition(".")[2], None)
     if not (isinstance(activation, type) and issubclass(activation, torch.nn.Module)):

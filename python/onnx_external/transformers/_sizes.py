@@ -1,4 +1,4 @@
-"""Numbers of a config that its checkpoint contradicts, found before a model is built of them.
+"""Check of a config's numbers against the checkpoint, before a model is built from them.
 
 A model has no more layers than its checkpoint has tensors, no dimension that is larger than all of
 the checkpoint, and few parameters that the checkpoint lacks. Numbers that say otherwise would keep
@@ -64,7 +64,7 @@ def _is_size(key: str) -> bool:
 
 
 class Sizes:
-    """What a checkpoint has, beside what a config says."""
+    """The shapes in a checkpoint, and the numbers in a config."""
 
     def __init__(self, path: Path, config: Mapping[str, Any], shapes: Mapping[str, Any]) -> None:
         """Args: the config's file; what it says; the shapes of the checkpoint's tensors."""
@@ -75,7 +75,7 @@ class Sizes:
         self._largest = max((max(shape, default=0) for shape in self._shapes.values()), default=0)
 
     def check(self) -> None:
-        """Refuse numbers that are wrong whatever the model makes of them.
+        """Raise an error for numbers that are wrong, however the model uses them.
 
         Raises:
             MismatchError: the checkpoint contradicts one.
@@ -120,7 +120,7 @@ class Sizes:
         return error
 
     def _last_layer(self) -> str:
-        """A tensor of the last layer that the checkpoint has."""
+        """Return a tensor of the last layer in the checkpoint."""
 
         def number(name: str) -> int:
             return max((int(part) for part in name.split(".") if part.isdecimal()), default=-1)
@@ -128,7 +128,7 @@ class Sizes:
         return max(self._shapes, key=number)
 
     def _nearest(self, shape: tuple[int, ...]) -> str:
-        """A tensor that has one of the dimensions of a shape, or else the largest."""
+        """Return a tensor that shares a dimension with a shape, or else the largest."""
 
         def alike(name: str) -> tuple[bool, int, int]:
             own = self._shapes[name]
@@ -139,7 +139,7 @@ class Sizes:
 
     @contextlib.contextmanager
     def bounding(self) -> Iterator[None]:
-        """Within it a module of this thread that outgrows the checkpoint is not built further.
+        """Stop building, inside the context, a module that outgrows the checkpoint.
 
         Raises:
             MismatchError: of the number that seems to be the reason.
@@ -192,7 +192,7 @@ class Sizes:
         )
 
     def _suspect(self, shape: tuple[int, ...]) -> _Number | None:
-        """The largest number that no tensor of the checkpoint has, and which a shape does have."""
+        """Return the largest number that is in a shape, but in no tensor of the checkpoint."""
         dims = {dim for own in self._shapes.values() for dim in own}
         unknown = [
             each
@@ -205,7 +205,7 @@ class Sizes:
 
 
 class _Bound:
-    """Counts what a model gets, and raises when that is too much."""
+    """Counts a model's parameters, and raises an error when there are too many."""
 
     def __init__(self, tensors: int, elements: int, refuse: Callable[[Any], Exception]) -> None:
         self._parameters = 4 * tensors + _MORE_PARAMETERS

@@ -18,7 +18,7 @@ _SHOWN = 3
 
 @contextlib.contextmanager
 def refusing_hidden_states(model: Any, given: Mapping[str, Any]) -> Iterator[None]:
-    """Refuse a model that leaves a state in its modules while generate() runs inside.
+    """Raise an error if a model leaves state in its modules while generate() runs inside.
 
     Args:
         model: of transformers.
@@ -47,7 +47,7 @@ def refusing_hidden_states(model: Any, given: Mapping[str, Any]) -> Iterator[Non
 
 
 def _held(model: Any) -> dict[str, torch.Tensor]:
-    """The floats that are plain attributes of modules: neither parameters nor buffers."""
+    """Return the float tensors in plain attributes of modules: not parameters, not buffers."""
     kept = _tables()
     return {
         f"{name}.{key}" if name else key: value
@@ -58,7 +58,7 @@ def _held(model: Any) -> dict[str, torch.Tensor]:
 
 
 def _tables() -> tuple[str, ...]:
-    """Attributes that modules compute of the length of a text, whatever they were."""
+    """Return attributes that modules recompute from the text's length, whatever they were."""
     from transformers.exporters import exporter_dynamo
 
     return tuple(getattr(exporter_dynamo, "_STATEFUL_CACHE_ATTRS", ()))

@@ -1,4 +1,4 @@
-"""The forward passes of generate(): that of a prompt, and those of the tokens behind it."""
+"""The forward passes of generate(): for the prompt, and for the tokens after it."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ WAY_OUT = (
 
 
 def with_prompt(model: Any, given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the inputs of generate(), with several tokens for a decoder behind an encoder.
+    """Return the inputs of generate(), with several tokens for a decoder with an encoder.
 
     By a prompt of one token, torch would fix its length. Other numbers of rows get prompts of other
     lengths, before which generate() of most classes puts the token that starts a text.
@@ -43,12 +43,12 @@ def with_prompt(model: Any, given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def generate_inputs(model: Any, given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the inputs of generate(), with what lets it run without values in the weights."""
+    """Return the inputs of generate(), with settings that let it run on weights without values."""
     return {"logits_processor": [plain_words(model)], **cache_for(model), **given}
 
 
 def forward_calls(model: Any, given: Mapping[str, Any], count: int) -> list[dict[str, Any]]:
-    """Run generate() of transformers' base class, and return the inputs of each forward pass.
+    """Run transformers' own generate(), and return the inputs of each forward pass.
 
     Classes that replace it (Whisper's) run the model for other purposes as well, such as to detect
     the language, and call that of the base class for the text.
@@ -79,7 +79,7 @@ def forward_calls(model: Any, given: Mapping[str, Any], count: int) -> list[dict
 
 
 def several_steps(calls: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return the inputs of one forward pass that does what several do, each with one token.
+    """Return the inputs of one forward pass that is equivalent to several with one token each.
 
     Args:
         calls: one behind the other; the cache and what does not grow are those of the first.
@@ -96,7 +96,7 @@ def several_steps(calls: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 def pair_of_calls(
     model: Any, given: Mapping[str, Any], several: bool
 ) -> dict[str, tuple[Any, dict[str, Any]]]:
-    """Return the two graphs of a decoder behind an encoder: each a module and its inputs.
+    """Return the two graphs of a decoder with an encoder, each as a module and its inputs.
 
     Args:
         model: of transformers.

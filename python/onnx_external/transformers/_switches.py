@@ -1,4 +1,4 @@
-"""Switches of a config that are for training, memory or a GPU: an export sets them aside."""
+"""Config switches for training, memory or a GPU, which an export disables."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _ATTENTION = "_attn_implementation_internal"
 
 
 def without_switches(config: Any, made_by: Any) -> list[str]:
-    """Set switches aside, and return the note on them.
+    """Disable the switches, and return the note on them.
 
     Args:
         config: of the model, which is changed, and so are its parts.

@@ -19,7 +19,7 @@ _SHORT = 16
 
 
 class Chunk(NamedTuple):
-    """Some rows of a text."""
+    """A few rows of a text."""
 
     given: dict[str, Any]
     """What the module takes."""
@@ -28,7 +28,7 @@ class Chunk(NamedTuple):
 
 
 def tokens_of(folder: Path, text: Path) -> Any:
-    """Return the tokens of a file, by the tokenizer of a folder, without special ones.
+    """Return a file's tokens, by the tokenizer of a folder, without special tokens.
 
     Raises:
         ReadWriteError: the file cannot be read.
@@ -55,7 +55,7 @@ def tokens_of(folder: Path, text: Path) -> Any:
 
 
 def chunks(model: Any, given: Mapping[str, Any], ids: Any, dynamic: bool) -> Iterator[Chunk]:
-    """Yield a text row by row, in the place of the text of an example.
+    """Yield a text in rows that replace the text of an example.
 
     Rows are as many as the example has. The last tokens, fewer than that, are left out.
 
@@ -82,7 +82,7 @@ def chunks(model: Any, given: Mapping[str, Any], ids: Any, dynamic: bool) -> Ite
 
 
 def _like(name: str, value: Any, width: int, block: Any) -> Any:
-    """What stands beside a block of tokens in the place of an example's value."""
+    """Return the value that accompanies a block of tokens, in place of an example's value."""
     if not isinstance(value, torch.Tensor) or value.dim() > 2 or value.shape[-1:] != (width,):
         return value
     if value.is_floating_point():

@@ -1,4 +1,4 @@
-"""What transformers.js needs beside the graphs. Tried with transformers.js 4.3.2.
+"""Files that transformers.js needs beside the graphs. Tested with transformers.js 4.3.2.
 
 It looks for the graphs in `onnx/`, for the data of `onnx/model.onnx` in `onnx/model.onnx_data`, and
 for `tokenizer.json`. In a browser it takes graphs of 8 bits, and no data files, unless config.json
@@ -51,7 +51,7 @@ def _written(path: Path, document: Any) -> Path:
 
 
 def _flat_processor(source: Path) -> Any:
-    """Return the settings of images or sound that processor_config.json has; None: no need."""
+    """Return the image or sound settings of processor_config.json; None if not needed."""
     if (source / _PROCESSOR).is_file():
         return None
     nested = read_leniently(source, "processor_config.json")
@@ -61,7 +61,7 @@ def _flat_processor(source: Path) -> Any:
 
 
 def _made_tokenizer(source: Path, made: Path) -> Path:
-    """Make tokenizer.json of the other files of a tokenizer."""
+    """Make tokenizer.json from the other files of a tokenizer."""
     import transformers
 
     folder = made / "tokenizer"

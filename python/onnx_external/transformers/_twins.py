@@ -1,4 +1,4 @@
-"""A small model with the code of a large one, to see what that code does.
+"""A small model with the code of a large one, to observe that code.
 
 The tests and loops of a model stand in its classes, and all layers of a class share them. So a
 model of the same classes that has few layers, and weights of its own, shows what they see; the
@@ -36,7 +36,7 @@ _MOST = 1 << 25
 
 @dataclass
 class Twin:
-    """A model that runs in the place of another."""
+    """A model that runs in place of another."""
 
     model: Any
     text: str
@@ -45,7 +45,7 @@ class Twin:
 
 
 def twins(model: Any) -> Iterator[Twin]:
-    """Yield models that have the code of a model and numbers to run it on, the best first.
+    """Yield models with a model's code, and numbers to run it on, the best first.
 
     The last is the model itself, whose weights read as zeros where they have no values.
 
@@ -79,7 +79,7 @@ def _narrowed(model: Any, config: Any) -> Iterator[Twin]:
 
 
 def _parts(model: Any) -> set[Any]:
-    """What a model consists of: for each kind of part its class, and the words and flags it has."""
+    """Return a model's parts: for each kind its class, and its strings and flags."""
     found = set()
     for name, module in model.named_modules():
         words = {
@@ -92,7 +92,7 @@ def _parts(model: Any) -> set[Any]:
 
 
 def _with_layers(config: Any, layers: int) -> Any:
-    """A config with no more layers of each kind than these."""
+    """Return a config with at most this number of layers of each kind."""
     made = copy.deepcopy(config)
     for part in configs_in(made):
         settings = vars(part)  # written to directly: what is in between need not be consistent
@@ -112,7 +112,7 @@ def _with_layers(config: Any, layers: int) -> Any:
 
 
 def _with_widths(config: Any, factor: int) -> Any:
-    """A config whose matrices are narrower by a factor."""
+    """Return a config whose matrices are narrower by a factor."""
     made = copy.deepcopy(config)
     for part in configs_in(made):
         for name, value in list(vars(part).items()):
@@ -128,7 +128,7 @@ def _divided(value: Any, factor: int) -> Any:
 
 
 def _without_memory(model: Any, config: Any) -> Any:
-    """A model of this config whose parameters take no memory; None if there is none."""
+    """Return a model of this config whose parameters take no memory, or None."""
     return _made(lambda: build(lambda: type(model)(config)))
 
 
@@ -154,7 +154,7 @@ def _with_weights(model: Any, config: Any) -> Any:
 
 
 def _stir(parameter: torch.Tensor) -> None:
-    """Let a parameter have values that differ and count, whatever its init makes of it."""
+    """Set a parameter to different values that matter, whatever its init does."""
     noise = torch.randn_like(parameter)
     if parameter.dim() > 1:
         parameter.copy_(noise * parameter[0].numel() ** -0.5)

@@ -1,4 +1,4 @@
-"""Models that take pictures, videos or sound, and graphs that would not."""
+"""Models that take images, videos or sound, and graphs that would not."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _SHOWN = 4
 
 
 def refuse_unseen(model: Any, given: Iterable[Mapping[str, Any]]) -> None:
-    """Refuse graphs that take no media although the model does: a part of it would be lost.
+    """Raise an error for graphs without media of a model that takes media: a part would be lost.
 
     Args:
         model: of transformers.
@@ -42,7 +42,7 @@ def refuse_unseen(model: Any, given: Iterable[Mapping[str, Any]]) -> None:
 
 
 def with_media(model: Any, way_out: str) -> str:
-    """Return what to do if generate() has no graphs: a model that takes media has parts."""
+    """Return advice for when generate() has no graphs: a model that takes media has parts."""
     taken = _media_of(model)
     if not taken:
         return way_out
@@ -53,7 +53,7 @@ def with_media(model: Any, way_out: str) -> str:
 
 
 def _media_of(model: Any) -> str:
-    """Return which media a model takes, and by which inputs; nothing if it takes none."""
+    """Return the media that a model takes, and by which inputs; nothing if none."""
     declared = model.input_modalities
     kinds = [declared] if isinstance(declared, str) else list(declared)
     media = [text for kind, text in _KINDS.items() if kind in kinds]
@@ -77,7 +77,7 @@ def _is_medium(name: str) -> bool:
 
 
 def _parts(model: Any) -> Iterable[tuple[str, Any]]:
-    """The modules below the model, or below its base, that are named after media."""
+    """Return the modules directly in the model, or in its base, that are named after media."""
     for prefix, module in (("", model), (f"{model.base_model_prefix}.", model.base_model)):
         for name, each in module.named_children():
             if _is_medium(name) or "projector" in name or "connector" in name:
@@ -87,7 +87,7 @@ def _parts(model: Any) -> Iterable[tuple[str, Any]]:
 
 
 def left_keys(report: SaveReport, unused: Iterable[str]) -> list[str]:
-    """Return the keys that a model loads and that no graph has, without what graphs have baked in.
+    """Return keys that a model loads and no graph has, without those computed into graphs.
 
     Args:
         report: on the save.

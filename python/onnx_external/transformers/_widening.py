@@ -1,4 +1,4 @@
-"""Graphs that compute in float32, with weights that keep the 16 bits of their files.
+"""Graphs that compute in float32 with weights that keep the 16 bits of their files.
 
 ONNX Runtime's CPU provider lacks operators in bfloat16, the type of most language models. A weight
 of a graph in float32 can have the type of its file if a Cast stands behind it: ONNX Runtime
@@ -30,14 +30,14 @@ _SCOPES = ("pkg.torch.onnx.class_hierarchy", "pkg.torch.onnx.name_scopes")
 
 
 def narrow_keys(state: Mapping[str, torch.Tensor]) -> dict[str, str]:
-    """Return ONNX's name of the type of each key that is stored in a type of this kind."""
+    """Return ONNX's type name for each key that is stored in such a type."""
     return {
         name: _NARROW[tensor.dtype] for name, tensor in state.items() if tensor.dtype in _NARROW
     }
 
 
 def computing_type(config: Any, state: Mapping[str, torch.Tensor]) -> str | None:
-    """Return "float32" if transformers would compute in a type that runs on no CPU; else None.
+    """Return "float32" if transformers would compute in a type that no CPU supports, or None.
 
     Args:
         config: of the model.
@@ -63,7 +63,7 @@ def note_on_types(keys: Mapping[str, str]) -> list[str]:
 
 
 def widened(graph: Graph, keys: Mapping[str, str]) -> Graph:
-    """Return the graph with the weights that are cast from such keys as these have them.
+    """Return the graph in which weights that are cast from such keys keep the keys' type.
 
     Args:
         graph: its skeleton is changed.
@@ -100,7 +100,7 @@ def _keys(made: Made) -> Iterable[str]:
 
 
 def _without_cast(made: Made) -> Made | None:
-    """The same in the type of its keys; None if not all of it is cast, or it has no such form."""
+    """Return it in the type of its keys; None unless all of it is cast."""
     if isinstance(made, Step):
         if made.name == "cast":
             return made.of if not _casts(made.of) else None
@@ -120,7 +120,7 @@ def _casts(made: Made) -> bool:
 
 
 def _put_cast(value: onnx_ir.Value, dtype: str) -> None:
-    """Give a weight another type, with a Cast behind it.
+    """Change the type of a weight, and append a Cast to it.
 
     Nodes that only move its elements do so in that type, with a Cast behind them: a save finds a
     weight and its Transpose together, and an embedding takes half of the memory.
@@ -143,14 +143,14 @@ def _put_cast(value: onnx_ir.Value, dtype: str) -> None:
 
 
 def _moves(node: onnx_ir.Node, place: int, value: onnx_ir.Value) -> bool:
-    """Whether a node beside a weight only moves elements of it."""
+    """Return whether a node on a weight only moves its elements."""
     known = node.op_type in ("Transpose", "Gather") and node.domain in ("", "ai.onnx")
     inside = node.graph is value.graph and not node.outputs[0].is_graph_output()
     return known and place == 0 and inside and list(node.inputs).count(value) == 1
 
 
 def _cast(value: onnx_ir.Value, uses: Sequence[tuple[onnx_ir.Node, int]]) -> onnx_ir.Node:
-    """A Cast of a value to float32, which these uses take."""
+    """Return a Cast of a value to float32, for these uses."""
     import onnx_ir
 
     wide = onnx_ir.Value(

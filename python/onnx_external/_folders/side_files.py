@@ -58,7 +58,7 @@ def files_beside(folder: Path) -> list[SideFile]:
 
 
 def _modules(folder: Path) -> Iterator[str]:
-    """The folders of the modules that sentence-transformers applies to what the model gives."""
+    """Yield the folders of the modules that sentence-transformers applies to a model's outputs."""
     for each in list_of(folder, "modules.json"):
         name = each.get("path") if isinstance(each, dict) else None
         if isinstance(name, str) and re.fullmatch(r"[\w-][\w.-]*(/[\w-][\w.-]*)*", name):

@@ -181,7 +181,10 @@ def _sound_mask(examples: Examples, name: str) -> torch.Tensor:
 
 
 def _segments(examples: Examples) -> torch.Tensor:
-    """The second half of each text is a second text, if the model knows several kinds."""
+    """Return segment ids.
+
+    The second half of each text is a second one, if the model has several.
+    """
     rows, length = examples.text()
     sizes = examples.setting("type_vocab_sizes")  # of tables: one id for each of them
     kinds = examples.setting("type_vocab_size", "num_token_types")

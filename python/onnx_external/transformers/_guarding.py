@@ -22,7 +22,7 @@ LOCAL = {"trust_remote_code": False, "local_files_only": True}
 
 
 class _Alone:
-    """Counts who needs the guards, which are those of the process; the last one takes them off."""
+    """Counts the users of the guards, which are the process's; the last one removes them."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

@@ -278,7 +278,7 @@ def _ordered(names: Sequence[str]) -> list[str]:
 
 
 def plain_words(model: Any) -> Any:
-    """Keep generate() from choosing special tokens.
+    """Return a function that lets generate() only choose a token that is not special.
 
     Without weights all words are alike, and the first is often the one that ends or pads a text,
     which generate() of some classes cuts off before it looks at what is left.

@@ -37,7 +37,7 @@ class _Derived:
         self._names: dict[str, str] = {}
 
     def name(self, graph: str, slot: str, definition: Any) -> str:
-        """The name of the tensor: the slot's, unless another graph has made it or has the name."""
+        """Return the tensor's name: the slot's, unless another graph made it or has the name."""
         text = json.dumps(definition)
         if text not in self._names:
             name = slot

@@ -165,7 +165,7 @@ operators() {
   $modern -m pip install --quiet --disable-pip-version-check expecttest==0.3.0
   # shellcheck disable=SC2086  # words without spaces
   sh tests/zoo/run.sh $wheels $work $modern tests/operators/sweep.py \
-    --json build/check/tests/operators.json --page docs/operators.md
+    --json build/check/tests/operators.json --page docs/constructs.md
 }
 
 sums() {

@@ -4,7 +4,7 @@ import torch
 from row import REWRITE, rand, row
 
 
-@row("tests", REWRITE)
+@row("branches", REWRITE)
 class TestOnATensor(torch.nn.Module):
     """`if x.sum() > 0`"""
 
@@ -16,7 +16,7 @@ class TestOnATensor(torch.nn.Module):
         return x - 1
 
 
-@row("tests", REWRITE)
+@row("branches", REWRITE)
 class TestOnASize(torch.nn.Module):
     """`if x.shape[0] > 3`"""
 
@@ -28,7 +28,7 @@ class TestOnASize(torch.nn.Module):
         return x + 1
 
 
-@row("tests", REWRITE)
+@row("branches", REWRITE)
 class TestOnTwoSizes(torch.nn.Module):
     """`if x.shape[0] == y.shape[0]`"""
 
@@ -40,7 +40,7 @@ class TestOnTwoSizes(torch.nn.Module):
         return torch.cat([x, y])
 
 
-@row("tests")
+@row("branches")
 class ByCond(torch.nn.Module):
     """`torch.cond`"""
 
@@ -50,7 +50,7 @@ class ByCond(torch.nn.Module):
         return torch.cond(x.sum() > 0, lambda x: x + 1, lambda x: x - 1, (x,))
 
 
-@row("tests", REWRITE)
+@row("branches", REWRITE)
 class AnElif(torch.nn.Module):
     """`if`, `elif` and `else` on values"""
 
@@ -66,7 +66,7 @@ class AnElif(torch.nn.Module):
         return y
 
 
-@row("tests", REWRITE)
+@row("branches", REWRITE)
 class AConditionalExpression(torch.nn.Module):
     """`a if x.any() else b`"""
 
@@ -76,7 +76,7 @@ class AConditionalExpression(torch.nn.Module):
         return x + 1 if x.any() else x - 1
 
 
-@row("tests", REWRITE)
+@row("branches", REWRITE)
 class BooleanOperators(torch.nn.Module):
     """`and`, `or` and `not` of tensors"""
 
@@ -88,7 +88,7 @@ class BooleanOperators(torch.nn.Module):
         return x - y
 
 
-@row("tests")
+@row("branches")
 class ATestOnAType(torch.nn.Module):
     """`if x.dtype == torch.float32`, `isinstance`, `x.dim()`"""
 
@@ -100,7 +100,7 @@ class ATestOnAType(torch.nn.Module):
         return x
 
 
-@row("tests")
+@row("branches")
 class ATestOnAnAttribute(torch.nn.Module):
     """a test on an attribute of the module"""
 
@@ -111,7 +111,7 @@ class ATestOnAnAttribute(torch.nn.Module):
         return x * 2 if self.twice else x
 
 
-@row("tests")
+@row("branches")
 class ANoneTest(torch.nn.Module):
     """`if mask is not None`"""
 
@@ -122,7 +122,7 @@ class ANoneTest(torch.nn.Module):
 
 
 @row(
-    "tests",
+    "branches",
     'let it be: `oe.torch.export(..., asserts="refuse")` keeps what is asserted out of the graph',
 )
 class AnAssertion(torch.nn.Module):
@@ -135,7 +135,7 @@ class AnAssertion(torch.nn.Module):
         return x.sqrt()
 
 
-@row("tests")
+@row("branches")
 class AMatch(torch.nn.Module):
     """`match` on a size"""
 
@@ -151,7 +151,7 @@ class AMatch(torch.nn.Module):
                 return x - 1
 
 
-@row("tests", "`torch.where`, or ones that agree in type")
+@row("branches", "`torch.where`, or ones that agree in type")
 class BranchesOfTwoTypes(torch.nn.Module):
     """branches whose results have different types"""
 
@@ -163,7 +163,7 @@ class BranchesOfTwoTypes(torch.nn.Module):
         return x
 
 
-@row("tests")
+@row("branches")
 class ByWhere(torch.nn.Module):
     """`torch.where`"""
 
@@ -173,7 +173,7 @@ class ByWhere(torch.nn.Module):
         return torch.where(x > 0.5, x, -x)
 
 
-@row("tests", REWRITE)
+@row("branches", REWRITE)
 class BranchesOfTwoSizes(torch.nn.Module):
     """branches whose results have different sizes"""
 
@@ -185,7 +185,7 @@ class BranchesOfTwoSizes(torch.nn.Module):
         return x[1:]
 
 
-@row("tests", REWRITE)
+@row("branches", REWRITE)
 class SampledInABranch(torch.nn.Module):
     """`grid_sample` in a branch"""
 

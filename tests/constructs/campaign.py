@@ -1,7 +1,8 @@
-"""Which exporters take which constructs: runs each row of rows.py through each, and writes the page.
+"""Export each construct of rows.py with each exporter, and write what became of it.
 
 usage: campaign.py [--page FILE] [--json FILE] [--only NAME[,NAME...]]
 
+--page renews the section of docs/constructs.md.
 --json keeps the cells of each row as soon as they are known; those that the file has are not run again.
 
 A cell is "right" if the export gives what eager gives on all input sets (graphs on ONNX Runtime),
@@ -28,21 +29,25 @@ from torch.utils import _pytree as pytree
 
 import onnx_external as oe
 
-HEAD = """# Which constructs export
+HEAD = """## Constructs
 
-    sh tests/campaign.sh constructs
+Each construct was exported in a small module (`tests/constructs`), with two input sets or more that
+differ in what it depends on; sizes that differ are dynamic. "right" means that the result is the
+module's on all sets (graphs run on ONNX Runtime), "**wrong**" that it differs without an error, and
+everything else is an error. With {versions}.
 
-runs small modules, one construct each, through five exporters, and writes this page. Each has two
-input sets or more, which differ in what the construct depends on; sizes that differ between them
-are asked to vary. A cell says "right" if what was exported gives what the module gives on all sets
-(graphs run on ONNX Runtime), "**WRONG**" if it gives something else without an error, and else the
-first line of the reason. The text of a row leads to its source.
+Right by every exporter:
 
-With {versions}.
+| group | constructs |
+|---|---|
+"""
+TABLE = """
+The others:
 
-| construct | `oe.torch.export` | way out | torch.export, strict | torch.export | torch.onnx.export | TorchScript |
+| construct | `oe.torch.export` | instead | strict | torch.export | torch.onnx | TorchScript |
 |---|---|---|---|---|---|---|
 """
+BEGIN, END = "<!-- constructs -->\n", "<!-- end of constructs -->\n"
 
 
 def dims_of(sets):
@@ -155,7 +160,9 @@ def judged_by_runtime(path, module, calls):
 
 def by_torch_onnx(module, calls, path):
     shapes = calls.shapes(module)
-    torch.onnx.export(module, calls.example(), dynamic_shapes=shapes, dynamo=True, verbose=False).save(path)
+    torch.onnx.export(
+        module, calls.example(), dynamic_shapes=shapes, dynamo=True, verbose=False
+    ).save(path)
     return judged_by_runtime(path, module, calls)
 
 
@@ -212,30 +219,37 @@ def cells(cls, judges=(0, 1, 2, 3, 4)):
         return [ways[number]() for number in judges]
 
 
-def page_of(rows, known, keep):
-    """The page; `known`: cells by the names of rows; keep() is called when there are more."""
-    versions = f"torch {torch.__version__.split('+')[0]}, onnxruntime {onnxruntime.__version__}"
-    page, group = HEAD.format(versions=versions), ""
+def verdict(found):
+    """Return what a cell of the page says of what was found: for an error, its class."""
+    if found == "right":
+        return found
+    return "**wrong**" if found == "**WRONG**" else f"`{found.split(':')[0]}`"
+
+
+def page_of(rows, known, versions):
+    """Return the section of the page; `known` has the cells by the names of rows."""
+    page = HEAD.format(versions=versions)
+    for group in dict.fromkeys(cls.group for cls in rows):
+        texts = [
+            inspect.getdoc(cls)
+            for cls in rows
+            if cls.group == group and set(known[cls.__name__]) == {"right"}
+        ]
+        page += f"| {group} | {'; '.join(texts)} |\n"
+    page += TABLE
     for cls in rows:
-        if cls.group != group:
-            group = cls.group
-            page += f"| **{group}** | | | | | | |\n"
-        if cls.__name__ not in known:
-            known[cls.__name__] = cells(cls)
-            keep()
-        found = known[cls.__name__]
-        source = Path(inspect.getsourcefile(cls)).name
-        line = inspect.getsourcelines(cls)[1]
-        way = cls.way if any(each != "right" for each in found) else ""
-        text = inspect.getdoc(cls)
-        page += (
-            f"| [{text}](../tests/constructs/{source}#L{line}) | {found[-1]} | {way} | "
-            f"{' | '.join(found[:-1])} |\n"
-        )
-        print(cls.__name__, *found, sep=" | ", file=sys.stderr, flush=True)
+        *others, ours = known[cls.__name__]
+        if {ours, *others} != {"right"}:
+            cells = [
+                each if (each := verdict(other)) in ("right", "**wrong**") else "error"
+                for other in others
+            ]
+            page += (
+                f"| {inspect.getdoc(cls)} | {verdict(ours)} | {cls.way} | {' | '.join(cells)} |\n"
+            )
     ways = [*zip(*(known[cls.__name__] for cls in rows), strict=True)]
     *others, ours = (f"{way.count('right')} right, {way.count('**WRONG**')} wrong" for way in ways)
-    return page + f"| **{len(rows)} rows** | {ours} | | {' | '.join(others)} |\n"
+    return page + f"| **all {len(rows)}** | {ours} | | {' | '.join(others)} |\n"
 
 
 def main():
@@ -253,11 +267,18 @@ def main():
             arguments.json.write_text(json.dumps(known, indent=1))
 
     rows = [cls for cls in ROWS if arguments.only is None or cls.__name__ in arguments.only]
-    page = page_of(rows, known, keep)
+    for cls in rows:
+        if cls.__name__ not in known:
+            known[cls.__name__] = cells(cls)
+            keep()
+        print(cls.__name__, *known[cls.__name__], sep=" | ", file=sys.stderr, flush=True)
+    versions = f"torch {torch.__version__.split('+')[0]}, onnxruntime {onnxruntime.__version__}"
+    section = page_of(rows, known, versions)
     if arguments.page:
-        arguments.page.write_text(page)
+        before, _, rest = arguments.page.read_text().partition(BEGIN)
+        arguments.page.write_text(before + BEGIN + section + END + rest.partition(END)[2])
     else:
-        print(page)
+        print(section)
     wrong = [cls.__name__ for cls in rows if known[cls.__name__][4] == "**WRONG**"]
     sys.exit(f"wrong by ours: {wrong}" if wrong else 0)
 

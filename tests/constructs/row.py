@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 ROWS: list = []
-REWRITE = "`oe.torch.export` with an input set for each way"
+REWRITE = "an input set for each branch"
 
 torch.manual_seed(0)
 

@@ -6,7 +6,7 @@ The samples of an operator (its sizes and flags) are exported for each type of e
 graph, and each by itself if that fails. ONNX Runtime runs the graph with the samples' values and
 with others, which the export has not seen; at last with NaN, infinities and large integers among
 them. Operators run in other processes, because ONNX Runtime may end one. --json keeps what was
-found, so that a sweep can be continued; --page renews a page of docs/.
+found, so that a sweep can be continued; --page renews the table of docs/constructs.md.
 
 Exits with 1 if a graph gives other values, types or shapes than eager, and nothing refuses it.
 """

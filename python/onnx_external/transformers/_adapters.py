@@ -30,6 +30,7 @@ from .._base.errors import (
 from .._base.options import StrPath
 from .._base.temporary import remove_abandoned, temporary_folder
 from .._folders.config import ADAPTER, base_of, document_of, is_adapter
+from .._folders.gguf.folder import is_made, name_of, weights_of
 from .._folders.side_files import files_beside
 from .._sources.checkpoint import Checkpoint, Tensor, open_checkpoint
 
@@ -129,15 +130,21 @@ def merged(
     whole = base_of(folder, Path(base) if base is not None else None)
     with temporary_folder(place, _TEMPORARY) as made:
         with (
-            open_checkpoint(whole, variant=variant) as weights,
+            open_checkpoint(weights_of(whole), variant=variant) as weights,
             open_checkpoint(_weights_of(folder)) as adapter,
         ):
             _copy(whole, folder, made)
             count = _write(weights, adapter, settings, folder, made / _FILE)
-        yield Source(made, None, [f"{folder}: an adapter, merged into {count} weights of {whole}"])
+        yield Source(
+            made,
+            None,
+            [f"{name_of(folder)}: an adapter, merged into {count} weights of {name_of(whole)}"],
+        )
 
 
 def _weights_of(folder: Path) -> Path:
+    if is_made(folder):
+        return weights_of(folder)
     for name in ("adapter_model.safetensors", "adapter_model.bin"):
         if (folder / name).is_file():
             return folder / name

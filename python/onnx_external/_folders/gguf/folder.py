@@ -1,4 +1,4 @@
-"""A GGUF file as a folder of transformers, so that whatever takes a folder takes it."""
+"""A GGUF file as a folder of transformers or peft, so that whatever takes a folder takes it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ... import _core
-from ..._base.errors import Error, InvalidArgumentError
+from ..._base.errors import Error, ExportError, FormatError, InvalidArgumentError
 from ..._base.temporary import temporary_folder
 from ..._sources.checkpoint import open_checkpoint
 from .config import config_of
@@ -62,10 +62,15 @@ def is_made(folder: Path) -> bool:
     return (folder / _LINK).is_symlink()
 
 
+def name_of(folder: Path) -> Path:
+    """Return what a caller calls a folder: the GGUF file that it was made of, or itself."""
+    return weights_of(folder) if is_made(folder) else folder
+
+
 def notes_of(folder: Path) -> list[str]:
     """Return what a folder that was made of a GGUF file lacks."""
     path = folder / _NOTES
-    return path.read_text(encoding="utf-8").splitlines() if is_made(folder) else []
+    return path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
 
 
 @contextlib.contextmanager
@@ -118,6 +123,32 @@ def _models_in(folder: Path) -> list[Path]:
 def _write(source: Path, folder: Path, with_tokenizer: bool) -> None:
     """Write the files that the keys describe, and a link to the weights."""
     file = Metadata(source, _core.gguf_metadata(source))
+    (folder / _LINK).symlink_to(source.absolute())
+    if file.get("general.type") == "adapter":
+        settings = json.dumps(_settings_of_adapter(file))
+        (folder / "adapter_config.json").write_text(settings, encoding="utf-8")
+    else:
+        _write_model(file, folder, with_tokenizer)
+
+
+def _settings_of_adapter(file: Metadata) -> dict[str, Any]:
+    """Return adapter_config.json of peft.
+
+    Raises:
+        ExportError: it is not a LoRA.
+        FormatError: it has no factor.
+    """
+    kind, alpha = file.get("adapter.type"), file.get("adapter.lora.alpha")
+    if kind != "lora":
+        raise ExportError(f"{file.path}: an adapter of the type {kind!r:.60}, which is not merged")
+    if isinstance(alpha, bool) or not isinstance(alpha, (int, float)):
+        raise FormatError(f"{file.path}: adapter.lora.alpha: {alpha!r:.60}; expected a number")
+    base = file.get("general.base_model.0.name")
+    return {"peft_type": "LORA", "lora_alpha": alpha, "base_model_name_or_path": base}
+
+
+def _write_model(file: Metadata, folder: Path, with_tokenizer: bool) -> None:
+    source = file.path
     config = config_of(file, _shapes(source))
     rows = config["vocab_size"]
     made = tokenizer_of(file, rows) if with_tokenizer else None
@@ -137,7 +168,6 @@ def _write(source: Path, folder: Path, with_tokenizer: bool) -> None:
         path = folder / name
         path.parent.mkdir(exist_ok=True)
         path.write_text(text, encoding="utf-8")
-    (folder / _LINK).symlink_to(source.absolute())
 
 
 def _shapes(source: Path) -> Shapes:

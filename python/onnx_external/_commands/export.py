@@ -144,6 +144,13 @@ def _add_quantize_options(parser: Parser) -> None:
         "there); float: they become floats",
     )
     parser.add_argument(
+        "--dequantize",
+        dest="quantize",
+        action="store_const",
+        const="float",
+        help="the same as --quantize float",
+    )
+    parser.add_argument(
         "--quantize-head",
         choices=("int8", "int4", "float"),
         default="int8",

@@ -1,7 +1,6 @@
 """Exports of GGUF files, beside transformers' model with the same weights."""
 
 import json
-import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 import transformers
-from commands import front_door
+from commands import run
 from gguf_files import Array, write_gguf
 from numpy.typing import NDArray
 
@@ -146,20 +145,10 @@ def test_it_generates_and_is_validated_against_the_file(exported: tuple[Path, Pa
 
 
 def test_the_command_takes_a_file(exported: tuple[Path, Path, Any], tmp_path: Path) -> None:
-    done = subprocess.run(
-        [*front_door(), "export", exported[0], "-o", tmp_path / "out", "--no-check"],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    assert "tokenizer.json" in done.stdout
-    again = subprocess.run(
-        [*front_door(), "export", exported[0], "-o", tmp_path / "out", "--no-check"],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    line = ("export", exported[0], "-o", tmp_path / "out", "--no-check")
+    done = run(*line)
+    assert done.returncode == 0 and "tokenizer.json" in done.stdout, done.stderr
+    again = run(*line)
     assert again.returncode == 1 and "exists" in again.stderr
 
 

@@ -15,7 +15,7 @@ from ..._base.errors import Error, ExportError, FormatError, InvalidArgumentErro
 from ..._base.temporary import temporary_folder
 from ..._sources.checkpoint import open_checkpoint
 from .config import config_of
-from .metadata import Metadata, Shapes
+from .metadata import FACTORS, Metadata, Shapes
 from .tokenizer import tokenizer_of
 
 _MAGIC = b"GGUF"
@@ -122,7 +122,7 @@ def _models_in(folder: Path) -> list[Path]:
 
 def _write(source: Path, folder: Path, with_tokenizer: bool) -> None:
     """Write the files that the keys describe, and a link to the weights."""
-    file = Metadata(source, _core.gguf_metadata(source))
+    file = Metadata(source, _core.gguf_metadata(source) | _factors(source))
     (folder / _LINK).symlink_to(source.absolute())
     if file.get("general.type") == "adapter":
         settings = json.dumps(_settings_of_adapter(file))
@@ -168,6 +168,16 @@ def _write_model(file: Metadata, folder: Path, with_tokenizer: bool) -> None:
         path = folder / name
         path.parent.mkdir(exist_ok=True)
         path.write_text(text, encoding="utf-8")
+
+
+def _factors(source: Path) -> dict[str, list[float]]:
+    """Return the numbers of the tensors that are settings of the rotary embedding."""
+    with open_checkpoint(source, raw=True) as stored:
+        return {
+            name: [float(each) for each in stored[name].numpy().reshape(-1)]
+            for name in FACTORS
+            if name in stored
+        }
 
 
 def _shapes(source: Path) -> Shapes:

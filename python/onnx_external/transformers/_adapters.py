@@ -30,7 +30,7 @@ from .._base.errors import (
 from .._base.options import StrPath
 from .._base.temporary import remove_abandoned, temporary_folder
 from .._folders.config import ADAPTER, base_of, document_of, is_adapter
-from .._folders.gguf.folder import is_made, name_of, weights_of
+from .._folders.gguf.folder import is_made, link_weights, weights_of
 from .._folders.side_files import files_beside
 from .._sources.checkpoint import Checkpoint, Tensor, open_checkpoint
 
@@ -125,9 +125,15 @@ def merged(
             f"{folder}: layout='link' refers to weights, and those of an adapter are merged first; "
             "use another layout"
         )
+    whole = base_of(folder, Path(base) if base is not None else None)
+    if is_made(folder):  # of a GGUF file, which is merged where it is read
+        with temporary_folder() as made:
+            _copy(whole, folder, made)
+            link_weights(made, [*weights_of(whole), *weights_of(folder)])
+            yield Source(made, variant, [])
+        return
     settings = document_of(folder, ADAPTER)
     _refuse(folder, settings)
-    whole = base_of(folder, Path(base) if base is not None else None)
     with temporary_folder(place, _TEMPORARY) as made:
         with (
             open_checkpoint(weights_of(whole), variant=variant) as weights,
@@ -138,13 +144,11 @@ def merged(
         yield Source(
             made,
             None,
-            [f"{name_of(folder)}: an adapter, merged into {count} weights of {name_of(whole)}"],
+            [f"{folder}: an adapter, merged into {count} weights of {weights_of(whole)[0]}"],
         )
 
 
 def _weights_of(folder: Path) -> Path:
-    if is_made(folder):
-        return weights_of(folder)
     for name in ("adapter_model.safetensors", "adapter_model.bin"):
         if (folder / name).is_file():
             return folder / name

@@ -217,8 +217,8 @@ def opened(folder: Path, made_by: Any, variant: str | None) -> Iterator[Opened]:
         sizes = sizes_of(folder, checkpoint)
         made_by, config = chosen(folder, made_by)
         names = getattr(type(config), "extra_files", ())  # such as those of heads
-        weights = [given, *(folder / name for name in names if (folder / name).is_file())]
-        if len(weights) > 1:
+        weights = [*given, *(folder / name for name in names if (folder / name).is_file())]
+        if len(weights) > len(given):
             whole = open_checkpoint(weights, variant=variant, overlay=True)
             checkpoint = stack.enter_context(whole)
             sizes = sizes_of(folder, checkpoint)

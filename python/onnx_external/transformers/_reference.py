@@ -33,7 +33,7 @@ def loaded(folder: Path, task: str | None, dtype: str | None, variant: str | Non
         words = token_ids(config)
         loading = told(f"{folder}: transformers cannot load {made_by.__name__}")
         source: Path | None = folder
-        if held.core.quantized_names() or weights_of(folder) != folder:
+        if held.core.quantized_names() or weights_of(folder) != [folder]:
             # transformers would need the library that made the codes, and reads GGUF otherwise
             source, given["state_dict"] = None, {name: each.torch() for name, each in held.items()}
         with loading, sizes.bounding():

@@ -182,7 +182,9 @@ def test_errors_name_the_file(tmp_path: Path) -> None:
     file = write_gguf(tmp_path / "m.gguf", KEYS | {"llama.block_count": 2}, stored(model()))
     with pytest.raises(oe.Error, match=r"m\.gguf"):
         oe.transformers.export(file, tmp_path / "out")
-    file = write_gguf(tmp_path / "m.gguf", KEYS | {"general.architecture": "zebra"}, {})
+    file = write_gguf(
+        tmp_path / "m.gguf", KEYS | {"general.architecture": "zebra"}, stored(model())
+    )
     with pytest.raises(oe.Error, match="zebra"):
         oe.transformers.export(file, tmp_path / "out")
     assert not (tmp_path / "out").exists()
@@ -209,6 +211,6 @@ def test_a_lora_is_merged_into_its_base(tmp_path: Path) -> None:
     with torch.no_grad():
         made.model.layers[0].self_attn.q_proj.weight += torch.from_numpy(3 * second @ first)
     assert distance(tmp_path / "out/model.onnx", made) < 5e-6
-    assert any("lora.gguf: an adapter, merged into 1 weights" in note for note in report.notes)
+    assert any("an adapter, merged into 1 weights" in note for note in report.save.notes)
     with pytest.raises(oe.NotFoundError, match="base"):
         oe.transformers.export(adapter, tmp_path / "out2")

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ... import _core
-from ..._base.errors import Error, ExportError, FormatError, InvalidArgumentError
+from ..._base.errors import Error, InvalidArgumentError
 from ..._base.temporary import temporary_folder
 from ..._sources.checkpoint import open_checkpoint
 from .config import config_of
@@ -19,8 +19,8 @@ from .metadata import FACTORS, Metadata, Shapes
 from .tokenizer import tokenizer_of
 
 _MAGIC = b"GGUF"
-_LINK = "weights.gguf"
-"""A link to the file, in the folder that is made of it."""
+_LINKS = ("weights.gguf", "adapter.gguf")
+"""Links to the weights, in the folder that is made of a file, and to an adapter of them."""
 _LATER_PART = re.compile(r".*-(?!00001-of-)\d{5}-of-\d{5}\.gguf")
 _OTHER_WEIGHTS = ("*.safetensors", "*.bin", "*.pt", "*.pth")
 _NOTES = ".notes"
@@ -47,24 +47,23 @@ def gguf_in(path: Any) -> Path | None:
     return found[0] if found else None
 
 
-def weights_of(folder: Path) -> Path:
-    """Return what holds the weights of a folder: a GGUF file that lies alone in it, or itself."""
-    link = folder / _LINK
-    if link.is_symlink():
-        return Path(os.readlink(link))
-    found = _models_in(folder)
+def weights_of(folder: Path) -> list[Path]:
+    """Return what holds the weights of a folder: it, a GGUF file alone in it, or linked files."""
+    links = [Path(os.readlink(each)) for name in _LINKS if (each := folder / name).is_symlink()]
+    found = links or _models_in(folder)
     others = any(next(folder.glob(each), None) is not None for each in _OTHER_WEIGHTS)
-    return found[0] if len(found) == 1 and not others else folder
+    return found if links or (len(found) == 1 and not others) else [folder]
+
+
+def link_weights(folder: Path, weights: list[Path]) -> None:
+    """Let a folder have weights that lie elsewhere, and an adapter behind them."""
+    for name, path in zip(_LINKS, weights, strict=False):
+        (folder / name).symlink_to(path.absolute())
 
 
 def is_made(folder: Path) -> bool:
     """Return whether a folder was made of a GGUF file."""
-    return (folder / _LINK).is_symlink()
-
-
-def name_of(folder: Path) -> Path:
-    """Return what a caller calls a folder: the GGUF file that it was made of, or itself."""
-    return weights_of(folder) if is_made(folder) else folder
+    return (folder / _LINKS[0]).is_symlink()
 
 
 def notes_of(folder: Path) -> list[str]:
@@ -122,29 +121,13 @@ def _models_in(folder: Path) -> list[Path]:
 
 def _write(source: Path, folder: Path, with_tokenizer: bool) -> None:
     """Write the files that the keys describe, and a link to the weights."""
-    file = Metadata(source, _core.gguf_metadata(source) | _factors(source))
-    (folder / _LINK).symlink_to(source.absolute())
-    if file.get("general.type") == "adapter":
-        settings = json.dumps(_settings_of_adapter(file))
-        (folder / "adapter_config.json").write_text(settings, encoding="utf-8")
+    link_weights(folder, [source])
+    keys = _core.gguf_metadata(source)
+    if keys.get("general.type") == "adapter":
+        settings = {"base_model_name_or_path": keys.get("general.base_model.0.name")}
+        (folder / "adapter_config.json").write_text(json.dumps(settings), encoding="utf-8")
     else:
-        _write_model(file, folder, with_tokenizer)
-
-
-def _settings_of_adapter(file: Metadata) -> dict[str, Any]:
-    """Return adapter_config.json of peft.
-
-    Raises:
-        ExportError: it is not a LoRA.
-        FormatError: it has no factor.
-    """
-    kind, alpha = file.get("adapter.type"), file.get("adapter.lora.alpha")
-    if kind != "lora":
-        raise ExportError(f"{file.path}: an adapter of the type {kind!r:.60}, which is not merged")
-    if isinstance(alpha, bool) or not isinstance(alpha, (int, float)):
-        raise FormatError(f"{file.path}: adapter.lora.alpha: {alpha!r:.60}; expected a number")
-    base = file.get("general.base_model.0.name")
-    return {"peft_type": "LORA", "lora_alpha": alpha, "base_model_name_or_path": base}
+        _write_model(Metadata(source, keys | _factors(source)), folder, with_tokenizer)
 
 
 def _write_model(file: Metadata, folder: Path, with_tokenizer: bool) -> None:

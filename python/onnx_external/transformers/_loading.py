@@ -247,7 +247,7 @@ def load(folder: Path, task: str | None, dtype: str | None, variant: str | None 
                 name: recorder.key(name, tensor.shape, getattr(torch, tensor.dtype))
                 for name, tensor in checkpoint.items()
             }
-        narrow = narrow_keys(state) if dtype is None else {}
+        narrow = narrow_keys(state, halves=is_made(folder)) if dtype is None else {}
         codes = checkpoint.core.quantized_names()
         if codes and dtype is None:
             dtype = "float32"  # the type of a quantized config is that of the library's kernels

@@ -29,11 +29,15 @@ _SCOPES = ("pkg.torch.onnx.class_hierarchy", "pkg.torch.onnx.name_scopes")
 """Metadata by which a node belongs to a module."""
 
 
-def narrow_keys(state: Mapping[str, torch.Tensor]) -> dict[str, str]:
-    """Return ONNX's type name for each key that is stored in such a type."""
-    return {
-        name: _NARROW[tensor.dtype] for name, tensor in state.items() if tensor.dtype in _NARROW
-    }
+def narrow_keys(state: Mapping[str, torch.Tensor], halves: bool = False) -> dict[str, str]:
+    """Return ONNX's type name for each key that is stored in such a type.
+
+    Args:
+        state: the tensors of a checkpoint.
+        halves: also those in float16, of a checkpoint whose other tensors are float32.
+    """
+    kinds = _NARROW | ({torch.float16: "FLOAT16"} if halves else {})
+    return {name: kinds[tensor.dtype] for name, tensor in state.items() if tensor.dtype in kinds}
 
 
 def computing_type(config: Any, state: Mapping[str, torch.Tensor]) -> str | None:

@@ -21,7 +21,8 @@ from .tokenizer import tokenizer_of
 _MAGIC = b"GGUF"
 _LINKS = ("weights.gguf", "adapter.gguf")
 """Links to the weights, in the folder that is made of a file, and to an adapter of them."""
-_LATER_PART = re.compile(r".*-(?!00001-of-)\d{5}-of-\d{5}\.gguf")
+_NO_MODEL = re.compile(r".*-(?!00001-of-)\d{5}-of-\d{5}\.gguf|mmproj.*\.gguf")
+"""Later parts of a model in several files, and the part of a model that sees."""
 _OTHER_WEIGHTS = ("*.safetensors", "*.bin", "*.pt", "*.pth")
 _NOTES = ".notes"
 """What the folder lacks, in lines; it is not copied."""
@@ -43,7 +44,7 @@ def gguf_in(path: Any) -> Path | None:
     found = _models_in(place)
     if len(found) > 1:
         names = ", ".join(each.name for each in found)
-        raise InvalidArgumentError(f"{place}: has several GGUF files: {names}; give one of them")
+        raise InvalidArgumentError(f"{place}: has several GGUF models: {names}; give one of them")
     return found[0] if found else None
 
 
@@ -111,11 +112,11 @@ def _is_gguf(path: Path) -> bool:
 
 
 def _models_in(folder: Path) -> list[Path]:
-    """Return the GGUF files of a folder; of a split one its first part."""
+    """Return the GGUF models of a folder; of one in several files the first."""
     return [
         each
         for each in sorted(folder.glob("*.gguf"))
-        if not _LATER_PART.fullmatch(each.name) and _is_gguf(each)
+        if not _NO_MODEL.fullmatch(each.name) and _is_gguf(each)
     ]
 
 

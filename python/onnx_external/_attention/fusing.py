@@ -26,15 +26,15 @@ from .operator import cached_attention
 from .translating import STANDARD_OPSET, Form, translations
 
 _SAME = {"dropout", "scaling", "is_causal", "softcap", "s_aux", "position_bias"}
-"""What attention is given that matters here."""
+"""Arguments of attention that matter here."""
 _NEEDLESS = {
     "cache_position", "deterministic", "layer_idx", "logits_to_keep", "num_items_in_batch",
     "output_attentions", "output_hidden_states", "output_router_logits", "past_key_values",
     "position_ids", "return_dict", "sliding_window", "use_cache",
 }  # fmt: skip
-"""What it is given for other functions: the mask has the window."""
+"""Arguments for other functions; the mask already has the window."""
 _MULTIPLE = 8
-"""Of which the size of a head must be a multiple."""
+"""The size of a head must be a multiple of this."""
 _UNUSED = "its code does not give the keys of its cache to transformers' attention interface"
 _TRACED = "attention is traced, not fused"
 ONE_ROW = (
@@ -70,8 +70,8 @@ class Fusing:
 
     form: Form = "fused"
     why_not: dict[str, list[str]] = field(default_factory=dict)
-    """By graph: why attention of its last trace was not fused, one for each layer of the cache; ""
-    if it was."""
+    """By graph, the reasons why attention of its last trace was not fused, one for each layer of
+    the cache; "" if it was."""
     refused: dict[str, str] = field(default_factory=dict)
     """The graphs that are traced without, and why."""
 
@@ -139,12 +139,12 @@ class _Trace:
 
     def __init__(self, form: Form) -> None:
         self.why_not: dict[int, str] = {}
-        """By the layer of the cache."""
+        """The reasons, by the layer of the cache."""
         self._form = form
         self._updates: dict[int, _Update] = {}
-        """By the id of the keys."""
+        """The updates, by the id of the keys."""
         self._masks: dict[int, Mask] = {}
-        """By the id of the mask."""
+        """The masks, by their id."""
         self._is_spoiled = False
 
     def updating(self, plain: Callable[..., Any]) -> Callable[..., Any]:

@@ -21,9 +21,9 @@ class Mask:
     made: torch.Tensor
     """[batch, 1, new tokens, all tokens]: bools, or what is added to scores."""
     why_not: str
-    """Why attention with it is not fused; "" if it is."""
+    """The reason why attention with it is not fused; "" if it is."""
     bias: torch.Tensor | None = None
-    """What is added to scores; None if lengths say it all."""
+    """The summand of the scores; None if lengths describe the mask completely."""
     last: torch.Tensor | None = None
     total: torch.Tensor | None = None
     window: int = -1

@@ -10,7 +10,7 @@ from ..torch._exact_translations import operators
 from .operator import cached_attention
 
 Form: TypeAlias = Literal["fused", "lengths", "standard", "traced"]
-"""How a decoder's attention is written; see `oe.transformers.export`."""
+"""The form of a decoder's attention; see `oe.transformers.export`."""
 ATTENTION = "onnx_external.attention"
 """The metadata of a model that names the form of its attention."""
 STANDARD_OPSET = 23

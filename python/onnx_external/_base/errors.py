@@ -21,12 +21,12 @@ class Item(NamedTuple):
 
     name: str
     form: str
-    """Its type and shape, e.g. "FLOAT [64, 3, 7, 7]"; empty if they are not known."""
+    """Its type and shape, e.g. "FLOAT [64, 3, 7, 7]"; empty if unknown."""
     note: str
     candidates: list[str]
     """Names on the other side, the nearest first."""
     owner: str = ""
-    """Whose name it is: the graph, if there are several, or the node."""
+    """The owner of the name: the graph, if there are several, or the node."""
 
 
 class Remedy(NamedTuple):
@@ -35,7 +35,7 @@ class Remedy(NamedTuple):
     option: str
     """Its name, such as "ignore": a field of `Mapping` or `Layout`, or an argument."""
     value: str
-    """Its value, or what stands for one ("NAMES"); empty for what is switched on."""
+    """Its value, or a placeholder ("NAMES"); empty for a flag."""
     when: str
     """The case that it is for; may be empty."""
 

@@ -19,9 +19,9 @@ class Step:
     """One step: its name, its duration, and the peak memory of the process."""
 
     name: str
-    """What was done."""
+    """The name of the step."""
     seconds: float
-    """How long it took."""
+    """Its duration in seconds."""
     peak_memory: int | None
     """Bytes of memory that belong to no file (RssAnon of Linux); None where they are not told."""
 

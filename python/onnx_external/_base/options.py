@@ -25,7 +25,7 @@ Weights = StrPath | BinaryIO | abc.Mapping[str, Any] | abc.Iterable[Any]
 names to tensors (a state dict), a module of torch (its state dict), or several of these."""
 
 LayoutName = Literal["single", "per-tensor", "shards", "inline", "link"]
-"""Where the data of a model goes; `oe.save` describes each."""
+"""The place of a model's data; `oe.save` describes each."""
 
 FloatType = Literal["float64", "float32", "float16", "bfloat16"]
 """The types that values may be converted to."""
@@ -179,7 +179,7 @@ class Quantize:
 
 
 QuantizeArgument = Quantize | str | None
-"""How to quantize: a text is a scheme, such as "int4" or "int8/64"; None leaves floats."""
+"""The quantization: a string is a scheme, such as "int4" or "int8/64"; None leaves floats."""
 
 
 def quantize_options(quantize: QuantizeArgument) -> dict[str, Any]:

@@ -7,12 +7,12 @@ from importlib.util import find_spec
 from .errors import Error, ExportError
 
 _NAMES = {"onnx_ir": "onnx-ir", "onnxruntime_genai": "onnxruntime-genai"}
-"""How pip calls modules whose names it spells otherwise."""
+"""The names on the package index of modules whose import names differ."""
 
 CONVERSION = ("torch", "onnx", "onnx_ir", "onnxscript")
-"""What converts a module of torch."""
+"""The packages needed to convert a torch module."""
 FOLDERS = (*CONVERSION, "transformers")
-"""What exports a folder of transformers."""
+"""The packages needed to export a folder of transformers."""
 
 
 def pip_name(module: str) -> str:

@@ -7,7 +7,7 @@ from dataclasses import fields
 from .options import Layout, Mapping
 
 READING = ("key", "variant", "densify", "widen_complex32")
-"""How files are read, which `oe.open_checkpoint` is told."""
+"""The options for reading files, which are arguments of `oe.open_checkpoint`."""
 
 _TEXTS = ("prefix",)
 """Options whose empty value is a text, and not the absence of one."""

@@ -65,7 +65,7 @@ class CrossEncoder:
         self.name, self.source, self.inputs = session.name, session.source, session.inputs
         self.outputs = [form for form in session.outputs if not _is_cache(form.name)]
         self.caches: dict[str, Value] = {}
-        """Of the last run, by the names of the outputs."""
+        """The caches of the last run, by the names of the outputs."""
 
     @property
     def output_names(self) -> list[str]:
@@ -117,7 +117,7 @@ class FirstStep:
 
 
 Runs = Session | Branch | CrossEncoder | FirstStep
-"""What can be run as a graph of a folder."""
+"""Anything that can be run as a graph of a folder."""
 
 
 def _is_cache(name: str) -> bool:

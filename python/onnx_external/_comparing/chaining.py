@@ -8,7 +8,7 @@ from typing import Any
 from .._folders.models import ENCODER, PROMPTS
 
 ENCODED = "encoder_hidden_states"
-"""What a decoder calls the result of the encoder before it."""
+"""The decoder's name for the result of the encoder before it."""
 USES_CACHE = "use_cache_branch"
 """Tells a merged decoder which branch runs."""
 RESULT = "last_hidden_state"

@@ -28,7 +28,8 @@ class Comparison:
     shape: list[int] | None = None
     expected_shape: list[int] | None = None
     problem: str | None = None
-    """Why the values were not compared: one is missing, or shapes or kinds of types differ."""
+    """The reason why values were not compared: one is missing, or shapes or kinds of types
+    differ."""
     elements: int = 0
     beyond: int = 0
     """Elements that do not agree; one that is NaN or infinite agrees with its equal only."""
@@ -49,9 +50,9 @@ class Comparison:
     if there are no finite ones, or they are strings."""
     max_abs_at: list[int] | None = None
     factor: float = 1.0
-    """By which atol is multiplied at max_abs_at, as that is in one of the parts."""
+    """The factor of atol at max_abs_at, which is in a part with a scale of its own."""
     note: str = ""
-    """Why it agrees although it differs by more than the tolerance."""
+    """The reason why it agrees although it differs by more than the tolerance."""
     max_rel: float | None = None
     """The largest of |difference| / max(|expected|, atol)."""
     max_rel_at: list[int] | None = None
@@ -157,7 +158,7 @@ def _differences(
 
 
 _MORE = 4
-"""Of many elements, one differs so many times as much as one of the largest does."""
+"""The worst of many elements may differ by this factor more than one of the largest does."""
 
 
 def _of_rows(difference: Array, size: Array, tolerance: Tolerance, row: int) -> Array:

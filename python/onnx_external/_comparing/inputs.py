@@ -21,15 +21,15 @@ class Given:
     """One input set in memory."""
 
     feed: dict[str, Value]
-    """By the names of the model's inputs."""
+    """The values, by the names of the model's inputs."""
     expected: dict[str, Value] = field(default_factory=dict)
     """Recorded outputs, by the names of the model's."""
     call: Any = None
-    """What a module of torch is called with: (args, kwargs)."""
+    """The arguments of a torch module: (args, kwargs)."""
     origin: str = "given"
     """ "given" or "recorded"."""
     how: dict[str, str] = field(default_factory=dict)
-    """How the values of an input were made."""
+    """The way in which the values of each input were made."""
 
 
 def given_by_name(values: dict[str, Any]) -> Given:
@@ -57,7 +57,7 @@ class Making:
     """The least and the largest value of an input."""
     seed: int = 0
     sets: int | None = None
-    """How many; by default as many as the longest list of sizes."""
+    """The number of sets; by default the length of the longest list of sizes."""
 
     @property
     def count(self) -> int:

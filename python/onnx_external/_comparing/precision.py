@@ -119,7 +119,7 @@ class Quantized:
     operators: tuple[str, ...]
     """In which integers stand for floats."""
     bits: int
-    """Of its weights: 8, or 4 where some have as few."""
+    """The bits of its weights: 8, or 4 if any weights have 4."""
 
     @property
     def share(self) -> float:

@@ -46,7 +46,7 @@ class Quality:
     """The loss of a model against its reference, over all positions that were compared."""
 
     source: str
-    """Where the inputs came from: "the input sets", or a file of text."""
+    """The origin of the inputs: "the input sets", or a text file."""
     limits: Limits
     has_logits: bool = False
     positions: int = 0
@@ -58,7 +58,7 @@ class Quality:
     kl: float | None = None
     """The mean KL divergence of the model's probabilities from the reference's, in nats."""
     perplexity: float | None = None
-    """Of a text."""
+    """The perplexity of a text."""
     reference_perplexity: float | None = None
     error: float | None = None
     """The root of the mean square difference over that of what is expected: of logits, or else the

@@ -33,7 +33,7 @@ class Outputs:
     """Compares the outputs of a model for one input set."""
 
     names: Sequence[str]
-    """Of the outputs, in order."""
+    """The names of the outputs, in order."""
     got: Mapping[str, Value]
     atol: float | None = None
     rtol: float | None = None

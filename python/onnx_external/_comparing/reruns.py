@@ -35,9 +35,9 @@ _DRAWS = 8
 _MARGIN = 16.0
 """Another way to compute the same may be off by so many times as much."""
 _MARGIN_OF_HALVES = 4.0
-"""Of half types, whose operators round once."""
+"""The margin for half types, whose operators round once."""
 _HOPELESS = 1000.0
-"""What differs by so many times more than a run that rounds otherwise is not rounding."""
+"""A difference larger by this factor than that of a perturbed run is not rounding."""
 
 
 class DivergedError(Exception):
@@ -122,7 +122,7 @@ class Run(TorchDispatchMode):  # type: ignore[misc]
         self.outputs: dict[str, Value] = {}
         self.calls: list[Any] = []
         self.decided: dict[int, list[Any]] = {}
-        """By call: its results, with None for those that are numbers with a rounding."""
+        """The results of each call, with None for numbers that are subject to rounding."""
         self.picks: list[Pick] = []
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:

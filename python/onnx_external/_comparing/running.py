@@ -39,7 +39,7 @@ class Form:
 
     name: str
     type: str
-    """As ONNX Runtime writes it, e.g. "tensor(float)"."""
+    """The type in ONNX Runtime's spelling, e.g. "tensor(float)"."""
     shape: tuple[int | str | None, ...]
     """Sizes, names of sizes that vary, None where there is neither."""
 

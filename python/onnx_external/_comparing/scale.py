@@ -19,9 +19,9 @@ from .values import Array
 _OCTAVE = 64
 """Bins from one power of two to the next: as many as 6 bits of a mantissa tell apart."""
 _SHIFT = 46
-"""Of the bits of a float64: what is left are its exponent and 6 bits of its mantissa."""
+"""The dropped bits of a float64; its exponent and 6 bits of its mantissa remain."""
 _GAP = 4 * _OCTAVE
-"""What stands apart from the rest is 16 times as large."""
+"""Elements that stand apart from the rest are 16 times as large."""
 _FAR = 8 * _OCTAVE
 """Giants are 256 times as large as the rest, and fewer than it."""
 _BAND = _OCTAVE // 8
@@ -40,7 +40,7 @@ class Scale:
     size: float
     """Three quarters of the ordinary elements are no larger; 0 if they are all zero."""
     ordinary: int
-    """How many there are that are not zero."""
+    """The number of elements that are not zero."""
     fill: float
     """From this size on elements are what a mask fills in; infinite if there are none."""
 
@@ -59,7 +59,7 @@ class Sizes:
     def __init__(self) -> None:
         self._low = self._zeros = 0
         self._counts = np.empty(0, np.int64)
-        """Of the bins from the lowest one on."""
+        """The counts of the bins, from the lowest one on."""
         self._sums = np.empty(0, np.float64)
 
     def add(self, sizes: Array) -> None:

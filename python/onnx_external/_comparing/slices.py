@@ -147,7 +147,7 @@ class Scales:
 
     _shape: tuple[int, ...]
     _factors: dict[int, Array]
-    """By axis: of each slice; 1 if it is judged by the array's scale."""
+    """The factor of each slice, by axis; 1 if it is judged by the array's scale."""
     parts: list[Part]
 
     def block(self, start: int, end: int) -> Array:

@@ -28,18 +28,18 @@ class Tolerance:
     fill: float = math.inf
     """From this size on an expected element is one that a mask fills in."""
     row: float = 0.0
-    """What a difference may be for every unit of the largest element in its row."""
+    """The allowed difference per unit of the largest element in the row."""
     most: float = 0.0
-    """What it may be at most where the largest elements of its row are equal on both sides."""
+    """The allowed maximum of that where the largest elements of the row are equal on both sides."""
     precision: str | None = None
     """The type of floats that it was made for."""
     scales: Scales | None = None
     """Slices that are judged by a scale of their own."""
     rest: float = 0.0
-    """What a difference may be in a slice of small elements, which may be what is left of large
-    ones; as far as `most` allows it there."""
+    """The allowed difference in a slice of small elements, which may be the remainder of large
+    ones, up to `most`."""
     least_rest: float = 0.0
-    """What it may be there in any case."""
+    """The minimum of what is allowed there."""
 
 
 EXACT = Tolerance(0.0, 0.0)
@@ -66,7 +66,7 @@ _DEFAULTS = {
     "complex64": _Precision(1e-4, 2e-4, 2.0**-23, 2.0**-149),
 }
 _COARSEST = _Precision(0.25, 0.25, 2.0**-2, 2.0**-16)
-"""Of types of 8 bits."""
+"""The precision of 8-bit types."""
 _ROUNDINGS = 8
 """Steps of a type by which a result of several operations may be off."""
 _RESTS = 16

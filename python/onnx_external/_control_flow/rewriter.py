@@ -49,13 +49,14 @@ class Rewriting:
     """The rewritten functions, and the checks of the rewriting."""
 
     changes: list[Change] = field(default_factory=list)
-    """Of each rewritten function."""
+    """The changes, one for each rewritten function."""
     places: list[str] = field(default_factory=list)
     """The lines of the tests and loops that were rewritten: "model.py:12"."""
     notes: list[str] = field(default_factory=list)
-    """What the graph does not have: assertions and exceptions on the values of tensors."""
+    """Parts of the code missing in the graph: assertions and exceptions on the values of
+    tensors."""
     unreached: list[str] = field(default_factory=list)
-    """What no input set reached: a branch, or a number of rounds."""
+    """Branches and iteration counts that no input set reached."""
     missing: list[str] = field(default_factory=list)
     """Functions that ran and could not be looked into."""
 
@@ -107,9 +108,10 @@ class Rewriter:
         self.observed: Observation = observe(module, self.input_sets)
         self._absorbed: set[str] = set()
         self._splits: dict[str, str] = {}
-        """Of calls that are done for both outcomes of a test in what they call: the test's key."""
+        """The condition's key, for calls that are made for both outcomes of a condition inside
+        them."""
         self._as_in_eager = ""
-        """Why code that asks if it is exported is told that it is not."""
+        """The reason why code that asks whether it is exported is told that it is not."""
         self._asserts = asserts
         self._max_iterations = max_iterations
 

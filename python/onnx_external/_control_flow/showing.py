@@ -23,7 +23,7 @@ from onnx_external._control_flow.passes.building import copy_of, first_line
 _KEYED = frozenset(
     "if_ ifexp for_ while_ comprehend comprehend_if raise_ looked_up chosen decided".split()
 )
-"""What the runtime gives, and whose last argument is a key."""
+"""The functions of the runtime whose last argument is a key."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class Change:
     path: str
     line: int
     count: int
-    """How many tests and loops were rewritten."""
+    """The number of rewritten conditions and loops."""
     before: str
     after: str
 

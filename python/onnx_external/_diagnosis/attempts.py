@@ -50,7 +50,7 @@ class _Job:
     step: str = "export"
     program: Any = None
     draws: list[str] = field(default_factory=list)
-    """What draws random numbers in the program."""
+    """The random operators of the program."""
 
     @property
     def module(self) -> Any:
@@ -68,9 +68,10 @@ class Attempts:
     surroundings: Surroundings
     functions: Mapping[Any, ShapeFunction]
     onnx_options: Mapping[str, Any] = field(default_factory=dict)
-    """Of torch.onnx.export; names of inputs and outputs are those of the model, not of a module."""
+    """The options of torch.onnx.export, with names of the model's inputs and outputs, not a
+    module's."""
     rewrites: bool = False
-    """Whether tests and loops on tensors are rewritten."""
+    """True if data-dependent control flow is rewritten."""
     max_iterations: int | None = None
     """The most rounds of rewritten loops whose state grows."""
 

@@ -93,7 +93,8 @@ class StoredCall:
     """(args, kwargs)."""
     result: Stored
     changed: dict[int, Stored]
-    """What the call did to its arguments, by their place: new contents of caches and tensors."""
+    """The changes of the call to its arguments, by their place: new contents of caches and
+    tensors."""
 
     @property
     def call(self) -> Call:
@@ -107,7 +108,7 @@ class Captured(ModuleRecord):
     """A module, and its calls in each input set."""
 
     method: str = "forward"
-    """Of the module, which was recorded and is exported; empty if none is."""
+    """The method of the module that was recorded and is exported; empty if there is none."""
     calls: dict[int, StoredCall] = field(default_factory=dict)
     """The first call, by input set."""
 

@@ -23,7 +23,7 @@ ShapeFunction = Callable[..., Any]
 None if it is to be guessed."""
 
 DOMAIN = "onnx_external.custom"
-"""Of the nodes that stand for custom operators in a graph of ONNX."""
+"""The domain of nodes that represent custom operators in an ONNX graph."""
 
 _numbers = itertools.count()
 
@@ -43,7 +43,7 @@ class _Output:
 
 
 _Place = tuple[int, int]
-"""Of a size: which leaf of the arguments, and which dimension; -1 for an integer."""
+"""The place of a size: the leaf of the arguments, and the dimension; -1 for an integer."""
 
 
 def _recorded_sizes(stored: Stored) -> dict[_Place, int]:
@@ -261,7 +261,7 @@ class CustomOperators:
         self._operators = [_Operator(each, _function_of(each, functions)) for each in modules]
         self._variants: list[_Variant] = []
         self.nodes: dict[Any, Callable[..., Any]] = {}
-        """How torch.onnx converts each operator."""
+        """The conversion of each operator for torch.onnx."""
 
     def __enter__(self) -> CustomOperators:
         """Replace the methods."""

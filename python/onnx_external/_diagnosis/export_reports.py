@@ -181,7 +181,7 @@ def _mended_as_it_is(model: ExportedModule) -> bool:
 
 
 _AT = re.compile(r", at (\S+:\d+, in )")
-"""Where a reason goes over to the line of source that it is about."""
+"""The point where a reason continues with its source line."""
 
 
 def _difference(module: ModuleDiagnosis) -> str:

@@ -25,7 +25,7 @@ class Size:
     first: int | None = None
     """The place of a size among those of the inputs."""
     operation: str = ""
-    """What is done with the second size: "+", "-" or "*"."""
+    """The operation with the second size: "+", "-" or "*"."""
     second: int | None = None
     factor: int | None = None
     """The place of a size that the sum, difference or product is multiplied by."""

@@ -74,7 +74,7 @@ class Judge:
         self._count, self._tolerance, self._follow = count, tolerance, follow
         self._pieces: dict[str, Piece | Error | None] = {"": root}
         self.model_is_right = False
-        """Whether its values before a module can be trusted."""
+        """True if the model's values before a module can be trusted."""
 
     def piece(self, name: str) -> Piece | Error | None:
         """Return a module's piece, why it cannot be cut, or None if the model has no node of it."""

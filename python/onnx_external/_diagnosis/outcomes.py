@@ -16,9 +16,9 @@ class Outcome:
     step: str = ""
     """The one that failed, of FAIL."""
     reason: str = ""
-    """Of FAIL and NOINPUT."""
+    """The reason of FAIL or NOINPUT."""
     sets: list[list[Comparison]] = field(default_factory=list)
-    """By input set."""
+    """The comparisons, by input set."""
     followed: list[list[Comparison]] = field(default_factory=list)
     """Likewise, where it takes what the model computes before it."""
     notes: list[str] = field(default_factory=list)

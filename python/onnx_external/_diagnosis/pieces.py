@@ -31,7 +31,7 @@ class Piece:
     """The model of one module, or of a part of it."""
 
     data: Any
-    """Its bytes, or the path of the whole model."""
+    """The bytes of the piece, or the path of the whole model."""
     inputs: list[str]
     outputs: list[str]
     weight_bytes: int
@@ -212,7 +212,7 @@ def _distance(one: Array, other: Array) -> float:
 
 
 _FAR = 1e30
-"""Of values that can be compared, and are NaN or infinite."""
+"""The distance of values that can be compared, but are NaN or infinite."""
 _REORDERED = 1e-3
 """Likewise, of values that are sorted before: of two random ones these are near, too."""
 _SAME = 0.5
@@ -313,9 +313,9 @@ class Wanted(NamedTuple):
 
     array: Array
     is_plain: bool
-    """As Recorded.plain() says."""
+    """True if it is not part of an object, see Recorded.plain()."""
     is_first: bool
-    """Whether it is the first that the module gave."""
+    """True if it is the module's first output."""
 
 
 def compare_outputs(

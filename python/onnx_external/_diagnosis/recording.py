@@ -31,13 +31,13 @@ class ModuleRecord:
     name: str
     module: Any
     order: int = -1
-    """When it first returned, among all modules; -1: it was never called."""
+    """Its position in the order of first returns of all modules; -1 if it was never called."""
     counts: dict[int, int] = field(default_factory=dict)
-    """Its calls, by input set."""
+    """The number of its calls, by input set."""
     float_types: set[str] = field(default_factory=set)
-    """Of all values that were looked at."""
+    """The float types of all values seen."""
     _forms: dict[_Place, dict[str, tuple[str, list[int]]]] = field(default_factory=dict)
-    """Of the first call: type and shape by path."""
+    """Type and shape in the first call, by path."""
 
     @property
     def cls(self) -> str:
@@ -111,10 +111,10 @@ class Recorded(ModuleRecord):
     """One module, and the place of its values."""
 
     number: int = 0
-    """Its place in the tree."""
+    """Its position in the tree."""
     _files: dict[_Place, list[Spilled]] = field(default_factory=dict)
     _plain: dict[_Place, list[bool]] = field(default_factory=dict)
-    """Whether each of them is an argument or a result, and not inside of an object."""
+    """For each of them, whether it is an argument or a result itself, and not inside an object."""
 
     def values(self, number: int, side: str) -> list[Array]:
         """Return the arrays of one set, of all calls, memory-mapped."""

@@ -30,7 +30,7 @@ class Status(enum.Flag):
 
     NONE = 0
     OK = enum.auto()
-    """Its piece, or its export, gives what the module gave."""
+    """Its piece, or its export, computes the same as the module."""
     DISC = enum.auto()
     """It gives something else."""
     FAIL = enum.auto()
@@ -64,7 +64,7 @@ class ValueForm:
     """Type and shapes of an input or output of a module."""
 
     name: str
-    """Of the argument, with the path of a tensor inside of it."""
+    """The name of the argument, with the path of a tensor inside it."""
     dtype: str
     shapes: list[list[int]]
     """One for each input set, of the module's first call."""
@@ -95,19 +95,19 @@ class ModuleDiagnosis:
     cls: str
     """The name of its class."""
     status: Status
-    """What became of it; several flags of `Status` may be set."""
+    """The verdict; several flags of `Status` may be set."""
     step: str = ""
     """The step that failed, of FAIL."""
     reason: str = ""
-    """Of FAIL and NOINPUT."""
+    """The reason of FAIL or NOINPUT."""
     order: int = -1
-    """When it first returned, among all modules."""
+    """Its position in the order of first returns of all modules."""
     inputs: list[ValueForm] = field(default_factory=list)
-    """What it was called with in the first set."""
+    """Its inputs in the first set."""
     outputs: list[ValueForm] = field(default_factory=list)
-    """What it returned in the first set."""
+    """Its outputs in the first set."""
     sets: list[list[Comparison]] = field(default_factory=list)
-    """Its outputs, by input set."""
+    """The comparisons of its outputs, by input set."""
     replaced: list[list[Comparison]] = field(default_factory=list)
     """Likewise, where wrong modules inside of it give what they gave in the reference."""
     followed: list[list[Comparison]] = field(default_factory=list)
@@ -153,9 +153,9 @@ class Diagnosis(Paged):
     modules: list[ModuleDiagnosis]
     """A module stands before those inside of it."""
     notes: list[str] = field(default_factory=list)
-    """What was left out, and why."""
+    """Remarks on what was left out, and why."""
     numbers: list[int] = field(default_factory=list)
-    """Of the input sets that were compared, in order; empty: none was left out."""
+    """The numbers of the compared input sets, in order; empty if none was left out."""
 
     @property
     def wrong(self) -> list[ModuleDiagnosis]:

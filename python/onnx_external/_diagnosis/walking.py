@@ -12,8 +12,8 @@ from .recording import Recorded
 from .reports import WRONG, ModuleDiagnosis, Status, ancestors, is_inside
 
 Strategy = Literal["always", "failing", "local"]
-"""Whether modules inside of a module are looked into: always, only if it goes wrong, or always,
-while each is judged by its own operations alone."""
+"""When to look into the modules inside a module: always, only if it goes wrong, or always, with
+each judged by its own operations alone."""
 
 
 class Walk:

@@ -29,7 +29,7 @@ class _Scaled(NamedTuple):
     """The product of a normalized value and its scale."""
 
     given: onnx_ir.Value
-    """What is normalized."""
+    """The normalized value."""
     epsilon: float
     scale: onnx_ir.Value
     is_centered: bool

@@ -15,7 +15,7 @@ from .attention_layout import attentions
 from .matching import attribute, belong_to, made_by, make, remove_dead, sizes
 
 _WALKED = ("RotaryEmbedding", "RMSNormalization", "Reshape", "Transpose")
-"""What may stand between a product and attention."""
+"""Operators that may be between a product and attention."""
 
 
 class Pack(NamedTuple):
@@ -32,7 +32,7 @@ class _Product(NamedTuple):
     node: onnx_ir.Node
     weight: onnx_ir.Value
     cast: onnx_ir.Node | None
-    """What converts the transposed weight."""
+    """The Cast of the transposed weight."""
     bias: onnx_ir.Value | None
     result: onnx_ir.Value
 

@@ -255,7 +255,7 @@ class _Tables:
 
     graph: onnx_ir.Graph
     _put: dict[tuple[int, int], onnx_ir.Value] = field(default_factory=dict)
-    """By a value and the step that is done to it."""
+    """The results, by a value and the step applied to it."""
 
     def once(self, value: onnx_ir.Value, turn: _Turn) -> _Once | None:
         """Find the table with each angle once."""

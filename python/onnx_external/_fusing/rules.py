@@ -22,7 +22,7 @@ class Fused:
     norms: int = 0
     rotary: int = 0
     inputs: int = 0
-    """Of attention, which were transposed."""
+    """The number of transposed inputs of attention."""
     skips: int = 0
 
 

@@ -42,13 +42,13 @@ class Prompts:
     ids: _Ids
     """The rows, padded on the left."""
     padding: NDArray[np.int64]
-    """How many ids of each row are padding."""
+    """The number of padding ids in each prompt."""
     count: int
     """The most tokens that are added."""
     ends: Sequence[int]
     """The ids that end a text."""
     read: _Ids | None = None
-    """What the encoder has read, if it is not the rows; without ids if it reads no text."""
+    """The encoder's input ids, if they are not the prompts; empty if it reads no text."""
 
 
 class NextTokens:
@@ -219,7 +219,7 @@ _MAKERS: dict[str, Callable[[_Processors], _Step]] = {
     "suppress_tokens": _Processors.suppress_tokens,
     "begin_suppress_tokens": _Processors.begin_suppress_tokens,
 }
-"""By the name of the setting, in the order in which transformers applies them."""
+"""The steps, by the name of the setting, in the order in which transformers applies them."""
 
 
 def _known(ids: Sequence[int], scores: _Scores) -> list[int]:

@@ -21,7 +21,7 @@ from .next_tokens import NextTokens, Prompts
 _GRAPHS = (ENCODER, PROMPT, STEP)
 _WORDS = "input_ids"
 _PROMPTS = "decoder_input_ids"
-"""What transformers calls the tokens with which a decoder's text begins."""
+"""The name in transformers for the tokens that start a decoder's text."""
 
 
 def is_pair(folder: Path) -> bool:

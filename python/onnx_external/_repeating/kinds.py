@@ -30,9 +30,9 @@ class Stack:
     """A list of layers, many of which are alike."""
 
     name: str
-    """Of the list in the model, such as "model.layers"."""
+    """The name of the list in the model, such as "model.layers"."""
     kinds: tuple[int, ...]
-    """Of each layer: the same number for those that are alike."""
+    """The kind of each layer: equal numbers for layers that are alike."""
     indices: frozenset[Place]
     """The attributes in which a layer has its own index."""
 

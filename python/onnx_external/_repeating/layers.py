@@ -40,11 +40,11 @@ class Layers:
     names: Names
     nodes: dict[Segment, list[onnx_ir.Node]] = field(default_factory=dict)
     _places: dict[int, tuple[Segment, int]] = field(default_factory=dict)
-    """Of nodes, by their id."""
+    """The places of nodes, by their id."""
     _same: dict[Port | tuple[Any, ...], Any] = field(default_factory=dict)
-    """Which ports and uses are connected: each points to another of its set."""
+    """The connected ports and uses: each points to another one of its set."""
     _uses: dict[int, list[Use]] = field(default_factory=dict)
-    """Of nodes, by their id, as they were before any layer was repeated."""
+    """The uses of nodes, by their id, before any layer was repeated."""
     _forms: dict[int, Any] = field(default_factory=dict)
     _likeness: dict[Segment, Any] = field(default_factory=dict)
 

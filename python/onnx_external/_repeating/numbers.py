@@ -25,7 +25,7 @@ _NEAR = 1e-6
 
 
 Starts: TypeAlias = Mapping[Segment, Mapping[str, int]]
-"""Of layers: the smallest number of each name."""
+"""The smallest number of each name, by layer."""
 
 
 def starts_of(model: onnx_ir.Model, stacks: Sequence[Stack]) -> Starts:
@@ -78,11 +78,11 @@ class Numbers:
     places: Mapping[Any, Segment | None] = field(default_factory=dict)
     """The layers of the nodes of torch's program, whose names count where the graph has none."""
     starts: Starts = field(default_factory=dict)
-    """Of the graph as it was converted."""
+    """The starts in the graph as it was converted."""
     _steps: dict[tuple[int, int], dict[str, float]] = field(default_factory=dict)
-    """Of a stack and a kind of its layers: how many of each name one of them makes."""
+    """The count of each name in one layer, by stack and kind."""
     _last: dict[int, dict[str, int]] = field(default_factory=dict)
-    """Of a stack: the largest number of each name that a layer which is repeated has."""
+    """The largest number of each name in a repeated layer, by stack."""
 
     def __post_init__(self) -> None:
         """Count the names that layers use."""

@@ -20,7 +20,7 @@ class Slot(NamedTuple):
     """An input or output of the deep model: the shallow one's counterpart, and the layer."""
 
     number: int
-    """Of the shallow model's."""
+    """The number in the shallow model."""
     segment: Segment
     """A layer of the deep model; `stack` is -1 for what does not belong to one layer."""
 
@@ -32,7 +32,8 @@ class Proof:
     inputs: dict[int, Slot] = field(default_factory=dict)
     outputs: dict[int, Slot] = field(default_factory=dict)
     given: list[bool] = field(default_factory=list)
-    """Of each input of the deep model whether it is a tensor, which alone are counted above."""
+    """For each input of the deep model, whether it is a tensor; the numbers above count only
+    tensors."""
     shallow_given: list[bool] = field(default_factory=list)
     """Likewise of the shallow one's."""
 

@@ -41,7 +41,7 @@ class Place(NamedTuple):
     """
 
     visit: int
-    """Of the segment, in the order in which they ran."""
+    """The number of the segment, in the order in which they ran."""
     number: int
     result: int
 
@@ -71,13 +71,13 @@ class Record:
 
     segments: list[Segment] = field(default_factory=list)
     ops: list[list[Op]] = field(default_factory=list)
-    """Of each segment."""
+    """The operators of each segment."""
     inputs: list[Any] = field(default_factory=list)
     """The forms of the inputs that are tensors."""
     given: list[bool] = field(default_factory=list)
-    """Of each input whether it is a tensor."""
+    """For each input, whether it is a tensor."""
     outputs: list[Any] = field(default_factory=list)
-    """Where they come from, or numbers."""
+    """The origins of the outputs, or numbers."""
 
 
 Export: TypeAlias = Callable[[], Any]

@@ -16,7 +16,7 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 _note: list[Callable[[str, Any], None]] = []
-"""What the innermost SizesSeen does with a comparison."""
+"""The callback of the innermost SizesSeen for a comparison."""
 
 
 def _told(name: str, *values: Any) -> None:

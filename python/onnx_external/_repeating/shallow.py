@@ -13,7 +13,7 @@ from .kinds import Stack
 from .seen_floats import settings_of
 
 COUNTS = re.compile(r"^(num_|n_)?(\w+_)?layers?$|^n_layer$|^depth$|_blocks$|^num_stages$")
-"""What numbers of layers are called."""
+"""The usual names of settings for numbers of layers."""
 _PARTS = ("_parameters", "_buffers", "_modules")
 
 

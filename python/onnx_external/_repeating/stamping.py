@@ -56,9 +56,9 @@ class _Stamping:
     places: Places
     starts: Starts
     copies: dict[Segment, dict[tuple[int, int], onnx_ir.Value]] = field(default_factory=dict)
-    """Of each layer of the deep model: its values, by the place of the node and of its output."""
+    """The values of each layer of the deep model, by the place of the node and of its output."""
     renamed: dict[Segment, dict[str, str]] = field(default_factory=dict)
-    """Of each layer of the deep model: what its values are called, and those that it takes of the
+    """For each layer of the deep model, the names of its values and of those that it reads from the
     layer before, by their names in the shallow model."""
 
     def run(self) -> None:

@@ -103,7 +103,7 @@ class Following:
     places: Places
     stacks: Sequence[Stack]
     _nodes: dict[str, tuple[Segment, int]] = field(default_factory=dict)
-    """By their names: the layer, and the place in it."""
+    """The layer of each node, and its place there, by the node's name."""
     _rows: dict[Segment, list[Any]] = field(default_factory=dict)
     _alike: dict[tuple[Segment, Segment], bool] = field(default_factory=dict)
 
@@ -155,7 +155,7 @@ class Mentions:
     stacks: Sequence[Stack]
     numbers: Numbers
     _told: dict[str, tuple[Segment | None, tuple[int, ...]]] = field(default_factory=dict)
-    """Of the program's nodes: the layer, and the stacks that have run before."""
+    """The layer of each node of the program, and the stacks that have run before."""
 
     def learn(self, places: Places, known: Collection[str]) -> None:
         """Record the places of a program's nodes, except those with known names."""

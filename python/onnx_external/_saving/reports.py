@@ -60,19 +60,19 @@ class SavedTensor:
     key: str | None = None
     """The checkpoint's name; None for data that the model already had."""
     rule: str | None = None
-    """Which rule of docs/mapping.md chose the key; None without a key."""
+    """The rule of docs/mapping.md that chose the key; None without a key."""
     recipe: list[str | dict[str, list[int]]] = field(default_factory=list)
     """The steps that make it from the key, as in a map file."""
     file: str | None = None
     """Relative to the model's folder; None for what is inside of the model."""
     offset: int = 0
-    """Where its bytes begin in `file`."""
+    """The offset of its bytes in `file`."""
     overflowed: int = 0
     """Finite values that became infinite when they were converted (`dtype`, `cast`)."""
     largest_overflowed: float = 0.0
     """The largest magnitude among them."""
     part: str | None = None
-    """Of a quantized matrix: "codes", "scales" or "zero_points"."""
+    """The part of a quantized matrix: "codes", "scales" or "zero_points"."""
 
 
 @dataclass(frozen=True)
@@ -90,17 +90,17 @@ class SavedModel:
     kept_by_option: list[str]
     """Data of the graph that `keep` names."""
     slots_left: list[str]
-    """What has no data; only with `partial`. No runtime opens such a model."""
+    """Slots without data; only with `partial`. No runtime opens such a model."""
     left_old: list[str]
     """Weights that keep the graph's data because the checkpoint lacks them; only with `partial`."""
     complete: bool
-    """Whether both lists are empty: every weight has its value."""
+    """True if both lists are empty: every weight has its value."""
     alignment: str
     """The prefix that was added to keys ("+model.") or taken off ("-module."); else ""."""
     bytes: int
-    """Of the ranges that the model refers to, whoever else does."""
+    """The size of the ranges that the model refers to, including shared ones."""
     remarks: list[dict[str, Any]] = field(default_factory=list)
-    """What is unusual about the external data of the given model: `kind`, `first` and `tensors`,
+    """Peculiarities of the given model's external data: `kind`, `first` and `tensors`,
     `message`."""
     manifest: str = ""
     """The file with the checksums of its tensors, relative to the model's folder."""
@@ -129,19 +129,20 @@ class SaveReport(_Document):
     unmatched_keys: list[str]
     """Keys of the weights that fill nothing."""
     baked_keys: list[str]
-    """Of `unmatched_keys`: buffers that exporters bake in, and keys whose values the graph has."""
+    """Those of `unmatched_keys` that are buffers which exporters bake in, or whose values the graph
+    has."""
     unused_modules: list[dict[str, Any]]
     """Modules that no graph uses at all: `name`, and `keys`, how many keys it has."""
     ignored_keys: list[str]
-    """Of `unmatched_keys`: those that `ignore` excluded."""
+    """Those of `unmatched_keys` that `ignore` excluded."""
     skipped_keys: list[str]
-    """Of `unmatched_keys`: those that would be refused without `unmatched` or `partial`."""
+    """Those of `unmatched_keys` that would be errors without `unmatched` or `partial`."""
     overlaid: list[dict[str, Any]]
     """With `overlay`: `key`, its `checkpoint` (from 1), and `by`, the one that replaced it."""
     tied_keys: list[dict[str, str]]
     """Keys that fill nothing and have the bytes of one that does: `key` and `matched_key`."""
     complete: bool
-    """Whether all models are."""
+    """True if all models are complete."""
     oversized: list[str]
     """Tensors larger than `max_shard_size`; each has a shard of its own."""
     bytes: int
@@ -149,7 +150,7 @@ class SaveReport(_Document):
     seconds: float
     """Time of the whole job; 0 in a dry run."""
     verified: bool
-    """Whether every byte that was written was read back; says nothing of what is missing."""
+    """True if every byte that was written was read back; this does not cover missing data."""
     derived: dict[str, Any] = field(default_factory=dict)
     """Derived tensors that the map defined, as in a map file."""
     notes: list[str] = field(default_factory=list)
@@ -276,13 +277,13 @@ class Finding:
     """One fault of a model."""
 
     code: str
-    """Which rule is broken, such as "crc-differs" (docs/cli.md has all)."""
+    """The violated rule, such as "crc-differs" (docs/cli.md lists all)."""
     tensor: str
     """The name of the initializer; empty for the model as a whole."""
     file: str
     """The data file, relative to the model; may be empty."""
     message: str
-    """What is wrong, as a sentence."""
+    """The fault, as a sentence."""
 
     def __str__(self) -> str:
         """Return the finding in one line, as verify-external prints it."""
@@ -295,13 +296,13 @@ class VerifyReport(_Document):
     """The findings of a verification."""
 
     ok: bool
-    """Whether there are no findings, and nothing lacks its data."""
+    """True if there are no findings, and no data is missing."""
     complete: bool
-    """Whether nothing lacks its data; `ok` is False where it does."""
+    """True if no data is missing; otherwise `ok` is False, too."""
     findings: list[Finding]
-    """What is wrong; at most 1,000, then one that says how many more there are."""
+    """The faults; at most 1,000, followed by one with the number of further ones."""
     tensors: int
-    """How many external tensors there are."""
+    """The number of external tensors."""
     inline_tensors: int
     """Tensors inside of the model that the manifest or the weights have."""
     inline_uncompared: int
@@ -309,29 +310,28 @@ class VerifyReport(_Document):
     bytes: int
     """Bytes that were read."""
     compared: int
-    """Of `tensors`: those that were compared with the weights."""
+    """The number of `tensors` that were compared with the weights."""
     compared_by_manifest: int
-    """Of `compared`: those whose key only the manifest names."""
+    """The number of `compared` whose key only the manifest names."""
     converted: int
-    """Of `compared`: those that were compared after a change of type."""
+    """The number of `compared` that were compared after a change of type."""
     linked: int
-    """Of `tensors`: those that are a checkpoint's own ranges."""
+    """The number of `tensors` that are a checkpoint's own ranges."""
     linked_without_crc: int
-    """Of `linked`: those without a recorded CRC-32."""
+    """The number of `linked` without a recorded CRC-32."""
     without_length: int
-    """Of `tensors`: those whose entry states no length; other readers may refuse them."""
+    """The number of `tensors` whose entry states no length; other readers may reject them."""
     used_manifest: bool
-    """Whether there was a manifest."""
+    """True if there was a manifest."""
     overflowed: int = 0
     """Values that became infinite when they were converted for this model, by its manifest."""
     notes: list[str] = field(default_factory=list)
     """Sentences on what may surprise, such as a file of a folder that was not read."""
     remarks: list[dict[str, Any]] = field(default_factory=list)
-    """What is unusual about external data that can be read: `kind`, `first` and `tensors`,
-    `message`."""
+    """Peculiarities of external data that can be read: `kind`, `first` and `tensors`, `message`."""
     models: dict[str, VerifyReport] = field(default_factory=dict)
-    """Of a folder of models that were saved together: the report of each file. The members above
-    are then of all of them; bytes that models share count for each."""
+    """The report of each file, for a folder of models that were saved together. The fields above
+    then cover all models; bytes that models share count for each."""
 
     def __bool__(self) -> bool:
         """Return whether nothing is wrong."""
@@ -359,15 +359,15 @@ class CutReport(_Document):
     untyped: list[str]
     """Outputs whose element type is not known."""
     nodes: int
-    """How many its main graph has."""
+    """The number of nodes in its main graph."""
     initializers: int
-    """How many its main graph has."""
+    """The number of initializers in its main graph."""
     functions: int
-    """How many it calls, directly or through others."""
+    """The number of functions that it calls, directly or through others."""
     weight_bytes: int
-    """Of all its tensors, in data files or in the piece."""
+    """The size of all its tensors, in data files or in the piece."""
     model_bytes: int
-    """Of the piece itself."""
+    """The size of the piece itself."""
     data_files: list[str]
     """Locations that it refers to, relative to the folder of the model."""
 
@@ -381,23 +381,24 @@ class InspectedTensor:
     dtype: str
     """Torch's name of the element type, such as "bfloat16"."""
     shape: list[int]
-    """As it is in the file."""
+    """The shape in the file."""
     nbytes: int
     """Bytes of the contiguous tensor."""
     file: str | None = None
-    """Where its bytes are; None unless they are one plain range."""
+    """The file with its bytes; None unless they are one plain range."""
     offset: int | None = None
-    """Where they begin in `file`."""
+    """The offset of its bytes in `file`."""
     view: dict[str, Any] | None = None
-    """How it lies in a file where it is no plain range: `file`, `offset`, `strides`, ..."""
+    """The layout in a file, if it is not a plain range: `file`, `offset`, `strides`, ..."""
     sha256: str | None = None
     """With `sha256`: of the contiguous row-major little-endian bytes."""
     problem: str | None = None
-    """Of an initializer whose entry breaks the rules: what is wrong."""
+    """The fault of an initializer whose entry violates the rules."""
     scheme: str | None = None
-    """Of a quantized matrix, which stands for its parts: "int4/64, zero points, 5 steps"."""
+    """The scheme of a quantized matrix, listed in place of its parts: "int4/64, zero points, 5
+    steps"."""
     key: str | None = None
-    """What a quantized matrix was made of, in the checkpoint."""
+    """The key in the checkpoint that a quantized matrix was made from."""
     parts: list[dict[str, Any]] | None = None
     """The initializers that a quantized matrix consists of."""
 
@@ -413,7 +414,7 @@ class Inspection(_Document):
     bytes: int
     """The sum of their `nbytes`."""
     files: int
-    """How many files there are."""
+    """The number of files."""
     file_bytes: int
     """The size of all files."""
     version: str | None = None
@@ -423,13 +424,13 @@ class Inspection(_Document):
     byte_order: str | None = None
     """ "little", "big" or "mixed"; None if there are no bytes."""
     pickle_protocol: int | None = None
-    """Of the pickle with the names; 0 stands for 0 and 1."""
+    """The protocol of the pickle with the names; 0 means 0 or 1."""
     refusal: str | None = None
-    """Why a save would refuse the checkpoint without a `key`; None if it would not."""
+    """The reason why a save without a `key` would fail on the checkpoint; None if it would not."""
     open_slots: list[dict[str, Any]] = field(default_factory=list)
-    """Of a model: names that nothing defines."""
+    """Names in a model that nothing defines."""
     node_tensors: list[dict[str, Any]] = field(default_factory=list)
-    """Of a model: large values that nodes hold, such as Constant nodes."""
+    """Large values in nodes of a model, such as Constant nodes."""
     tied: list[dict[str, str]] = field(default_factory=list)
     """Tensors that share their bytes, as pairs."""
     tied_names: list[dict[str, str]] = field(default_factory=list)
@@ -441,8 +442,8 @@ class Inspection(_Document):
     notes: list[str] = field(default_factory=list)
     """Sentences on what may surprise, such as a file of a folder that was not read."""
     metadata: dict[str, str] = field(default_factory=dict)
-    """Of a GGUF file: its keys with their values as texts, long ones cut, and as
-    "GGUF.tensor_types" the types of its tensors with their numbers."""
+    """The keys of a GGUF file with their values as strings, long ones cut; "GGUF.tensor_types" has
+    the types of its tensors with their numbers."""
 
 
 _D = TypeVar("_D", bound=_Document)

@@ -165,7 +165,7 @@ class Tensor:
     nbytes: int
     """Bytes of the contiguous tensor."""
     offset: int | None
-    """Where its bytes begin in `file`, if they are one plain range of a file."""
+    """The offset of its bytes in `file`, if they are one plain range of a file."""
 
     def __init__(
         self,

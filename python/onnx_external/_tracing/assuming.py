@@ -25,11 +25,11 @@ from onnx_external._tracing.evaluating import evaluated
 
 _RANGES = ("var_to_range", "var_to_range_sloc")
 _FACTS = ("axioms", "divisible", "replacements", "replacements_slocs", *_RANGES)
-"""What a ShapeEnv has found out."""
+"""The discoveries of a ShapeEnv."""
 _HINTS = ("backed_var_to_val", "var_to_val")
-"""What it calls the sizes of the example; the name has changed."""
+"""Its names for the sizes of the example, in several versions."""
 _DIVIDES = "_resimplify_floor_div_axioms"
-"""Whether facts with a `//` in them may be simpler by now: where a remainder has become known."""
+"""Its flag that facts with a `//` may be simpler now, where a remainder has become known."""
 _MOST = 64
 """Sizes up to this one, or up to twice the example's, are tried to find some that take a branch."""
 _OF_TWO = 24
@@ -42,7 +42,7 @@ class Conditional(NamedTuple):
     tests: tuple[Any, ...]
     """The expressions of sympy that are true where the branch is taken."""
     guard: Any
-    """Of torch."""
+    """The guard of torch."""
 
 
 _stacks: weakref.WeakKeyDictionary[ShapeEnv, list[Any]] = weakref.WeakKeyDictionary()

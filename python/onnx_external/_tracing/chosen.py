@@ -28,7 +28,7 @@ _MOST = 400
 _VALUES = "real_tensor_prop_unbacked_vals"
 """Attribute of a ShapeEnv: what torch decides by, where a symbol has no value."""
 _BY_VALUES = "propagate_real_tensors"
-"""How the message of an assertion begins that torch makes of such a decision."""
+"""The start of the message of an assertion that torch makes of such a decision."""
 
 _tests: contextvars.ContextVar[tuple[Any, ...]] = contextvars.ContextVar("tests", default=())
 _guards: weakref.WeakKeyDictionary[ShapeEnv, list[ShapeGuard]] = weakref.WeakKeyDictionary()

@@ -43,14 +43,14 @@ class _Compared(NamedTuple):
     """The operands of a comparison."""
 
     name: str
-    """Of the function of module `operator`."""
+    """The name of the function of module `operator`."""
     left: Any
     right: Any
     lines: tuple[NotEmpty, ...]
 
 
 _found: weakref.WeakKeyDictionary[ShapeEnv, Counter[NotEmpty]] = weakref.WeakKeyDictionary()
-"""How many comparisons of each line the graph does not decide."""
+"""The number of comparisons in each line that the graph does not decide."""
 
 
 def compares_for_users(path: str) -> None:

@@ -30,7 +30,7 @@ _ADVICE = re.compile(
     r"For more information|If you're using mark_dynamic|If you're using Dim|To register|"
     r"Failure message|\(unhinted|For more information about this error|You can suppress"
 )
-"""Where torch's sentences about a fault go over to advice."""
+"""The places where torch's sentences about a fault turn to advice."""
 _CONSTRAINT = re.compile(r"-\s+(You marked .*? to be a constant \(\d+\))")
 _LONGEST = 300
 
@@ -110,7 +110,7 @@ def _sentence(error: BaseException) -> str:
 
 
 _FIXED = "your code specialized it to be a constant"
-"""What torch says of a size that was to vary, without a line of the code."""
+"""Torch's message on a dynamic size that became constant, without a line of the code."""
 _TWO_WAYS_OUT = (
     "write the line so that it holds for all sizes, or leave the size out of dynamic_shapes; "
     "with torch.export.Dim.AUTO it varies where it can"
@@ -124,7 +124,7 @@ _MEANINGS = {
         "the code takes a value out of a tensor, which is known only when the graph runs"
     ),
 }
-"""What errors of torch mean to whoever wrote the module."""
+"""The meanings of torch's errors for the author of the module."""
 _MEANINGS_OF_WORDS = {
     "unhashable type: non-nested SymInt": (
         "a size that varies cannot be the key of a dict or the argument of a cached function; "

@@ -37,7 +37,7 @@ _OTHERS = (
     ),
 )
 _TESTING = ("POP_JUMP", "JUMP_IF", "UNARY_NOT", "TO_BOOL")
-"""What instructions are called that ask a value whether it is true."""
+"""The names of instructions that evaluate the truth of a value."""
 
 
 Place = tuple[int, int | None, int | None, int | None]

@@ -217,7 +217,7 @@ def _keep_memory() -> _Undo:
 
 _OF_GENERATORS = "torch._functorch._aot_autograd.graph_capture_wrappers"
 _STATES = ("running_state", "fwd_state", "bwd_state")
-"""Of random numbers in a trace; each trace makes them anew."""
+"""Names of random state in a trace, which each trace makes again."""
 
 
 def _is_cache(value: Any) -> bool:
@@ -314,4 +314,4 @@ _KEPT: tuple[Callable[[], _Undo], ...] = (
     _keep_warnings,
     _keep_surroundings,
 )
-"""What is kept, in the order in which it is put back."""
+"""The state to restore, in the order of restoring."""

@@ -10,14 +10,14 @@ from typing import Any
 from .silence import silent
 
 Call = tuple[tuple[Any, ...], dict[str, Any]]
-"""What a module is called with."""
+"""The arguments of a module."""
 
 
 class Surroundings:
     """The surroundings of oe.torch.export, which change nothing."""
 
     strict_too = True
-    """Whether the exporter traces what it cannot trace otherwise with strict=True."""
+    """True if the exporter falls back to tracing with strict=True."""
 
     @contextlib.contextmanager
     def recording(self) -> Iterator[None]:

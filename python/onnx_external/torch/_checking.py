@@ -38,7 +38,7 @@ class WrongGraphError(ExportError):
     def __init__(self, message: str, guards: Sequence[Guard] = ()) -> None:
         super().__init__(message)
         self.guards = list(guards)
-        """What holds in the graph, and not for the inputs."""
+        """Assumptions of the graph that the inputs violate."""
 
 
 class UnloadableGraphError(ExportError):
@@ -57,7 +57,7 @@ class Checked:
     disproved: set[str] = field(default_factory=set)
     """Guards that a set breaks although the graph is right: they limit nothing."""
     unloadable: str = ""
-    """Why ONNX Runtime, which lacks an operator for a type, cannot load the graph."""
+    """The reason why ONNX Runtime, lacking an operator for a type, cannot load the graph."""
 
 
 def why_not(module: Any, asked: bool | None) -> str:
@@ -95,13 +95,13 @@ class Checking:
     calls: Sequence[Call]
     """The example, and all further sets."""
     draws: Sequence[str] = ()
-    """What draws random numbers in the program."""
+    """The random operators of the program."""
     types: Collection[str] = ()
     """Floats of 16 bits that the program computes: its results are no more exact than these."""
     makes_sets: bool = True
     """Inputs of other sizes are made, if there is an example only."""
     atol: float | None = None
-    """What is rounding; None: by the types and sizes of the results."""
+    """The tolerance for rounding; None to choose it by the types and sizes of the results."""
     rtol: float | None = None
     changed: Sequence[Changed] = ()
     """Buffers and inputs that the module changes."""

@@ -23,9 +23,9 @@ from ._complex_operators import INSTEAD, REAL, called, complex_of, is_complex, p
 
 _aten = torch.ops.aten
 _ASKED = (_aten.is_pinned.default,)
-"""What a ComplexTensor asks of its parts."""
+"""Operators that a ComplexTensor calls on its parts to ask for something."""
 _SAME = (_aten.clone.default, _aten.detach.default)
-"""What it does to them, which is nothing in a graph."""
+"""Operators that a ComplexTensor calls on its parts without effect in a graph."""
 
 
 class _Pair(NamedTuple):
@@ -40,7 +40,7 @@ _Made: TypeAlias = Any
 
 
 _OF_DECOMPOSITIONS = (NotImplementedError, RuntimeError, AssertionError, TypeError, ValueError)
-"""What torch's decompositions raise for what they do not know."""
+"""Errors that torch's decompositions raise for unknown operators."""
 
 
 class _LeftError(Exception):

@@ -11,7 +11,7 @@ from torch.utils import _pytree as pytree
 
 _aten = torch.ops.aten
 _MOST_FACTORS = 8
-"""Of a power that is written as a product."""
+"""The largest power that is written as a product."""
 _LEAST_INEXACT = 64
 """The least length of a Fourier transform that is not left to ONNX Runtime as it is."""
 _BY_LENGTH = 2
@@ -253,7 +253,7 @@ INSTEAD: dict[Any, Callable[..., Any]] = {
     _aten.hypot.default: lambda one, other: (one * one + other * other).sqrt(),
     torch.ops.prims.convert_element_type.default: lambda x, kind: _aten._to_copy(x, dtype=kind),
 }
-"""What torch.onnx does not know, of what the decompositions are made of."""
+"""Replacements of operators in the decompositions that torch.onnx does not know."""
 _MADE: dict[Any, Callable[..., Any]] = {
     _aten.complex.default: complex_of,
     _aten.polar.default: lambda size, angle: complex_of(size * angle.cos(), size * angle.sin()),
@@ -271,5 +271,5 @@ _COMBINED: dict[Any, Callable[[tuple[Any, Any], tuple[Any, Any]], Any]] = {
     _aten.mul: _product,
     _aten.div: _quotient,
 }
-"""Of two values of which one may be real, or a number of Python."""
+"""Operators on two values, of which one may be real, or a Python number."""
 _LEFT = frozenset({_aten._fft_r2c.default, _aten._fft_c2c.default})

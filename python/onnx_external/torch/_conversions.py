@@ -14,7 +14,7 @@ from .._base.swapping import exchanged
 _read: dict[Any, Any] = {}
 """The registries that were read, by what they depend on."""
 _MOST = 4
-"""How many are kept."""
+"""The number of registries to keep."""
 
 
 @contextlib.contextmanager

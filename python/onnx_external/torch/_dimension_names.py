@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     import onnx_ir
 
 SYMBOL = re.compile(r"\b(?:s|u|zf|zuf)\d+\b")
-"""What torch calls a size that varies."""
+"""Torch's names of dynamic sizes."""
 
 
 def without_names(shapes: Any) -> Any:

@@ -56,7 +56,7 @@ class _Check:
 
     set_name: str
     sizes: dict[str, tuple[int, str]] = field(default_factory=dict)
-    """By name: the size that it stands for, and where it was found."""
+    """The size of each name, and where it was found."""
 
     def inputs(self, given: Mapping[str, Any], shapes: Any) -> None:
         if not isinstance(shapes, Mapping):

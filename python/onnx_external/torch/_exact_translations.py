@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 _HALF = 2**32
-"""What divides the lower half of an int64 from its upper one."""
+"""The divisor that splits an int64 into halves."""
 
 
 def exact_translations() -> dict[Any, Callable[..., Any]]:

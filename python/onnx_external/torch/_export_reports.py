@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     pass
 
 PACKAGES = ("torch", "onnx", "onnx-ir", "onnxscript", "transformers", "onnx-external")
-"""What takes part in an export."""
+"""The packages involved in an export."""
 
 
 @dataclass(frozen=True)
@@ -44,28 +44,28 @@ class ExportReport(Stepwise):
     path: str
     """The model's file."""
     sources: dict[str, Source]
-    """By initializer: where its values came from."""
+    """The origin of each initializer's values."""
     steps: list[Step]
-    """What was done, with its time and memory."""
+    """The steps, with their time and memory."""
     versions: dict[str, str]
-    """Of the packages that took part."""
+    """The versions of the packages involved."""
     patches: list[str]
-    """What was changed in torch and transformers while the model was traced."""
+    """The changes to torch and transformers while the module was traced."""
     checked: int
     """Input sets, the example among them, on which the graph gave what the module gives."""
     guards: list[str]
-    """What the trace assumed about sizes, such as "x.size()[1] > 6", or "words > 6" if
+    """Assumptions of the trace about sizes, such as "x.size()[1] > 6", or "words > 6" if
     `dynamic_shapes` calls it so, with the line of the code. One that rules out a single size is
     left out if the graph was right for a set of that size."""
     rewriting: Rewriting
-    """What was rewritten so that the module could be exported: diffs, and what no set reached."""
+    """The rewriting that made the export possible: diffs, and branches that no set reached."""
     notes: list[str]
-    """How it was traced, if not in the usual way, that all sizes are fixed if nobody said which
-    vary, and why it was not checked."""
+    """Remarks: an unusual way of tracing, all sizes fixed because nobody said which vary, why the
+    graph was not checked."""
     left: dict[str, int]
-    """What an optimizer that has the weights would have done, and the save did not."""
+    """Optimizations that need the weights, which the save did not do, and their number."""
     save: SaveReport
-    """What was saved, and where each tensor lies."""
+    """The report of the save, with the place of each tensor."""
     made_sets: int = 0
     """The sets among `checked` that nobody gave: the example, made with other sizes."""
 

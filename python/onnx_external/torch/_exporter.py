@@ -61,7 +61,7 @@ class TraceOptions:
     shapes: Any
     """Dynamic shapes."""
     onnx: abc.Mapping[str, Any]
-    """Of torch.onnx.export."""
+    """The options of torch.onnx.export."""
     optimize: bool
     extra: abc.Mapping[str, Any] | None
     keep: Collection[str]
@@ -158,7 +158,7 @@ class Exporter:
 
     target: nn.Module | Program
     is_made: bool
-    """Whether a function made the target, whose parameters have no values."""
+    """True if a function made the target, whose parameters have no values."""
     calls: Sequence[Call]
     """The example, and all further input sets."""
     weights: Weights | nn.Module | None

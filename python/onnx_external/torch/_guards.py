@@ -35,11 +35,11 @@ class Guard:
     text: str
     """In a user's words, e.g. "x.size()[1] > 6"."""
     expression: Any
-    """Of sympy."""
+    """The expression of sympy."""
     where: str = ""
     """The line of the user's code that made it, with its text; empty if torch does not say."""
     is_test: bool = False
-    """Whether it is the outcome of a test in that line, and not what an operator assumed."""
+    """True for the outcome of a condition in that line, False for an assumption of an operator."""
 
     def __str__(self) -> str:
         """Return the text, with the line."""

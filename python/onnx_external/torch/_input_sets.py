@@ -20,7 +20,7 @@ _FIXED = Note(
     "input_sets=[...], lets them vary",
     "fixed-sizes",
 )
-"""What a report says of an export to which nobody told a size that varies."""
+"""The note of an export for which nobody named a dynamic size."""
 
 
 def calls_of(

@@ -216,7 +216,7 @@ class _NestedTests:
     def __init__(self, inputs: Sequence[onnx_ir.Value]) -> None:
         self.input = inputs[0]
         self.varying = {id(value) for value in inputs}
-        """Of the values that depend on inputs, or on where a loop is."""
+        """The values that depend on inputs, or on the position of a loop."""
 
     def visit(self, graph: onnx_ir.Graph, is_decided: bool) -> bool:
         """Return whether anything in a graph depends on inputs.

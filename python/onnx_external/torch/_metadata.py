@@ -18,27 +18,28 @@ if TYPE_CHECKING:
     import onnx_ir
 
 LINE = "line"
-"""Of a node: the line of code that made it, "modeling_llama.py:259"."""
+"""The key of a node's metadata for the line of code that made it, "modeling_llama.py:259"."""
 FILES = "pkg.onnx_external.files"
-"""Of the graph: the files of these lines, from their package on, separated by line breaks."""
+"""The key of the graph's metadata for the files of these lines, starting with their package,
+separated by line breaks."""
 
 _TRACE = "pkg.torch.onnx.stack_trace"
 _FX_NODE = "pkg.torch.onnx.fx_node"
 _REPEATING = ("namespace", "pkg.torch.onnx.class_hierarchy")
-"""What name_scopes and the lines of a node say as well."""
+"""Metadata that repeats name_scopes and the lines of a node."""
 _OF_GRAPH = (
     "pkg.torch.export.ExportedProgram.graph_signature",
     "pkg.torch.export.ExportedProgram.range_constraints",
 )
-"""What the metadata and the shapes of values say as well."""
+"""Metadata that repeats the metadata and the shapes of values."""
 _ORIGINAL = "pkg.torch.onnx.original_node_name"
 _KIND = "pkg.torch.export.graph_signature.InputSpec.kind"
 _PERSISTENT = "pkg.torch.export.graph_signature.InputSpec.persistent"
 _FRAME = re.compile(r'File "(.+?)", line (\d+)')
 _WEIGHT = re.compile(r"%[pbc]_")
-"""How torch's text of a node calls a parameter, a buffer or a constant."""
+"""The start of the name of a parameter, a buffer or a constant in torch's text of a node."""
 _OF_TORCH = "torch/"
-"""How torch calls files of its own in traces that it makes up."""
+"""The start of the names of torch's own files in traces that it makes up."""
 _PROGRAM = "node"
 """Under which onnx_ir's objects have their node of torch's program; the optimizer keeps some."""
 _REMOTE = "transformers_modules"

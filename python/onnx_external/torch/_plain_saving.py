@@ -29,7 +29,7 @@ _NAMES = (
     "left_old",
     "oversized",
 )
-"""What a report of a save lists, and is empty here."""
+"""The lists in a save's report, which are empty here."""
 
 
 def save_alone(made: Skeleton, path: StrPath, options: Mapping[str, Any]) -> SaveReport:

@@ -35,21 +35,22 @@ class Captured:
     ties: dict[str, list[str]] = field(default_factory=dict)
     """All names of each parameter and buffer that has several, by each of them."""
     sizes: Sizes = field(default_factory=Sizes)
-    """What the program assumes about sizes."""
+    """The assumptions of the program about sizes."""
     traced: torch.export.ExportedProgram | None = None
-    """What was converted."""
+    """The converted program."""
     note: str = ""
-    """What a caller should know of how it was traced; usually nothing."""
+    """A remark for the caller on the way of tracing; usually empty."""
     repetition: Repetition | None = None
-    """How the graph, which is that of a few layers then, becomes that of all."""
+    """The way to turn the graph, then that of a few layers, into the graph of all."""
     sizes_named: dict[str, str] | None = None
-    """What `dynamic_shapes` calls torch's symbols; None: the graph has its names already."""
+    """The names in `dynamic_shapes` for torch's symbols; None if the graph already has its
+    names."""
     outputs_named: Sequence[str | None] = ()
-    """What the module's result calls each output; nothing if the caller names them."""
+    """The names of the outputs in the module's result; empty if the caller names them."""
     opset: int | None = None
     """The opset version that the caller asks for."""
     opset_kept: str = ""
-    """Why the graph has another opset version."""
+    """The reason why the graph has another opset version."""
     changed: list[Changed] = field(default_factory=list)
     """Buffers and inputs that the module changes."""
     state_named: list[str] = field(default_factory=list)
@@ -99,7 +100,7 @@ _WAYS_OUT = (
         "examples/custom_operator.py shows",
     ),
 )
-"""What torch says, and what helps."""
+"""Messages of torch, and advice for each."""
 
 
 def _way_out(reason: str) -> str:

@@ -39,7 +39,7 @@ class Repetition:
     stacks: Sequence[Stack]
     proof: Proof
     record: Record
-    """Of the module with few layers."""
+    """The record of the module with few layers."""
 
     def shallow(self) -> AbstractContextManager[None]:
         """Return the context in which the module has few layers."""

@@ -47,7 +47,7 @@ class ModuleWays:
     max_iterations: int | None = None
     changes_example: bool = False
     example: Call = field(init=False)
-    """What is traced."""
+    """The call to trace."""
 
     def __post_init__(self) -> None:
         """Check the options."""

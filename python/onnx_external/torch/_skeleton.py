@@ -40,9 +40,9 @@ class Slot:
     name: str
     """That of the initializer."""
     dtype: str
-    """As ONNX calls it: "FLOAT", "BFLOAT16"."""
+    """The type in ONNX's spelling: "FLOAT", "BFLOAT16"."""
     shape: tuple[int, ...]
-    """As the graph states it."""
+    """The shape that the graph states."""
     kind: str
     """ "parameter" or "buffer"."""
 
@@ -63,11 +63,11 @@ class Skeleton:
     """Initializers that have values: "init" (the module's own) or "constant" (from the trace or the
     optimizer)."""
     left: dict[str, int] = field(default_factory=dict)
-    """What an optimizer would do if it had the weights, and how often."""
+    """Optimizations that need the weights, and their number."""
     ties: dict[str, list[str]] = field(default_factory=dict)
     """Other names that the module has for the tensor of a slot."""
     guards: list[str] = field(default_factory=list)
-    """What the trace assumed about sizes: for others, the graph may be wrong."""
+    """Assumptions of the trace about sizes: for other sizes, the graph may be wrong."""
 
     def named(self) -> set[str]:
         """The names of slots in state dicts: their own, and others of the same tensor."""
@@ -317,7 +317,7 @@ def _mark_constant(value: onnx_ir.Value) -> None:
 
 
 TRANSPOSE = "Transpose of a weight"
-"""What `left` calls one that stays before a MatMul."""
+"""The name in `left` for a Transpose that stays before a MatMul."""
 
 
 def left_of(model: onnx_ir.Model, slots: Collection[str]) -> dict[str, int]:

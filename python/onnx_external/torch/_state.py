@@ -31,7 +31,7 @@ class Changed:
     """The buffer's, or the path of the input."""
     is_buffer: bool
     place: int
-    """Of the tensor among the inputs that the caller gives; 0 for a buffer."""
+    """The position of the tensor among the caller's inputs; 0 for a buffer."""
     node: str
     """In the program."""
 

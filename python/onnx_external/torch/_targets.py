@@ -17,7 +17,8 @@ from ._untouched import build
 
 Program: TypeAlias = torch.export.ExportedProgram | torch.onnx.ONNXProgram
 Target: TypeAlias = nn.Module | Program | Callable[[], nn.Module]
-"""What can be exported; a function is called to make a module whose parameters take no memory."""
+"""An object that can be exported. A function is called to make a module whose parameters take no
+memory."""
 
 _MAY_BE = (
     "a target is a module in eval mode, a function without arguments that makes one, or what "

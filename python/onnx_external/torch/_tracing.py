@@ -33,15 +33,16 @@ class Traced(NamedTuple):
 
     program: torch.export.ExportedProgram
     note: str = ""
-    """What a caller should know of the way: empty for the usual one."""
+    """A remark for the caller on the way of tracing; empty for the usual one."""
     refusal: Exception | None = None
-    """Why it took dynamo (`strict=True`), if it did."""
+    """The reason why dynamo (`strict=True`) was used, if it was."""
     tests: frozenset[tuple[str, int]] = frozenset()
     """Files and lines of the user's tests that decided by a size, which is a guard now."""
 
 
 Tracer: TypeAlias = Callable[[nn.Module, tuple[Any, ...], Mapping[str, Any] | None, Any], Traced]
-"""What traces a module: it, its positional inputs, those by name, and dynamic_shapes."""
+"""A function that traces a module, given its positional inputs, those by name, and
+dynamic_shapes."""
 
 
 @contextlib.contextmanager

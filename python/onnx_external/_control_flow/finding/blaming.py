@@ -37,7 +37,7 @@ _DATA = frozenset(
 """The errors of torch that say: Python asked for the value of a tensor."""
 
 _LOST_SIZE = "is not tracked with proxy"
-"""What torch says of a size that a branch or a loop reads, and that became a number in it."""
+"""Torch's message on a size that a branch or a loop reads and that became a constant in it."""
 
 _without_operator = re.compile(r"No ONNX function found for <built-in .*?, at (.+?\.py):(\d+), in ")
 

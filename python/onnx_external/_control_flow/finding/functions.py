@@ -25,9 +25,9 @@ class Function:
 
     function: FunctionType
     code: CodeType
-    """Its code as it was found."""
+    """Its original code."""
     node: FunctionNode
-    """Its definition; whoever changes it changes a copy."""
+    """Its definition; copy it before changing it."""
     class_name: str | None
     """The innermost class around the definition, which private names are of."""
 

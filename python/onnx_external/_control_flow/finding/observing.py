@@ -95,7 +95,7 @@ class Observation:
     more: set[str] = field(default_factory=set)
     """Keys that were chosen besides, since the trace was refused there."""
     asks: bool = False
-    """Whether the code asks if it is exported, and may do something else then."""
+    """True if the code asks whether it is exported, and may then behave differently."""
 
     @property
     def chosen(self) -> set[str]:

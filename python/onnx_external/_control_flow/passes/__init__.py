@@ -27,7 +27,7 @@ class Rewritten:
 
     tree: ast.FunctionDef | ast.Lambda
     count: int
-    """How many tests and loops were rewritten; 0: the tree may be left alone."""
+    """The number of rewritten conditions and loops; if 0, the tree can be ignored."""
     keys: tuple[str, ...]
     """Their keys, in order."""
 

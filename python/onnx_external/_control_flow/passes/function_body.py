@@ -29,7 +29,7 @@ class FunctionBody(ABC):
         self.builtins = frozenset(DISPATCHED - local - set(choice.shadowed))
         self.flow = Flow([], ())
         self.rounds = 0
-        """How many loops that are rewritten the statement in hand stands in."""
+        """The number of rewritten loops around the current statement."""
         self.outside: set[str] = set()
         """Names that functions made of parts of this one bind in it."""
         self.handlers: list[ast.Try] = []

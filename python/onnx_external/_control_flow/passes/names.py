@@ -118,7 +118,7 @@ class _Ways:
     """The names read after each exit from a statement other than its end."""
 
     leave: Names = _NONE
-    """By return: what `finally` reads."""
+    """The names that `finally` reads after a return."""
     error: Names = _NONE
     broken: Names = _NONE
     again: Names = _NONE
@@ -132,14 +132,15 @@ class Flow:
 
     def __init__(self, body: list[ast.stmt], bound: Iterable[str]) -> None:
         self.after: dict[int, Names] = {}
-        """What may be read after a statement, by the id of the statement."""
+        """The names that may be read after a statement, by its id."""
         self.before: dict[int, Names] = {}
         self.head: dict[int, Names] = {}
-        """What may be read at the start of a loop's next round, or after its last one."""
+        """The names that may be read at the start of a loop's next iteration, or after its last
+        one."""
         self.bound: dict[int, Names] = {}
-        """What surely is bound before a statement."""
+        """The names that are certainly bound before a statement."""
         self.bound_inside: dict[int, Names] = {}
-        """What surely is bound when the branches of an `if` start."""
+        """The names that are certainly bound when the branches of an `if` start."""
         self.bound_after: dict[int, Names] = {}
         self.rescued: set[str] = set()
         """Names that are bound in a `try`, and read after an exception there."""

@@ -17,7 +17,7 @@ from onnx_external._control_flow.passes.names import SCOPES, stored
 
 _Blocks = (ast.With, ast.Try, *([ast.TryStar] if hasattr(ast, "TryStar") else []))
 _Lead = dict[Exit, Callable[[ast.stmt], list[ast.stmt]]]
-"""How a way out is replaced: by statements that set flags."""
+"""The replacement of an exit: statements that set flags."""
 
 
 def always_leaves(block: Sequence[ast.stmt]) -> bool:

@@ -25,7 +25,7 @@ _FIELDS: dict[type[ast.stmt], str] = {
     ast.If: "test",
     ast.Return: "value",
 }
-"""What a statement evaluates first."""
+"""The field that a statement evaluates first."""
 _BINDING = (ast.NamedExpr, ast.Yield, ast.YieldFrom, ast.Await)
 
 

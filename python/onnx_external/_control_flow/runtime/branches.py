@@ -121,7 +121,7 @@ def operator(
 
 
 _UNKNOWN_SIZE = ("not tracked with proxy", "a.node.constant should not be None")
-"""What torch says where a branch, or an operator in it, is given a size that it does not have."""
+"""Torch's messages for a branch, or an operator in it, that gets a size it does not have."""
 
 
 def predicate(value: Any) -> Any:

@@ -43,7 +43,7 @@ class Growth:
 
     dim: int
     start: Any
-    """Its size before the first round."""
+    """The size before the first iteration."""
     by: int
 
 
@@ -53,7 +53,7 @@ class Emitted:
 
     place: int
     is_in_front: bool
-    """Whether it is put in front of all others; else it is appended."""
+    """True if it is inserted before all others; otherwise it is appended."""
     has_kept: bool
     bound: Any = None
     """The largest length, where the items have different ones."""
@@ -107,9 +107,9 @@ class Carried:
     marks: list[Mark] = field(default_factory=list)
     """One for each of them."""
     counts_rounds: bool = False
-    """Whether the loop knows how many rounds there were, and so how many items a mark has."""
+    """True if the loop knows its number of iterations, and so how many items a mark has."""
     slots: list[tuple[int, Any]] = field(default_factory=list)
-    """What the rounds write to objects of Python: the place, and the key in it."""
+    """The places in Python objects that iterations write to: the place, and the key in it."""
 
     def __post_init__(self) -> None:
         """Try iterations until the types of the state no longer change."""

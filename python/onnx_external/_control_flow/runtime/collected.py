@@ -31,7 +31,7 @@ class Collected:
     """
 
     _why_not = _NO_ITEM
-    """What is said where it is taken for one of its items."""
+    """The message if it is used as one of its items."""
 
     def __init__(
         self,

@@ -23,7 +23,7 @@ Body = Callable[..., tuple[Any, ...]]
 Names = tuple[str, ...]
 Values = tuple[Any, ...]
 Make = Callable[[Any], Any]
-"""Of an item: what a comprehension has for it, or whether it has something."""
+"""The expression or the condition of a comprehension, as a function of an item."""
 
 
 def for_loop(

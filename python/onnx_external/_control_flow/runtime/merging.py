@@ -38,16 +38,16 @@ class Part:
     like: torch.Tensor | None = None
     """A tensor of the branch that sets it, where the other one does not."""
     shapes: tuple[torch.Size, ...] = ()
-    """Of the tensors, in both branches."""
+    """The shapes of the tensors, in both branches."""
     front: tuple[int, ...] = ()
     """The dimensions whose sizes torch.cond takes only at the front."""
     test: Any = None
-    """What chooses between the values."""
+    """The condition that chooses between the values."""
     size: Any = None
     """The definition of a number that a test on sizes chooses."""
     parts: list[Part] = field(default_factory=list)
     spec: Any = None
-    """How the parts become a value: a function, or a form of pytree."""
+    """The way to build a value from the parts: a function, or a pytree spec."""
 
     def leaves(self, value: Any) -> Iterator[torch.Tensor]:
         """Return the tensors of a value that become results of the operator."""
@@ -264,7 +264,7 @@ def _set_once(value: Any, key: str, name: str, unset: bool) -> Part:
 
 
 _WITHOUT_TENSORS = (str, bytes, enum.Enum, torch.dtype, torch.device, type(None))
-"""What may be the value also where it is not set, since nobody reads it there."""
+"""Types of values that may also be used where nothing is set, since nobody reads it there."""
 
 
 def _leaf(one: Any, other: Any, key: str, name: str, test: Any) -> Part:

@@ -30,7 +30,7 @@ from onnx_external._control_flow.runtime.places import (
 from onnx_external._control_flow.values import is_symbolic, version_of
 
 _NO_DATA = (types.ModuleType, types.FunctionType, types.BuiltinFunctionType, type)
-"""What a global is that no code has computed."""
+"""Types of globals that no code computes."""
 _HOLDERS = (
     threading.local,
     types.SimpleNamespace,

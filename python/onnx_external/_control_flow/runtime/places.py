@@ -24,10 +24,10 @@ from onnx_external._control_flow.values import UNDEFINED, version_of
 
 _FOREIGN = frozenset(sys.stdlib_module_names) | {"numpy", "onnx_external", "sympy", "torch"}
 HOOKS = ("_forward_", "_backward_", "_state_dict_", "_load_state_dict_", "_non_persistent_")
-"""How the names of what a module itself, or torch, has registered with it begin."""
+"""The prefixes of attributes in which a module, or torch, registers hooks."""
 _EMPTY_CELL = UNDEFINED
 CACHES = frozenset({"_flat_weights", "_flat_weight_refs"})
-"""What torch's recurrent layers renew whenever they find other weights: no state."""
+"""Caches that torch's recurrent layers renew for other weights: not state."""
 
 
 class Place:
@@ -114,7 +114,7 @@ def _write_dict(owner: dict[Any, Any], content: dict[Any, Any]) -> None:
 
 
 Changes: TypeAlias = dict[int, Any]
-"""What changed places hold, by their number."""
+"""The contents of changed places, by their number."""
 
 
 class Places:

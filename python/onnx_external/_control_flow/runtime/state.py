@@ -30,18 +30,16 @@ class State:
     """The state that the parts of a `Runtime` share."""
 
     notes: list[str] = field(default_factory=list)
-    """What was left out of the graph, and what its loops were given."""
+    """Remarks on what was left out of the graph, and on limits of its loops."""
     max_iterations: int | None = None
     refuses_assertions: bool = False
     absorbed: Collection[str] = ()
     """Tests whose tails already stand in both branches."""
     empty_sizes: bool = False
-    """Whether sizes of inputs may be 0."""
+    """True if sizes of inputs may be 0."""
     tables: list[dict[int, torch.Tensor]] = field(default_factory=list)
-    """Of the branches that are being traced, outermost first: the operands, by outer tensors.
-
-    A tensor is named by the `id` of the one that is outside of all branches: see `key`.
-    """
+    """The operands of the branches being traced, outermost first, by outer tensors. A tensor is
+    identified by the `id` of the one outside of all branches: see `key`."""
     keys: dict[int, int] = field(default_factory=dict)
     """The names of all these operands, by their `id`."""
     followed: dict[int, tuple[torch.Tensor, torch.Tensor]] = field(default_factory=dict)
@@ -51,17 +49,17 @@ class State:
     choices: dict[Any, tuple[Any, Any]] = field(default_factory=dict)
     """Sizes that a test decides: what they are in its branches, by their symbols."""
     splits: Mapping[str, str] = field(default_factory=dict)
-    """Of calls that are done for both outcomes of a test in what they call: the test's key."""
+    """The condition's key, for calls that are made for both outcomes of a condition inside them."""
     asked: list[Decision] = field(default_factory=list)
     """The tests that calls are run up to, the innermost last."""
     given: list[Decision] = field(default_factory=list)
     """The tests that are decided, the innermost last."""
     kept: dict[str, list[Any]] = field(default_factory=dict)
-    """What calls gave in which no tensor decided."""
+    """The results of calls in which no tensor decided anything."""
     depth: int = 0
-    """How many branches and rounds of loops are being traced, one in the other."""
+    """The nesting depth of the branches and loop iterations being traced."""
     loops: int = 0
-    """How many loops of rewritten code are being unrolled or traced."""
+    """The number of rewritten loops being unrolled or traced."""
 
     def key(self, value: Any) -> int:
         """Return the key of a tensor; for an operand, that of the tensor it stands for."""

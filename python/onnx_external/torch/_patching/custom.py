@@ -31,7 +31,7 @@ class MethodPatch:
     owner: type
     method: str
     function: Any
-    """As it stands in the class: a function, a property, a static or class method."""
+    """The object in the class: a function, a property, a static or class method."""
     patch: type
 
     @property

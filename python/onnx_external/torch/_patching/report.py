@@ -29,7 +29,7 @@ class AppliedPatch:
     kind: str
     """ "torch", "transformers", "class", "custom", "rewriting", or the package that it is of."""
     name: str
-    """What is changed."""
+    """The name of the changed object."""
     why: str
     places: tuple[tuple[str, int, int], ...] = ()
     """Files, and their first and last lines, of code that runs in place of other code."""
@@ -49,11 +49,11 @@ class Patches:
     skipped: list[Skipped] = field(default_factory=list)
     """Patches that do not hold for the installed versions, or whose classes are not there."""
     constraints: list[SizeConstraint] = field(default_factory=list)
-    """What the traces assumed about sizes."""
+    """The assumptions of the traces about sizes."""
     diffs: dict[str, str] = field(default_factory=dict)
     """For each rewritten function, a unified diff."""
     notes: list[str] = field(default_factory=list)
-    """What the rewriting left out of the graph, and what it could not do."""
+    """Parts that the rewriting left out of the graph, or could not rewrite."""
 
     def report(self) -> str:
         """Return the changes as text."""

@@ -27,13 +27,13 @@ class SizeConstraint:
     """An assumption of the trace about a size."""
 
     size: str
-    """Of which input, e.g. "x.shape[1]"."""
+    """The size of an input, e.g. "x.shape[1]"."""
     equals: str
     """A number, or another size."""
     where: str
     """The line of the module's code that is to blame, e.g. "model.py:12"; empty if unknown."""
     line: str
-    """Its text."""
+    """The text of the line."""
 
     @property
     def is_static(self) -> bool:

@@ -418,7 +418,7 @@ class Inspection(_Document):
     file_bytes: int
     """The size of all files."""
     version: str | None = None
-    """Torch's version of the archive, or IR version and opsets of a model."""
+    """Torch's version of the archive, that of GGUF, or IR version and opsets of a model."""
     producer: str | None = None
     """The program that wrote a model, as the model states."""
     byte_order: str | None = None

@@ -269,3 +269,32 @@ def test_numbers_of_the_config_are_not_weights(tmp_path: Path) -> None:
     path = write_gguf(tmp_path / "m.gguf", made.metadata, stored("llama", made.weights) | factors)
     assert_equal(read(path), made.weights)
     assert "rope_freqs.weight" in read(path, raw=True)
+
+
+def test_fused_attention_is_taken_apart(tmp_path: Path) -> None:
+    made = make("llama with biases")
+    tensors = stored("llama with biases", made.weights)
+    for i in range(2):
+        for kind in ("weight", "bias"):
+            parts = [tensors.pop(f"blk.{i}.attn_{letter}.{kind}") for letter in "qkv"]
+            tensors[f"blk.{i}.attn_qkv.{kind}"] = np.concatenate(parts)
+    path = write_gguf(tmp_path / "m.gguf", made.metadata, tensors)
+    assert_equal(read(path), made.weights)
+
+
+def test_scales_of_experts_are_multiplied_in(tmp_path: Path) -> None:
+    made = make("mixtral", width=64)
+    tensors: dict[str, Any] = stored("mixtral", made.weights)
+    scales = np.array([0.5, 3, 0.1], np.float32)
+    wanted = dict(made.weights)
+    blocks, floats = q8_0(tensors["blk.1.ffn_up_exps.weight"])
+    tensors |= {"blk.1.ffn_up_exps.weight": blocks, "blk.1.ffn_up_exps.scale": scales}
+    for expert, scale in enumerate(scales):
+        name = f"model.layers.1.block_sparse_moe.experts.{expert}.w3.weight"
+        wanted[name] = floats[expert] * scale
+    path = write_gguf(tmp_path / "m.gguf", made.metadata, tensors)
+    assert_equal(read(path), wanted)
+    tensors["blk.1.ffn_up_exps.scale"] = scales[:2]
+    write_gguf(path, made.metadata, tensors)
+    with pytest.raises(oe.FormatError, match="not one float32 for each"):
+        oe.open_checkpoint(path)

@@ -73,7 +73,9 @@ class Lister {
     part_.format = part_.files.size() > 1 ? "sharded gguf" : "gguf";
     part_.facts.version = std::to_string(model_.parts[0].version);
     part_.metadata = gguf_texts(model_.metadata());
-    part_.metadata.emplace_back(kTensorTypes, types_text());
+    if (!model_.tensors.empty()) {
+      part_.metadata.emplace_back(kTensorTypes, types_text());
+    }
     return std::move(part_);
   }
 

@@ -130,6 +130,13 @@ TEST_F(Sandbox, HoldsForThreadsThatStartLater) {
   });
 }
 
+TEST_F(Sandbox, ReadsTheFolderOfAModelInSeveralGgufFiles) {
+  folder_.write("in/m-00001-of-00002.gguf", "GGUF");
+  SandboxPaths paths;
+  paths.read_checkpoints({path("in/m-00001-of-00002.gguf"), path("in/m.gguf")});
+  EXPECT_EQ(paths.read, (std::vector<fs::path>{fs::canonical(path("in")), path("in/m.gguf")}));
+}
+
 TEST_F(Sandbox, ReadsTheFolderOfAShardIndexAndTheBlobsOfItsCache) {
   folder_.write("cache/snapshots/1/index", " {\"weight_map\": {}}");
   folder_.write("cache/blobs/shard", "weights");

@@ -1,8 +1,8 @@
 """Graphs whose input and output cache can share one buffer, which each step appends to.
 
-A runtime that shares a buffer gives one of the longest text as the cache, and takes the same one as
-the longer cache. GroupQueryAttention then writes in place, by the lengths that it is given, so that
-nothing may ask the cache how long it is.
+A runtime with a shared buffer passes a buffer of the maximum length as the cache, and takes the
+same one as the longer cache. GroupQueryAttention then writes in place, by the lengths that it is
+given, so no node may use the length of the cache.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Fusion of attention while a decoder of transformers is traced.
 
-transformers asks an interface for the function that attends, and another one for the function that
-makes masks. Both give ours for the time of a trace. Attention is fused if its keys and values are
-what the cache has just concatenated and all else that it takes is known; otherwise the function of
-transformers runs, as without us.
+transformers asks one interface for the attention function, and another one for the mask functions.
+During the trace both return ours. Attention is fused if its keys and values are the ones that the
+cache has just concatenated, and all its other arguments are known; otherwise the original function
+of transformers runs.
 """
 
 from __future__ import annotations

@@ -37,9 +37,9 @@ def cached_attention(
         bias: is added to the scores; broadcasts to [batch, heads, new tokens, all tokens].
         last: int32 [batch], the place of the last token of each row.
         total: int32, how many tokens there are, cached and new.
-        sinks: [heads], what a softmax also sums over, and gives to no token.
+        sinks: [heads], additional scores in the sum of the softmax, which belong to no token.
         scale: of the scores.
-        softcap: what scores are bounded by before the bias; 0: they are not.
+        softcap: the bound of scores before the bias; 0 for none.
         window: the most tokens that one sees; -1: all.
 
     Returns:

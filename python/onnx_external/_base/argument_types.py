@@ -158,12 +158,12 @@ def check_type(name: str, value: Any, may_be_none: bool = False) -> None:
 
     Args:
         name: of the argument; about one that is not in the table nothing is known.
-        value: what was given.
+        value: the value of the argument.
         may_be_none: whether None is right.
 
     Raises:
         InvalidArgumentError: a text is none of those that there are.
-        WrongTypeError: it has another type; the message says what it may be.
+        WrongTypeError: it has another type; the message lists the valid ones.
     """
     kind = _TYPES.get(name)
     if kind is None or (value is None and may_be_none) or kind.fits(value):

@@ -1,9 +1,10 @@
 """The exceptions of this package.
 
-Every exception is an `Error`; its text is the library's message. `code` is the library's word for
-the cause ("not-found", "mismatch", ...), `kind` a finer one ("missing", "not-linked", ...), `lists`
-what the message only counts or shows in part, and `remedies` the options with which the work could
-succeed, which the text spells as arguments. Programs decide by these, and never by the text.
+Every exception is an `Error`; its text is the library's message. `code` is the library's name of
+the cause ("not-found", "mismatch", ...), and `kind` a more specific one ("missing", "not-linked",
+...). `lists` has in full what the message counts or shows in part. `remedies` has the options with
+which the work could succeed, which the text shows as arguments. Programs should use these, and
+never the text.
 """
 
 from __future__ import annotations

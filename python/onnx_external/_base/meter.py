@@ -62,7 +62,7 @@ def screen(lines: Sequence[str], width: int = _WIDTH) -> str:
 def anonymous_memory() -> int | None:
     """Return the bytes of anonymous memory (RssAnon on Linux), or None if unknown.
 
-    /proc/self/status has this number, too, and takes four times as long to read.
+    /proc/self/status also has this number, but takes four times as long to read.
     """
     try:
         with open("/proc/self/statm", "rb", buffering=0) as counts:

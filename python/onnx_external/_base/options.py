@@ -1,6 +1,6 @@
 """Options of a save: `Mapping`, `Layout`, `Quantize`, and the names of choices.
 
-Each option stands here once; the fields have the names of the options of `save-external`.
+Each option is defined here once; the fields are named like the options of `save-external`.
 """
 
 from __future__ import annotations
@@ -59,18 +59,18 @@ class Mapping:
         overlay: of a key that several of `weights` have, take the last one's tensor. By default it
             is refused.
         ignore: regular expressions of RE2; a key that contains a match of one is not used.
-        unmatched: what becomes of keys that no weight takes: "strict" refuses them, "skip" lists
-            them in the report, "keep" adds them to the graph as initializers.
-        partial: save a model that lacks weights, too. The report says `complete=False` then.
-        cast: convert a key whose float type differs from that of its weight. By default it is
-            refused.
+        unmatched: the treatment of keys that no weight takes: "strict" raises an error, "skip"
+            lists them in the report, "keep" adds them to the graph as initializers.
+        partial: also save a model that lacks weights. The report then has `complete=False`.
+        cast: convert a key whose float type differs from that of its weight. By default this is an
+            error.
         keep_inputs: weights that are inputs of the graph stay inputs, with a default value.
-        learn_map: the weights that the graph was exported from, as `weights` of `oe.save` takes
-            them: the graph's own data tells which key is which weight, even where the exporter
-            renamed or transposed it. Only for a save of one graph.
+        learn_map: the weights that the graph was exported from, as `weights` of `oe.save`. The
+            graph's own data then identifies the key of each weight, even where the exporter renamed
+            or transposed it. Only for a save of one graph.
 
     Raises:
-        InvalidArgumentError: (by what uses it) an option names nothing, or is no expression.
+        InvalidArgumentError: (on use) an option names nothing, or is not a valid expression.
     """
 
     prefix: str | None = None
@@ -96,25 +96,25 @@ class Layout:
     ```
 
     Args:
-        data_name: the data file of the layout "single", by default the model's name with ".data"
-            behind it ("model.onnx.data"), and "initializers.data" for several models; of "shards",
-            what their names are made of.
+        data_name: the data file of the layout "single", by default the model's name followed by
+            ".data" ("model.onnx.data"), and "initializers.data" for several models; for "shards",
+            the base of their names.
         data_dir: the folder of the layout "per-tensor", beside the model.
         max_shard_size: the most bytes of a shard, 2 GB by default: a number, or text such as "2GB"
             or "500MiB". A larger tensor gets a shard of its own.
         align: offsets of tensors are multiples of so many bytes. None: of 4096 for tensors of 1 MiB
             and more, of 64 for others.
-        dedup: what is stored once: "storage" means tensors that share their bytes (tied weights),
-            "content" also those of equal bytes, which are read for that, "off" nothing.
-        inline_below: tensors of fewer bytes stay inside of the model file. None: those of fewer
-            than 1024 bytes that are inside already.
+        dedup: the data to store once: "storage" means tensors that share their bytes (tied
+            weights), "content" also tensors of equal bytes, which are read for that, "off" nothing.
+        inline_below: tensors of fewer bytes stay inside the model file. None: those of fewer than
+            1024 bytes that are already inside.
         attributes: also move tensors of the graph that are attributes of nodes, such as values of
             Constant nodes. None: only initializers.
         transpose_weights: store matrices that only Transpose nodes use transposed, without these
             nodes, so that quantizers and others find the weight of a MatMul. None: for a program of
             torch or an onnx_ir.Model that gets `weights`, in any layout but "link".
         checksum: "sha1" adds the digest of its file to each entry of external data.
-        resume: go on with what a killed save of the same model has left. False starts afresh.
+        resume: continue a killed save of the same model. False starts from the beginning.
         max_expand: how many times the bytes of its files the data may have, such as views that
             repeat elements. More is refused, as an attack on memory.
         base_dir: the folder of external data that the given model refers to. None: the model's own
@@ -123,8 +123,8 @@ class Layout:
             becomes a folder test_data_set_N beside the model.
 
     Raises:
-        InvalidArgumentError: (by what uses it) a name is no plain file name, or options exclude
-            each other.
+        InvalidArgumentError: (on use) a name is not a plain file name, or options exclude each
+            other.
     """
 
     data_name: str | None = None
@@ -146,7 +146,7 @@ class Layout:
 class Quantize:
     """Quantization of matrices to 4 or 8 bits, in a form that ONNX Runtime multiplies.
 
-    docs/quantize.md says what is quantized, by which rule, and what it costs.
+    docs/quantize.md describes what is quantized, by which rule, and the cost.
 
     ```python
     oe.save("graph.onnx", "out", "llama/", quantize=oe.Quantize("int4/32", head="float"))
@@ -158,9 +158,9 @@ class Quantize:
             docs/quantize.md. "keep": weights that the checkpoint holds quantized keep its codes,
             and become floats where no node multiplies by these; "keep, int8": they become int8
             there.
-        head: what the head (the matrix that makes the logits) and embeddings become: "int8",
-            "int4" or "float". With "keep", "int8" stands for the checkpoint's codes.
-        keep_float: patterns of weights that stay as they are, with * and ?: names of the graph or
+        head: the type of the head (the matrix that makes the logits) and the embeddings: "int8",
+            "int4" or "float". With "keep", "int8" means the checkpoint's codes.
+        keep_float: patterns, with * and ?, of weights to leave in floats: names of the graph or
             keys.
         accuracy_level: 4 rounds activations to 8 bits for the products, which is several times
             faster; 0 computes with floats.
@@ -168,7 +168,7 @@ class Quantize:
             21 and newer).
 
     Raises:
-        InvalidArgumentError: (by what uses it) an option has a value that is not listed here.
+        InvalidArgumentError: (on use) an option has a value that is not listed here.
     """
 
     scheme: str = field(default="int4", kw_only=False)

@@ -41,12 +41,12 @@ def require(what: str, *modules: str, error: type[Error] = ExportError) -> None:
     """Raise an error if packages are missing, before any work starts.
 
     Args:
-        what: needs them.
+        what: the feature that needs them.
         modules: their modules.
-        error: what is raised.
+        error: the error class to raise.
 
     Raises:
-        Error: names what is missing, and the command of pip.
+        Error: the message names the missing packages and the pip command.
     """
     text = missing_text(*modules)
     if text:

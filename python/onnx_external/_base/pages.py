@@ -21,11 +21,11 @@ class Paged:
     def html(self, title: str | None = None) -> str:
         """Return the report as one self-contained HTML page, which needs no network.
 
-        docs/page.md says what it shows. A page holds at most 16 MiB of the report, and says what it
+        docs/page.md describes it. A page contains at most 16 MiB of the report, and notes what it
         leaves out; `to_dict()` has everything.
 
         Args:
-            title: what stands above it; None: the model's path, or else the kind of report.
+            title: the heading; None for the model's path, or else the kind of report.
         """
         found = self.to_dict()
         known = title or found.get("model") or found.get("folder") or self._verified

@@ -1,6 +1,6 @@
 """Progress: a callable of the caller's, or a bar on a terminal (tqdm's, where it is installed).
 
-Work that has steps, not bytes, is told in lines.
+Work in steps instead of bytes is reported in lines.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ def only_errors(logger: str) -> Iterator[None]:
 def torch_silent() -> Iterator[None]:
     """Keep torch from logging anything inside the context, unless TORCH_LOGS asks for it.
 
-    Its errors are logged, too, on a handler of its own, and raised or dealt with besides.
+    Its errors are logged on a handler of its own, and also raised or handled.
     """
     loggers = [] if "TORCH_LOGS" in os.environ else [*logging.root.manager.loggerDict.items()]
     silenced = [
@@ -143,7 +143,7 @@ def shown(progress: Progress) -> Iterator[ProgressCallback | None]:
 class StepLines:
     """Shows the current step on stderr: on one line of a terminal, else on a line each.
 
-    Of a step that takes long, such as a trace, it says meanwhile for how many seconds it has run.
+    A long step, such as a trace, also shows for how many seconds it has been running.
     """
 
     def __init__(self, counted: bool = False) -> None:

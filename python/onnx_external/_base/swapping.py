@@ -28,7 +28,7 @@ def undoing(undo: Callable[[], None]) -> Iterator[None]:
     """Call `undo` when the context ends; `all_undone` calls it if Ctrl-C interrupts that.
 
     Args:
-        undo: may be called twice, and before what it undoes was done.
+        undo: may be called twice, and before the change it undoes.
     """
     _owed.undo.append(undo)
     try:
@@ -43,8 +43,8 @@ def undoing(undo: Callable[[], None]) -> Iterator[None]:
 def all_undone() -> Iterator[None]:
     """Undo, when the context ends, whatever contexts of `undoing` inside it have left undone.
 
-    Ctrl-C can end a context while it puts something back. What it left is put back here, and a
-    second interruption does not keep it from that.
+    Ctrl-C can end a context during its own undoing. The rest is then undone here, and a second
+    interruption does not prevent it.
     """
     start = len(_owed.undo)
     try:
@@ -66,8 +66,8 @@ def _undo_from(start: int) -> None:
 def exchanged(owner: Any, name: str, value: Any) -> Iterator[None]:
     """Replace an attribute of an object or a class inside the context.
 
-    A class gets back just what stood in its own dict, so that inherited methods are inherited
-    again, and static and class methods stay what they are.
+    A class gets back exactly the content of its own dict, so that inherited methods are inherited
+    again, and static and class methods keep their kind.
     """
     before = vars(owner).get(name, _MISSING)
 

@@ -38,7 +38,7 @@ def table(rows: Sequence[Sequence[str]], columns: int | None = None) -> list[str
     A column in which only the heading has a text is left out.
 
     Args:
-        rows: the heading, and what stands below it.
+        rows: the heading, and the rows below it.
         columns: of the terminal; cells are shortened in the middle until lines fit: those of the
             last column first, down to _LEAST, then the widest.
     """

@@ -24,15 +24,15 @@ _WAY_OUT = "set TMPDIR to a folder with room for temporary files"
 def temporary_folder(place: Path | None = None, prefix: str = _PREFIX) -> Iterator[Path]:
     """Make a temporary folder, and remove it at the end.
 
-    The folder is locked as long as this process lives. Folders of the same prefix whose process is
-    gone are removed first, so what a killed process has left stays until the next call only.
+    The folder is locked as long as this process lives. Folders of the same prefix whose process has
+    ended are removed first, so the leftovers of a killed process stay only until the next call.
 
     Args:
         place: where it is made; None: where TMPDIR says.
-        prefix: what its name begins with.
+        prefix: the start of its name.
 
     Raises:
-        ReadWriteError: it cannot be made, or there is no room in it.
+        ReadWriteError: it cannot be made, or runs out of space.
     """
     where = place or _place()
     remove_abandoned(where, prefix)

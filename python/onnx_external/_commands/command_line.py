@@ -57,10 +57,10 @@ class Parser(argparse.ArgumentParser):
 
         Args:
             name: that of the command, such as "export".
-            description: what it does.
-            epilog: what stands below the options.
-            words: for arguments of Python, such as "dynamic=False", the options that say the same
-                where their names do not tell.
+            description: the purpose of the command.
+            epilog: the text below the options.
+            words: the equivalent options of arguments of Python, such as "dynamic=False", where
+                their names differ.
         """
         super().__init__(
             prog=f"onnx-external {name}",
@@ -210,7 +210,7 @@ def run(parser: Parser, arguments: Sequence[str], work: Callable[[argparse.Names
     Args:
         parser: has an option --json.
         arguments: those of the command line.
-        work: is given what was parsed, and returns 0 or 1.
+        work: a function of the parsed arguments that returns 0 or 1.
     """
     given = parser.parse(arguments)
     try:
@@ -234,7 +234,7 @@ def man_page(front: str, parsers: Iterable[Parser], version: str) -> str:
     """Return the manual page of onnx-external in troff format.
 
     Args:
-        front: what its --help prints.
+        front: the output of its --help.
         parsers: those of the commands in Python.
         version: that of the package.
     """

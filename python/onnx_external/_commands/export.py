@@ -1,6 +1,6 @@
 """`onnx-external export FOLDER -o OUT`.
 
-It lies outside of the package that needs torch, so that it can help, or refuse, at once.
+It is outside the package that needs torch, so that it can print help, or an error, at once.
 """
 
 from __future__ import annotations

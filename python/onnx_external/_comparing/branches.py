@@ -1,8 +1,8 @@
 """Graphs that replace others, each presented as the graph that it replaces.
 
-These are the branches of a merged decoder, and, as ONNX Runtime GenAI runs a Whisper, an encoder
-that also gives the decoder's keys and values of it, and a decoder for the steps that reads a
-prompt.
+These are the branches of a merged decoder and, for a Whisper of ONNX Runtime GenAI, an encoder that
+also returns the decoder's keys and values of its output, and a decoder for the steps that also
+reads the prompt.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ class FirstStep:
 
     Args:
         step: the graph.
-        encoder: has been run on what the prompt belongs to.
+        encoder: has already been run on the input that the prompt belongs to.
     """
 
     def __init__(self, step: Session, encoder: CrossEncoder) -> None:

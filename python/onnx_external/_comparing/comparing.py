@@ -1,6 +1,6 @@
 """Block-wise comparison of outputs with expected ones.
 
-No array is converted as a whole: what this takes beside its arguments is some megabytes.
+No array is converted as a whole: the additional memory is a few megabytes.
 """
 
 from __future__ import annotations
@@ -135,8 +135,8 @@ def _differences(
 ) -> tuple[Array, Array, Array]:
     """Return, by element, the absolute and relative difference (0 if not finite), and what is off.
 
-    `factors` say by how much larger or smaller than the array's its own scale is, `rounding` what
-    is known to be allowed.
+    `factors` are the scales of slices relative to the array's, `rounding` the differences known to
+    be acceptable.
     """
     finite = np.isfinite(got) & np.isfinite(want)
     size = np.where(finite, np.abs(want), 0.0)
@@ -165,8 +165,8 @@ def _of_rows(difference: Array, size: Array, tolerance: Tolerance, row: int) -> 
     """Return how far rounding may move an element whose row contains giants.
 
     The elements of a row are computed from the same values, which are as large as the largest of
-    them, so a small one may be what is left of large ones. It may be off by some steps of the
-    largest, if that is little beside the scale, or if the largest differ by so much themselves.
+    them, so a small one may be the remainder of large ones. It may be off by some steps of the
+    largest, if that is small beside the scale, or if the largest differ as much themselves.
     """
     rows = (size.size // row, row) if size.size % row == 0 else (1, size.size)
     sizes = np.where(size < tolerance.fill, size, 0.0).reshape(rows)
@@ -348,8 +348,8 @@ def compare(
 
     Args:
         output: the name for the report.
-        got: what the model gave.
-        want: what was expected.
+        got: the model's output.
+        want: the expected output.
         atol: for floats; by default that of the coarsest type.
         rtol: likewise.
         others: types that count as well, as default_tolerance() takes them.

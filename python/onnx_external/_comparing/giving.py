@@ -91,7 +91,7 @@ def call_of(given: Any, argument: str = "inputs") -> Call:
 
     Args:
         given: as callers give it.
-        argument: what they call it.
+        argument: its name for messages.
 
     Raises:
         WrongTypeError: inputs by name have a name that is not a str.
@@ -183,9 +183,9 @@ def chosen_sets(
     Args:
         session: the model.
         source: its path, or bytes.
-        reference: what it is compared with.
-        against: what the caller gave for it.
-        inputs: what the caller gave.
+        reference: the reference of the comparison.
+        against: the caller's argument for the reference.
+        inputs: the caller's argument.
         making: how sets are made.
     """
     recorded = is_path(against) and isinstance(reference, RecordedReference)

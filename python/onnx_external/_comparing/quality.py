@@ -120,8 +120,8 @@ class QualitySums:
 
         Args:
             output: its name.
-            got: what the model gave.
-            want: what is expected.
+            got: the model's output.
+            want: the expected output.
             following: for logits, the token behind each position of each row but the last one.
         """
         if got is None or want is None or isinstance(got, list) or isinstance(want, list):

@@ -1,7 +1,7 @@
 """Comparison with a second look at outputs before they are called wrong.
 
-Some differences are no fault: those of a result that is zero but for rounding, which nothing in the
-result itself tells, and those of equal values that are taken in another order.
+Some differences are not faults: those of a result that is zero except for rounding, which the
+result itself does not show, and those of equal values that are taken in another order.
 """
 
 from __future__ import annotations
@@ -45,12 +45,12 @@ class Outputs:
     ) -> list[Comparison]:
         """Compare outputs; what differs from those of a module is looked at twice.
 
-        The module then runs again, with its state put back: with ties broken as ONNX prescribes,
-        or as the model broke them where it gives the places, and with operators that round
-        otherwise. Comparisons that agree by this have a note.
+        The module then runs again, with its state restored: with ties broken as ONNX prescribes, or
+        as the model broke them where it returns the places, and with operators that round
+        differently. Comparisons that agree because of this have a note.
 
         Args:
-            reference: what gave the outputs that are expected.
+            reference: the source of the expected outputs.
             given: the inputs.
             what: the name of the set.
             wanted: the outputs that are expected, by the reference's names.

@@ -56,8 +56,8 @@ def read_set(
     """Read the inputs and outputs of a set, by the model's names.
 
     Args:
-        path: a folder of .pb files, whose numbers are places in the lists, or an .npz file, whose
-            names are the model's.
+        path: a folder of .pb files, whose numbers are positions in the lists, or an .npz file,
+            whose names are the model's.
         inputs: the model's inputs.
         outputs: the model's outputs.
     """

@@ -71,7 +71,7 @@ def paired(
 ) -> list[tuple[str, str | None, str | None]]:
     """Return the pairs of outputs to compare: a title, the model's name, the reference's name.
 
-    By name if there is a name that both have, else by place.
+    The pairing is by name if any name is on both sides, otherwise by position.
 
     Raises:
         MismatchError: they have no name in common, and not as many outputs.
@@ -107,13 +107,13 @@ def as_given(
 ) -> dict[str, Any]:
     """Return a module's outputs, with its scalars if the graph has an output for each of them.
 
-    A number has the type of the graph's output if that is of the same kind: the graph computes in
+    A scalar has the type of the graph's output if both are of one kind: the graph computes in
     float32 what Python computes in float64.
 
     Args:
         names: the graph's outputs, in order.
-        got: what it gave, by name.
-        wanted: what the module gave, by its own names.
+        got: the graph's outputs, by name.
+        wanted: the module's outputs, by its own names.
         numbers: the names of those that are numbers of Python.
     """
     if len(names) != len(wanted):
@@ -131,8 +131,8 @@ def leaves(
 ) -> Iterator[tuple[str, Any]]:
     """Yield the tensors inside a value, with their paths, in the order of torch's pytree.
 
-    Those inside of objects, such as caches, are left out if `objects` is false. Numbers of Python
-    are among them if `numbers` is true.
+    Tensors inside objects, such as caches, are left out if `objects` is false. Python scalars are
+    included if `numbers` is true.
     """
     import torch
 
@@ -277,7 +277,7 @@ class ModuleReference:
     def lacking(self, call: tuple[Any, Any], names: Sequence[str]) -> list[str]:
         """Return the tensors that the module is called with by name and the model does not take.
 
-        None are told if the model's inputs are paired by place.
+        Nothing is returned if the model's inputs are paired by position.
         """
         plain = {name.removeprefix("input.") for name in names}
         found = dict(self._arguments(*call))

@@ -1,8 +1,8 @@
 """Reruns of a module with other rounding, or with other choices among equal values.
 
-What a module gives is not the only right answer: its operators round, and `topk`, `sort` or
-`argmax` take any of some equal values. A mode of torch's dispatcher sees each operator that a run
-calls, so that a further run can replace what one of them gives.
+A module's result is not the only right answer: its operators round, and `topk`, `sort` or `argmax`
+take any of several equal values. A mode of torch's dispatcher sees each operator that a run calls,
+so that another run can replace results.
 """
 
 from __future__ import annotations
@@ -278,7 +278,7 @@ class Reruns:
         """Return how far other rounding moves the elements of each output.
 
         Args:
-            before: what was decided in it is decided so again.
+            before: a run whose decisions are repeated.
             differ: by output, the largest difference that is to be explained.
 
         Returns:

@@ -119,12 +119,12 @@ class Session:
     Args:
         model: a path, or the bytes of a model.
         providers: as provider_names() returns them.
-        name: what errors call it.
+        name: its name in errors.
         folder: where the external data of bytes is.
         lean: leave weights in their mapped files: they are neither copied into another order nor
             folded, no node is optimized, and nodes run in the order of the file.
-        is_piece: inputs without dimensions take any shape. ONNX Runtime does not tell them from
-            those whose shape is not stated, as that of a value inside of a model may be.
+        is_piece: inputs without dimensions take any shape. ONNX Runtime does not distinguish them
+            from inputs of unknown shape, as that of a value inside a model may be.
     """
 
     def __init__(
@@ -255,7 +255,7 @@ class Session:
 
         Args:
             feed: the arrays, by input.
-            buffers: what buffer() made, by the input and the output that share it.
+            buffers: the results of buffer(), by the input and the output that share it.
             what: the input set, for errors.
 
         Returns:

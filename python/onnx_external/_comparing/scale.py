@@ -1,9 +1,9 @@
 """Scale of the ordinary elements of an array, without those of a mask or a few giants.
 
 A root mean square is not robust: a single element of 1e9 makes it so large that all others are
-within any tolerance that grows with it. Here elements are counted by their size, and the size that
-three quarters of the ordinary ones do not exceed is taken. What is larger than that does not change
-it; zeros, what a mask fills in, and giants that stand apart are not ordinary. It takes one pass,
+within any tolerance that grows with it. Here elements are counted by size, and the scale is the
+size that three quarters of the ordinary ones do not exceed. Larger elements do not change it;
+zeros, values filled in by a mask, and giants that stand apart are not ordinary. It takes one pass,
 and memory for the counts.
 """
 

@@ -22,14 +22,14 @@ def first_call(
 ) -> tuple[dict[str, Value], list[str]]:
     """Return the module's result, and a note if a second call gives another result.
 
-    It is called again, also after a call with other values, if it changes anything of itself, or
-    of what its code names, but the memory of tensors. All that is put back.
+    It is called again, also after a call with other values, if it changes any of its own state, or
+    of what its code names, except the memory of tensors. All changes are undone.
 
     Args:
         reference: the module.
         given: its inputs.
         what: the name of the set.
-        known: buffers of which is known that it changes them.
+        known: buffers that are known to be changed by it.
     """
     with state_kept(reference.module) as places:
         # Buffers that are put back must not change what was given.

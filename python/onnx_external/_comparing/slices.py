@@ -153,7 +153,7 @@ class Scales:
     def block(self, start: int, end: int) -> Array:
         """Return the factors of the elements with flat indices from start to end.
 
-        What is small along one axis is small, whatever it is along the others.
+        An element that is small along one axis is small, whatever it is along the others.
         """
         index, low, high = np.arange(start, end), np.ones(end - start), np.ones(end - start)
         for axis, factor in self._factors.items():

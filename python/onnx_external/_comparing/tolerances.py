@@ -78,16 +78,16 @@ _LEAST_RESTS = 4
 def default_tolerance(got: Array, want: Array, others: Collection[str] = ()) -> Tolerance:
     """Return the tolerance of the coarsest type; integers, bools and strings are compared exactly.
 
-    A small element is a sum of larger ones, so `atol` is in proportion to the size of the elements
-    that are expected. That size is robust: what a mask fills in on both sides, zeros, and giants
-    that are few do not change it, since with a root mean square a single -1e9 would make everything
-    else agree (scale.py).
+    A small element is a sum of larger ones, so `atol` is proportional to the size of the expected
+    elements. That size is robust: values that a mask fills in on both sides, zeros, and few giants
+    do not change it. With a root mean square, a single -1e9 would make everything else agree
+    (scale.py).
 
     A slice that is much smaller or larger than the rest has a scale of its own (slices.py).
 
     Args:
-        got: what the model gave.
-        want: what was expected.
+        got: the model's output.
+        want: the expected output.
         others: types of values that the arrays were computed from, if these may be coarser.
     """
     if kind_of(want) not in ("float", "complex"):

@@ -1,7 +1,7 @@
 """Attention without transpositions, as its operators take the heads of a token side by side.
 
-Models move heads into a dimension of their own, rotate them there, and put them in front of the
-tokens. GroupQueryAttention undoes that, and RotaryEmbedding rotates heads that lie side by side.
+Models move heads to a dimension of their own, rotate them there, and move that in front of the
+tokens. GroupQueryAttention undoes this, and RotaryEmbedding rotates heads that are side by side.
 """
 
 from __future__ import annotations

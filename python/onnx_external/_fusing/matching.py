@@ -102,9 +102,9 @@ def make(
 
     Args:
         kind: of the operator.
-        inputs: what it takes.
-        like: the node whose module and line it has.
-        results: the values whose types its outputs have; None for an output that is left out.
+        inputs: its inputs.
+        like: the node whose module and line it gets.
+        results: the values whose types its outputs get; None for an output that is left out.
         attributes: of the node.
         shape: of its outputs; None: those of `results`.
         domain: of the operator.
@@ -130,10 +130,9 @@ def replace(
 
     Args:
         graph: of the nodes.
-        place: the node before which it goes; what takes its outputs comes behind that.
+        place: the node before which it is inserted; users of its outputs are behind that.
         node: the new one, which is called like the node that made the first of the old values.
-        outputs: values that are replaced, each with the output that stands for it, which gets its
-            name.
+        outputs: replaced values, each with the output that replaces it and gets its name.
     """
     graph.insert_before(place, node)
     makers = []

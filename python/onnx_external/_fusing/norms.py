@@ -78,8 +78,8 @@ def _scaled(node: onnx_ir.Node) -> _Scaled | None:
 def _normalized(value: onnx_ir.Value | None) -> tuple[onnx_ir.Value, float] | None:
     """Return the value that is divided by the root of its mean square in float32, and epsilon.
 
-    Operators of ONNX compute that in float32 for the shorter types, too: a cast from one of them
-    and back is part of the operator.
+    ONNX computes such an operator in float32 also for shorter types: a cast from one of them and
+    back is part of the operator.
     """
     back = made_by(value, "Cast")
     core = value if back is None else back.inputs[0]

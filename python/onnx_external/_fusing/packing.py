@@ -1,7 +1,7 @@
 """One product in place of those that make the queries, keys and values of attention.
 
-Their weights become one slot, in which they lie one behind the other. So the input is read once,
-and a runtime starts one kernel in the place of three.
+Their weights become one slot, in which they are concatenated. So the input is read once, and a
+runtime starts one kernel instead of three.
 """
 
 from __future__ import annotations

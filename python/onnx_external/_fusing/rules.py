@@ -33,7 +33,7 @@ def fuse(model: onnx_ir.Model, opset: int | None = None) -> Fused:
 
     Args:
         model: its main graph is changed. The version that it states stays.
-        opset: the version of ONNX whose operators it may have; None: any.
+        opset: the version of ONNX whose operators may be used; None for any.
     """
     graph, opset = model.graph, opset or NEWEST
     norms = fuse_norms(graph, opset)

@@ -79,10 +79,10 @@ def generate(
 
     Args:
         folder: the graphs, with tokenizer.json beside them.
-        prompt: a text, or several that are continued together; or the ids of its tokens
-            (`[1, 2, 3]`, or a list of such), which need no tokenizer. With an encoder, it is what
-            the encoder reads; if that takes no text, it is how the decoder's text begins, and []
-            begins it as the model's settings say.
+        prompt: a text, or several that are continued together; or the ids of its tokens (`[1, 2,
+            3]`, or a list of such), which need no tokenizer. With an encoder, it is the encoder's
+            input; if the encoder takes no text, it is the start of the decoder's text, and [] means
+            the start in the model's settings.
         max_new_tokens: at most; a text ends earlier with the token that ends it, or where a model
             with a table of positions has no more of them.
         providers: of ONNX Runtime, such as "cuda"; by default the CPU's.

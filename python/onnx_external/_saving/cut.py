@@ -44,8 +44,8 @@ def cut(
         inputs: with `outputs`: values that the piece takes as inputs; by default those inputs of
             the model that it needs.
         outputs: instead of a module: values that it computes from them.
-        without: modules inside of `module` (or of the model, if none is given) whose nodes the
-            piece does not have; what they compute becomes inputs.
+        without: modules inside `module` (or inside the model, if none is given) whose nodes are
+            left out of the piece; their results become inputs.
         overwrite: replace an older piece.
         fsync: wait until the piece is on the disk.
 
@@ -53,7 +53,7 @@ def cut(
         Which nodes the piece has, and its inputs and outputs.
 
     Raises:
-        NotFoundError: there is no such model, module or value.
+        NotFoundError: no such model, module or value exists.
         ExistsError: there is a file, and `overwrite` is False.
         Error: everything else; nothing half-written stays.
     """
@@ -92,7 +92,7 @@ def cut_bytes(
         module: take the nodes that the exporter made for this module.
         inputs: with `outputs`: values that the piece takes as inputs.
         outputs: instead of a module: values that it computes.
-        without: modules whose nodes the piece does not have.
+        without: modules whose nodes are left out of the piece.
 
     Raises:
         Error: as cut() raises it.

@@ -35,7 +35,7 @@ class Plan(SaveReport):
     def save(self, path: StrPath | None = None, *, progress: Progress = None) -> SaveReport:
         """Carry out the plan.
 
-        The arguments are looked at again: what changed since is taken as it is now.
+        The arguments are read again, so later changes to them count.
 
         Args:
             path: as for `oe.save`. None: where it was planned for.
@@ -82,7 +82,7 @@ def plan(
     Args:
         model: as for `oe.save`, and so are all others.
         path: where it would be saved, by name only. None: no folder is looked at.
-        weights: what the graph gets, by name only. None: the weights that the model has.
+        weights: the weights for the graph, by name only. None: the weights in the model.
         layout: "single", "per-tensor", "shards", "inline" or "link".
         dtype: the float type to which floats of the weights are converted.
         quantize: how matrices become codes. The report has the sizes before and after, and errors
@@ -94,7 +94,7 @@ def plan(
         progress: as for `oe.save`.
         extra: tensors beside the weights.
         mapping: which key fills which weight.
-        files: what the files are called and how they are made.
+        files: the names and contents of the files.
 
     Raises:
         MappingError: weights and keys do not fit one to one, or weights have no data.

@@ -121,7 +121,7 @@ class SavedModel:
 class SaveReport(_Document):
     """The report of a save, done or planned: its models, and what they have in common.
 
-    A model alone has what `models` says of it as attributes of the report, too.
+    The report of a single model also has the fields of `models[0]` as attributes.
     """
 
     dry_run: bool

@@ -69,10 +69,9 @@ def save(
 ) -> SaveReport:
     """Save a model with its weights as external data, and prove that every byte landed.
 
-    The save is complete and right, or it raises and nothing is changed. Nothing is changed in the
-    objects that are given, and nothing plain is copied: tensors are written from where they are.
-    They must not be resized by others meanwhile; what changes otherwise is found by the
-    verification.
+    The save is complete and correct, or it raises an error and changes nothing. The objects passed
+    are not changed, and plain tensors are not copied, but written from where they are. Nobody may
+    resize them meanwhile; other changes are found by the verification.
 
     ```python
     oe.save(torch.onnx.export(module, args, dynamo=True), "out/model.onnx")
@@ -80,10 +79,10 @@ def save(
     ```
 
     Args:
-        model: a torch ONNXProgram, what `oe.torch.skeleton` returns, an onnx_ir.Model, an
+        model: a torch ONNXProgram, a result of `oe.torch.skeleton`, an onnx_ir.Model, an
             onnx.ModelProto of any size, the bytes of one, or a file; with or without data. A dict
-            of names to such models ({"encoder.onnx": ..., "decoder.onnx": ...}): all of them share
-            their data files, each byte is stored once.
+            of names to such models ({"encoder.onnx": ..., "decoder.onnx": ...}) makes models that
+            share their data files, where each byte is stored once.
         path: the model's file ("out/model.onnx"), or the folder of a "model.onnx"; folders are
             made. Of several models: the folder. A dry run may have None, and looks at no folder.
         weights: a checkpoint (a file, a shard index, a folder), an open `Checkpoint` (which
@@ -104,7 +103,7 @@ def save(
         overwrite: replace a model that is there. It stays whole until the new one is.
         verify: read everything back and compare every byte before the model appears.
         fsync: wait until the disk has it all, so that a power cut loses nothing.
-        dry_run: write nothing; the report says what would be done. `oe.plan` does the same, and
+        dry_run: write nothing; the report says what a save would do. `oe.plan` does the same, and
             keeps the arguments.
         threads: the most threads that work at a time; 0 means one per CPU. They end before this
             returns. The files do not depend on it.
@@ -115,11 +114,11 @@ def save(
             before those of `weights`.
         mapping: `oe.Mapping(prefix=, rename=, map=, inputs=, keep=, overlay=, ignore=, unmatched=,
             partial=, cast=, keep_inputs=, learn_map=)`: which key fills which weight. None: equal
-            names, up to a prefix that all have, and what docs/mapping.md lists.
+            names, except for a common prefix, and the rules of docs/mapping.md.
         files: `oe.Layout(data_name=, data_dir=, max_shard_size=, align=, dedup=, inline_below=,
             attributes=, transpose_weights=, checksum=, resume=, max_expand=, base_dir=,
-            test_data=)`: what the files are called and how they are made. None: the data of
-            "single" is "model.onnx.data".
+            test_data=)`: the names and contents of the files. None: the data of "single" is
+            "model.onnx.data".
 
     Returns:
         What was done: `tensors` says where each lies and which key it came from, `verified` that
@@ -130,7 +129,7 @@ def save(
         MappingError: weights and keys do not fit one to one, or weights have no data.
         ExistsError: there is a model, and `overwrite` is False.
         MismatchError: bytes or shapes contradict each other, or changed while they were written.
-        Error: everything else; the subclass and `code` tell the cause.
+        Error: any other fault; the subclass and `code` tell the cause.
         TypeError: an argument is of a kind that cannot be saved; the message names the tensor.
     """
     which, how = of_class("mapping", Mapping, mapping), of_class("files", Layout, files)

@@ -104,8 +104,8 @@ def transposable(model: onnx_ir.Model) -> set[str]:
 def transposed_model(model: onnx_ir.Model, names: Set[str]) -> onnx_ir.Model:
     """Return a copy in which slots replace the transposed weights.
 
-    The new slot says what it was folded from, and that it is transposed, so that whoever fills it
-    finds the weight, even if it is square (docs/mapping.md).
+    The metadata of the new slot names the original weight, and that it is transposed, so that it
+    can be filled correctly, even if it is square (docs/mapping.md).
     """
     import onnx_ir
 
@@ -135,8 +135,8 @@ def chosen(
 ) -> list[dict[str, SavedTensor]]:
     """Return, for each graph, the weights to transpose, given the plan without transposing.
 
-    What a save would store for them must not be needed in its own form, too, such as by the Gather
-    of a tied embedding or by another graph: it would be stored twice.
+    Their stored data must not also be needed untransposed, such as by the Gather of a tied
+    embedding or by another graph: it would be stored twice.
     """
 
     def place(tensor: SavedTensor) -> tuple[str, int] | None:
@@ -170,7 +170,7 @@ def moved_pairs(
         options: those of the save.
         models: the names of the graphs, or [""] for one alone.
         planned: the tensors of each graph.
-        turned: what `chosen` returned.
+        turned: the result of `chosen`.
     """
     pairs = [
         (name, tensor)
@@ -201,7 +201,7 @@ def moved_pairs(
 def with_pairs(pairs: Mapping[str, str], given: Any) -> Any:
     """Return the option `map` with further pairs of slot and key; its own pairs have priority.
 
-    A file that is no map is returned as it is, for a save to refuse.
+    A file that is not a map is returned unchanged, so that a save reports it.
     """
     if not pairs:
         return given

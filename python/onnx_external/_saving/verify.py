@@ -30,21 +30,21 @@ def verify(
     Args:
         model: the file, or its folder. A folder of models that were saved together means all of
             them, and then `VerifyReport.models` has the report of each.
-        against: the weights that it must equal, byte by byte, in any form that `oe.save` takes; for
-            a save with `extra`, a list of both. None: its manifest tells. Lazy tensors are made
-            one by one.
+        against: the weights to compare with, byte by byte, in any form that `oe.save` takes; for a
+            save with `extra`, a list of both. None: the checksums of its manifest. Lazy tensors are
+            made one by one.
         cold: read from the disk, not from the page cache.
         threads: the most threads that work at a time; 0 means one per CPU.
         progress: as for `oe.save`.
-        mapping: how the save mapped keys to weights, where its manifest does not say it.
-            `learn_map` is not among it: the manifest has what was learned.
+        mapping: the mapping options of the save, if its manifest does not record them. `learn_map`
+            is not needed: the manifest has the learned pairs.
         max_expand: how many times the bytes of its files `against` may have.
 
     Returns:
         The findings. `ok` says that there are none and that no weight lacks its value.
 
     Raises:
-        NotFoundError: there is no such model.
+        NotFoundError: no such model exists.
         Error: the model or the weights cannot be read at all.
     """
     options = flat(of_class("mapping", Mapping, mapping))
@@ -88,12 +88,12 @@ def inspect(
         max_expand: how many times the bytes of its files the tensors may have.
         filter: only names that contain a match of this regular expression (RE2).
         sha256: read every tensor that is listed, for its digest.
-        raw: list the stored parts of quantized weights, not the floats that they stand for.
+        raw: list the stored parts of quantized weights instead of the floats they represent.
         threads: the most threads that work at a time; 0 means one per CPU.
         progress: as for `oe.save`.
 
     Raises:
-        NotFoundError: there is no such file.
+        NotFoundError: no such file exists.
         FormatError: it is damaged, or of no format that is known.
     """
     options = {

@@ -31,8 +31,8 @@ class Writer:
         writer.finish(graph)
     ```
 
-    Nothing is visible in the folder before finish() has returned. Whatever else ends the `with`
-    removes everything that was written.
+    Nothing is visible in the folder before finish() has returned. If the `with` ends in any other
+    way, everything written is removed.
     """
 
     @checks_types
@@ -63,7 +63,8 @@ class Writer:
 
         Raises:
             ExistsError: there is a model, and `overwrite` is False.
-            InvalidArgumentError: an option is not for a Writer, or a name is no plain file name.
+            InvalidArgumentError: an option is not valid for a Writer, or a name is not a plain file
+                name.
         """
         folder, name = target_of(path)
         assert folder is not None
@@ -104,9 +105,8 @@ class Writer:
         """Read everything back, write the model, make it visible, and return its path.
 
         Args:
-            model: the graph, in any form that `oe.save` takes. The tensors that were added become
-                its initializers, in the place of those of their names if it has some; other data
-                of it stays inside of it.
+            model: the graph, in any form that `oe.save` takes. The added tensors become its
+                initializers, and replace those of the same names; its other data stays inside it.
             progress: as for `oe.save`.
 
         Raises:

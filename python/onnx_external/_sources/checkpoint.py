@@ -256,8 +256,8 @@ class Tensor:
     def torch(self) -> torch.Tensor:
         """Return a torch tensor; like numpy(), but private to the caller and writable.
 
-        No file, and nothing else that this checkpoint gave, sees what is written. It takes no
-        memory before.
+        Changes to it are not seen by any file, or by any other result of this checkpoint. It takes
+        no memory until it is changed.
         """
         file, offset = self.range_of(_torch_dtype(self).itemsize)
         if file is not None and self.nbytes >= _SMALL:
@@ -315,8 +315,8 @@ class Checkpoint(Mapping[str, Tensor]):
     def state_dict(self) -> dict[str, torch.Tensor]:
         """Return all tensors as torch tensors, for `module.load_state_dict(..., assign=True)`.
 
-        They are the caller's own, as those of torch.load: tensors that share their storage in the
-        checkpoint share it here, and with nothing that another call gives.
+        They belong to the caller, as those of torch.load. Tensors that share their storage in the
+        checkpoint share it here, but not with the results of other calls.
         """
         memory = _StateDict(self.core)
         return {name: memory.tensor(tensor) for name, tensor in self.items()}
@@ -360,14 +360,14 @@ def open_checkpoint(
         max_expand: views may grow to so many times the size of the files.
         densify: make sparse tensors dense.
         widen_complex32: make complex32 tensors complex64.
-        scratch_dir: the folder for nameless files of what compressed records hold. None: /tmp.
-            `oe.save` uses the folder that it writes into, for a checkpoint that it opens itself.
+        scratch_dir: the folder for unnamed temporary files with the content of compressed records.
+            None: /tmp. For a checkpoint that `oe.save` opens itself, it is the output folder.
         threads: how many files are opened at a time; 0 means one per CPU.
-        raw: list the stored parts of quantized weights, not the floats that they stand for; of a
+        raw: list the stored parts of quantized weights instead of the floats they represent; for a
             GGUF file, its tensors under their own names.
 
     Raises:
-        NotFoundError: there is no such file, or it has no dict of that `key`.
+        NotFoundError: no such file exists, or it has no dict of that `key`.
         FormatError: it is damaged, or of no format that is known.
         MappingError: there are several dicts, and no `key`; the message lists them.
         MismatchError: several paths have the same tensor, and `overlay` is False.

@@ -59,9 +59,9 @@ def register_class(cls: type | str, flatten: Flatten | Sequence[str]) -> None:
         cls: the class, or its name as pickles spell it: "module.Class"; "module.*" for all classes
             of a module that have no registration of their own. It is never imported or called.
         flatten: the names of the attributes that hold tensors (or lists, dicts, ... of them), or a
-            function that is given an object as the pickle describes it, and returns names and
-            values. It may be called on another thread, and in several calls at once. An exception
-            of it becomes the cause of an InvalidArgumentError that names the class.
+            function that gets an object as the pickle describes it, and returns names and values.
+            It may be called on another thread, and in several calls at once. If it raises an
+            exception, that becomes the cause of an InvalidArgumentError that names the class.
     """
     name = _name_of(cls)
     if callable(flatten):

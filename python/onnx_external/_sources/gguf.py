@@ -21,7 +21,7 @@ def gguf_metadata(path: StrPath) -> dict[str, object]:
         these. Bytes that are not UTF-8, as in some tokens, are decoded with "surrogateescape".
 
     Raises:
-        NotFoundError: there is no such file.
+        NotFoundError: no such file exists.
         FormatError: it is damaged, or not a GGUF file.
     """
     return _core.gguf_metadata(Path(path))

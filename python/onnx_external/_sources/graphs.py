@@ -96,8 +96,8 @@ def given_models(
 ) -> Given:
     """Split models.
 
-    Several that bring their weights have no keys that tell which of them are equal: their bytes are
-    compared. What several models refer to, or what has the same address, is known to be one.
+    Several models with weights have no common keys that identify equal weights, so their bytes are
+    compared. Data in the same file range, or at the same address, is known to be the same.
 
     Args:
         models: files, bytes, or objects of onnx, onnx_ir or torch, by the names of the models.
@@ -156,7 +156,7 @@ def _serialized(skeleton: Any) -> bytes:
 class _Loose:
     """The tensors that are moved out of a model: large ones, or those with some names.
 
-    What is taken out by its name is dropped.
+    Tensors that are removed by name are dropped.
     """
 
     def __init__(

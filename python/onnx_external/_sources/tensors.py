@@ -73,8 +73,8 @@ def describe(name: str, value: object) -> Loose:
 
     Raises:
         NoDataError: it has no data.
-        FormatError: its bytes cannot be had; the message names the way out.
-        TypeError: it is no tensor.
+        FormatError: its bytes are not available; the message says how to fix that.
+        TypeError: it is not a tensor.
     """
     try:
         convert = _converter_of(type(value))

@@ -1,10 +1,10 @@
 """Facts on sizes that hold only in the branches of a condition.
 
-A branch is traced with the sizes of the example, which may be such that it is never taken: then
-`x.expand(4, 4)` behind `if n == 1` is traced with n = 3. So while a branch is traced, its test is
-a fact, the sizes are some with which it is taken, and what torch finds out about sizes there (that
-two are equal, that one is positive or divisible) is forgotten afterwards. Torch writes down what
-it decides by the value of a size, as guards; those of a branch hold if the branch is taken.
+A branch is traced with the sizes of the example, with which it may never run: `x.expand(4, 4)`
+after `if n == 1` is traced with n = 3, for instance. So while a branch is traced, its condition is
+a fact, the sizes are some that lead into it, and torch's discoveries about sizes there (that two
+are equal, that one is positive or divisible) are forgotten afterwards. Torch records its decisions
+by the value of a size as guards; those of a branch hold if the branch is taken.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ def _expression(test: Any, outcome: bool) -> Any:
 def _forgotten_afterwards(environment: Any, tests: tuple[Any, ...]) -> Iterator[None]:
     """Undo discoveries about sizes at the end; guards become guards of the branch.
 
-    What is known of values that were not there before stays: they are the branch's own.
+    Facts on new values are kept: they belong to the branch.
     """
     facts = {name: getattr(environment, name).copy() for name in _FACTS}
     hints = dict(_hints(environment))

@@ -1,9 +1,9 @@
 """Sizes that a condition chooses, and their values for given sizes of the inputs.
 
-After `if n % 4: n = n + 4 - n % 4` the size n is either of two. In the graph it is a value that
-only the graph knows, a symbol of torch that has no value, by which nothing could be decided. But it
-is Where(n % 4 != 0, n + 4 - n % 4, n): so it has a value for the example, and what is decided by
-that becomes a guard on the sizes of the inputs.
+After `if n % 4: n = n + 4 - n % 4` the size n has one of two values. In the graph it is a symbol of
+torch without a value, by which nothing could be decided. But it is Where(n % 4 != 0, n + 4 - n % 4,
+n): so it has a value for the example, and decisions by that value become guards on the sizes of the
+inputs.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ def expression_of(value: Any) -> Any:
 def decided_by_definitions() -> Iterator[None]:
     """Turn decisions on sizes that conditions choose into guards inside the context.
 
-    Of torch's own it would become an assertion in the graph, which ONNX has not.
+    Torch would turn it into an assertion in the graph, which ONNX does not have.
     """
     plain = ShapeEnv.guard_or_defer_runtime_assert
 

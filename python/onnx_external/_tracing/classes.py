@@ -86,12 +86,12 @@ def known_classes(
 ) -> Iterator[list[str]]:
     """Let torch look into objects of these classes, and into a module's caches of transformers.
 
-    Classes that oe.register_class() was given with the names of their attributes are known, too.
+    This includes classes that oe.register_class() was given with the names of their attributes.
 
     Args:
         classes: classes, or pairs of a class and the names of its attributes. Of a dataclass the
             fields are looked into, of another class all attributes that an object has.
-        module: what is exported; if it has a model of transformers, all its caches are known.
+        module: the module to export; if it has a model of transformers, all its caches are known.
     """
     from .surroundings import register_caches
 

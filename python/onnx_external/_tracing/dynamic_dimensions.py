@@ -60,7 +60,7 @@ def _varies(shapes: Any) -> bool:
 def with_plain_signature(method: Any, call: Call) -> Any:
     """Return a function whose signature lists the keywords that go into `**kwargs`.
 
-    torch.export takes no dynamic shapes for a module that has these, whatever their form is.
+    torch.export does not accept dynamic shapes for a module with `**kwargs`, in any form.
     """
     signature = inspect.signature(method)
     named = [each for each in signature.parameters.values() if each.kind != each.VAR_KEYWORD]
@@ -81,7 +81,7 @@ def guessed_shapes(method: Any, calls: Sequence[Call]) -> dict[str, Any] | None:
     """Return `dynamic_shapes` for torch.export.export; None if no size varies.
 
     Args:
-        method: what is called.
+        method: the method that is called.
         calls: with other sizes; the first is the one that is exported.
     """
     signature = inspect.signature(method)

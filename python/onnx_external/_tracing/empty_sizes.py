@@ -157,7 +157,7 @@ def _side(node: Any) -> Any:
 def _users_test() -> FrameType | None:
     """Return the user's frame that compares or asks for the truth; None if torch itself does.
 
-    What rewritten code calls to compare does it for the user.
+    Comparisons called by rewritten code are the user's.
     """
     frame = outside(sys._getframe(1), {*uninteresting_files(), __file__}.__contains__)
     if frame is None:

@@ -27,7 +27,7 @@ def evaluated(expression: Any, sizes: Mapping[Any, Any]) -> Any:
 
     Raises:
         KeyError: a symbol has no value.
-        Exception: what sympy raises of a function that it cannot compute.
+        Exception: sympy's error on a function that it cannot compute.
     """
     return _compute(expression)(sizes)
 

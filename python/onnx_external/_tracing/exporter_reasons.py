@@ -149,7 +149,7 @@ def reason_of(error: BaseException, program: Any, inside_model: bool, in_full: b
     """Return the innermost error's first sentence, and the user's line that it is about.
 
     Args:
-        error: what the exporter raised.
+        error: the exporter's exception.
         program: the exported program, if there is one.
         inside_model: whether the error was raised while the module's own code ran.
         in_full: name the file with its path.

@@ -47,8 +47,8 @@ Place = tuple[int, int | None, int | None, int | None]
 def is_users(path: str) -> bool:
     """Return whether this file's code belongs to the user.
 
-    It is not if it is of torch, of Python's library, of NumPy or of this package, or made by
-    torch.fx. What other packages hold (models, above all) counts as the user's.
+    Files of torch, of Python's library, of NumPy and of this package do not, nor code made by
+    torch.fx. Files of other packages (above all, models) count as the user's.
     """
     if path.startswith(("<frozen", "<eval_with_key>", *_OTHERS)):
         return False
@@ -69,7 +69,7 @@ def tests_value(frame: FrameType, *others: str) -> bool:
 
     Args:
         frame: which is at an instruction.
-        others: what further instructions that count begin with.
+        others: the prefixes of further instructions that count.
     """
     instruction = dis.opname[frame.f_code.co_code[frame.f_lasti]]
     return instruction.startswith((*_TESTING, *others))

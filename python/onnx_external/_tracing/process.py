@@ -1,7 +1,7 @@
 """State of the process, which an export restores however it ends.
 
-torch and transformers put most of it back by themselves, but not after an error in the middle of a
-transformation, and not if Ctrl-C comes while they do.
+torch and transformers restore most of it themselves, but not after an error during a
+transformation, or when Ctrl-C interrupts the restoring.
 """
 
 from __future__ import annotations
@@ -55,10 +55,10 @@ stay until it ends: with Python's 700, the searches take up to a third of a smal
 def process_kept() -> Iterator[None]:
     """Restore the state of the process and the thread when the context ends.
 
-    That is what contexts of `exchanged` have left; torch's modes, its stacks of modes, flags,
-    defaults and configurations; random generators; loggers, filters of warnings, streams, signal
-    handlers, the environment and the current folder. A second interruption does not keep it from
-    being put back.
+    This covers contexts of `exchanged` that are still open; torch's modes, its stacks of modes,
+    flags, defaults and configurations; random generators; loggers, filters of warnings, streams,
+    signal handlers, the environment and the current folder. A second interruption does not prevent
+    it.
     """
     undo: list[_Undo] = [keep() for keep in _KEPT]
     keys = torch._C._ForceDispatchKeyGuard(

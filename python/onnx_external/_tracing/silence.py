@@ -19,8 +19,8 @@ _LOGGERS = ("onnx_ir", "onnxscript", "torch.onnx", "torch._export", "torch._dyna
 def quiet() -> Iterator[None]:
     """Silence messages of the exporter and the optimizer about slots without data.
 
-    Their logs and warnings, and what they print: torch prints pages of its graph if a trace fails,
-    and logs tracebacks of what it then does in another way.
+    This covers logs, warnings, and prints: torch prints pages of its graph if a trace fails, and
+    logs tracebacks of problems that it then works around.
     """
     nowhere = io.StringIO()
     with (
@@ -42,7 +42,7 @@ def silent(everything: bool = False) -> Iterator[None]:
     """Keep exporters' prints and logs off the caller's terminal.
 
     Args:
-        everything: also what C++ writes to the standard error.
+        everything: also output of C++ to the standard error.
     """
     before = logging.root.manager.disable
     with contextlib.ExitStack() as stack:

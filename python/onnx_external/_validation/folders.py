@@ -112,7 +112,7 @@ def _refuse_without_weights(folder: Path) -> None:
     """Raise an error for exported graphs without a model of transformers beside them.
 
     Raises:
-        InvalidArgumentError: there is none.
+        InvalidArgumentError: there is no such model.
     """
     try:
         with open_checkpoint(folder):

@@ -17,7 +17,7 @@ def refuse_mistaken(against: StrPath, model: StrPath | None, function: str, want
         against: the path that was given.
         model: that of the model; None: it is in no file.
         function: the one that was called, such as "oe.validate".
-        wanted: what it takes as a reference.
+        wanted: the references that it takes.
     """
     path, shown = os.fspath(against), "model" if model is None else repr(os.fspath(model))
     call = f"{function}({shown}, module.eval(), x)"

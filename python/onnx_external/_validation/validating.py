@@ -243,31 +243,31 @@ def validate(
         dims: sizes for inputs that are made, by name; a list has one for each set.
         ranges: the least and the largest value of inputs that are made; by default floats are
             standard normal and integers 0 or 1.
-        seed: of inputs that are made.
-        sets: how many are made.
+        seed: the seed for inputs that are made.
+        sets: the number of sets to make.
         atol: floats agree if their difference is at most atol + rtol * |expected|; by default
             these depend on the type (docs/python-validate.md).
         rtol: likewise.
-        text: a file of text that the model was not trained on, for a folder of transformers with
-            its tokenizer. What a quantized model loses is then measured on it.
-        max_kl: the largest mean KL divergence from the reference, in nats, of a model that gives
-            logits. For these limits, docs/python-validate.md has the defaults of quantized models.
+        text: a text file that the model was not trained on, for a folder of transformers with its
+            tokenizer. The loss of a quantized model is then measured on it.
+        max_kl: the largest mean KL divergence from the reference, in nats, of a model that returns
+            logits. docs/python-validate.md has the default limits of quantized models.
         min_agreement: the least share of positions with the same largest logit.
         max_error: the largest relative error (root mean square) of a model without logits, or of
-            its logits if there is no max_kl.
-        providers: of ONNX Runtime, e.g. "cuda"; by default the CPU's.
-        latency: run the model so often on the first set, and report how long it took.
-        memory: report how much memory loading and running it takes.
-        dump: a folder for the inputs, the outputs and what was expected.
+            its logits if max_kl is not given.
+        providers: the providers of ONNX Runtime, e.g. "cuda"; by default the CPU's.
+        latency: the number of runs on the first set to measure their duration.
+        memory: report the memory for loading and running it.
+        dump: a folder for the inputs, the outputs and the expected outputs.
         overwrite: replace sets in `dump`, and files of the export.
         output: for a folder of transformers, where it is exported to; by default a temporary
             folder, which is removed.
-        task: of a folder of transformers, as for oe.transformers.export().
+        task: the task for a folder of transformers, as for oe.transformers.export().
         dtype: likewise.
         variant: likewise.
         dynamic: likewise.
         layout: likewise. None: the default of that function.
-        progress: as for oe.save(); each step is told with sizes of 0.
+        progress: as for oe.save(); each step is reported with sizes of 0.
 
     Returns:
         A validation: `ok`, `sentence` (what does not agree, and why that may be), `graphs` (the
@@ -276,7 +276,7 @@ def validate(
     Raises:
         RunError: ONNX Runtime, or the reference, cannot run the model.
         MismatchError: inputs or outputs of the two sides do not go together.
-        Error: everything else that keeps the model from being compared.
+        Error: any other fault that prevents the comparison.
     """
     settings = Settings(
         provider_names(providers), atol, rtol, latency, memory, None if dump is None else Path(dump)

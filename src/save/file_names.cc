@@ -24,6 +24,9 @@ constexpr std::size_t kMaxGenerationDigits = 18;
 constexpr std::string_view kModelSuffix = ".onnx";
 constexpr std::string_view kDataSuffix = ".data";
 constexpr std::string_view kManifestSuffix = ".manifest.json";
+// Clients that find data by the name of the graph expect "model.onnx_data", "model.onnx_data_1",
+// ...
+constexpr std::string_view kCountedSuffix = ".onnx_data";
 constexpr std::string_view kShardForm = "-00000-of-00000";  // any digit for a 0
 constexpr std::size_t kHashSuffixBytes = kHashDigits + 1;   // with its '-'
 
@@ -223,6 +226,10 @@ std::string single_file_name(const DataName& name, std::string_view data_dir) {
 
 std::string shard_file_name(const DataName& name, std::string_view data_dir, std::size_t number,
                             std::size_t count) {
+  if (name.suffix == kCountedSuffix) {
+    const std::string first = single_file_name(name, data_dir);
+    return number == 1 ? first : fmt::format("{}_{}", first, number - 1);
+  }
   return fmt::format("{}{}-{:05}-of-{:05}{}", name.stem, generation_mark(data_dir), number, count,
                      name.suffix);
 }
@@ -245,7 +252,21 @@ std::optional<std::string_view> data_name_fault(std::string_view model_name,
   return std::nullopt;
 }
 
+namespace {
+
+// "model.onnx_data" of "model.onnx_data_12", if data files of this name are counted so.
+std::string_view without_count(std::string_view file, const DataName& name) {
+  const std::size_t end = file.find_last_not_of("0123456789");
+  const bool is_counted = name.suffix == kCountedSuffix && end != file.npos && file[end] == '_' &&
+                          end + 1 < file.size() && file[end + 1] != '0' &&
+                          file.substr(0, end).ends_with(kCountedSuffix);
+  return is_counted ? file.substr(0, end) : file;
+}
+
+}  // namespace
+
 std::optional<std::uint64_t> generation_of_data_file(std::string_view file, const DataName& name) {
+  file = without_count(file, name);
   if (file.size() <= name.suffix.size() || !file.ends_with(name.suffix)) {
     return std::nullopt;
   }

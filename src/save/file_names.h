@@ -40,7 +40,8 @@ inline constexpr std::size_t kMaxDataFileNameBytes = 200;
 [[nodiscard]] std::optional<std::string_view> stem_of_manifest_file(std::string_view name);
 
 // The names of the data files of a save: "weights.bin" gives "weights.N.bin" and
-// "weights.N-00001-of-00003.bin", with the N of `data_dir`.
+// "weights.N-00001-of-00003.bin", with the N of `data_dir`. Shards of "model.onnx_data" are called
+// "model.N.onnx_data", "model.N.onnx_data_1", "model.N.onnx_data_2", as browsers look for them.
 struct DataName {
   std::string stem;
   std::string suffix;  // with its dot; may be empty

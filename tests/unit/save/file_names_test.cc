@@ -170,6 +170,21 @@ TEST(FilesBesideTheModel, MayHaveAnotherNameWithTheGenerationBeforeItsSuffix) {
   EXPECT_EQ(shard_mark("-00001-of-00002.bin"), "");
 }
 
+TEST(FilesBesideTheModel, AreCountedBehindTheirSuffixIfItIsOnnxData) {
+  const DataName name = data_name_of("model.onnx", "model.onnx_data");
+  EXPECT_EQ(single_file_name(name, "initializers"), "model.onnx_data");
+  EXPECT_EQ(shard_file_name(name, "initializers", 1, 12), "model.onnx_data");
+  EXPECT_EQ(shard_file_name(name, "initializers", 12, 12), "model.onnx_data_11");
+  EXPECT_EQ(shard_file_name(name, "initializers.3", 2, 2), "model.3.onnx_data_1");
+  EXPECT_EQ(generation_of_data_file("model.onnx_data", name), 0U);
+  EXPECT_EQ(generation_of_data_file("model.onnx_data_11", name), 0U);
+  EXPECT_EQ(generation_of_data_file("model.3.onnx_data_1", name), 3U);
+  for (const char* other : {"model.onnx_data_", "model.onnx_data_01", "model.onnx_data_0",
+                            "model.onnx_data_1_1", "model_1", "1", "other.onnx_data_1"}) {
+    EXPECT_EQ(generation_of_data_file(other, name), std::nullopt) << other;
+  }
+}
+
 TEST(FilesBesideTheModel, AreNotCalledLikeOthers) {
   for (const char* name : {"model.onnx", "Model.ONNX", "other.onnx", "x.manifest.json",
                            "manifest.json", "test_data_set_0"}) {

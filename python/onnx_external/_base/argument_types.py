@@ -133,6 +133,10 @@ _TYPES: dict[str, _Type] = {
     "clients": _Type(
         lambda value: isinstance(value, str) or are_names(value), "the name of a client, or several"
     ),
+    "variants": _Type(
+        lambda value: isinstance(value, str) or are_names(value),
+        "the name of a variant, or several",
+    ),
     "classes": _Type(_is_several, "a list of classes"),
     "custom": _Type(_is_several, "a list of classes and modules"),
     "make": _Type(_takes, "a function without arguments"),

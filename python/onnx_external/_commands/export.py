@@ -21,6 +21,7 @@ from .._folders.config import check_folder, refuse_at_once, require_folder
 from .._folders.gguf.folder import as_folder
 from .._folders.models import ENCODER
 from .._folders.preconditions import model_folders, note_of_dtype, refuse_inline, refuse_targets
+from .._folders.variants import variants_of
 from .command_line import EXIT_CODES, Parser, run
 
 _LAYOUTS = (
@@ -35,6 +36,7 @@ _WORDS = {
     "task=": "--task",
     "fsync=False": "--no-fsync",
     "clients=": "--for",
+    "variants=": "--variants",
     "inputs={name: tensor}": "inputs={name: tensor} of oe.transformers.export",
 }
 """Arguments of Python whose options have other names."""
@@ -95,6 +97,13 @@ def _add_graph_options(parser: Parser) -> None:
         help="the program that is to open the folder, such as transformers.js or optimum; may be "
         "given several times, or several with commas",
     )
+    parser.add_argument(
+        "--variants",
+        metavar="NAME,...",
+        help="graphs beside each other, named as transformers.js names them: fp32 (model.onnx), "
+        "fp16 (model_fp16.onnx), int8 (model_quantized.onnx), uint8, q4, q4f16; the first one is "
+        "what programs take by default",
+    )
     parser.add_argument("--variant", help="e.g. fp16 for the weights in model.fp16.safetensors")
     parser.add_argument(
         "--graphs",
@@ -114,7 +123,9 @@ def _add_graph_options(parser: Parser) -> None:
     parser.add_argument("--static", action="store_true", help="all dimensions are the examples'")
     parser.add_argument("--no-optimize", action="store_true", help="the graph as it was traced")
     parser.add_argument(
+        "--opset",
         "--opset-version",
+        dest="opset_version",
         metavar="N",
         type=int,
         help="the version of ONNX's operators, 18 to 23 (default: 23 where RMSNormalization and "
@@ -254,6 +265,8 @@ def _print(report: Any, folder: str, told: Sequence[str]) -> None:
     for name, graph in report.graphs.items():
         what = "would write" if report.dry_run else "wrote"
         print(f"{what} {graph.model}: {len(graph.tensors)} tensors, {_size(graph.bytes)}")
+        if report.quality.get(name):
+            print(f"  beside the floats: {report.quality[name]}")
         if report.checked.get(name):
             print(f"  compared with transformers' model on {report.checked[name]} input sets")
         for change in report.rewriting[name].changes if name in report.rewriting else ():
@@ -284,7 +297,10 @@ def _print_next(report: Any, folder: str) -> None:
     """Print what to run next, and how."""
     from ..transformers._naming import listed
 
+    alike = next(iter(report.variants.values()), list(report.graphs))  # others take the same
     for name, graph in report.graphs.items():
+        if name not in alike:
+            continue
         print(f"{Path(graph.model).name}")
         print(f"  takes {listed(report.inputs[name])}")
         print(f"  gives {listed(report.outputs[name])}")
@@ -295,7 +311,7 @@ def _print_next(report: Any, folder: str) -> None:
         print(f"""it is in bfloat16: for ONNX Runtime on a CPU, export it once more, in float32:
   onnx-external export {folder} -o {report.path} --overwrite""")
         return
-    if len(report.graphs) > 1 and first == ENCODER:
+    if len(report.graphs) > 1 and first.startswith(ENCODER):
         print(_how_to_run_a_pair(report.path, list(report.inputs[first])))
         return
     if any(name.startswith("present.") for name in report.outputs[first]):
@@ -363,10 +379,19 @@ def _refuse_at_once(given: argparse.Namespace) -> list[str]:
         asked.refuse(given.layout, target)
         if not asked.apart:
             refuse_inline(folders[0], given.layout, given.graphs, given.task)
-        place = asked.place
-        refuse_targets(folders, target, given.graphs, given.overwrite, given.dry_run, place=place)
+        chosen = variants_of(
+            _variants(given), given.dtype, given.quantize, given.layout, given.output
+        )
+        suffixes, place = [each.suffix for each in chosen], asked.place
+        refuse_targets(
+            folders, target, given.graphs, given.overwrite, given.dry_run, place, suffixes
+        )
     require(f"{given.folder}: the export of a folder", *FOLDERS)
     return note_of_dtype(given.dtype)
+
+
+def _variants(given: argparse.Namespace) -> list[str]:
+    return [] if given.variants is None else given.variants.split(",")
 
 
 def _clients(given: argparse.Namespace) -> list[str]:
@@ -410,6 +435,7 @@ def _run(given: argparse.Namespace, progress: ProgressCallback | None) -> Any:
             attention=given.attention,
             base=given.base,
             clients=_clients(given),
+            variants=_variants(given),
             progress=progress or False,
             fsync=not given.no_fsync,
             layout=given.layout,

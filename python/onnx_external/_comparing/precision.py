@@ -173,6 +173,16 @@ def _has_four(nodes: Sequence[Any], model: Any) -> bool:
     return any(each < 8 for each in bits)
 
 
+def data_files(path: str | os.PathLike[str]) -> set[str]:
+    """Return the names of a model's data files, relative to it; none if it cannot be read."""
+    try:
+        graph = graph_at(path)
+    except RunError:
+        return set()
+    entries = (entry for tensor in graph.initializer for entry in tensor.external_data)
+    return {entry.value for entry in entries if entry.key == "location"}
+
+
 def graph_at(path: str | os.PathLike[str]) -> Any:
     """Return the graph of a file, without its data.
 

@@ -80,6 +80,7 @@ def refuse_targets(
     overwrite: bool,
     dry_run: bool,
     place: str = "",
+    suffixes: Iterable[str] = ("",),
 ) -> None:
     """Refuse to replace what is there, as the save of a folder's model would after the trace.
 
@@ -90,6 +91,7 @@ def refuse_targets(
         overwrite: files may be replaced.
         dry_run: nothing is written.
         place: the folder in `target` that the graphs lie in.
+        suffixes: behind the names of the graphs, one for each variant.
 
     Raises:
         ExistsError: there is a graph of a name that the model's will have, or a file beside it.
@@ -100,10 +102,11 @@ def refuse_targets(
         has_encoder = read_leniently(folders[0]).get("is_encoder_decoder") is True
         pair = pair_names(has_encoder) if has_encoder or graphs == "two" else ("model",)
         names = (ENCODER, *pair) if has_encoder else pair
-        for path in [target] if is_file else [target / place / f"{name}.onnx" for name in names]:
+        files = [f"{name}{suffix}.onnx" for suffix in suffixes for name in names]
+        for path in [target] if is_file else [target / place / name for name in files]:
             refuse_existing(path)
-    files = [file for folder in folders for file in files_beside(folder)]
-    refuse_copies(files, target.parent if is_file else target, overwrite)
+    beside = [file for folder in folders for file in files_beside(folder)]
+    refuse_copies(beside, target.parent if is_file else target, overwrite)
 
 
 def refuse_inline(folder: Path, layout: str, graphs: str | None, task: str | None) -> None:

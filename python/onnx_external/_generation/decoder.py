@@ -19,6 +19,7 @@ from .._comparing.running import Session, provider_names
 from .._folders.config import document_of
 from .._folders.models import DECODE, PREFILL, place_of_graphs
 from .._folders.preconditions import warn
+from .._folders.variants import suffix_in
 from .next_tokens import NextTokens, Prompts
 
 _PAST, _PRESENT = "past_key_values.", "present."
@@ -263,7 +264,9 @@ def _graph_name(folder: Path) -> str:
     decoder = _genai_model(folder).get("decoder")
     name = decoder.get("filename") if isinstance(decoder, dict) else None
     parts = Path(name).parts if isinstance(name, str) else ()
-    return parts[-1] if parts in ((name,), ("onnx", *parts[1:2])) else "model.onnx"
+    if parts in ((name,), ("onnx", *parts[1:2])):
+        return parts[-1]
+    return f"model{suffix_in(place_of_graphs(folder), 'model')}.onnx"
 
 
 def _shares_buffers(folder: Path) -> bool:

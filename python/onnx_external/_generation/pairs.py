@@ -15,6 +15,7 @@ from .._comparing.running import Session, provider_names
 from .._folders.config import document_of
 from .._folders.models import ENCODER, MERGED, PROMPT, STEP, place_of_graphs
 from .._folders.preconditions import warn
+from .._folders.variants import suffix_in
 from .decoder import Decoder, settings_of, token_ids
 from .next_tokens import NextTokens, Prompts
 
@@ -26,7 +27,8 @@ _PROMPTS = "decoder_input_ids"
 
 def is_pair(folder: Path) -> bool:
     """Return whether a folder has the graphs of an encoder and a decoder."""
-    return (place_of_graphs(folder) / f"{ENCODER}.onnx").is_file()
+    place = place_of_graphs(folder)
+    return (place / f"{ENCODER}{suffix_in(place, ENCODER)}.onnx").is_file()
 
 
 class Pair(Decoder):
@@ -41,15 +43,17 @@ class Pair(Decoder):
         self._folder = folder
         given = provider_names(providers)
         place = place_of_graphs(folder)
-        is_merged = (place / f"{MERGED}.onnx").is_file()
+        suffix = suffix_in(place, ENCODER)
+        is_merged = (place / f"{MERGED}{suffix}.onnx").is_file()
         names = (ENCODER, MERGED) if is_merged else _GRAPHS
-        lacking = [each for each in names if not (place / f"{each}.onnx").is_file()]
+        files = {name: f"{name}{suffix}.onnx" for name in names}
+        lacking = [file for file in files.values() if not (place / file).is_file()]
         if lacking:
             raise NotFoundError(
-                f"{folder}: has {ENCODER}.onnx and no {lacking[0]}.onnx; onnx-external export "
+                f"{folder}: has {files[ENCODER]} and no {lacking[0]}; onnx-external export "
                 "MODEL -o FOLDER writes all three"
             )
-        opened = {name: Session(place / f"{name}.onnx", given, f"{name}.onnx") for name in names}
+        opened = {name: Session(place / file, given, file) for name, file in files.items()}
         self._sessions: dict[str, Session | Branch] = dict(opened)
         if is_merged:
             whole = opened[MERGED]

@@ -10,6 +10,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
 from functools import cached_property
+from pathlib import Path
 from typing import Any, TypeVar
 
 from .._base.pages import Paged
@@ -520,3 +521,22 @@ def together(reports: Sequence[SaveReport]) -> SaveReport:
     report = _make(SaveReport, found)
     object.__setattr__(report, "_document", found)
     return report
+
+
+def at(report: SaveReport, folder: Path) -> SaveReport:
+    """Return the same report on models that lie in another folder now."""
+    found = dict(report.to_dict())
+    found["models"] = [
+        {**each, "model": str(folder / Path(each["model"]).name)}
+        for each in found.get("models", [found])
+    ]
+    made = _make(SaveReport, found)
+    made._document = found
+    return made
+
+
+def on_models(report: SaveReport, models: Sequence[SavedModel]) -> SaveReport:
+    """Return the same report on some of its models."""
+    made = _make(SaveReport, report.to_dict())
+    made._document, made.models = report.to_dict(), list(models)
+    return made

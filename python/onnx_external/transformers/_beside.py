@@ -1,4 +1,8 @@
-"""Files copied beside the graphs as a part of their save, which is all or nothing."""
+"""Files put in place as a part of a save, which is all or nothing.
+
+These are the files beside the graphs. If the graphs are saved one after the other, they are staged
+with these files, and put in place together.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +15,7 @@ from pathlib import Path
 
 from .._base.errors import Error, ReadWriteError
 from .._base.progress import ProgressCallback
+from .._comparing.precision import data_files
 from .._folders.side_files import SideFile, copies_of, refuse_copies
 
 _STAGING = ".copied-files-"
@@ -21,7 +26,8 @@ class Beside:
     """Copies of files, which a save moves into place right before its models.
 
     At that time the save has the folder for itself, and its weights are written and verified. What
-    the copies replace is kept until the models are in place, too.
+    the copies replace is kept until the models are in place, too. Models of several saves are
+    written into `room()`, and `publish()` puts all of them in place.
     """
 
     def __init__(
@@ -61,14 +67,81 @@ class Beside:
             raise
         self._remove_staging()
 
+    def room(self) -> Path:
+        """Make a folder that stands for the target until publish(), and return it."""
+        try:
+            self._make_folder(self._folder)
+            self._remove_leftovers()
+            self._stage_in_new_folder()
+            room = self._staged("")
+            room.mkdir()
+        except OSError as error:
+            raise self._failed(self._folder, error) from error
+        return room
+
+    def publish(self) -> None:
+        """Put what was written into room() in place, and the files that are copied.
+
+        A model is not there while its data is exchanged: whoever is killed leaves no wrong one.
+
+        Raises:
+            Error: something cannot be put in place; saving() puts back what was there.
+        """
+        room = self._staged("")
+        names = [str(path.relative_to(room)) for path in sorted(room.rglob("*")) if path.is_file()]
+        models = [name for name in names if name.endswith(".onnx")]
+        made = [SideFile(room / name, name) for name in names]
+        refuse_copies(made, self._folder, self._overwrite)
+        for name in models:
+            self._move_away(name)
+        if not self.before_publish():
+            assert self._failure is not None
+            raise self._failure
+        refuse_copies(made, self._folder, self._overwrite)  # it may have appeared meanwhile
+        try:
+            for name in [*(name for name in names if name not in models), *models]:
+                self._make_folder((self._folder / name).parent)
+                self._place(name, self._folder / name)
+            if self._sync:
+                for folder in {(self._folder / name).parent for name in names}:
+                    _sync_folder(folder)
+        except OSError as error:
+            raise self._failed(self._folder, error) from error
+        self._remove_old_data(models)
+
+    def _move_away(self, model: str) -> None:
+        """Keep a model that is replaced where nobody finds it."""
+        target, kept = self._folder / model, self._kept(model)
+        if os.path.lexists(target):
+            try:
+                kept.parent.mkdir(parents=True, exist_ok=True)
+                self._placed.append(model)
+                os.replace(target, kept)
+            except OSError as error:
+                raise self._failed(target, error) from error
+
+    def _remove_old_data(self, models: list[str]) -> None:
+        """Remove data that only the replaced models had."""
+        kept = {name: self._kept(name) for name in models if self._kept(name).is_file()}
+        for folder in {(self._folder / name).parent for name in kept}:
+            of_folder = [self._kept(n) for n in kept if (self._folder / n).parent == folder]
+            old = {name for path in of_folder for name in data_files(path)}
+            used = {name for path in folder.glob("*.onnx") for name in data_files(path)}
+            for name in old - used:
+                with contextlib.suppress(OSError):
+                    (folder / name).unlink()
+
+    def _stage_in_new_folder(self) -> None:
+        self._staging = Path(tempfile.mkdtemp(prefix=_STAGING, dir=self._folder))
+
     def before_publish(self) -> bool:
         """Copy the files and move them into place; the save ends if it returns False."""
         try:
             self.check(self._overwrite)
             self._remove_leftovers()
             copies = list(copies_of(self._files, self._folder))
-            if copies:
-                self._staging = Path(tempfile.mkdtemp(prefix=_STAGING, dir=self._folder))
+            if copies and self._staging is None:
+                self._stage_in_new_folder()
             for file, target in copies:
                 self._stage(file, target)
             for file, target in copies:
@@ -85,7 +158,8 @@ class Beside:
     def _remove_leftovers(self) -> None:
         """Remove the leftovers of saves that were killed."""
         for left in self._folder.glob(f"{_STAGING}*"):
-            shutil.rmtree(left, ignore_errors=True)
+            if left != self._staging:
+                shutil.rmtree(left, ignore_errors=True)
 
     @staticmethod
     def _failed(place: Path, error: OSError) -> ReadWriteError:
@@ -142,19 +216,29 @@ class Beside:
             shutil.copy2(target, kept, follow_symlinks=False)  # where there are no hard links
 
     def _roll_back(self) -> None:
-        for name in reversed(self._placed):
+        for name in reversed(list(dict.fromkeys(self._placed))):
             kept, target = self._kept(name), self._folder / name
             with contextlib.suppress(OSError):
                 if os.path.lexists(kept):
                     os.replace(kept, target)
                 elif not os.path.lexists(self._staged(name)):  # its copy is in place
                     target.unlink()
-        for folder in reversed(self._made):
+        made = reversed(self._made)
+        self._remove_staging()
+        for folder in made:
             with contextlib.suppress(OSError):
                 folder.rmdir()
-        self._remove_staging()
 
     def _remove_staging(self) -> None:
         if self._staging is not None:
             shutil.rmtree(self._staging, ignore_errors=True)
         self._staging, self._placed, self._made = None, [], []
+
+
+def _sync_folder(folder: Path) -> None:
+    """Wait until the disk has the names of a folder."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

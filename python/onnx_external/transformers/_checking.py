@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from .._base.errors import NO_KERNEL, Error, ExportError, MismatchError, RunError
 from .._base.meter import Meter
@@ -25,11 +25,18 @@ from ..torch._guards import Guard, Sizes
 from ._compared import Folder
 from ._decoders import prepared
 from ._reference import TransformersReference
-from ._saving import Graph, Saving
+from ._saving import Graph, Part, Saving
 
 _CROSSED = "encoder_with_caches"
 LARGEST = 512 << 20
 """Bytes of weights up to which graphs are checked if nobody asks for it."""
+
+
+class Example(NamedTuple):
+    """One run of a graph that gave what transformers' model gives."""
+
+    given: dict[str, Any]
+    found: Mapping[str, Any]
 
 
 @dataclass
@@ -41,6 +48,8 @@ class CheckedGraphs:
     notes: list[str] = field(default_factory=list)
     chain: list[str] = field(default_factory=list)
     """The graphs that were run one behind the other, each on what those before it gave."""
+    examples: dict[str, Example] = field(default_factory=dict)
+    """By graph: what it was given, and gave."""
 
 
 @dataclass
@@ -96,7 +105,8 @@ class Judging:
         quick |= {"progress": False, "files": contents_of(self.options["files"])}
         more = {MERGED: self.merged, _CROSSED: self.crossed}
         given = {name: graph for name, graph in more.items() if graph is not None}
-        Saving(self.weights, target, {**self.graphs, **given}).save({**self.options, **quick})
+        parts = [Part({**self.graphs, **given})]
+        Saving(self.weights, target, parts).save({**self.options, **quick})
         paths = {name: target / f"{name}.onnx" for name in self.graphs}
         reasons, sessions = [], {}
         unloadable: list[str] = []
@@ -275,6 +285,7 @@ def judge(
             broken,
         )
     found.sets[name] += 1
+    found.examples.setdefault(name, Example(dict(feed), got))
 
 
 def _feed(session: Runs, reference: ModuleReference, call: Any) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from .._comparing.inputs import InputSet, given_by_name
 from .._comparing.precision import graph_at
 from .._comparing.references import ModuleReference
 from .._folders.models import ENCODER, PROMPTS, STEPS, pair_names
+from .._folders.variants import base_name
 from ._batches import by_lengths, by_rows, goes_by_lengths, takes_one_row
 from ._crossing import reference_of
 from ._decoders import Graphs
@@ -245,12 +246,12 @@ class Folder:
             InvalidArgumentError: it has no part of a graph's name.
         """
         model, inputs = self.model, self._chosen()
-        graphs: Graphs = "two" if {*PROMPTS, *STEPS} & self.models.keys() else "one"
+        graphs: Graphs = "two" if {*PROMPTS, *STEPS} & {*map(base_name, self.models)} else "one"
         parts, notes = example_graphs(model, inputs, self.dynamic, graphs)
         found: dict[str, Graph] = {}
         for name, path in self.models.items():
             graph = graph_at(path)
-            part = self._part_of(name, graph, parts["example"])
+            part = self._part_of(base_name(name), graph, parts["example"])
             if part is None:
                 raise InvalidArgumentError(
                     f"{path}: {type(model).__name__} has no part of this name; it has "

@@ -60,6 +60,10 @@ class ModelReport(Stepwise):
     """By graph that was rewritten: `ExportReport.rewriting`."""
     repeated: list[str] = field(default_factory=list)
     """The graphs that were made by repeating the layers of a shallow model's."""
+    variants: dict[str, list[str]] = field(default_factory=dict)
+    """With `variants`: the graphs of each, which transformers.js calls so: "fp32", "q8", ..."""
+    quality: dict[str, str] = field(default_factory=dict)
+    """By graph of `variants` with codes: what it loses beside the graph in floats."""
     omitted_inputs: list[str] = field(default_factory=list)
     """Tensors that forward() takes and no graph does, such as `position_ids` and `labels`."""
 

@@ -36,6 +36,7 @@ from .._folders.preconditions import (
     refuse_targets,
     warn,
 )
+from .._folders.variants import variants_of
 from .._saving.transposing import refuse_linked
 from .._tracing.process import process_kept
 from ..torch._opsets import refuse_opset
@@ -50,6 +51,7 @@ from ._kept_codes import given_scheme, scheme_of
 from ._loading import load
 from ._rewritten import FolderWays
 from ._tracing import Tracing
+from ._variants import Exports
 
 
 @checks_types
@@ -83,6 +85,7 @@ def export(
     base: StrPath | None = None,
     attention: Form = "fused",
     clients: str | abc.Sequence[str] = (),
+    variants: str | abc.Sequence[str] = (),
 ) -> ModelReport:
     """Export the model of a folder, without reading its weights into memory.
 
@@ -145,6 +148,9 @@ def export(
         clients: the programs that are to open the folder: "fastembed", "genai", "openvino",
             "optimum", "sentence-transformers", "transformers.js" (docs/consumers.md). What they
             need beyond the usual names is made; what cannot be is an error.
+        variants: graphs beside each other, in the place of `dtype` and `quantize`: "fp32", "fp16"
+            (model_fp16.onnx), "int8" (model_quantized.onnx), "uint8", "q4", "q4f16". The first one
+            is what clients take by default.
 
     Raises:
         RewriteError: a test or a loop has no graph; the message names its line.
@@ -176,39 +182,53 @@ def export(
         require("the export of a folder", *FOLDERS)
         folders = model_folders(source, base)
         asked = wanted(clients)
+        chosen_variants = variants_of(variants, dtype, quantize, layout, path)
         asked.refuse(layout, target)
         if not asked.apart:
             refuse_inline(folders[0], layout, graphs, task)
-        refuse_targets(folders, target, graphs, overwrite, dry_run, asked.place)
+        suffixes = [each.suffix for each in chosen_variants]
+        refuse_targets(folders, target, graphs, overwrite, dry_run, asked.place, suffixes)
         warn(note_of_dtype(dtype))
         with one_thread, process_kept(), contextlib.ExitStack() as stack:
             callback = stack.enter_context(shown(progress))
             made = stack.enter_context(temporary_folder())
             meter = Meter(callback)
+            types = dict.fromkeys(each.dtype for each in chosen_variants)
             with meter.step("load"):
                 given = stack.enter_context(merged(source, base, target, options))
-                loaded = load(given.folder, task, dtype, given.variant)
+                models = [load(given.folder, task, each, given.variant) for each in types]
             options |= {"variant": given.variant, "progress": callback or False}
-            fusing = Fusing("traced" if asked.plain else attention)
-            tracing = Tracing(
-                loaded, dynamic, optimize, meter, opset_version=opset_version, fusing=fusing
-            )
-            chosen = inputs_of(loaded.model, given.folder, inputs)
-            ways = FolderWays(tracing, chosen, rewrite, asserts, max_iterations, repeat)
-            choice = Choice(ways, chosen, graphs, None if inputs else fewer(chosen))
-            exporter = FolderExporter(
-                loaded,
-                given,
-                target,
-                task,
-                dynamic,
-                options,
-                scheme_of(quantize, loaded, plain=asked.plain),
-                choice,
-                meter,
-                made,
-                asked,
-            )
-            choice.trace()
-            report = exporter.save(check, dry_run)
-        return exporter.report(report)
+            exporters = []
+            for number, (loaded, computes) in enumerate(zip(models, types, strict=True)):
+                fusing = Fusing("traced" if asked.plain else attention)
+                tracing = Tracing(
+                    loaded, dynamic, optimize, meter, opset_version=opset_version, fusing=fusing
+                )
+                chosen = inputs_of(loaded.model, given.folder, inputs)
+                ways = FolderWays(tracing, chosen, rewrite, asserts, max_iterations, repeat)
+                choice = Choice(ways, chosen, graphs, None if inputs else fewer(chosen))
+                same = [each for each in chosen_variants if each.dtype == computes]
+                if not variants:
+                    codes = scheme_of(quantize, loaded, plain=asked.plain)
+                    same = [same[0]._replace(quantize=codes)]
+                beside = made / str(number)
+                beside.mkdir()
+                exporter = FolderExporter(
+                    loaded,
+                    given,
+                    target,
+                    task,
+                    dynamic,
+                    options,
+                    same,
+                    choice,
+                    meter,
+                    beside,
+                    asked,
+                )
+                choice.trace()
+                planned = exporter.judge(check, dry_run)
+                exporters.append(exporter)
+            exports = Exports(exporters, bool(variants), meter)
+            report = exports.save(planned, dry_run)
+        return exports.report(report)

@@ -1,4 +1,4 @@
-"""The stages of an export of a folder behind its traces: plan, comparison, save, report."""
+"""The stages of an export of a folder in one float type, behind its traces: plan and comparison."""
 
 from __future__ import annotations
 
@@ -10,12 +10,10 @@ from typing import Any
 import torch
 
 from .._base.meter import Meter, versions
-from .._base.options import QuantizeArgument
 from .._folders.clients import Wanted
 from .._folders.models import ENCODER, MERGED, PROMPT
-from .._folders.preconditions import (
-    BFLOAT16,
-)
+from .._folders.preconditions import BFLOAT16
+from .._folders.variants import Variant
 from .._saving.reports import SaveReport
 from ..torch._export_reports import PACKAGES, left_in, sources_of
 from . import _genai, _transformers_js
@@ -32,7 +30,7 @@ from ._loading import Loaded
 from ._merging import merged
 from ._naming import forms
 from ._packing import packed
-from ._saving import Graph, Saving
+from ._saving import Graph, Part, Saving
 from ._tracing import fixed_dimensions, notes_of_fixed, notes_on_runtimes
 from ._unseen import left_keys, note_on_keys
 from ._widening import note_on_types
@@ -40,7 +38,7 @@ from ._widening import note_on_types
 
 @dataclass
 class FolderExporter:
-    """Plans, compares and saves the graphs of a model, and makes those again that are wrong."""
+    """Plans and compares the graphs of a model, and makes those again that are wrong."""
 
     loaded: Loaded
     given: Source
@@ -50,8 +48,8 @@ class FolderExporter:
     dynamic: bool
     options: dict[str, Any]
     """Options of oe.save."""
-    quantize: QuantizeArgument
-    """Likewise; the check is of the floats."""
+    variants: list[Variant]
+    """How the matrices are stored, and what files are called; the check is of the floats."""
     choice: Choice
     meter: Meter
     made: Path
@@ -72,8 +70,8 @@ class FolderExporter:
         """Look at the model before it is traced."""
         self.computes = self.loaded.dtype
 
-    def save(self, check: bool | None, dry_run: bool) -> SaveReport:
-        """Save the graphs once they are right, or return the plan of a dry run.
+    def judge(self, check: bool | None, dry_run: bool) -> SaveReport:
+        """Plan the graphs and, unless this is a dry run, compare them until they are right.
 
         Raises:
             ExportError: a graph is wrong, and no other way of making it is left.
@@ -89,8 +87,7 @@ class FolderExporter:
                 self.choice.again(error)
         if check is not False:
             self.choice.ways.prove(self.checked)
-        with self.meter.step("save"):
-            return self.saves.save(self.options | {"quantize": self.quantize})
+        return planned
 
     def _planned(self) -> SaveReport:
         """Plan the save of all graphs: nothing is written unless all can be."""
@@ -104,19 +101,25 @@ class FolderExporter:
             graphs = merged(graphs, keeps_step=self._crossed is not None)
         self._graphs = graphs
         models = {name: graph.skeleton.model for name, graph in graphs.items()}
-        config, file = self.loaded.model.config, _file_name(self.target)
+        config, file = self.loaded.model.config, self._file_name()
         file = str(PurePosixPath(self.wanted.place) / file)
         beside, self._notes = _genai.write(models, file, config, self.given.folder, self.made)
-        data = {f"{name}.onnx": int(self.options["layout"] == "single") for name in graphs}
         if "transformers.js" in self.wanted.names:
-            beside += _transformers_js.files(self.given.folder, self.made, data)
+            beside += _transformers_js.files(self.given.folder, self.made)
+        parts = [Part(graphs, each.suffix, each.quantize) for each in self.variants]
         where = (self.wanted.place, self.wanted.apart)
         self.saves = Saving(
-            self.loaded.weights, self.target, graphs, beside, *where, source=self.given.folder
+            self.loaded.weights, self.target, parts, beside, *where, source=self.given.folder
         )
         self.wanted.refuse_lacking(self.saves.beside)
         with self.meter.step("plan"):
-            return self.saves.plan(self.options | {"quantize": self.quantize})
+            return self.saves.plan(self.options)
+
+    def _file_name(self) -> str:
+        """Return what the graph of the first variant is called if there is one only."""
+        if self.target.suffix == ".onnx" and not self.target.is_dir():
+            return self.target.name
+        return f"model{self.variants[0].suffix}.onnx"
 
     def _judging(self, planned: SaveReport) -> Judging:
         folder_of = partial(
@@ -147,14 +150,28 @@ class FolderExporter:
             return graphs
         return {name: packed(each) for name, each in graphs.items()}
 
-    def report(self, report: SaveReport) -> ModelReport:
-        """Return the report of an export, by that of its save."""
-        loaded, traced, ways = self.loaded, self._graphs, self.choice.ways
-        skeletons = {name: each.skeleton for name, each in traced.items()}
+    def named(self, variant: Variant) -> list[str]:
+        """Return what the graphs of a variant are called."""
+        return [f"{name}{variant.suffix}" for name in self._graphs]
+
+    def report(self, report: SaveReport, copied: list[str]) -> ModelReport:
+        """Return the report of an export, by that of its save.
+
+        Args:
+            report: its models are those of the variants of this float type.
+            copied: files beside them.
+        """
+        loaded, ways, models = self.loaded, self.choice.ways, report.models
+        names = [name for variant in self.variants for name in self.named(variant)]
+        saved = dict(zip(names, models, strict=True))
+        skeletons = {
+            f"{name}{variant.suffix}": graph.skeleton
+            for variant in self.variants
+            for name, graph in self._graphs.items()
+        }
         inputs = {name: forms(each.model.graph.inputs) for name, each in skeletons.items()}
         untaken = omitted(loaded.model, inputs.values())
-        saved = dict(zip(traced, report.models, strict=True))
-        left = left_keys(report, loaded.unused)
+        left, first = left_keys(report, loaded.unused), self.variants[0]
         return ModelReport(
             path=str(self.saves.folder),
             model_class=type(loaded.model).__name__,
@@ -163,7 +180,7 @@ class FolderExporter:
             save=report,
             sources={name: sources_of(each, saved[name]) for name, each in skeletons.items()},
             unused_keys=[*loaded.unused, *left],
-            copied=self.saves.copied,
+            copied=copied,
             steps=self.meter.steps,
             versions=versions(PACKAGES),
             patches=patches_of_transformers(),
@@ -175,7 +192,7 @@ class FolderExporter:
                 *self.given.notes,
                 *([BFLOAT16] if loaded.model.dtype is torch.bfloat16 else []),
                 *(note_on_types(loaded.narrow) if loaded.model.dtype is torch.float32 else []),
-                *note_on_codes(self.quantize, loaded),
+                *note_on_codes(first.quantize, loaded),
                 *loaded.notes,
                 *self.choice.notes,
                 *note_on_keys(report, left, type(loaded.model).__name__),
@@ -187,14 +204,9 @@ class FolderExporter:
                 *self.checked.notes,
                 *ways.all_notes(),
             ],
-            checked=self.checked.sets,
+            checked={f"{name}{first.suffix}": sets for name, sets in self.checked.sets.items()},
             chain=self.checked.chain,
-            rewriting=ways.done,
-            repeated=sorted(ways.repeating.done),
+            rewriting={f"{name}{first.suffix}": each for name, each in ways.done.items()},
+            repeated=[f"{name}{first.suffix}" for name in sorted(ways.repeating.done)],
             omitted_inputs=untaken,
         )
-
-
-def _file_name(target: Path) -> str:
-    """What the graph is called if there is one only."""
-    return target.name if target.suffix == ".onnx" and not target.is_dir() else "model.onnx"

@@ -89,8 +89,7 @@ def write(
     if config.is_encoder_decoder:
         if not _gives_caches(graphs):
             return [], []
-        place = str(PurePosixPath(file).parent)
-        return _write_whisper(graphs, "" if place == "." else f"{place}/", config, source, folder)
+        return _write_whisper(graphs, file, config, source, folder)
     reason = why_not(graphs["model"]) if list(graphs) == ["model"] else "it takes one graph"
     if reason:
         return [], [f"no {_FILE}: ONNX Runtime GenAI cannot run the model: {reason}"]
@@ -115,10 +114,10 @@ def _gives_caches(graphs: Mapping[str, onnx_ir.Model]) -> bool:
 
 
 def _write_whisper(
-    graphs: Mapping[str, onnx_ir.Model], place: str, config: Any, source: Path, folder: Path
+    graphs: Mapping[str, onnx_ir.Model], file: str, config: Any, source: Path, folder: Path
 ) -> tuple[list[Path], list[str]]:
-    """Write what GenAI needs beside the graphs of a Whisper, which lie in the folder `place`."""
-    paths = [_written(folder / _FILE, whisper_document(graphs, place, config, source))]
+    """Write what GenAI needs beside the graphs of a Whisper."""
+    paths = [_written(folder / _FILE, whisper_document(graphs, file, config, source))]
     features = _features(source)
     notes = [] if (source / "tokenizer.json").is_file() else [_NO_TOKENIZER]
     if features is None:
@@ -126,14 +125,20 @@ def _write_whisper(
     return [*paths, _written(folder / _AUDIO_FILE, features)], notes
 
 
+def _instead_of_model(file: str, name: str) -> str:
+    """Return the file of a graph that lies where "onnx/model_q4.onnx" would be if it were alone."""
+    path = PurePosixPath(file)
+    return str(path.with_name(path.name.replace("model", name, 1)))
+
+
 def whisper_document(
-    graphs: Mapping[str, onnx_ir.Model], place: str, config: Any, folder: Path
+    graphs: Mapping[str, onnx_ir.Model], file: str, config: Any, folder: Path
 ) -> dict[str, Any]:
     """Return what genai_config.json says of a Whisper.
 
     Args:
         graphs: by name.
-        place: what the paths of the graphs begin with.
+        file: what a graph alone would be called.
         config: of transformers' model.
         folder: has generation_config.json.
     """
@@ -151,7 +156,7 @@ def whisper_document(
     }
     sound = next(value.name for value in graphs[ENCODER].graph.inputs)
     encoder = {
-        "filename": f"{place}{ENCODER}.onnx",
+        "filename": _instead_of_model(file, ENCODER),
         "inputs": {"audio_features": sound},
         "outputs": {
             "encoder_hidden_states": RESULT,
@@ -160,7 +165,7 @@ def whisper_document(
         },
     }
     names = {
-        "filename": f"{place}{STEP}.onnx",
+        "filename": _instead_of_model(file, STEP),
         "inputs": {
             "input_ids": "input_ids",
             "past_key_names": "past_key_values.%d.decoder.key",

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections import abc
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from .._base.errors import Error, InvalidArgumentError, Remedy
-from .._base.options import Layout, Mapping
+from .._base.options import Layout, Mapping, QuantizeArgument
+from .._folders.preconditions import refuse_existing
 from .._folders.side_files import SideFile, files_beside, note_on_pointers
-from .._saving.reports import SaveReport, together
+from .._saving.reports import SaveReport, at, together
 from .._saving.save import save
 from .._sources.checkpoint import Checkpoint, open_checkpoint
 from ..torch._guards import Sizes
@@ -30,6 +32,20 @@ class Graph(NamedTuple):
     """What its trace assumed about sizes."""
 
 
+class Part(NamedTuple):
+    """Graphs that share their data files, and how their weights are stored."""
+
+    graphs: abc.Mapping[str, Graph]
+    """By name, without the suffix."""
+    suffix: str = ""
+    """Behind the name of each graph in the names of files."""
+    quantize: QuantizeArgument = None
+
+    def file(self, name: str) -> str:
+        """Return what the file of a graph is called."""
+        return f"{name}{self.suffix}.onnx"
+
+
 class Saving:
     """Saves a model: all of its graphs, or nothing."""
 
@@ -37,7 +53,7 @@ class Saving:
         self,
         weights: list[Path],
         target: Path,
-        graphs: abc.Mapping[str, Graph],
+        parts: abc.Sequence[Part],
         made: abc.Sequence[Path] = (),
         place: str = "",
         apart: bool = False,
@@ -48,23 +64,41 @@ class Saving:
         Args:
             weights: what holds the weights.
             target: where to, a folder or a file.
-            graphs: by name.
+            parts: the graphs, each part over data files of its own.
             made: files that were made to lie beside the graphs, in the place of the model's.
             place: the folder in `target` that the graphs lie in.
-            apart: each graph has a data file of its own.
+            apart: each graph has data files of its own.
             source: the model's folder, if its weights lie elsewhere.
         """
         self._weights, self._source, self._target = weights, source or weights[0], target
-        self._apart = apart
+        self._parts, self._apart = list(parts), apart
+        self._made, self.place = made, place
         own = {each.name for each in made}
         self._files = [each for each in files_beside(self._source) if each.name not in own]
         self._files += [SideFile(each, each.name) for each in made]
-        self._graphs = {f"{name}.onnx": graph for name, graph in graphs.items()}
+        self._graphs = {part.file(n): graph for part in parts for n, graph in part.graphs.items()}
         self.folder = self._folder()
         self._place = self.folder / place
         self.notes = note_on_pointers(self._files)
         self.copied: list[str] = []
         """Files that lie beside the graphs now."""
+
+    @classmethod
+    def of_all(cls, savings: abc.Sequence[Saving]) -> Saving:
+        """Return what saves the graphs of several at once, with the files beside the first one."""
+        one = savings[0]
+        parts = [part for each in savings for part in each._parts]
+        if len(savings) == 1:
+            return one
+        return cls(
+            one._weights,
+            one._target,
+            parts,
+            one._made,
+            one.place,
+            one._apart,
+            source=one._source,
+        )
 
     def _folder(self) -> Path:
         if self._target.suffix != ".onnx" or self._target.is_dir():
@@ -76,17 +110,43 @@ class Saving:
             "folder for them"
         )
 
+    @property
+    def _is_staged(self) -> bool:
+        """Whether it takes several saves, whose files are put in place together in the end.
+
+        Also if data is found by its name, which a save beside an older one would change.
+        """
+        return self._apart or len(self._parts) > 1
+
     def plan(self, options: abc.Mapping[str, Any]) -> SaveReport:
         """Find out whether all of it can be saved."""
-        report = self._save({**options, "dry_run": True}, None)
+        if self._is_staged and not options.get("overwrite"):
+            for name in self._graphs:
+                refuse_existing(self._place / name)
+        place = self._place / ".planned" if self._is_staged else self._place
+        report = self._save({**options, "dry_run": True}, None, place)
         self._beside(options).check(bool(options.get("overwrite")))
         return report
 
-    def save(self, options: abc.Mapping[str, Any]) -> SaveReport:
-        """Save it."""
+    def save(
+        self, options: abc.Mapping[str, Any], look: Callable[[Path], None] | None = None
+    ) -> SaveReport:
+        """Save it.
+
+        Args:
+            options: of oe.save.
+            look: is called with the folder of the graphs before they are put in place.
+        """
         beside = self._beside(options)
         with beside.saving(bool(options.get("fsync", True)), bool(options.get("overwrite"))):
-            report = self._save(options, beside)
+            if self._is_staged:
+                room = beside.room() / self.place
+                report = self._save({**options, "overwrite": False}, None, room)
+                if look is not None:
+                    look(room)
+                beside.publish()
+            else:
+                report = self._save(options, beside, self._place)
         self.copied = [file.name for file in self._files]
         return report
 
@@ -98,56 +158,55 @@ class Saving:
         """The names of the files that will lie beside the graphs."""
         return [file.name for file in self._files]
 
-    def _save(self, options: abc.Mapping[str, Any], last: Beside | None) -> SaveReport:
+    def _save(self, options: abc.Mapping[str, Any], last: Beside | None, place: Path) -> SaveReport:
         """Save all graphs.
 
         Args:
             options: of oe.save.
-            last: is told the progress of the last save.
+            last: is told the progress of a single save.
+            place: where to.
         """
         given = {name: each for name, each in options.items() if name != "variant"}
+        given |= {"progress": last} if last else {}
         try:
             # Of a tensor that several files have, transformers takes the last one.
             overlay, variant = len(self._weights) > 1, options.get("variant")
             with open_checkpoint(self._weights, variant=variant, overlay=overlay) as weights:
-                if not self._apart:
-                    return self._saved(weights, given | ({"progress": last} if last else {}))
-                return self._saved_apart(weights, given, last)
+                reports = [
+                    report
+                    for part in self._parts
+                    for report in self._saved(weights, part, place, given)
+                ]
         except Error as error:
             if error.kind == "not-linked":
                 error.remedies.append(Remedy("layout", "single", "the weights are copied"))
             raise
+        return at(together(reports), self._place) if self._is_staged else reports[0]
 
-    def _saved_apart(
-        self, weights: Checkpoint, options: dict[str, Any], last: Beside | None
-    ) -> SaveReport:
-        """Save one graph after the other; all of them are planned before the first is written."""
-        reports = []
-        options["mapping"] = replace(options["mapping"], unmatched="skip")  # another graph has it
-        for number, (name, graph) in enumerate(self._graphs.items()):
-            at_last = last is not None and number == len(self._graphs) - 1
-            told = {"progress": last} if at_last else {}
-            reports.append(self._saved_alone(weights, name, graph, options | told))
-        return together(reports)
-
-    def _saved(self, weights: Checkpoint, options: dict[str, Any]) -> SaveReport:
-        mapping: Mapping = options.pop("mapping")
-        if len(self._graphs) > 1:
-            models = {name: _given(graph, options) for name, graph in self._graphs.items()}
-            document = map_of_set({name: graph.made for name, graph in self._graphs.items()})
-            mapping = replace(mapping, map=document)
-            options = _with_data_name(options, "model.onnx")
-            return save(models, self._place, weights, mapping=mapping, **options)
-        name, graph = next(iter(self._graphs.items()))
-        return self._saved_alone(weights, name, graph, options | {"mapping": mapping})
-
-    def _saved_alone(
-        self, weights: Checkpoint, name: str, graph: Graph, options: abc.Mapping[str, Any]
-    ) -> SaveReport:
-        path = self._target if self.folder != self._target else self._place / name
-        mapping = replace(options["mapping"], map=map_document(graph.made))
-        given = _with_data_name(options, path.name) | {"mapping": mapping}
-        return save(_given(graph, options), path, weights, **given)
+    def _saved(
+        self, weights: Checkpoint, part: Part, place: Path, options: abc.Mapping[str, Any]
+    ) -> Iterator[SaveReport]:
+        """Save the graphs of a part: each alone, or over one copy of their weights."""
+        options = {"quantize": part.quantize, **options}
+        mapping: Mapping = options["mapping"]
+        if len(part.graphs) == 1 or self._apart:
+            if len(part.graphs) > 1:
+                mapping = replace(mapping, unmatched="skip")  # another graph has it
+            if self._apart and options.get("layout") == "single":
+                options["layout"] = "shards"  # of which there is one, unless it is too large
+            for name, graph in part.graphs.items():
+                alone = self.folder != self._target
+                path = self._target if alone else place / part.file(name)
+                document = map_document(graph.made)
+                given = _with_data_name(options, path.name)
+                given["mapping"] = replace(mapping, map=document)
+                yield save(_given(graph, options), path, weights, **given)
+            return
+        models = {part.file(name): _given(graph, options) for name, graph in part.graphs.items()}
+        document = map_of_set({part.file(name): each.made for name, each in part.graphs.items()})
+        given = _with_data_name(options, part.file("model"))
+        given["mapping"] = replace(mapping, map=document)
+        yield save(models, place, weights, **given)
 
 
 def _with_data_name(options: abc.Mapping[str, Any], model: str) -> dict[str, Any]:

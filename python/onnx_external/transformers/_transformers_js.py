@@ -13,29 +13,30 @@ from pathlib import Path
 from typing import Any
 
 from .._base.errors import ExportError
+from .._folders.clients import CLIENTS
 from .._folders.config import read_leniently
+from .._saving.reports import SaveReport
 from ._guarding import LOCAL, alone
 
 _CONFIG, _PROCESSOR = "config.json", "preprocessor_config.json"
+_SETTINGS, _COUNTS = "transformers.js_config", "use_external_data_format"
 _TOKENIZER = "tokenizer.json"
 _PARTS = ("image_processor", "feature_extractor")
 """Of processor_config.json, which transformers 5 writes and transformers.js does not read."""
+LARGEST = 3 << 30
+"""Bytes of weights: with 3.0 GiB Chromium's 4 GiB were enough, and with 3.75 GiB not."""
 _TEXTS = ("tokenizer_config.json", "vocab.txt", "vocab.json", "spiece.model", "tokenizer.model")
 """A folder with one of these has a tokenizer."""
 
 
-def files(source: Path, made: Path, data: Mapping[str, int]) -> list[Path]:
+def files(source: Path, made: Path) -> list[Path]:
     """Make config.json and, where they are missing, those of the processor and the tokenizer.
 
     Args:
         source: the model's folder.
         made: where the files are made.
-        data: how many data files a graph has, by the name of its file.
     """
-    config = read_leniently(source) | {
-        "transformers.js_config": {"dtype": "fp32", "use_external_data_format": dict(data)}
-    }
-    found = [_written(made / _CONFIG, config)]
+    found = [_written(made / _CONFIG, read_leniently(source))]
     flat = _flat_processor(source)
     if flat is not None:
         found.append(_written(made / _PROCESSOR, flat))
@@ -43,6 +44,48 @@ def files(source: Path, made: Path, data: Mapping[str, int]) -> list[Path]:
     if has_text and not (source / _TOKENIZER).is_file():
         found.append(_made_tokenizer(source, made))
     return found
+
+
+def settle(made: Path, dtype: str, data: Mapping[str, int], target: Path) -> None:
+    """Write into config.json which graph is taken by default, and how the data is found.
+
+    Args:
+        made: where files() has made it.
+        dtype: the variant.
+        data: how many data files a graph has, by the name of its file.
+        target: the folder that it goes into, which may have other graphs already.
+    """
+    old = read_leniently(target).get(_SETTINGS)
+    counts = old.get(_COUNTS) if isinstance(old, dict) else None
+    place = target / CLIENTS["transformers.js"].place
+    kept = {
+        name: count
+        for name, count in (counts if isinstance(counts, dict) else {}).items()
+        if (place / name).is_file()
+    }
+    settings = {"dtype": dtype, _COUNTS: {**kept, **data}}
+    config = read_leniently(made) | {_SETTINGS: settings}
+    _written(made / _CONFIG, config)
+
+
+def data_files(planned: SaveReport) -> dict[str, int]:
+    """Return how many data files each graph has, by the name of its file."""
+    return {
+        Path(each.model).name: len({tensor.file for tensor in each.tensors if tensor.file})
+        for each in planned.models
+    }
+
+
+def notes_on_size(planned: SaveReport) -> list[str]:
+    """Return the notes on graphs whose weights a page in a browser cannot hold."""
+    large = {Path(each.model).name: each.bytes for each in planned.models if each.bytes > LARGEST}
+    sizes = ", ".join(f"{name} ({size / 1e9:.1f} GB)" for name, size in large.items())
+    if not large:
+        return []
+    return [
+        f"a browser gives a page 4 GiB, so that about 3 GiB of weights are the most that it loads, "
+        f"which {sizes} exceeds; variants='q4' makes them smaller, and Node has no such limit"
+    ]
 
 
 def _written(path: Path, document: Any) -> Path:

@@ -160,7 +160,13 @@ def test_the_export_tells_a_way_to_run_a_decoder_that_works_there(capsys: Any) -
         graphs = {"model": SimpleNamespace(model="out/model.onnx")}
         forms = {"model": {"present.0.key": "float32"}}
         report = SimpleNamespace(
-            path="out", graphs=graphs, inputs=forms, outputs=forms, copied=copied, omitted_inputs=[]
+            path="out",
+            graphs=graphs,
+            inputs=forms,
+            outputs=forms,
+            copied=copied,
+            omitted_inputs=[],
+            variants={},
         )
         _print_next(report, "folder")
         return str(capsys.readouterr().out)

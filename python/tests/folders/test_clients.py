@@ -1,6 +1,7 @@
 """What a folder has for the programs that are to open it (`--for`)."""
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ pytest.importorskip("onnxscript")
 pytest.importorskip("onnxruntime")
 
 T5 = dict(
-    vocab_size=40, d_model=16, d_kv=8, d_ff=24, num_layers=1, num_heads=2, decoder_start_token_id=0,
+    vocab_size=40, d_model=32, d_kv=8, d_ff=64, num_layers=1, num_heads=2, decoder_start_token_id=0,
     pad_token_id=0, eos_token_id=39,
 )  # fmt: skip
 LLAMA = dict(
@@ -43,7 +44,12 @@ class Exported:
         self.folder, self.out = path / "t5", path / "out"
         self.model = saved(self.folder, "T5ForConditionalGeneration", **T5)
         self.report = oe.transformers.export(
-            self.folder, self.out, fsync=False, progress=False, clients=["transformers.js"]
+            self.folder,
+            self.out,
+            fsync=False,
+            progress=False,
+            clients=["transformers.js"],
+            variants=["fp32", "int8"],
         )
 
     def graph(self, name: str) -> Any:
@@ -135,8 +141,19 @@ def test_settings_that_look_at_what_the_encoder_reads_are_applied(
     assert changed != usual
 
 
+def test_codes_of_both_branches_are_compared_and_run(exported: Exported, tmp_path: Path) -> None:
+    names = ["encoder_model_quantized", "decoder_model_merged_quantized"]
+    assert list(exported.report.quality) == names
+    assert "top-1 agreement" in exported.report.quality[names[1]]
+    shutil.copytree(exported.out, tmp_path / "out")
+    for name in ("encoder_model", "decoder_model_merged"):
+        (tmp_path / f"out/onnx/{name}.onnx").unlink()
+    assert oe.generate(tmp_path / "out", [5, 6, 7, 8], 6)
+
+
 def test_transformers_js_finds_graphs_data_and_settings_by_their_names(exported: Exported) -> None:
-    graphs = {"encoder_model.onnx", "decoder_model_merged.onnx"}
+    names = ["encoder_model", "decoder_model_merged"]
+    graphs = {f"{name}{suffix}.onnx" for name in names for suffix in ("", "_quantized")}
     files = {path.name for path in (exported.out / "onnx").iterdir()}
     manifests = {name.replace(".onnx", ".manifest.json") for name in graphs}
     assert files == graphs | {f"{name}_data" for name in graphs} | manifests
@@ -146,9 +163,13 @@ def test_transformers_js_finds_graphs_data_and_settings_by_their_names(exported:
         "use_external_data_format": dict.fromkeys(graphs, 1),
     }
     assert config["model_type"] == "t5"
-    assert [Path(each.model).name for each in exported.report.save.models] == [
-        *exported.report.graphs["encoder_model"].model.split("/")[-1:], "decoder_model_merged.onnx"
-    ]  # fmt: skip
+    assert exported.report.variants == {
+        "fp32": names,
+        "q8": [f"{name}_quantized" for name in names],
+    }
+    assert [Path(each.model).stem for each in exported.report.save.models] == [
+        *exported.report.graphs
+    ]
     for graph in exported.report.graphs.values():
         assert oe.verify(graph.model, against=exported.folder).ok
 

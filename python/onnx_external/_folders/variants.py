@@ -1,0 +1,86 @@
+"""Variants of a model beside each other, which differ in the types of its numbers.
+
+Names and suffixes are those of transformers.js: `model_fp16.onnx` lies beside `model.onnx`.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from .._base.errors import InvalidArgumentError
+from .._base.options import FloatType, LayoutName, QuantizeArgument
+
+
+class Variant(NamedTuple):
+    """What a graph computes in, how its matrices are stored, and what its files are called."""
+
+    suffix: str = ""
+    """Behind the name of a graph."""
+    dtype: FloatType | None = None
+    quantize: QuantizeArgument = None
+    client_name: str = "fp32"
+    """What transformers.js calls it."""
+
+
+VARIANTS = {
+    "fp32": Variant("", "float32"),
+    "fp16": Variant("_fp16", "float16", None, "fp16"),
+    "int8": Variant("_quantized", "float32", "int8", "q8"),
+    "uint8": Variant("_uint8", "float32", "int8, zero points", "uint8"),
+    "q4": Variant("_q4", "float32", "int4", "q4"),
+    "q4f16": Variant("_q4f16", "float16", "int4", "q4f16"),
+}
+_OTHER_NAMES = {"q8": "int8", "int4": "q4"}
+_FOREIGN = ("bnb4", "q2", "q2f16", "q1", "q1f16")
+"""Variants of transformers.js that codes of 4 and 8 bits cannot be."""
+
+
+def variants_of(
+    names: Any, dtype: str | None, quantize: QuantizeArgument, layout: LayoutName, path: Any
+) -> list[Variant]:
+    """Return the variants of an export; one without a suffix if none are named.
+
+    Args:
+        names: as they were given.
+        dtype: what an export without variants computes in.
+        quantize: how its matrices are stored.
+        layout: as for oe.save().
+        path: where to.
+
+    Raises:
+        InvalidArgumentError: a name is not known, or other options do not go with variants.
+    """
+    given = names.split(",") if isinstance(names, str) else list(names)
+    known = [_OTHER_NAMES.get(str(each), str(each)) for each in given]
+    for name in known:
+        if name not in VARIANTS:
+            more = "; codes have 4 or 8 bits" if name in _FOREIGN else ""
+            raise InvalidArgumentError(
+                f"{name!r} is none of the names that variants= knows: {', '.join(VARIANTS)}{more}"
+            )
+    if not known:
+        return [Variant("", dtype, quantize)]  # type: ignore[arg-type]
+    for option, value in (("dtype", dtype), ("quantize", quantize)):
+        if value is not None:
+            raise InvalidArgumentError(f"variants say what {option}= would; leave {option} away")
+    if layout == "link":
+        raise InvalidArgumentError(
+            "layout='link' copies nothing, and variants are copies in other types; choose another "
+            "layout"
+        )
+    if str(path).endswith(".onnx"):
+        raise InvalidArgumentError(f"{path}: variants are several files; give a folder for them")
+    return [VARIANTS[name] for name in dict.fromkeys(known)]
+
+
+def suffix_in(folder: Path, name: str) -> str:
+    """Return the suffix of the variant of a graph that a folder has: the plainest one; or ""."""
+    found = (each.suffix for each in VARIANTS.values())
+    return next((each for each in found if (folder / f"{name}{each}.onnx").is_file()), "")
+
+
+def base_name(stem: str) -> str:
+    """Return the name of a graph without the suffix of its variant: "model" of "model_q4"."""
+    suffixes = sorted((each.suffix for each in VARIANTS.values()), key=len, reverse=True)
+    return next((stem.removesuffix(s) for s in suffixes if s and stem.endswith(s)), stem)

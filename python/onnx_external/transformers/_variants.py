@@ -1,0 +1,149 @@
+"""The graphs of a model in all variants that were asked for: saved at once, and reported together.
+
+Each float type has a trace of its own, since the code of a model depends on it: in float16 it
+computes norms in float32, for one. Variants with codes are saves of the graph in floats.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from .._base.errors import ExportError
+from .._base.meter import Meter
+from .._comparing.branches import Branch
+from .._comparing.quality import Limits, QualitySums
+from .._comparing.running import Session
+from .._comparing.values import is_float
+from .._folders.models import MERGED, PROMPT, STEP
+from .._folders.variants import Variant
+from .._saving.reports import SaveReport, on_models
+from . import _transformers_js
+from ._checking import CheckedGraphs
+from ._export_reports import ModelReport
+from ._folder_exporter import FolderExporter
+from ._saving import Saving
+
+
+@dataclass
+class Exports:
+    """The exports of a model, one for each float type.
+
+    Args:
+        exporters: whose graphs are right.
+        has_names: variants were asked for by name.
+        meter: measures it.
+    """
+
+    exporters: list[FolderExporter]
+    has_names: bool
+    meter: Meter
+    quality: dict[str, str] = field(default_factory=dict)
+    """By graph with codes: what it loses."""
+    _notes: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        """Prepare the save of all."""
+        self._saves = Saving.of_all([each.saves for each in self.exporters])
+
+    def save(self, planned: SaveReport, dry_run: bool) -> SaveReport:
+        """Save all graphs and the files beside them, or return the plan of a dry run.
+
+        Args:
+            planned: the plan of the only exporter, if there is one only.
+            dry_run: write nothing.
+
+        Raises:
+            ExportError: a graph with codes gives no numbers.
+            RunError: ONNX Runtime cannot load it.
+        """
+        first = self.exporters[0]
+        if len(self.exporters) > 1:
+            planned = self._saves.plan(first.options)
+        if "transformers.js" in first.wanted.names:
+            names = [variant.client_name for variant in self._variants()]
+            counts = _transformers_js.data_files(planned)
+            _transformers_js.settle(first.made, names[0], counts, self._saves.folder)
+            self._notes += _transformers_js.notes_on_size(planned)
+        if dry_run:
+            return planned
+        with self.meter.step("save"):
+            return self._saves.save(first.options, self._compare)
+
+    def _variants(self) -> list[Variant]:
+        return [variant for each in self.exporters for variant in each.variants]
+
+    def _compare(self, folder: Path) -> None:
+        """Run the graphs with codes beside those with floats, before they are put in place."""
+        for exporter in self.exporters:
+            for variant in exporter.variants:
+                if variant.quantize is not None and exporter.checked.examples:
+                    for name in exporter.named(variant):
+                        self._compare_one(folder / f"{name}.onnx", variant, exporter.checked)
+
+    def _compare_one(self, path: Path, variant: Variant, checked: CheckedGraphs) -> None:
+        name = path.stem.removesuffix(variant.suffix)
+        session = Session(path, ["CPUExecutionProvider"], path.name)
+        runs: Mapping[str, Session | Branch] = {name: session}
+        if name == MERGED:
+            runs = {PROMPT: Branch(session, False), STEP: Branch(session, True)}
+        sums = QualitySums("the example", Limits())
+        for graph, run in runs.items():
+            example = checked.examples.get(graph)
+            if example is None:
+                continue
+            found = run.run(run.feed(example.given, "example"), "example")
+            for output, got in found.items():
+                want = example.found.get(output)
+                if want is None:
+                    continue
+                _refuse_no_numbers(path.name, output, got, want)
+                sums.add(output, got, want)
+        self.quality[path.stem] = sums.found().sentence
+
+    def report(self, saved: SaveReport) -> ModelReport:
+        """Return the report on all graphs."""
+        models = list(saved.models)
+        found: list[ModelReport] = []
+        for exporter in self.exporters:
+            names = [name for variant in exporter.variants for name in exporter.named(variant)]
+            part = on_models(saved, models[: len(names)])
+            del models[: len(names)]
+            found.append(exporter.report(part, self._saves.copied))
+        report = _joined(found)
+        report.save, report.quality = saved, self.quality
+        report.notes += self._notes
+        if self.has_names:
+            report.variants = {
+                variant.client_name: exporter.named(variant)
+                for exporter in self.exporters
+                for variant in exporter.variants
+            }
+        return report
+
+
+def _refuse_no_numbers(name: str, output: str, got: Any, want: Any) -> None:
+    """Refuse a graph with codes that gives NaN or infinities where the floats do not."""
+    if is_float(want) and is_float(got) and got.shape == want.shape:
+        if (np.isfinite(want) & ~np.isfinite(got)).any():
+            raise ExportError(
+                f"{name}: gives values of {output} that are no numbers for the example, which the "
+                "graph in floats does not; leave this variant away"
+            )
+
+
+def _joined(reports: list[ModelReport]) -> ModelReport:
+    """Return the report on the graphs of several: what is told by graph is told of all."""
+    first, *rest = reports
+    for other in rest:
+        for each in fields(ModelReport):
+            one, two = getattr(first, each.name), getattr(other, each.name)
+            if isinstance(one, dict):
+                setattr(first, each.name, {**one, **two})
+            elif each.name in ("notes", "repeated"):
+                setattr(first, each.name, [*one, *(line for line in two if line not in one)])
+    return first

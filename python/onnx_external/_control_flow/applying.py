@@ -1,8 +1,8 @@
 """Replacement of the user's functions by rewritten ones, and its undoing.
 
-What is exchanged is the code of a function (`function.__code__`), not the function: decorators,
-closures, bound methods and other names of it go on as they are. One lock serves all threads, so
-that what was put last is taken back first.
+The code of a function (`function.__code__`) is replaced, not the function itself: decorators,
+closures, bound methods and other names of it still work. One lock serves all threads, so that the
+last replacement is undone first.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ _NO_CLASS = "_"
 def compiled(function: Function, tree: FunctionNode) -> CodeType:
     """Return the code of a rewritten definition of a function.
 
-    The definition is compiled within functions and a class as the original is, so that its free
-    variables, `super()` and private names mean the same; nothing of it is executed.
+    The definition is compiled inside functions and a class like the original, so that its free
+    variables, `super()` and private names mean the same; none of it is executed.
     """
     code = function.code
     module = ast.fix_missing_locations(_surrounded(function, tree))
@@ -109,9 +109,9 @@ def _code_of(code: CodeType, name: str) -> CodeType | None:
 def applied(codes: Mapping[FunctionType, CodeType], runtime: Any) -> Iterator[None]:
     """Let the functions run the given codes, which find `runtime`, inside the context.
 
-    Other threads that apply something wait until it ends. Contexts may be nested, also over the
-    same functions. At the end, however it comes, every function has its code back; one whose code
-    somebody else has exchanged meanwhile keeps that, with a warning.
+    Other threads with a replacement wait until it ends. Contexts may be nested, also over the same
+    functions. At the end, however it comes, every function has its code back; if somebody else has
+    replaced its code meanwhile, it keeps that, with a warning.
     """
     with one_thread, ExitStack() as undone:
         spaces = {id(each.__globals__): each.__globals__ for each in codes}

@@ -1,8 +1,9 @@
 """Rewriting of a module's data-dependent control flow until the module can be exported.
 
-The module runs on all input sets. What saw tensors, or came out differently, is rewritten. A trace
-that is refused says what else is to be: the innermost test that it was refused at, or a test whose
-branches give values that cannot be one, so that the rest of its function has to move into them.
+The module runs on all input sets. Conditions that saw tensors, or had different outcomes, are
+rewritten. A failed trace tells what else to rewrite: the innermost condition at which it failed, or
+a condition whose branches have results that cannot be merged, so that the rest of its function has
+to move into them.
 """
 
 from __future__ import annotations
@@ -120,7 +121,7 @@ class Rewriter:
         """Apply the rewriting inside the context, where the module can be run and traced.
 
         Args:
-            module: what is traced, if it is another module of the same classes.
+            module: the module to trace, if it is another module of the same classes.
         """
         made = Rewriting(missing=[str(each) for each in self.observed.missing])
         codes: dict[FunctionType, CodeType] = {}
@@ -244,12 +245,12 @@ class Rewriter:
         """Export inside the rewriting, and repeat while errors tell what else to rewrite.
 
         Args:
-            export: what exports.
-            module: what it exports, if it is another module of the same classes.
+            export: the function that exports.
+            module: the module to export, if it is another module of the same classes.
 
         Raises:
             RewriteError: a test or a loop cannot be rewritten.
-            Exception: what `export` raised, if that is not about tests and loops.
+            Exception: the exception of `export`, if it is not about control flow.
         """
         for _ in range(_MOST_TRIES):
             try:

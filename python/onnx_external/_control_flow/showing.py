@@ -1,7 +1,7 @@
 """Rewritten code as a person would have written it: diffs, and a folder of them.
 
-Statements that stayed as they are keep the text of the source, with its comments; those that were
-rewritten show the runtime as `rt`, without the keys that it gets.
+Unchanged statements keep the source text, with its comments; rewritten ones show the runtime as
+`rt`, without the keys that it gets.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def shown(function: Function, tree: FunctionNode, count: int) -> Change:
     Args:
         function: The function as it was found.
         tree: Its definition, rewritten.
-        count: How many tests and loops were rewritten in it.
+        count: The number of rewritten conditions and loops in it.
     """
     lines = [each.rstrip("\n") for each in linecache.getlines(function.path)]
     node, source = function.node, _Source(lines, function.node)

@@ -80,7 +80,7 @@ class Attempts:
 
         Args:
             captured: it, and its calls.
-            instead: modules inside of it that are custom operators meanwhile.
+            instead: modules inside it that are temporarily custom operators.
         """
         found, reason = Outcome(), ""
         job: _Job | None = None

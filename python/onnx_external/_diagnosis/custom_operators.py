@@ -186,7 +186,7 @@ class _Operator:
         """Rebuild the result from tensors, and repeat the module's changes to its arguments.
 
         Args:
-            tensors: what the operator gave.
+            tensors: the results of the operator.
             leaves: of the arguments.
             arguments: (args, kwargs).
         """

@@ -108,29 +108,29 @@ def diagnose(
 ) -> Diagnosis:
     """Find the modules whose part of a model computes something else than they do.
 
-    Each module is cut out of the model and run on what it took in the reference, so that an error
-    in one does not go on to the next. A module that goes wrong is judged again around the wrong
-    ones inside of it, so that one is not blamed for another.
+    Each module is cut out of the model and run on its inputs in the reference, so that an error in
+    one does not affect the next. A wrong module is judged again around the wrong ones inside it, so
+    that it is not blamed for their faults.
 
     Args:
         model: the path of the model, or of the folder that has it alone.
-        against: the module of torch that it was exported from, in eval mode, or the folder of
-            transformers, of which the model is the graph of its name ("model.onnx").
+        against: the torch module that it was exported from, in eval mode, or the folder of
+            transformers with the model; the name of the file ("model.onnx") then selects the graph.
         inputs: for a module, as it takes them: a tensor, a tuple of arguments, a dict of keywords,
             a tuple and a dict, or a list of such. For a folder as for oe.transformers.export().
         strategy: "always" judges all modules; "failing" looks into a module only if it goes wrong;
-            "local" judges each by its own operations only, around all modules inside of it, so that
-            the model itself is `OK CHILDC` although its outputs are off, if a module inside is.
+            "local" judges each by its own operations only, around all modules inside it, so that
+            the model itself is `OK CHILDC` although its outputs are wrong, if a module inside is.
         opaque: names or classes of modules that are judged and not looked into.
-        follow: run each module also on what the model computes before it, which shows where
-            differences pile up.
+        follow: also run each module on the values that the model computes before it, which shows
+            where differences accumulate.
         atol: as for oe.validate().
         rtol: likewise.
         providers: likewise.
         task: of a folder, as for oe.transformers.export().
         dtype: likewise.
-        progress: a callable (name of a module, its number, how many there are), called before each
-            is judged, whose exceptions stop the work; True for lines on stderr, or False for none.
+        progress: a callable (name of a module, its number, their count), called before each is
+            judged, whose exceptions stop the work; True for lines on stderr, or False for none.
             None: a line if stderr is a terminal.
 
     Returns:

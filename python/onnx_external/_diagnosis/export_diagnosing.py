@@ -111,7 +111,7 @@ class _Tree:
     def judge(self, captured: Captured) -> list[Captured]:
         """Try a module, and those inside it if necessary.
 
-        Returns the modules that have to be replaced, so that what is around this one exports.
+        It returns the modules that have to be replaced so that the code around this one exports.
         """
         opaque = list(self.opaque_in(captured))
         outcome = self.attempt(captured, opaque)
@@ -254,7 +254,7 @@ def diagnose_export(
         exporter: "export" (torch.export.export), "onnx" (then torch.onnx.export and ONNX Runtime)
             or "torchscript" (torch.onnx.export with dynamo=False, and ONNX Runtime).
         strategy: "failing" looks into a module if it fails, "always" into each, and "local" tries
-            each with those inside of it replaced by custom operators.
+            each with the modules inside it replaced by custom operators.
         opaque: names or classes of modules that are custom operators in every attempt.
         traced_method: by name or class of a module, the method that is exported in the place of
             forward; if it is empty, the module is not tried by itself.
@@ -264,15 +264,15 @@ def diagnose_export(
         dynamic: sizes vary; else only the first set is used.
         atol: as for oe.validate().
         rtol: likewise.
-        run: run what was exported, and compare.
-        rewrite: try whether what fails by itself exports with its tests and loops on tensors
-            rewritten, as oe.torch.export() does it; not with "torchscript".
+        run: run the exported graphs, and compare.
+        rewrite: for modules that fail by themselves, try whether rewriting their data-dependent
+            control flow helps, as oe.torch.export() does it; not with "torchscript".
         max_iterations: as for oe.torch.export().
         onnx_options: as for oe.torch.export(), with the exporter "onnx".
         task: of a folder, as for oe.transformers.export().
         dtype: likewise.
-        progress: a callable (name of a module, its number, how many there are), called before each
-            is tried, whose exceptions stop the work; True for lines on stderr, or False for none.
+        progress: a callable (name of a module, its number, their count), called before each is
+            tried, whose exceptions stop the work; True for lines on stderr, or False for none.
             None: a line if stderr is a terminal.
 
     Returns:

@@ -59,8 +59,7 @@ class ExportDiagnosis(Diagnosis):
     def wrong(self) -> list[ModuleDiagnosis]:
         """The modules that do not export by themselves, in the order in which they return.
 
-        One inside of a module that exports as it is keeps nothing from being exported, and is not
-        among them.
+        A module inside one that exports prevents nothing, and is not included.
         """
         whole = [each.name for each in self.modules if each.status & ~Status.CUSTOM == Status.OK]
         return [
@@ -131,7 +130,7 @@ class ExportDiagnosis(Diagnosis):
     def lines(self, columns: int | None, only_wrong: bool) -> list[tuple[str, bool]]:
         """Return a heading, and a line for each module that was tried or contains such a module.
 
-        What is wrong has the step, the reason and the sizes that vary below it.
+        Below a wrong module are the step, the reason and the dynamic dimensions.
 
         Args:
             columns: as of tree().

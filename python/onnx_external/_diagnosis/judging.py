@@ -51,10 +51,10 @@ class Judge:
         model: its path.
         whole: it, loaded.
         root: it as the piece of the outermost module.
-        boundary: values inside of it.
+        boundary: inner values of the model.
         count: how many input sets there are.
         tolerance: of all comparisons.
-        follow: run each piece on what the model computes before it, too.
+        follow: also run each piece on the values that the model computes before it.
         unmarked: nodes that are in no module's piece.
     """
 
@@ -100,8 +100,8 @@ class Judge:
     def around(self, recorded: Recorded, replaced: Sequence[Recorded]) -> Outcome:
         """Judge the operations of a module around some modules inside it.
 
-        What these gave in the reference is given to the piece, and what they took there is expected
-        of it.
+        Their outputs in the reference are inputs of the piece, and their inputs are expected
+        outputs of it.
         """
         if recorded.order < 0:
             return Outcome(Status.NOINPUT, reason="it was not called")

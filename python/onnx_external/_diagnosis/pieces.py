@@ -60,7 +60,7 @@ def cut_piece(model: str, name: str, without: Sequence[str] = ()) -> Piece | Non
 def _own_outputs(data: bytes, name: str, outputs: list[str]) -> list[str]:
     """Leave out results that a product shared by several modules computes for the others.
 
-    A Split takes it apart, whose last modules are those of its outputs.
+    A Split splits it; the last modules of that node are those of its outputs.
     """
     if b"Split" not in data:
         return outputs
@@ -189,7 +189,8 @@ class Boundary:
 def _distance(one: Array, other: Array) -> float:
     """Return the difference relative to the other's size; infinite if shapes or kinds differ.
 
-    Where both are equally infinite, or have the same extreme, a mask filled it in: it is left out.
+    Elements that are equally infinite, or have the same extreme, were filled in by a mask and are
+    left out.
     """
     if one.shape != other.shape or kind_of(one) != kind_of(other):
         return float("inf")
@@ -227,14 +228,14 @@ def stand_ins(
 ) -> dict[str, Array]:
     """Return the recorded value that corresponds to a value of the model; not all have one.
 
-    It is the nearest one. If the model goes wrong, its value may be far from all that was recorded;
-    then the most similar one of its shape is taken that nothing else stands for.
+    It is the nearest one. If the model goes wrong, its value may be far from all recorded values;
+    then the most similar one of its shape is taken that corresponds to nothing else.
 
     Args:
         own: values of the model by name.
-        candidates: what was recorded.
-        plain: which of these something that is far from all candidates may stand for.
-        right: names of values that are right, so that they stand for what is near, or nothing.
+        candidates: the recorded values.
+        plain: which of these may correspond to a value that is far from all candidates.
+        right: names of values that are right, so that they correspond to a near one, or to none.
     """
     found, taken, lost = {}, set(), []
     for name, value in own.items():
@@ -292,9 +293,9 @@ def stand_ins_of_sums(
 
     Args:
         own: values of the model by name.
-        sums: pairs of names. What stands for the sum of a pair stands for the first, and zeros for
+        sums: pairs of names. The counterpart of the pair's sum is used for the first, and zeros for
             the second.
-        find: finds what values stand for.
+        find: finds corresponding values.
     """
     values = dict(own)
     pairs = {f"{one} + {other}": (one, other) for one, other in sums if {one, other} <= own.keys()}
@@ -328,19 +329,19 @@ def compare_outputs(
 ) -> list[Comparison]:
     """Compare a piece's outputs with recorded ones.
 
-    Each recorded value is compared with the nearest one of its shape that the piece gives. If that
-    is far, it may be wrong, or the model may not have the value: other nodes took its place, nobody
-    uses it, the module hands on what it was given, or a cache has it of another module. The first
-    result is wrong then; another one is, if a single value is left that it could be.
+    Each recorded value is compared with the nearest output of the piece that has its shape. If that
+    is far, it may be wrong, or the model may not have the value: other nodes replaced it, nobody
+    uses it, the module passes its input through, or a cache has it from another module. The first
+    result then counts as wrong; another one does if a single value is left as its counterpart.
 
     Args:
-        got: what the piece gives.
-        wanted: what was recorded.
-        handed_on: what the module was given.
+        got: the outputs of the piece.
+        wanted: the recorded outputs.
+        handed_on: the inputs of the module.
         ends: outputs of the whole model that only the first result could be.
         tolerance: of the comparison.
-        unfinished: values from which nodes that are marked with no module may compute a result, so
-            that one that is far from it is no other value of the piece.
+        unfinished: values from which nodes marked with no module may compute a result, so that one
+            far from it is not another value of the piece.
     """
     arrays = {name: each for name, each in got.items() if can_spill(each)}
     found: dict[int, Comparison] = {}

@@ -81,8 +81,8 @@ class Recorder:
         """Run the model on each input set.
 
         Args:
-            title: what errors call it.
-            run: it, or a method of it.
+            title: its name in errors.
+            run: the model, or a method of it.
             calls: arguments and keywords of each run.
 
         Raises:
@@ -123,7 +123,7 @@ class Recorded(ModuleRecord):
     def plain(self, number: int, side: str) -> list[bool]:
         """Return which of these values are not part of an object such as a cache.
 
-        A cache has values of other modules, too, and may be changed while the module runs.
+        A cache also has values of other modules, and may be changed while the module runs.
         """
         return self._plain.get((number, side), [])
 

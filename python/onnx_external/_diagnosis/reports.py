@@ -133,7 +133,7 @@ class ModuleDiagnosis:
 def _worst(sets: list[list[Comparison]]) -> tuple[int, Comparison | None]:
     """Return the comparison with the largest difference, and the position of its set.
 
-    As for oe.validate(), what agrees counts only if nothing is wrong.
+    As in oe.validate(), outputs that agree count only if nothing is wrong.
     """
     every = [(place, each) for place, compared in enumerate(sets) for each in compared]
     wrong = [pair for pair in every if not pair[1].ok and not pair[1].is_empty]
@@ -161,7 +161,7 @@ class Diagnosis(Paged):
     def wrong(self) -> list[ModuleDiagnosis]:
         """The modules that go wrong by themselves, in the order in which they return.
 
-        One that is wrong only as long as modules inside of it are is not among them.
+        A module that is wrong only because of wrong modules inside it is not included.
         """
         wrong = [each for each in self.modules if each.status & WRONG]
         names = [each.name for each in wrong]
@@ -249,9 +249,9 @@ class Diagnosis(Paged):
     def tree(self, columns: int | None = None, only_wrong: bool = False) -> str:
         """Return a heading and a line for each module.
 
-        The status is in words: "right itself" and "differs itself" speak of a module whose wrong
-        parts were replaced. The difference is the largest of all input sets, of outputs that do not
-        agree if any does not. With strategy="local" it is that of the module's own operations.
+        The status is in words: "right itself" and "differs itself" describe a module whose wrong
+        parts were replaced. The difference is the largest of all input sets, among outputs that do
+        not agree if there are any. With strategy="local" it is that of the module's own operations.
 
         Args:
             columns: the width of a terminal: longer cells are shortened in the middle, shapes

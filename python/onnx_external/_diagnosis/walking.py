@@ -21,7 +21,7 @@ class Walk:
 
     Args:
         judge: judges one.
-        modules: all of them, a module before those inside of it.
+        modules: all of them, each module before those inside it.
         strategy: which are looked into.
         opaque: names or classes of modules that are not looked into.
         progress: is called with a module's name, its number and how many there are.

@@ -1,7 +1,7 @@
 """Detection of layers that are alike, in lists of modules.
 
-Two layers are of one kind if they have the same classes, settings, shapes and tables. That only
-groups them: whether one may stand for the other is proved by what they do (`proof`).
+Two layers are of one kind if they have the same classes, settings, shapes and tables. This only
+groups them: their equivalence is proved by their operators (`proof`).
 """
 
 from __future__ import annotations

@@ -75,7 +75,7 @@ class Layers:
     def _around(self, node: onnx_ir.Node) -> Segment | None:
         """Return the layer of all nodes around a node that names no layer itself.
 
-        It may take what an earlier layer has made for all of them.
+        It may read a value that an earlier layer has made for all of them.
         """
         if _has_module(node):
             return None
@@ -216,7 +216,7 @@ class Layers:
             segment: the layer that takes it.
             place: of the node in it.
             number: of the node's input.
-            before: the layer of the shallow model that stands for the one before.
+            before: the layer of the shallow model that represents the one before.
         """
         wanted = self._root(("use", self.likeness(segment), place, number))
         likeness = self.likeness(before)

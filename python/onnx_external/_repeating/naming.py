@@ -136,7 +136,7 @@ class Names:
         Args:
             name: in the layer that is repeated.
             layer: the layer of the deep model.
-            wanted: what a trace would call it; None if that is not known.
+            wanted: the name that a trace would give it; None if unknown.
         """
         if wanted is None or wanted in self._used:
             wanted = f"{name}_layer_{layer}"

@@ -1,8 +1,8 @@
 """Proof that a deep model computes, layer by layer, the same as a shallow one.
 
-The record of the shallow model, in which layers that stand for others are repeated, must be that
-of the deep one: each operator, with what it takes. What a layer takes comes from itself, from the
-layer before, from what is computed once for all layers, or from the model's inputs and weights.
+The record of the shallow model, with its representative layers repeated, must equal that of the
+deep one: each operator with its operands. Operands of a layer come from itself, from the layer
+before, from values that are computed once for all layers, or from the model's inputs and weights.
 """
 
 from __future__ import annotations
@@ -69,11 +69,11 @@ def proved(stacks: Sequence[Stack], deep: Record, shallow: Record) -> Proof:
 
     Args:
         stacks: the lists of layers, in the order that segments know them by.
-        deep: what the model does.
-        shallow: what it does with the layers that are kept.
+        deep: the record of the model.
+        shallow: the record of the model with the kept layers.
 
     Raises:
-        Unprovable: the shallow model does not show what the deep one does.
+        Unprovable: the shallow model does not represent the deep one.
     """
     return _Comparing(stacks, deep, shallow).proof()
 

@@ -1,8 +1,8 @@
 """Record of a model's operators, without its values.
 
-torch.export runs a model on fake tensors and writes down what it does as a graph, which takes long.
-Here it is run in just the same way, for the sizes of the example, and only a list is written: each
-operator with the origin of what it takes, and each test on a size.
+torch.export runs a model on fake tensors and records it as a graph, which takes long. Here it is
+run in the same way, for the sizes of the example, and only a list is written: each operator with
+the origin of its operands, and each condition on a size.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Segment(NamedTuple):
 class Place(NamedTuple):
     """The origin of a tensor: an operator of a segment, and one of its results.
 
-    What a layer returns has the number -1, and its place among what is returned.
+    A result of a layer has the number -1, and its position among the layer's results.
     """
 
     visit: int
@@ -92,7 +92,7 @@ def recorded(module: nn.Module, stacks: Sequence[Stack], export: Export) -> Reco
     """Return the record of a module while it is exported.
 
     Args:
-        module: what is exported.
+        module: the module to export.
         stacks: the lists of layers, which may have fewer than they say.
         export: exports it; that ends when the module has run.
 

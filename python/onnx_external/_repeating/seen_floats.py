@@ -1,7 +1,8 @@
 """Floats that report comparisons with sizes, since Python asks a float before it asks a size.
 
-In `6.5 < n` Python lets the float compare itself, and a size that is an int learns nothing of it.
-So while a model is recorded, the floats of its code and of its modules are ones that tell, too.
+In `6.5 < n` Python lets the float compare itself first, so a size that is an int does not notice.
+Therefore the floats of a model's code and modules are also replaced by reporting ones while the
+model is recorded.
 """
 
 from __future__ import annotations
@@ -22,12 +23,12 @@ Wrap = Callable[[float], float]
 def floats_seen(module: nn.Module, wrap: Wrap) -> Iterator[None]:
     """Make floats of a module report inside the context: in attributes, configs, and its code.
 
-    That code is all of the files which the classes are defined in: constants, the defaults of
-    functions, and what classes and files define. Floats in lists, tuples and dicts tell, too.
+    The code is that of all files in which the classes are defined: constants, defaults of
+    functions, and definitions of classes and files. Floats in lists, tuples and dicts are included.
 
     Args:
         module: the module, with all that are in it.
-        wrap: makes a float of the same value that tells.
+        wrap: makes a reporting float of the same value.
     """
     undo: list[tuple[Callable[..., None], Any, str, Any]] = []
     try:

@@ -1,9 +1,8 @@
 """Sizes that report how they are used.
 
-A test on a size decides what a trace does, without an operator that would show it. While a model
-is recorded its sizes are numbers that write down the comparisons that they take part in, and that
-they are made a plain number, of which nothing is seen. Of a comparison of other numbers only the
-outcome counts.
+A condition on a size decides what a trace does, without an operator that would show it. While a
+model is recorded, its sizes are numbers that record their comparisons, and their conversions to
+plain numbers, which are not observed. For a comparison of other numbers, only the outcome counts.
 """
 
 from __future__ import annotations
@@ -131,7 +130,7 @@ class SizesSeen(TorchFunctionMode):  # type: ignore[misc]
 
         Args:
             note: gets the name of a comparison and its values.
-            asked: gets each tensor whose size is asked for.
+            asked: is called with each tensor whose size is asked for.
         """
         super().__init__()
         self._compared, self._asked = note, asked

@@ -21,8 +21,8 @@ _PARTS = ("_parameters", "_buffers", "_modules")
 def shallow(model: nn.Module, stacks: Sequence[Stack]) -> Iterator[None]:
     """Reduce a model to the kept layers of each stack inside the context.
 
-    The layers are the model's own. What says how many there are, in the modules around them and in
-    their configs, says so meanwhile; so do lists that have an entry for each layer.
+    The layers are the model's own. The settings for their number, in the modules around them and in
+    their configs, are changed as well, and so are lists with an entry for each layer.
 
     Args:
         model: the model, which is as before when the context ends.

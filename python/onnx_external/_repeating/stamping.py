@@ -32,12 +32,12 @@ def stamp(
     Args:
         model: the graph of the shallow model, which becomes that of the deep one.
         stacks: the lists of layers.
-        names: what its inputs and outputs are called.
-        exported: the program that the graph was converted of, which knows who uses what.
+        names: the names of its inputs and outputs.
+        exported: the program that the graph was converted from, which knows the users of values.
         starts: where the numbers of its layers started before it was optimized.
 
     Raises:
-        Unprovable: the layers of the graph are not alike, though what was traced is.
+        Unprovable: the layers of the graph are not alike, although the traced ones are.
     """
     places = places_of(exported, stacks)
     more = more_users(places, stacks)

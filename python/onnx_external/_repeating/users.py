@@ -1,6 +1,6 @@
 """Names and users of a program's nodes in torch's texts, as in a deep model.
 
-Not every node of the program is one of the graph, whose metadata names it all the same.
+Not every node of the program is in the graph, but the graph's metadata names them all.
 """
 
 from __future__ import annotations
@@ -97,7 +97,8 @@ def _segment(node: Any, stacks: Sequence[Stack]) -> Segment | None:
 class Following:
     """The layer that reads a layer's results: for layers in between, a repeated one.
 
-    In the shallow model it may be the last, which takes less if what it makes is not all needed.
+    In the shallow model, the next layer may be the last, which takes less if not all of a result is
+    needed.
     """
 
     places: Places

@@ -154,9 +154,9 @@ def caller_of(error: BaseException, key: str, observed: Observation) -> str:
     """Return the key of the call of the function that contains a condition, or "".
 
     Args:
-        error: What was raised at the test.
+        error: The exception raised at the condition.
         key: Of the test.
-        observed: What ran.
+        observed: The functions that ran.
     """
     name, line, _ = key.rsplit(":", 2)
     frames = [
@@ -214,11 +214,11 @@ def blamed_by_guard(
     """Return the keys of the conditions and loops that a guard on sizes may come from.
 
     Args:
-        observed: What ran.
+        observed: The functions that ran.
         stack: The files and lines at which torch made the guard, from the outside in. If they name
             a test, it is that one; otherwise all tests that compare numbers are returned.
-        guard: Its text, as in "L['x'].size()[1] > 6". One that says what a size is ("== 3") may
-            come from a loop with so many rounds, which was unrolled.
+        guard: Its text, as in "L['x'].size()[1] > 6". One that fixes a size ("== 3") may come from
+            a loop with that many iterations, which was unrolled.
     """
     paths = {each.path for each in observed.functions}
     for path, line in reversed(list(stack)):
@@ -297,7 +297,7 @@ def _deciding(node: ast.AST) -> list[ast.expr]:
 def _asks(place: Place, node: ast.AST) -> bool:
     """Return whether the place is the whole condition of a node.
 
-    So Python 3.11 places the jump behind a test, and where a loop takes what it runs over.
+    Python 3.11 places the jump after a condition there, and the start of a loop's iteration.
     """
     kinds = (ast.If, ast.While, ast.For, ast.IfExp, ast.Assert, ast.BoolOp, ast.UnaryOp)
     return isinstance(node, kinds) and place == _extent(node)

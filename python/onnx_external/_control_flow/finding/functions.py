@@ -100,7 +100,7 @@ def functions_with(codes: Iterable[CodeType]) -> list[FunctionType]:
 def _objects() -> list[Any]:
     """Return all objects tracked by the collector, including those frozen by gc.freeze().
 
-    What was made since is then set aside as well: nothing tells which objects were before.
+    Objects made since then are then frozen as well, as nothing tells which were frozen before.
     """
     if not gc.get_freeze_count():
         return gc.get_objects()

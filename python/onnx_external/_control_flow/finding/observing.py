@@ -1,7 +1,7 @@
 """Observation of conditions and loops while a module runs, and the choice of which to rewrite.
 
-The module runs on every input set, once to find its functions and once with every test and loop in
-them wrapped in a call that notes what it saw and gives it on.
+The module runs on every input set, once to find its functions, and once with every condition and
+loop in them wrapped in a call that records the value and returns it.
 """
 
 from __future__ import annotations

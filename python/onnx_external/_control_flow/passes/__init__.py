@@ -1,10 +1,10 @@
 """Translation of a function's tree to one whose chosen conditions and loops call the runtime.
 
-The passes, in order: `matches` (cases become tests), `calls` (those that are done for both outcomes
-of a test in what they call), `ternaries` (`a if test else b` that takes in what follows), `walrus`
-(names bound in expressions), `returns` (ways out of a block), then from the outside in `ifs`,
-`loops`, `assertions`, and in their expressions `booleans` and `comprehensions`. `names` tells what
-is stored and read, `keys` how a test is named.
+The passes, in order: `matches` (cases become conditions), `calls` (those made for both outcomes of
+a condition inside them), `ternaries` (`a if test else b` that absorbs what follows), `walrus`
+(names bound in expressions), `returns` (exits of a block), then from the outside in `ifs`, `loops`,
+`assertions`, and in their expressions `booleans` and `comprehensions`. `names` finds the names that
+are stored and read, and `keys` makes the keys of conditions.
 """
 
 from __future__ import annotations
@@ -44,14 +44,14 @@ def rewrite(
 
     Args:
         tree: The definition; its nodes are changed.
-        chosen: The keys of what is to be rewritten.
-        absorbed: The keys of tests whose branches are to hold what follows them, since what they
-            give cannot be one value.
+        chosen: The keys of the nodes to rewrite.
+        absorbed: The keys of conditions whose branches have to absorb what follows them, since
+            their results cannot be merged into one value.
         path: The file, whose name is in the keys.
         shadowed: Names of builtins that the module has bound to something else.
 
     Raises:
-        RewriteError: If what is chosen cannot be rewritten; the message says why.
+        RewriteError: A chosen node cannot be rewritten; the message says why.
     """
     choice = Choice(path, chosen, absorbed, shadowed, all_names(tree))
     as_tests(tree, lambda made: any(map(choice.has, made)))

@@ -1,7 +1,8 @@
 """Calls whose results cannot be merged, as `a if test else b` with a condition of the callee.
 
-A function that gives None in one branch and a tensor in the other has no result in a graph. So its
-caller asks for the test, calls it in both branches with the test decided, and goes on in both.
+A function that returns None in one branch and a tensor in the other has no single result in a
+graph. So its caller asks for the condition, calls it in both branches with the condition decided,
+and continues in both.
 """
 
 from __future__ import annotations

@@ -108,7 +108,7 @@ class Choice:
     def decides_exit(self, nodes: Iterable[ast.AST], kinds: Collection[Exit]) -> bool:
         """Return whether a chosen condition in a block decides whether the block is left.
 
-        So does one that is to take what follows it, if that leaves the block.
+        A condition that absorbs what follows it also counts, if that leaves the block.
         """
         block = list(nodes)
         for place, node in enumerate(block):

@@ -118,8 +118,8 @@ def _branch(
 ) -> ast.stmt:
     """Return a branch as a function, which returns the names in `live` or the branch's result.
 
-    Every branch starts with the shared names as they are before the test, whether it binds them or
-    only reads them: when both are traced, one must not see what the other did.
+    Every branch starts with the values of the shared names before the condition, whether it binds
+    them or only reads them: when both are traced, one must not see the effects of the other.
     """
     flow, names = rewriter.flow, stored(block)
     read = flow.live_in(block, after)

@@ -1,7 +1,7 @@
 """Lists that grow in a loop, rewritten so that each iteration only appends and reads nothing.
 
-`outs = outs + [y]` becomes `outs.append(y)`, on a copy that was made before the loop, and where a
-round reads what the round before has appended (`outs[-1]`), a name is carried that has it.
+`outs = outs + [y]` becomes `outs.append(y)`, on a copy that was made before the loop. Where an
+iteration reads what the one before has appended (`outs[-1]`), an additional name carries it.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """`match` with plain patterns as conditions: `case 1 | 2:` is `if n == 1 or n == 2:`.
 
-So what holds for an `if` holds for a `case`, of a tensor or a size, too. A `match` with another
-pattern (of a class, a sequence, a mapping) stays as it is.
+So everything that works for an `if`, on a tensor or a size, works for a `case`. A `match` with
+other patterns (of a class, a sequence, a mapping) is not changed.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """Exits of a block (return, break, continue) that a chosen condition decides.
 
 Afterwards a chosen `if` that returns is the last statement of its block, and both its branches end
-by a return: what followed it has moved into them. Out of `with`, `try` and loops, from which
-nothing can be moved, a flag leads: `done_1 = True`, and `if done_1: return result_1` behind them.
+with a return: the statements after it have moved into them. Out of `with`, `try` and loops, from
+which nothing can be moved, a flag is used: `done_1 = True`, and `if done_1: return result_1` behind
+them.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ def normalised(choice: Choice, body: list[ast.stmt], tail: bool = True) -> list[
     """Return a block in which chosen conditions that leave it are its last statements.
 
     Args:
-        choice: What is chosen.
+        choice: The chosen nodes.
         body: The block; its nodes are changed.
         tail: Whether it is the body of a function, which ends by a return.
     """
@@ -151,7 +152,8 @@ def _if(place: ast.AST, flag: str, body: list[ast.stmt], key: str) -> ast.If:
 def lifted_from_blocks(choice: Choice, body: list[ast.stmt]) -> list[ast.stmt]:
     """Replace break and continue inside `with` and `try` in the body of a rewritten loop.
 
-    Only where a chosen test decides, or `finally` binds names: what a round gives is read last.
+    This is only done where a chosen condition decides, or `finally` binds names: an iteration's
+    results are read last.
     """
     found: list[ast.stmt] = []
     kinds: tuple[Exit, ...] = (ast.Break, ast.Continue)

@@ -1,7 +1,8 @@
 """`a if test else b` whose values cannot be merged, as an `if` that absorbs what follows.
 
-What is evaluated before it in its statement is bound to names before the `if`, so that the order
-stays. Where it may not be evaluated at all (in a lambda, a comprehension, behind `and`), it stays.
+Parts of its statement that are evaluated before it are bound to names before the `if`, so that the
+order does not change. Where it may not be evaluated at all (in a lambda, a comprehension, behind
+`and`), it is not changed.
 """
 
 from __future__ import annotations

@@ -106,7 +106,7 @@ def operator(
         call: it, with sizes.
         types: gives what has the types of its results. Inside of code that is only tried it does:
             if branches and rounds ran again, the time would double with each level around them.
-        places: what the branches see.
+        places: the objects that the branches see.
         operands: of the operator.
     """
     if is_only_tried():

@@ -130,7 +130,7 @@ class Carried:
     def _look_again(self) -> None:
         """Try another iteration, with marks in lists for the items of earlier iterations.
 
-        Only so is it seen that a round reads one of them, or puts its own in front of them.
+        Only this shows whether an iteration reads one of them, or inserts its own before them.
         """
         self.marked = [self.places.all[number] for number, _, _ in self.done.value[2]]
         if not self.marked:

@@ -122,7 +122,7 @@ class NotCountedError(RewriteError):
 class Mark(Collected):
     """A list element that stands for the items of all earlier iterations during a trace.
 
-    Nothing of it can be read but how many they are, in a loop that counts its rounds.
+    Only their number can be read, in a loop that counts its iterations.
     """
 
     _why_not = _READS

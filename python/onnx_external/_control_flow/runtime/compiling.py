@@ -1,6 +1,6 @@
 """Answers as in eager mode for code that asks whether it is compiled or exported.
 
-Some code leaves something out where it is exported, and then fails for want of it.
+Some code leaves something out when it is exported, and then fails because it is missing.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Asked:
 def answered_as_in_eager() -> Iterator[Asked]:
     """Tell this thread's code, inside the context, that it is not being compiled.
 
-    torch's own code is told the truth.
+    torch's own code gets the true answer.
     """
     asked, caller = Asked(), threading.get_ident()
 

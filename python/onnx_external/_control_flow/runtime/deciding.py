@@ -1,8 +1,8 @@
 """Calls that are done twice, once for each outcome of a condition inside them.
 
-What such a call gives in one branch is not of the kind that it gives in the other, so that no value
-of a graph can be both. Its caller asks for the test first (`decided`): the call runs up to it.
-Then each branch of the caller does the whole call with the test decided (`taken`), and goes on.
+The results of such a call in the two branches are of different kinds, so that no value of a graph
+can be both. Its caller asks for the condition first (`decided`): the call runs up to it. Then each
+branch of the caller makes the whole call with the condition decided (`taken`), and continues.
 """
 
 from __future__ import annotations

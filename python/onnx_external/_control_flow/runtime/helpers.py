@@ -48,16 +48,17 @@ compares_for_users(__file__)
 class Runtime:
     """The helpers of one rewriting.
 
-    With tensors that have data, and with values of Python, each does what Python does. With traced
+    With tensors that have data, and with Python values, each does the same as Python. With traced
     ones it calls torch.cond, while_loop or scan.
 
     Args:
-        max_iterations: the most rounds of loops whose state grows, for which a graph needs a bound.
-        asserts: what becomes of assertions and exceptions on tensors: "omit" leaves them out of the
-            graph and notes that, "refuse" refuses.
-        absorbed: keys of the tests whose tails stand in both branches already.
+        max_iterations: the largest number of iterations of loops whose state grows, for which a
+            graph needs a bound.
+        asserts: the treatment of assertions and exceptions on tensors: "omit" leaves them out of
+            the graph and notes that, "refuse" raises an error.
+        absorbed: keys of the conditions whose branches already contain what follows them.
         empty_sizes: whether sizes of inputs may be 0, which torch takes that they never are.
-        splits: of calls that are done for both outcomes of a test in what they call: its key.
+        splits: the condition's key, for calls made for both outcomes of a condition inside them.
     """
 
     def __init__(

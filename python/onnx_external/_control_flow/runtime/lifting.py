@@ -1,9 +1,9 @@
 """Lifting of what a branch reads to operands.
 
-torch's operators for control flow take no closures: each tensor that a branch reads must be an
-operand. Which these are is found by running the branch once on fake tensors, without recording it,
-under a mode that sees every call: a clone stands in for each tensor from outside. When the branch
-is traced, the operands stand in for the same tensors. So any code of Python works in a branch.
+torch's operators for control flow accept no closures: each tensor that a branch reads must be an
+operand. These are found by running the branch once on fake tensors, without recording it, under a
+mode that sees every call: a clone replaces each tensor from outside. When the branch is traced, the
+operands replace the same tensors. So a branch may run any Python code.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ _MAY_FAIL = frozenset("__getitem__ index_select gather take embedding select nar
 class Lift(TorchFunctionMode):  # type: ignore[misc]
     """Runs a function on stand-ins for the tensors that were made outside of the context.
 
-    While it is only tried (`table` is None), a clone stands in for each, and `lifted` collects
-    them; while it is traced, the operands of `table` do.
+    During a trial (`table` is None), a clone replaces each, and `lifted` collects them; during the
+    trace, the operands of `table` do.
     """
 
     def __init__(self, state: State, table: Mapping[int, torch.Tensor] | None = None) -> None:
@@ -178,8 +178,8 @@ def _writes(name: str) -> bool:
 def _without_hooks() -> Iterator[None]:
     """Disable the hooks on buffers of modules inside the context.
 
-    torch.export watches for that, to make an output of it; but a branch's writes are put back, and
-    done anew after it.
+    torch.export watches them, to make an output of each change; but a branch's writes are undone,
+    and repeated after it.
     """
     hooks = torch.nn.modules.module._global_buffer_registration_hooks
     before = dict(hooks)
@@ -240,7 +240,7 @@ def probe(state: State, function: Callable[[], Any], places: Places) -> Run:
 def _check_views(found: Run) -> None:
     """Raise an error for a write to a tensor that shares memory with another one that is read.
 
-    Operands are apart from each other, so the read would not see what was written.
+    Operands do not share memory, so the read would not see the write.
     """
     for key in found.mutated:
         written = found.lifted.get(key)

@@ -1,6 +1,7 @@
 """Items and methods of lists to which a loop in the graph has appended.
 
-Such a list has one `Collected` for the items of all rounds, where Python would have one for each.
+Such a list has one `Collected` for the items of all iterations, where Python would have one item
+for each.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Items looked up by a tensor's value, or by a text that contains it: `parts[f"part_{index}"]`.
 
-A graph has no texts. But what may be looked up is there: each item whose name differs in that
-number alone. So a call of what is found becomes a test for each of them.
+A graph has no strings. But the possible items are known: each whose name differs only in that
+number. So a call of the looked-up item becomes a condition for each of them.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def looked_up(state: State, items: Any, parts: tuple[Any, ...], key: str) -> Any
     Args:
         state: of the runtime.
         items: a dict, or a module that is one.
-        parts: what the text is made of.
+        parts: the parts of the text.
         key: of the lookup.
     """
     indices = [each for each in parts if is_fake(each)]
@@ -58,7 +58,7 @@ def chosen(state: State, items: Any, index: Any, key: str) -> Any:
 
     Args:
         state: of the runtime.
-        items: a list or its like, of tensors, numbers, or what can be called.
+        items: a list, or similar, of tensors, numbers, or callables.
         index: of an item.
         key: of the place.
     """

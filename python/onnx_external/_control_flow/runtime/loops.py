@@ -146,11 +146,11 @@ def while_looped(
     Args:
         state: of the runtime.
         goes_on: the test, of the state.
-        step: a round: from the state to the next one.
+        step: an iteration: from a state to the next one.
         names: of the values of the state.
-        init: the state before the first round.
+        init: the state before the first iteration.
         key: of the loop.
-        bound: the most rounds it takes, where they are known to be bounded by a size.
+        bound: the largest number of iterations, if a size is known to bound it.
         ends_early: whether it may take fewer.
     """
     places = Places([goes_on, step])

@@ -157,7 +157,7 @@ def part_of(
         name: of the value, for messages.
         unset: whether a value that one branch does not set may be zeros there. Python would raise
             an exception where it is read.
-        test: what chooses between the values.
+        test: the condition that chooses between the values.
     """
     if same_value(one, other) and not _mutable(one, other):
         return Part(constant=(one,))

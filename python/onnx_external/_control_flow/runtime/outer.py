@@ -80,8 +80,8 @@ def _slots_of(cls: type) -> list[str]:
 class OuterPlaces(Places):
     """All places that a module's own code may write to.
 
-    What an installed package keeps for itself is put back only where it is of a trace: it may have
-    registered something for good, and says so in a global.
+    State that an installed package keeps for itself is only restored if it comes from a trace: the
+    package may have registered something permanently, and say so in a global.
     """
 
     most = 500_000
@@ -235,10 +235,10 @@ def _holds_traced(content: Any) -> bool:
 def outside_kept(module: Any) -> Iterator[Places]:
     """Undo, when the context ends, all writes by the code of a module.
 
-    That is attributes, classes, globals, and what they hold, but not the memory of tensors.
-    Functions of the code that keep what they return keep nothing meanwhile: a trace would leave
-    tensors without values in them, and a size that varies is not a key. The context gives where
-    the code may write to.
+    This includes attributes, classes, globals, and their contents, but not the memory of tensors.
+    Functions of the code that cache their results cache nothing meanwhile: a trace would leave
+    tensors without values in them, and a dynamic size is not a key. The context yields the places
+    that the code may write to.
 
     Args:
         module: a module, or a function that makes one.
@@ -261,9 +261,9 @@ def outside_kept(module: Any) -> Iterator[Places]:
 def state_kept(module: Any) -> Iterator[tuple[Places, Places]]:
     """Let a module write to itself and its contents inside the context, and restore everything.
 
-    So are what its code writes to elsewhere (see `outside_kept`), and the memory of tensors, but
-    for parameters, of which there would be a copy. The context gives what the module itself holds,
-    and where its code may write to elsewhere.
+    This includes what its code writes elsewhere (see `outside_kept`), and the memory of tensors,
+    except for parameters, which would have to be copied. The context yields the module's own
+    places, and the places elsewhere that its code may write to.
 
     Raises:
         RewriteError: a parameter was written to.

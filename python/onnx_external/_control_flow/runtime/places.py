@@ -1,8 +1,8 @@
 """Places that a function may write to: the lists, dicts, sets, objects and outer names it sees.
 
-A branch must leave no trace when it is only tried, and what it wrote must be merged with what the
-other branch wrote. So everything that can be reached from its closure is remembered before it runs,
-compared afterwards, and put back.
+A branch must leave no trace when it is only tried, and its writes must be merged with those of the
+other branch. So everything reachable from its closure is recorded before it runs, compared
+afterwards, and restored.
 """
 
 from __future__ import annotations

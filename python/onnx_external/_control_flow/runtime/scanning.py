@@ -38,13 +38,13 @@ def scanned(
     Args:
         state: of the runtime.
         columns: tensors of as many rows.
-        step: a round: from a list of rows and the state to the next state.
+        step: an iteration: from a list of rows and the state to the next state.
         names: of the values of the state.
-        init: the state before the first round.
+        init: the state before the first iteration.
         key: of the loop.
 
     Raises:
-        GrowsError: the state grows, or a round asks for the length of a list that grows.
+        GrowsError: the state grows, or an iteration asks for the length of a list that grows.
     """
     # Of zeros: nothing of it is in the graph.
     rows = quietly(lambda: [each.new_zeros(each.shape[1:]) for each in columns])

@@ -46,7 +46,7 @@ def number_of(tensor: torch.Tensor) -> Any:
 def is_simple(size: Any) -> bool:
     """Return whether a size is also the one in the strides of a tensor.
 
-    Where it may be 0, the strides have Max(1, size), with which torch.cond fails.
+    If it may be 0, the strides contain Max(1, size), with which torch.cond fails.
     """
     if not isinstance(size, torch.SymInt):
         return True
@@ -58,8 +58,8 @@ def is_simple(size: Any) -> bool:
 def largest_in_pairs() -> Iterator[None]:
     """Make traces write maxima and minima of sizes as binary operators inside the context.
 
-    Where torch finds one again in a branch, it writes down a function of its own, which its check
-    of programs refuses.
+    If torch finds one again in a branch, it writes a function of its own, which its check of
+    programs rejects.
     """
     plain = getattr(proxy_tensor, "_sym_register", None)
     pairs = {

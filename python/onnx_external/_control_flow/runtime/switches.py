@@ -1,8 +1,8 @@
 """Switches of gradients and autocast, which traces record as operators.
 
-torch makes a subgraph of what stands between two of them, and loses the subgraphs of branches and
-loops that are there already ('<lambda>' object has no attribute 'true_graph_0'). Those that change
-nothing in a graph are not written down: gradients, and autocast that is switched off where it is
+torch makes a subgraph of the code between two of them, and loses the subgraphs of branches and
+loops that already exist ('<lambda>' object has no attribute 'true_graph_0'). Switches without
+effect in a graph are not recorded: gradients, and autocast that is switched off where it is already
 off.
 """
 

@@ -28,9 +28,9 @@ from onnx_external._tracing.results import results_need_no_guards
 def tracing(state: State, module: nn.Module | None) -> Iterator[None]:
     """Keep numbers as tensors, and gradients off and unswitched, inside the context.
 
-    What the trace writes to the module and to the objects that it holds is put back afterwards.
+    Writes of the trace to the module and its objects are undone afterwards.
 
-    All of it belongs to the calling thread.
+    All of this applies to the calling thread only.
     """
     with ExitStack() as undone:
         undone.callback(torch._C._set_grad_enabled, torch.is_grad_enabled())
@@ -72,8 +72,8 @@ def _sample_rows() -> Iterator[None]:
 def _calls_left() -> Iterator[None]:
     """Keep a trace's module stack right, inside the context, when exceptions leave calls.
 
-    torch would still take it to be in that module. A call that runs up to a test ends so, and so
-    does one whose exception the code handles.
+    torch would otherwise assume that it is still in that module. A call that runs up to a condition
+    ends this way, and so does one whose exception the code handles.
     """
     plain = Tracer.call_module
 

@@ -64,8 +64,8 @@ def why_not(module: Any, asked: bool | None) -> str:
     """Return why a graph cannot be compared with a module; "" if it can.
 
     Args:
-        module: a module of torch, or a program of torch.export; None: there is none with values.
-        asked: whether the caller asked for it, whatever it costs.
+        module: a torch module, or a program of torch.export; None if there is none with values.
+        asked: True if the caller asked for the check, whatever its cost.
     """
     if missing := missing_text("onnxruntime"):
         return missing
@@ -116,7 +116,7 @@ class Checking:
             save_into: is given the model's path.
 
         Raises:
-            ExportError: the graph gives something else than the module.
+            ExportError: the outputs of the graph differ from the module's.
         """
         found = Checked()
         if self.draws:
@@ -339,7 +339,7 @@ def refuse_broken(sizes: Sizes, calls: Sequence[Call]) -> None:
     """Raise an error for sets that violate the trace's assumptions, if the graph cannot be run.
 
     Args:
-        sizes: what the program assumes.
+        sizes: the assumptions of the program.
         calls: the example, and further sets.
 
     Raises:

@@ -1,9 +1,9 @@
 """Conversion of complex numbers to pairs of real ones, by torch's own decompositions.
 
-torch.onnx knows some thirty operators on complex values: no `exp`, no `einsum`, no writes into
-slices, no products with `1j`. It has a complex value as a real one whose last dimension is 2. Here
-a program is computed in real and imaginary parts instead; only what has no decomposition, such as
-transforms of Fourier, is left to torch.onnx.
+torch.onnx knows about thirty operators on complex values: no `exp`, no `einsum`, no writes into
+slices, no products with `1j`. It represents a complex value as a real one whose last dimension is
+2. Here a program is computed in real and imaginary parts instead; only operators without a
+decomposition, such as Fourier transforms, are left to torch.onnx.
 """
 
 from __future__ import annotations

@@ -154,8 +154,8 @@ def _copied(value: Any, source: Any, _: bool = False) -> Any:
 def _real_inverse(value: Any, dims: Sequence[int], norm: int, size: Any) -> torch.Tensor:
     """Return the inverse of a one-sided Fourier transform, by that of all frequencies.
 
-    ONNX takes the result of a DFT to be as long as its input, if its length is no constant, and
-    ONNX Runtime then gives both the same memory.
+    ONNX assumes that the result of a DFT has the length of its input, unless its length is
+    constant, and ONNX Runtime then gives both the same memory.
     """
     *others, last = dims
     if others:
@@ -205,8 +205,8 @@ def _is_inexact(size: Any) -> bool:
 def _chirped(value: Any, dim: int, norm: int, forward: bool) -> Any:
     """Return a Fourier transform along one dimension, by Bluestein's algorithm.
 
-    With `jk = (j*j + k*k - (k-j)**2) / 2` it is a convolution with a chirp, and that is a product
-    of transforms whose length is a power of two.
+    With `jk = (j*j + k*k - (k-j)**2) / 2` it is a convolution with a chirp, and so a product of
+    transforms whose length is a power of two.
     """
     size = value.re.shape[dim]
     padded = 1 << (2 * size - 2).bit_length()

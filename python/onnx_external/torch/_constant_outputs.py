@@ -23,7 +23,7 @@ def numbers_as_tensors(program: torch.export.ExportedProgram) -> Iterator[None]:
     leaves out None.
 
     Raises:
-        ExportError: the constant is no number.
+        ExportError: the constant is not a number.
     """
     specs, output = program.graph_signature.output_specs, program.graph.output_node()
     given, kept = output.args, list(specs)

@@ -62,8 +62,8 @@ def converted(program: torch.export.ExportedProgram, **options: Any) -> torch.on
 def _types_promoted_under_tests() -> Iterator[None]:
     """Promote types in branches with their condition on sizes known, inside the context.
 
-    It runs each branch alone for that, and a branch may be impossible for the example's sizes. What
-    a graph returns keeps its name, by which torch.onnx looks for it.
+    torch.onnx runs each branch alone for that, and a branch may be impossible for the example's
+    sizes. Outputs of a graph keep their names, by which torch.onnx looks for them.
     """
     try:
         from torch.onnx._internal.exporter import _fx_passes
@@ -121,7 +121,7 @@ def one_subgraph_version() -> Iterator[None]:
     """Make torch.onnx.export give the functions of control flow one version.
 
     Its conversion of a loop imports them with another version than that of a condition; with a
-    condition inside of a loop ONNX Runtime refuses the graph ("Opset mismatch when inlining").
+    condition inside a loop ONNX Runtime rejects the graph ("Opset mismatch when inlining").
     """
     try:
         from torch.onnx._internal.exporter import _constants, _ir_passes
@@ -169,8 +169,8 @@ def _set_version(model: onnx_ir.Model, domain: str) -> None:
 def _let_versions_be_converted(model: onnx_ir.Model) -> None:
     """Extend the conversion to the requested version to branches and loops.
 
-    torch.onnx gives an If, Loop or Scan that version already, so that their operators are left as
-    they were in version 18: ONNX Runtime refuses a DFT or a GridSample there.
+    torch.onnx already gives an If, Loop or Scan that version, so that the operators inside are left
+    in version 18: ONNX Runtime rejects a DFT or a GridSample there.
     """
     for node in all_nodes(model):
         if any(True for _ in graphs_of(node)):

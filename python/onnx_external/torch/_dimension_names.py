@@ -1,7 +1,7 @@
 """Names of the dynamic dimensions in a graph.
 
-torch calls them by its symbols (`s77`, `u0`), also where `dynamic_shapes` has a name for one. Here
-they get names by what they are: one name for one size.
+torch uses its symbols (`s77`, `u0`), even if `dynamic_shapes` has a name for one. Here they get
+names by their role: one name for one size.
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ def names_of_dims(
     """Return the names that dynamic_shapes gives to symbols of a program.
 
     Args:
-        program: what was traced.
-        module: of which it was.
+        program: the traced program.
+        module: the module that was traced.
         args: its positional inputs.
         kwargs: its inputs by name.
-        shapes: dynamic_shapes, in which a name may stand for a Dim.
+        shapes: dynamic_shapes, in which a name may be used instead of a Dim.
     """
     if not shapes:
         return {}

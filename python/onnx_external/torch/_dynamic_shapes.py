@@ -25,7 +25,7 @@ def check_shapes(target: Any, calls: Sequence[Call], shapes: Any) -> None:
     """Raise an error for dynamic_shapes that torch.export rejects, or names with several sizes.
 
     Args:
-        target: what is exported; only the inputs of a module are known by name.
+        target: the object to export; inputs are known by name only for a module.
         calls: the example, and further sets.
         shapes: as the caller gave them.
 

@@ -224,8 +224,8 @@ def _relu(values: Any) -> Any:
 def attention_translations(opset: int | None) -> dict[Any, Callable[..., Any]]:
     """Return the translation of attention for an opset version.
 
-    torch gives 0 for a query that may attend to no key. The graph of torch.onnx gives NaN, or the
-    mean of all values.
+    torch returns 0 for a query that may attend to no key. The graph of torch.onnx returns NaN, or
+    the mean of all values.
     """
 
     def attention(

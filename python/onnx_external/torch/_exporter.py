@@ -199,8 +199,8 @@ class Exporter:
         """Return the report of an export that was saved.
 
         Args:
-            attempt: what was saved.
-            rewriting: what was rewritten.
+            attempt: the saved attempt.
+            rewriting: the rewriting that was needed.
             saved: the report of the save.
             early: notes that were logged before the trace.
             fixed: notes on sizes that do not vary.

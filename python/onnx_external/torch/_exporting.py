@@ -70,20 +70,21 @@ def skeleton(
 
     Args:
         target: a module in eval mode (its parameters may be real, mapped, or on meta), a function
-            that makes one, which is called so that no parameter takes memory, or what
-            torch.export.export or torch.onnx.export(optimize=False) returned.
-        args: what the module is called with: a tensor, a tuple of positional inputs, or a dict of
+            that makes one, which is called so that no parameter takes memory, or a result of
+            torch.export.export or torch.onnx.export(optimize=False).
+        args: the arguments of the module: a tensor, a tuple of positional inputs, or a dict of
             inputs by name. Arrays of numpy become tensors.
         kwargs: inputs by name, beside positional ones.
         dynamic_shapes: as for export().
         optimize: run torch's optimizer on the skeleton. Names and shapes of weights stay.
         extra: values for buffers and constants that have none, by name.
-        keep: parameters and persistent buffers whose values are the module's and stay in the graph.
+        keep: parameters and persistent buffers whose values stay in the graph, taken from the
+            module.
         transpose_weights: instead of a weight and a Transpose node the graph has a transposed
             weight, as torch's optimizer would leave it. The slot of `fc.weight` is then called
             `fc.weight.transposed`. `Skeleton.save()` and `oe.save()` do so by default.
-        input_sets: as for export(). The graph is not run; `Skeleton.guards` lists what the trace
-            assumed, and a set for which it does not hold is refused.
+        input_sets: as for export(). The graph is not run; `Skeleton.guards` lists the assumptions
+            of the trace, and a set that violates one is an error.
         rewrite: as for export(); so are `asserts` and `max_iterations`.
         asserts: as for export().
         max_iterations: as for export().
@@ -161,15 +162,15 @@ def export(
 
     Args:
         target: a module in eval mode (its parameters may be real, mapped, or on meta), a function
-            that makes one, which is called so that no parameter takes memory, or what
-            torch.export.export or torch.onnx.export(optimize=False) returned.
-        args: what the module is called with, an example that is traced: a tensor, a tuple of
-            positional inputs, or a dict of inputs by name. Arrays of numpy become tensors.
+            that makes one, which is called so that no parameter takes memory, or a result of
+            torch.export.export or torch.onnx.export(optimize=False).
+        args: example arguments of the module, which are traced: a tensor, a tuple of positional
+            inputs, or a dict of inputs by name. Arrays of numpy become tensors.
         path: the model's file ("out/model.onnx"), or the folder of a "model.onnx".
         kwargs: inputs by name, beside positional ones.
-        weights: the checkpoint, as for oe.save(), or a module that has them. None: the target's
-            own; what it has none for (on meta) must be given, or is refused. Weights of the target
-            that the graph does not use may be there, other keys not.
+        weights: the checkpoint, as for oe.save(), or a module that has them. None: the target's own
+            weights; those without values (on meta) must be given, or it is an error. Weights of the
+            target that the graph does not use are accepted, other keys are not.
         input_sets: further inputs, which take other branches or have other sizes: each a tuple of
             arguments, a dict of keywords, or a pair of both. Without `dynamic_shapes`, the sizes
             vary that differ among the sets.
@@ -184,37 +185,39 @@ def export(
         fsync: wait until the disk has it all.
         dry_run: trace and plan, but write nothing.
         threads: the most threads that a save uses; 0 means one per CPU.
-        progress: as for oe.save(); the steps before a save are told with sizes of 0.
+        progress: as for oe.save(); the steps before a save are reported with sizes of 0.
         extra: values for buffers and constants that have none, by name.
         mapping: as for oe.save(): which key fills which weight.
-        files: as for oe.save(): what the files are called and how they are made.
+        files: the names and contents of the files, as for oe.save().
         optimize: run torch's optimizer on the graph. Names and shapes of weights stay.
-        keep: parameters and persistent buffers whose values are the module's and stay in the graph.
+        keep: parameters and persistent buffers whose values stay in the graph, taken from the
+            module.
         onnx_options: of torch.onnx.export: `input_names`, `output_names`, `opset_version`,
             `custom_translation_table`.
         check: run the graph on ONNX Runtime before it is saved, and compare it with the module on
-            the example and all input sets, or on sizes that are made if there are none. None: if
-            onnxruntime is installed, the weights are the module's own, and have no more than
-            1 GiB. False: never; sets for which a test on a size was decided otherwise are refused.
+            the example and all input sets, or on made-up sizes if there are none. None: if
+            onnxruntime is installed, the weights are the module's own, and have no more than 1 GiB.
+            False: never; input sets for which a condition on a size was decided differently are
+            errors.
         atol: the difference from the module that the check takes for rounding, as for
             oe.validate(). None: by the types and the sizes of the results.
         rtol: likewise, for each unit of a result.
         repeat: trace a module whose lists of layers are alike with few of them, and repeat these in
-            the graph, where it is proved that this gives the same. False: trace all layers.
-        rewrite: what is done with tests and loops on tensors, see docs/python-rewriting.md. "auto":
-            they are rewritten where the plain export fails or is wrong for a set; True: at once;
-            False: never. The module is put back as it was.
+            the graph, after proving that this is equivalent. False: trace all layers.
+        rewrite: rewriting of data-dependent control flow, see docs/python-rewriting.md. "auto":
+            only if the plain export fails or is wrong for a set; True: always; False: never. The
+            module is restored afterwards.
         asserts: "omit" leaves assertions and exceptions on the values of tensors out of the graph,
             and says so in the report; "refuse" refuses them.
-        max_iterations: the most rounds of a loop whose state grows, for which a graph needs a
-            bound.
-        unreached: what becomes of a branch, or of loops without or with one round, that no set
-            reaches, so that nothing has compared them: "note" lists them in
-            `report.rewriting.unreached`; "refuse" refuses them.
-        state: what becomes of buffers that forward updates, and of inputs that it writes in place:
-            "note" names them in `report.notes`, and the graph leaves them as they are; "outputs"
-            makes their new values outputs behind all others, called after them ("output.NAME"
-            where a weight or an input has the name).
+        max_iterations: the largest number of iterations of a loop whose state grows, for which a
+            graph needs a bound.
+        unreached: the treatment of a branch, or of loops with no or one iteration, that no set
+            reaches, so that it was never compared: "note" lists them in
+            `report.rewriting.unreached`; "refuse" raises an error.
+        state: the treatment of buffers that forward updates, and of inputs that it writes in place:
+            "note" names them in `report.notes`, and the graph does not update them; "outputs" adds
+            their new values as the last outputs, with their names ("output.NAME" if a weight or an
+            input has the name).
 
     Returns:
         A report: `complete` (every weight has its value), `verified` (every byte was read back),

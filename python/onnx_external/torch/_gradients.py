@@ -1,6 +1,6 @@
 """Modules whose forward computes gradients, traced as the operators that compute them.
 
-torch.export traces what a module calls before autograd sees it, and fails where autograd runs.
+torch.export traces the module's calls before autograd sees them, and fails where autograd runs.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Assumptions of a trace about sizes: where a graph is valid, and where it may not be.
 
-A test on a size (`if x.shape[0] % 2`) is decided once, while the module is traced. torch.export
-writes down what was decided, as guards; torch.onnx drops them, and a graph of ONNX takes any size.
+A condition on a size (`if x.shape[0] % 2`) is decided once, while the module is traced.
+torch.export records the decision as a guard; torch.onnx drops guards, and an ONNX graph accepts any
+size.
 """
 
 from __future__ import annotations
@@ -114,9 +115,10 @@ class Sizes:
     def disproved(self, call: Call) -> list[Guard]:
         """Return assumptions that need no mention, if the graph is right for a call.
 
-        It is a guard of an operator that rules out one size, as torch does with 1, and the call has
-        it. A test of the user's is none: its branches may agree by chance; neither is a guard that
-        rules out several sizes, or a call without elements, which shows nothing.
+        It is a guard of an operator that excludes one size, as torch does with 1, and the call has
+        that size. A condition of the user's does not count, because its branches may agree by
+        chance; neither does a guard that excludes several sizes, nor a call without elements, which
+        shows nothing.
         """
         values = self.values(call)
         if not all(value > 0 for value in values.values()):
@@ -128,7 +130,7 @@ class Sizes:
 
         Args:
             guard: one of these.
-            names: what symbols are called.
+            names: the names of symbols.
         """
         found: dict[str, str] = {}
         for each in self.inputs:

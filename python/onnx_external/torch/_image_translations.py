@@ -86,8 +86,8 @@ def _antialiased(mode: str) -> Callable[..., Any]:
 def nearest_as_eager_rounds() -> Iterator[None]:
     """Trace resizing with mode="nearest-exact" with the positions that torch's kernels use.
 
-    They multiply in float64, by a ratio in float32, and round the product to float32. torch.export
-    traces a decomposition that calculates in float32.
+    The kernels multiply in float64, by a ratio in float32, and round the product to float32.
+    torch.export traces a decomposition that computes in float32.
     """
     from torch._decomp import decompositions
 

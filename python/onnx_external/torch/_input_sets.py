@@ -147,7 +147,7 @@ def _positional(target: Any) -> list[str]:
 def _placed(target: nn.Module, example: Call, call: Call) -> Call:
     """Return a set whose arguments are positional where those of the example are.
 
-    What is left out is None, if that is the argument's default.
+    Omitted arguments are None, if that is the argument's default.
 
     Raises:
         InvalidArgumentError: the set has other arguments than the example; names them.
@@ -186,7 +186,7 @@ def _refuse_other_none(example: Call, call: Call, names: Sequence[str]) -> None:
 def _refuse_other_kind(example: Call, call: Call, names: Sequence[str]) -> None:
     """Raise an error for a set in which a string is another one, or a tensor has another form.
 
-    A text is no input of a graph, and an input has one type and one number of dimensions.
+    A string is not an input of a graph, and an input has one type and one number of dimensions.
     """
     leaves = (pytree.tree_flatten_with_path(each)[0] for each in (example, call))
     for (path, one), (_, other) in zip(*leaves, strict=True):

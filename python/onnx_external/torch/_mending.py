@@ -80,7 +80,7 @@ def _remove_unused(node: onnx_ir.Node | None) -> None:
 def _find_nothing_in_nothing(model: onnx_ir.Model) -> None:
     """Let any() of no elements be False: torch.onnx takes their maximum, the lowest int64.
 
-    The sum of zeros and ones is right for none, too.
+    The sum of zeros and ones is also right for no elements.
     """
     for node in all_nodes(model):
         cast = node.inputs[0].producer() if node.op_type == "ReduceMax" else None
@@ -101,8 +101,8 @@ def _is_bool(value: onnx_ir.Value | None) -> bool:
 def _forget_sizes_of_branches(model: onnx_ir.Model) -> None:
     """Forget torch's shapes inside branches, which are inferred from those outside.
 
-    In a branch for `n == 2`, and for `n <= 2` if n is no less in its range, torch knows 2 for n.
-    The optimizer takes the shape of the result of an Identity for that of its input, and so for all
+    In a branch for `n == 2`, and for `n <= 2` if n is at least 2 in its range, torch knows 2 for n.
+    The optimizer copies the shape of the result of an Identity to its input, and so to all
     branches, and ONNX Runtime allocates by the shapes of a branch, whatever n is.
     """
     import onnx_ir
@@ -133,7 +133,7 @@ def _inside(
 def _make_columns_of_vectors(model: onnx_ir.Model) -> None:
     """Multiply a transposed matrix by a vector as if the vector were a matrix of one column.
 
-    ONNX Runtime (1.31 and 1.32) makes one operator of Transpose and MatMul, which gives other
+    ONNX Runtime (1.31 and 1.32) merges Transpose and MatMul into one operator, which gives other
     values if the second operand is a vector.
     """
     for node in list(all_nodes(model)):

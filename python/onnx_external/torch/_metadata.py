@@ -1,7 +1,7 @@
 """Metadata of a graph on its export: scopes and source lines, and nothing about the machine.
 
-torch writes the whole stack trace of each node into the model, with the paths of whoever exported
-it, and says three times in which module it lies. That is nine tenths of a graph without weights.
+torch writes the whole stack trace of each node into the model, with paths of the exporting machine,
+and names its module three times. That is nine tenths of a graph without weights.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def drop_unread(model: onnx_ir.Model) -> None:
     """Remove torch's texts of nodes that neither read weights nor represent their use.
 
     Args:
-        model: as it is saved; what repeats layers needs these texts.
+        model: the model to save; repeating layers needs these texts.
     """
     for node in all_nodes(model):
         text = node.metadata_props.get(_FX_NODE)

@@ -142,7 +142,7 @@ def _results(node: onnx_ir.Node) -> tuple[Any, ...]:
 def _without_values(model: onnx_ir.Model) -> Any:
     """Return the model as a message whose initializers are additional inputs without values.
 
-    The converter reads small constants, such as axes, which stay initializers, too.
+    The converter reads small constants, such as axes, which also stay initializers.
     """
     import onnx_ir
 

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 def names_of_results(program: torch.export.ExportedProgram) -> list[str]:
     """Return a name for each result of a program except None.
 
-    It is the path to it, such as "boxes" or "layers.0.keys". There is none, for no result, if all
-    paths are places in tuples and lists.
+    The name is the path to the result, such as "boxes" or "layers.0.keys". No result has a name if
+    all paths are positions in tuples and lists.
     """
     spec = program.call_spec.out_spec
     results = results_of(program)

@@ -75,8 +75,8 @@ def told(
     """Convert torch's errors to ExportError, and keep its prints off the caller's terminal.
 
     Args:
-        what: what does not work.
-        program: what is converted; if there is none, the module's own code runs.
+        what: the work that fails.
+        program: the program to convert; without one, the module's own code runs.
         kind: the class of the error.
     """
     try:
@@ -191,7 +191,7 @@ def captured(
     """Yield the graph; the module's parameters have storage while the context lasts.
 
     Args:
-        target: the module, or what was made of it.
+        target: the module, or a program made of it.
         args: its positional inputs.
         kwargs: its inputs by name.
         dynamic_shapes: as torch.export.export takes them, or with names of sizes.

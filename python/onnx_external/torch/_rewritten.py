@@ -32,12 +32,12 @@ class ModuleWays:
     """The ways of exporting a module to try.
 
     Args:
-        target: the module, or what else is exported.
+        target: the module, or another object to export.
         calls: the example, and all further input sets.
         rewrite: "auto": where the plain export fails or is wrong; True: always; False: never.
-        asserts: "omit" or "refuse": what becomes of assertions on the values of tensors.
-        max_iterations: the most rounds of loops whose state grows.
-        changes_example: whether what captures takes `example`, which may become another call.
+        asserts: the treatment of assertions on the values of tensors: "omit" or "refuse".
+        max_iterations: the largest number of iterations of loops whose state grows.
+        changes_example: whether the capture takes `example`, which may become another call.
     """
 
     target: Any
@@ -68,7 +68,7 @@ class ModuleWays:
         """Return the first right result of the first way; other threads wait for it.
 
         Args:
-            capture: traces, by what it is given, and converts.
+            capture: traces, by its argument, and converts.
             judge: raises a WrongGraphError if the graph is wrong.
 
         Raises:
@@ -112,7 +112,7 @@ class ModuleWays:
     def _takes_other_example(self, error: WrongGraphError) -> bool:
         """Trace another call later, if the graph only holds for sizes of 1.
 
-        What torch decides by the strides of an example, it decides otherwise where a size is 1.
+        Decisions of torch by the strides of an example change if a size is 1.
         """
         tested = error.guards and all(each.is_test for each in error.guards)
         best = min(self.calls, key=_sizes_of_one)
@@ -215,7 +215,7 @@ def _place(guard: Guard) -> tuple[str, int] | None:
 def not_helped(plain: ExportError, refused: ExportError) -> ExportError:
     """Return the error of the plain way, extended by why rewriting does not help.
 
-    If rewriting mends what stopped the plain trace, the next obstacle is what is to be told.
+    If rewriting solves the problem of the plain trace, the next problem is reported.
     """
     if plain.kind == _BY_VALUES and not isinstance(refused, TraceError):
         refused.args = (f"{refused.args[0]}; its tests and loops on tensors were rewritten before",)

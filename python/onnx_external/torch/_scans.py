@@ -56,7 +56,7 @@ def running_extreme(is_taken: str, first: float) -> Callable[..., Any]:
 
     Args:
         is_taken: compares an element with the best one before it.
-        first: what no float is worse than.
+        first: a value that no float is worse than.
     """
 
     def running(values: Any, dim: int) -> Any:
@@ -142,8 +142,8 @@ def _scan(
 
     Args:
         step: adds nodes to a body, and returns the new states.
-        states: what they are before the first step.
-        inputs: what is gone through, one for each state.
+        states: their values before the first step.
+        inputs: the tensors to scan, one for each state.
         kinds: the types of the states, and of the inputs.
         dim: the dimension.
     """

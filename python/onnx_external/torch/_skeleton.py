@@ -93,7 +93,7 @@ class Skeleton:
     def transposed(self) -> Skeleton:
         """Return a skeleton whose slots replace transposed weights.
 
-        A weight that is also needed as it is, such as a tied embedding, keeps its node.
+        A weight that is also needed untransposed, such as a tied embedding, keeps its node.
         """
         names = transposable(self.model)
         together = {name: {name, *self.ties.get(name, ())} & self.slots.keys() for name in names}

@@ -1,7 +1,7 @@
 """State that forward() changes: buffers that it updates, inputs that it writes in place.
 
-A graph computes each call from the values that its initializers and inputs have, and leaves these
-as they are. Which of them a module changes can be read from its program.
+A graph computes each call from the values of its initializers and inputs, and does not change
+these. The program of a module shows which of them the module changes.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def changed_by(program: torch.export.ExportedProgram, module: Any = None) -> lis
 
     Args:
         program: of torch.export.
-        module: from which it was traced; it says what its inputs are called.
+        module: the module from which it was traced, which has the names of inputs.
     """
     signature = program.graph_signature
     written = {node.name for node in _written(program.graph)}
@@ -152,7 +152,7 @@ class StateReference(ModuleReference):
 
         Args:
             module: the module.
-            changed: what it changes.
+            changed: the buffers and inputs that it changes.
             names: by which these outputs are paired.
         """
         super().__init__(module, any_mode=True)

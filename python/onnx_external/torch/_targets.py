@@ -30,7 +30,7 @@ def checked_target(target: Any) -> Target:
     """Return the object to export, without wrappers that only train or compile.
 
     Raises:
-        TypeError: it is not a target; the message says what it is, and what to give.
+        TypeError: it is not a target; the message says what it is, and what to pass.
     """
     target = unwrapped(target)
     if fault := _fault(target):

@@ -49,9 +49,9 @@ dynamic_shapes."""
 def as_torch_onnx() -> Iterator[set[tuple[str, int]]]:
     """Trace as torch.onnx.export does, and restore everything when the context ends.
 
-    Sizes of 0 and 1 in an example vary as any others do, and LSTM and GRU become loops, so that
-    the length of their sequences may vary. Guards know the user's line that they come from. The
-    context gives the files and lines that are found to test sizes.
+    Sizes of 0 and 1 in an example are as dynamic as any others, and LSTM and GRU become loops, so
+    that the length of their sequences may vary. Guards know the user's line that they come from.
+    The context yields the files and lines that test sizes.
     """
     with contextlib.ExitStack() as stack:
         stack.enter_context(transforms_ended())
@@ -78,7 +78,7 @@ def transforms_ended() -> Iterator[None]:
 def lines_of_guards() -> Iterator[set[tuple[str, int]]]:
     """Record the user's lines of guards, and tests for 0, inside the context.
 
-    The context gives the files and lines that are found to test sizes.
+    The context yields the files and lines that test sizes.
     """
     tests: set[tuple[str, int]] = set()
     if not hasattr(ShapeEnv, "_get_user_frame"):  # what a guard's place is taken from
@@ -208,10 +208,10 @@ def trace(
 ) -> Traced:
     """Trace a module by torch.export as torch.onnx.export does, and report the way taken.
 
-    The usual way is `strict=False`, within `as_torch_onnx()`. If that fails in a module that
-    computes gradients, it is traced behind autograd. Then sizes of 0 and 1 are fixed as
-    torch.export fixes them; then dynamo is tried (`strict=True`). `Traced.note` tells of it. Other
-    dynamic shapes than those that were asked for are never tried.
+    The usual way is `strict=False`, inside `as_torch_onnx()`. If that fails in a module that
+    computes gradients, it is traced behind autograd. Next, sizes of 0 and 1 are fixed as
+    torch.export fixes them; finally, dynamo is tried (`strict=True`). `Traced.note` reports the
+    way. Other dynamic shapes than the requested ones are never tried.
 
     Args:
         module: the module.
@@ -223,7 +223,7 @@ def trace(
             rewritten code does, whose branches run several times.
 
     Raises:
-        Exception: what torch raised for the usual way.
+        Exception: torch's exception in the usual way.
     """
     args, kwargs = _apart((args, dict(kwargs or {})))
     options: dict[str, Any] = {"kwargs": kwargs, "dynamic_shapes": dynamic_shapes}

@@ -34,8 +34,8 @@ def refuse_traced_training(target: nn.Module, program: Any, is_made: bool) -> No
     """Raise an error for a program in which the module's own code drops out values.
 
     Args:
-        target: what was traced.
-        program: what torch.export made of it.
+        target: the traced object.
+        program: torch.export's program of it.
         is_made: the module was made by the caller's function.
 
     Raises:

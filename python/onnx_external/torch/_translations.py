@@ -26,7 +26,7 @@ def translations(
     """Return the replacements for torch.onnx's translations that a program needs, or may need.
 
     Args:
-        program: what is converted.
+        program: the program to convert.
         opset: the opset version for which torch.onnx translates; None: its own choice.
     """
     found: dict[Any, Callable[..., Any]] = {
@@ -108,8 +108,8 @@ def _copied(value: Any, source: Any, _: bool = False) -> Any:
 def _condition(test: Any, then: Any, otherwise: Any, operands: Sequence[Any]) -> Any:
     """Translate torch.cond, also for values that are known during the translation.
 
-    In a branch for `n == 2`, torch knows 2 for n, and what a test on n gives: plain values of
-    Python, for which torch.onnx expects those of a graph.
+    In a branch for `n == 2`, torch knows 2 for n, and the result of a condition on n: plain Python
+    values, for which torch.onnx expects values of a graph.
     """
     from torch.onnx._internal.exporter._torchlib.ops.hop import higher_order_cond
 

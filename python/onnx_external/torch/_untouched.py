@@ -1,8 +1,8 @@
 """Parameters that take no memory: storage that is never written or read.
 
 An anonymous mapping costs nothing until it is written to, and reads as zeros without getting memory
-of its own. So a module whose parameters lie in such mappings is traced as any module is: its
-tensors are on the CPU, have types, shapes and strides, and may even be computed with.
+of its own. So a module whose parameters are in such mappings is traced like any module: its tensors
+are on the CPU, have types, shapes and strides, and can even be computed with.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ def _like(tensor: torch.Tensor) -> torch.Tensor:
 class Untouched:
     """Gives a module's meta tensors untouched storage, and can undo that.
 
-    Tied parameters stay tied. Tensors that have data stay as they are.
+    Tied parameters stay tied. Tensors with data are not changed.
     """
 
     def __init__(self, module: nn.Module) -> None:

@@ -128,10 +128,11 @@ def method_patches(
 
     Args:
         custom: the classes and modules.
-        strict: what does not fit is an error; else it is skipped.
+        strict: raise an error for patches that do not fit; otherwise skip them.
 
     Raises:
-        InvalidArgumentError: a class does not have the form, or names what is not there.
+        InvalidArgumentError: a class does not have the form, or names something that does not
+            exist.
     """
     found: list[MethodPatch] = []
     skipped: list[Skipped] = []

@@ -43,24 +43,24 @@ def patches(
     print(patches.report())
     ```
 
-    Everything is put back when the context ends, also by an exception. Contexts may be nested; two
+    Everything is restored when the context ends, also by an exception. Contexts may be nested; two
     threads take turns where functions are rewritten.
 
     Args:
-        module: what is to be exported. Needed for rewriting, and for the caches of its model.
+        module: the module to export. Needed for rewriting, and for the caches of its model.
         input_sets: inputs that make the module take all its branches: each a tuple of positional
             inputs, a dict of inputs by name, or a pair of both. None of them: nothing is rewritten.
-        rewrite: rewrite tests and loops on tensors, see docs/python-rewriting.md.
+        rewrite: rewrite data-dependent control flow, see docs/python-rewriting.md.
         torch: how torch.onnx.export traces: sizes of 0 and 1 vary like others, and LSTM and GRU
             become loops.
         transformers: the patches of transformers' own exporters, if it is installed.
-        caches: torch is told of the caches of transformers that a model uses.
-        classes: further classes that inputs or outputs have: classes, or pairs of a class and the
-            names of its attributes. Those that oe.register_class() knows by the names of their
-            attributes are known here, too.
+        caches: register the caches of transformers that a model uses with torch.
+        classes: further classes of inputs or outputs: classes, or pairs of a class and the names of
+            its attributes. Classes registered by oe.register_class() with the names of their
+            attributes are also known.
         custom: classes with `_PATCHED_CLASS_` and `_PATCHES_`, or modules of such classes.
-        source: "onnx_diagnostic": its patches of transformers' classes, too, if it is installed;
-            those that do not fit to the installed transformers are skipped, and the report says so.
+        source: "onnx_diagnostic" adds its patches of transformers' classes, if it is installed;
+            those that do not fit the installed transformers are skipped, and the report says so.
         stop_if_static: raise a StaticDimensionError with the line of the module's code where a
             dynamic size becomes a number.
         dump: a folder that gets the report and the diffs when the context ends.

@@ -21,7 +21,7 @@ def patches_of(source: str) -> tuple[list[MethodPatch], list[Skipped]]:
         source: its name.
 
     Raises:
-        InvalidArgumentError: it is none of those that are known, or it is not installed.
+        InvalidArgumentError: the package is unknown, or not installed.
     """
     if source not in _PLACES:
         raise InvalidArgumentError(f"source: expected {' or '.join(_PLACES)}, not {source!r}")

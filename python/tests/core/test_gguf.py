@@ -254,7 +254,10 @@ def test_every_tensor_must_have_its_shape(tmp_path: Path, kind: str) -> None:
             oe.open_checkpoint(path)
 
 
-@pytest.mark.parametrize("name", ["blk.0.extra.weight", "blk.7.attn_q.weight", "attn_q.weight"])
+@pytest.mark.parametrize(
+    "name",
+    ["blk.0.extra.weight", "blk.7.attn_q.weight", "blk.00.attn_q.weight", "attn_q.weight"],
+)
 def test_surplus_tensors_are_refused(tmp_path: Path, name: str) -> None:
     made = make("llama")
     tensors = stored("llama", made.weights) | {name: np.zeros((16, 16), np.float32)}

@@ -29,7 +29,7 @@ struct LoraName {
 };
 
 std::optional<LoraName> lora_name(const std::string& name) {
-  static const RE2 kName("(?:blk\\.(\\d{1,9})\\.)?([a-z_]+)\\.weight\\.lora_([ab])");
+  static const RE2 kName("(?:blk\\.(0|[1-9]\\d{0,8})\\.)?([a-z_]+)\\.weight\\.lora_([ab])");
   LoraName found;
   std::string side;
   if (!RE2::FullMatch(name, kName, &found.layer, &found.base, &side)) {

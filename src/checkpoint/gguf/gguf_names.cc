@@ -63,7 +63,8 @@ class Namer {
 
   Status place(std::size_t i) {
     static const RE2 kName(
-        "(?:blk\\.(\\d{1,9})\\.)?([a-z_]+)(?:\\.(\\d{1,9}))?\\.(weight|bias|scale|input_scale)");
+        "(?:blk\\.(0|[1-9]\\d{0,8})\\.)?([a-z_]+)(?:\\.(0|[1-9]\\d{0,8}))?"
+        "\\.(weight|bias|scale|input_scale)");
     std::string layer;
     std::string base;
     std::string expert;
@@ -182,8 +183,10 @@ class Namer {
       return mismatch("'" + name + "' is not a part of a model with these numbers of experts" +
                       std::string(is_fused_ ? " and fused attention" : ""));
     }
-    if (found.bias && (role.bias == GgufBias::kNever || !is_there)) {
-      return mismatch("'" + name + ".bias' is not a tensor of this architecture");
+    if ((found.bias && (role.bias == GgufBias::kNever || !is_there)) ||
+        (found.factor && !is_there)) {
+      return mismatch("'" + name + (found.bias ? ".bias" : ".scale") +
+                      "' is not a tensor of this architecture");
     }
     if (is_there && !found.bias && role.bias == GgufBias::kAlways) {
       return mismatch("'" + name + ".bias' is missing");
@@ -379,14 +382,6 @@ class Namer {
   std::vector<GgufWeight> weights_;
 };
 
-std::string known_architectures() {
-  std::string text;
-  for (const GgufArchitecture& each : all_gguf_architectures()) {
-    text += (text.empty() ? "" : ", ") + std::string(each.name);
-  }
-  return text;
-}
-
 }  // namespace
 
 Result<std::vector<GgufWeight>> name_gguf_weights(const GgufMetadata& metadata,
@@ -405,7 +400,7 @@ Result<std::vector<GgufWeight>> name_gguf_weights(const GgufMetadata& metadata,
     return unsupported("the architecture " + quote(*name->text()) +
                        " is not read; take the checkpoint that the file was converted from. Read "
                        "are: " +
-                       known_architectures());
+                       gguf_architecture_names());
   }
   TRY_ASSIGN(auto sizes, GgufSizes::of(metadata, architecture->name, tensors.size()));
   return Namer(*architecture, tensors, std::move(sizes)).name(tokens);

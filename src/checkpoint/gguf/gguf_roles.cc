@@ -236,8 +236,12 @@ const GgufArchitecture* find_gguf_architecture(std::string_view name) {
   return found == kArchitectures.end() ? nullptr : found;
 }
 
-std::span<const GgufArchitecture> all_gguf_architectures() {
-  return kArchitectures;
+std::string gguf_architecture_names() {
+  std::string text;
+  for (const GgufArchitecture& each : kArchitectures) {
+    text += (text.empty() ? "" : ", ") + std::string(each.name);
+  }
+  return text;
 }
 
 }  // namespace onnx_external

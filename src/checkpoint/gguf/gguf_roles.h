@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <span>
+#include <string>
 #include <string_view>
 
 namespace onnx_external {
@@ -59,6 +60,7 @@ struct GgufArchitecture {
 
 // Null for an architecture that is not read.
 [[nodiscard]] const GgufArchitecture* find_gguf_architecture(std::string_view name);
-[[nodiscard]] std::span<const GgufArchitecture> all_gguf_architectures();
+// "arcee, gemma, ...".
+[[nodiscard]] std::string gguf_architecture_names();
 
 }  // namespace onnx_external

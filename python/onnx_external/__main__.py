@@ -104,7 +104,7 @@ def main() -> int:
     kind = "option" if name.startswith("-") else "command"
     known = ["--help", "--version"] if kind == "option" else [*NATIVE, *OURS]
     near = did_you_mean(kind, name, known)
-    if name.removesuffix("-external") in NATIVE:  # the native command that it stands for
+    if name.removesuffix("-external") in NATIVE:  # the equivalent native command
         near = f"{name} is a command of its own; here it is onnx-external {name[:-9]}"
     print(f"onnx-external: error: {near}; onnx-external --help lists all", file=sys.stderr)
     return 2

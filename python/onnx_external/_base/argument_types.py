@@ -59,7 +59,7 @@ def _takes(value: Any, *args: Any) -> bool:
         inspect.signature(value).bind(*args)
     except TypeError:
         return False
-    except ValueError:  # it does not say what it takes
+    except ValueError:  # it has no signature
         return True
     return True
 
@@ -141,7 +141,7 @@ _TYPES: dict[str, _Type] = {
     "custom": _Type(_is_several, "a list of classes and modules"),
     "make": _Type(_takes, "a function without arguments"),
     "layout": _choice(*get_args(LayoutName)),
-    "dtype": _choice(*get_args(FloatType), hidden=("slot",)),  # which stands for Mapping.cast
+    "dtype": _choice(*get_args(FloatType), hidden=("slot",)),  # an alias of Mapping.cast
     "graphs": _choice("one", "two"),
     "attention": _choice("fused", "lengths", "standard", "traced"),
     "asserts": _choice("omit", "refuse"),
@@ -184,7 +184,7 @@ def checks_types(function: Callable[P, R]) -> Callable[P, R]:
         name: each.default is None or str(each.annotation).endswith("| None")
         for name, each in taken.parameters.items()
         if name in _TYPES and (name != "path" or "args" not in taken.parameters)
-    }  # who swaps `path` and `args` is told so by the function
+    }  # the function itself reports swapped `path` and `args`
 
     @functools.wraps(function)
     def checked(*args: P.args, **kwargs: P.kwargs) -> R:

@@ -188,7 +188,7 @@ class RewriteError(ExportError):
     """
 
     def __init__(self, message: str, where: str = "") -> None:
-        place = re.sub(r"(:\d+)-\d+$", r"\1", where)  # the key of a call has its end, too
+        place = re.sub(r"(:\d+)-\d+$", r"\1", where)  # the key of a call also has its end
         super().__init__(f"{place}: {message}" if where else message)
         self.where = where
 
@@ -217,7 +217,7 @@ _CLASSES: dict[str, type[Error]] = {
     "cancelled": Error,
 }
 
-# What a traceback and a caller's `except` name.
+# The names for tracebacks and for a caller's `except`.
 for _each in (
     *_CLASSES.values(),
     ExportError,

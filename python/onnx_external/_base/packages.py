@@ -33,7 +33,7 @@ def missing_text(*modules: str) -> str:
 def _is_there(module: str) -> bool:
     try:
         return find_spec(module) is not None
-    except ValueError:  # of a module that was put into sys.modules by hand
+    except ValueError:  # for a module that was put into sys.modules by hand
         return True
 
 

@@ -259,7 +259,7 @@ def _print(report: Any, folder: str, told: Sequence[str]) -> None:
     from ..transformers._tracing import FIXED, FIXED_SIZES
 
     for note in report.notes:
-        if note in told or kind_of(note) == FIXED_SIZES:  # which stand with each graph
+        if note in told or kind_of(note) == FIXED_SIZES:  # these are listed with each graph
             continue
         print(f"note: {parser().in_options(note)}")
     for name, graph in report.graphs.items():
@@ -452,7 +452,7 @@ def _work(given: argparse.Namespace) -> int:
     early = _refuse_at_once(given)
     for note in [] if given.quiet else early:
         print(f"note: {parser().in_options(note)}", file=sys.stderr, flush=True)
-    # The command itself has told what the package would warn of, with its options.
+    # The command has already reported the package's warnings, with its options.
     with told(not given.quiet) as callback, only_errors("onnx_external"):
         report = _run(given, callback)
     if given.json:

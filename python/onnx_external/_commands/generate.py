@@ -118,7 +118,7 @@ def _work(given: argparse.Namespace) -> int:
     found = generate(
         given.folder, words, given.max_new_tokens, providers=given.provider, inputs=inputs
     )
-    if is_pair(Path(given.folder)):  # what follows is not the prompt's continuation
+    if is_pair(Path(given.folder)):  # the added text does not continue the prompt
         return _print_found(found, given.json)
     pairs = list(zip(prompts, found, strict=True))
     if given.json:

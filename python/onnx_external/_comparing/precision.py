@@ -40,9 +40,9 @@ def _tensors(model: str | os.PathLike[str] | bytes) -> Iterator[tuple[str, int]]
     else:
         try:
             listed = inspect(model).tensors
-        except Error:  # ONNX Runtime says what is wrong with it
+        except Error:  # ONNX Runtime reports the fault
             return
-        # Of a quantized matrix, the scales count.
+        # For a quantized matrix, the type of the scales counts.
         parts = [part for each in listed for part in each.parts or [vars(each)]]
         found = [(part["name"], part["dtype"], part["shape"]) for part in parts]
     stored = any(dtype in _OF_16_BITS for _, dtype, _ in found)
@@ -91,7 +91,7 @@ def model_proto(model: str | bytes) -> Any:
         if isinstance(model, bytes):
             return onnx.ModelProto.FromString(model)
         return onnx.load(model, load_external_data=False)
-    except Exception:  # ONNX Runtime has loaded it, so that nothing is said about it here
+    except Exception:  # ONNX Runtime has loaded it, so this is not an error here
         return None
 
 

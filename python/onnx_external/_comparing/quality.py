@@ -145,7 +145,7 @@ class QualitySums:
 
     def _add_squares(self, output: str, got: Array, want: Array) -> None:
         both = np.isfinite(got) & np.isfinite(want)
-        # What a mask fills in (-3.4e38) would hide everything else.
+        # Values that a mask fills in (-3.4e38) would hide everything else.
         both &= np.abs(want) < 1e30
         off = np.where(both, got - want, 0.0)
         size = np.where(both, want, 0.0)

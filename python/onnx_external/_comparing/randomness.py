@@ -94,7 +94,7 @@ class _Search:
             return 0 < version < 7 and not ("is_test" in attributes and attributes["is_test"].i)
         inputs = [*node.input, "", "", "", "", ""]
         on, ratio = inputs[place], inputs[place - 1]
-        # What is computed, or given to the model, may be true.
+        # A value that is computed, or an input, may be true.
         return bool(on) and known.get(on, True) is not False and known.get(ratio, 1.0) != 0
 
 

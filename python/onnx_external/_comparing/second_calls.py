@@ -32,7 +32,7 @@ def first_call(
         known: buffers that are known to be changed by it.
     """
     with state_kept(reference.module) as places:
-        # Buffers that are put back must not change what was given.
+        # Restoring buffers must not change the results.
         first = {name: each.copy() for name, each in reference.outputs(given, what).items()}
         kept = _changed(places, {name.rpartition(".")[2] for name in known})
         if not kept:

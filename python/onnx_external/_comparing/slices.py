@@ -73,7 +73,7 @@ class Slices:
             step += 1
         wide = np.complex128 if array.dtype.kind == "c" else np.float64
         sizes = np.abs(array.reshape(-1)[::step].astype(wide))
-        taken = sizes < self._fill  # neither what a mask fills in, nor NaN, nor infinite
+        taken = sizes < self._fill  # without values filled in by a mask, NaN and infinity
         sizes, index = sizes[taken], np.flatnonzero(taken) * step
         octaves = np.clip(np.frexp(sizes)[1] - self._lowest, 0, _OCTAVES - 1)
         octaves[sizes == 0] = _OCTAVES

@@ -96,7 +96,7 @@ def default_tolerance(got: Array, want: Array, others: Collection[str] = ()) -> 
     precision = max(types, key=lambda each: _DEFAULTS.get(each, _COARSEST).atol)
     coarsest = _DEFAULTS.get(precision, _COARSEST)
     scale, row = _scale_of(want), min(_ROUNDINGS * coarsest.step, coarsest.rtol)
-    # Of what should be zero everywhere, nothing tells the size of the values it was made of.
+    # If everything should be zero, the size of the summands is unknown.
     atol = coarsest.atol * scale.careful if scale.size else row
     slices = Slices(want.shape, scale)
     slices.count(want)

@@ -70,7 +70,7 @@ def same_value(one: Any, other: Any) -> bool:
     if isinstance(one, _SYMBOLIC):
         return bool(one.node.expr == other.node.expr)
     if isinstance(one, float):
-        return repr(one) == repr(other)  # of NaNs and of signed zeros, too
+        return repr(one) == repr(other)  # also for NaN and signed zeros
     if isinstance(one, (list, tuple)):
         return len(one) == len(other) and all(map(same_value, one, other))
     if isinstance(one, dict):

@@ -91,7 +91,7 @@ class Attempts:
                 temporary_folder() as folder,
                 operators,
                 self._as_forward(captured, calls[0][1]),
-                # What its hooks do belongs to the module that calls it.
+                # The effects of its hooks belong to the module that calls it.
                 replaced(captured.module, "_forward_hooks", OrderedDict()),
                 replaced(captured.module, "_forward_pre_hooks", OrderedDict()),
                 buffers_kept(captured.module),

@@ -81,7 +81,7 @@ def _kept(leaf: Any) -> Any:
         return leaf
     try:
         return copy.deepcopy(leaf)
-    except Exception:  # what cannot be copied is shared
+    except Exception:  # objects that cannot be copied are shared
         return leaf
 
 

@@ -77,7 +77,7 @@ class _Sizes:
 def _same(one: Any, other: Any) -> bool:
     try:
         return one is other or bool(one == other)
-    except Exception:  # objects of the user's
+    except Exception:  # objects of the user's classes
         return False
 
 

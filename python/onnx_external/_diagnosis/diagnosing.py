@@ -61,7 +61,7 @@ def _loaded(model: str, providers: list[Any]) -> tuple[Session, Piece]:
     """Load the whole model; return it also as the piece of the outermost module."""
     try:
         size = inspect(model).bytes
-    except Error:  # ONNX Runtime says what is wrong with it
+    except Error:  # ONNX Runtime reports the fault
         size = 0
     piece = Piece(model, [], [], size)
     whole = load(piece, providers, model, "")

@@ -74,7 +74,7 @@ class _Tree:
     def children(self, of: Captured) -> list[Captured]:
         """Return the nearest called modules inside a module."""
         nearest: list[Captured] = []
-        for each in self.captured:  # a module stands before those inside of it
+        for each in self.captured:  # a module comes before those inside it
             if not each.called or not is_inside(each.name, of.name):
                 continue
             if not any(is_inside(each.name, other.name) for other in nearest):
@@ -218,7 +218,7 @@ def _of_folder(
         calls = [
             surroundings.prepared(each[name].given)
             for title, each in parts.items()
-            if "prompt" not in title  # its cache has no words, and other sizes are those of texts
+            if "prompt" not in title  # its cache has no tokens, and other sizes are those of texts
         ]
         yield _Model(f"{os.fspath(folder)} ({name})", module, calls, surroundings)
 

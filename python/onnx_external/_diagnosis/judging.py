@@ -242,7 +242,7 @@ class Judge:
         self, replaced: Recorded, inner: Piece, number: int, got: dict[str, Any]
     ) -> list[Comparison]:
         """Compare the inputs of a replaced module, as far as the piece around it computes them."""
-        added = {name for pair in inner.sums for name in pair}  # their sum is no value
+        added = {name for pair in inner.sums for name in pair}  # their sum is not a value
         names = [name for name in inner.inputs if name in got and name not in added]
         own = self._boundary.values(names, number)
         wanted = self._stand_ins(replaced, own, number, "input")

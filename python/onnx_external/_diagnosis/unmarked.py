@@ -56,7 +56,7 @@ def find_unmarked(model: str, outputs: Sequence[str]) -> Unmarked:
 
         data, _ = cut_bytes(model, outputs=outputs)  # which has no weights
         graph = onnx.ModelProto.FromString(data).graph
-    except (ImportError, Error):  # the pieces tell what is wrong with the model
+    except (ImportError, Error):  # the pieces report faults of the model
         return Unmarked()
     found = Unmarked()
     varying = {each.name for each in graph.input}

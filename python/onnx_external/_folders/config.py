@@ -150,7 +150,7 @@ def base_of(folder: Path, given: Path | None) -> Path:
     named = document_of(folder, ADAPTER).get("base_model_name_or_path")
     places = [given] if given is not None else []
     if given is None and isinstance(named, str) and named:
-        # A path of the machine that trained it, or a name of the Hub: the folder may lie beside.
+        # A path of the machine that trained it, or a name of the Hub: the folder may be a sibling.
         own = Path(os.path.expanduser(named))
         places = [own, folder / own, folder.parent / own, folder.parent / own.name]
     for place in places:

@@ -129,7 +129,7 @@ def generate(
         return decoder.generate(decoder.decoder_rows(ids, inputs), max_new_tokens)
     tokenizer = _tokenizer(path)
     decoder = _decoder(path, providers, inputs)
-    # How a decoder's text begins has its special tokens already.
+    # The start of a decoder's text already has its special tokens.
     rows = [tokenizer.encode(text, add_special_tokens=decoder.reads_text).ids for text in texts]
     for text, row in zip(texts, rows, strict=True):
         if not row:

@@ -197,7 +197,7 @@ class Layers:
         gone = [layer for layer in stack.gone if stack.kinds[layer] == kind]
         return stack.stand_in(gone[0]) if gone else segment.layer
 
-    # --- what goes from layer to layer
+    # --- connections from layer to layer
 
     def _connect(self, segment: Segment) -> None:
         """Merge the uses of one value of the layer before, whichever nodes use it."""

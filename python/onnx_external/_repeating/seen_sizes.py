@@ -51,7 +51,7 @@ def _comparing(kind: type, name: str) -> Any:
             return found
         if any(map(_is_of_size, (self, *other))):
             _told(name, self, *other)
-        else:  # what such a test gives is the same for all sizes
+        else:  # such a condition is the same for all sizes
             _told(f"{name} of numbers", int(found))
         return found
 

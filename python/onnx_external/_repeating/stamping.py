@@ -200,7 +200,7 @@ class _Stamping:
         deep = Segment(template.stack, layer)
         self.renamed[deep] = {}
         nodes = self.layers.nodes[template]
-        # Metadata of a node may name what a later one takes or gives.
+        # Metadata of a node may name inputs or outputs of a later one.
         outputs = [[self._output(v, template, deep) for v in n.outputs] for n in nodes]
         self.copies[deep] = {
             (place, at): value
@@ -238,7 +238,7 @@ class _Stamping:
         if use.kind == "before":
             passed = self._passed(template, place, number, layer, before)
             name = passed.name or ""
-            if layer - 1 in self.stacks[template.stack].kept:  # which is called anew at the end
+            if layer - 1 in self.stacks[template.stack].kept:  # it is renamed at the end
                 name = self.called.get(name, name)
             self.renamed[deep][value.name or ""] = name
             return passed
@@ -329,7 +329,7 @@ class _Stamping:
                 self.inputs[new] = _like(value, new)
             self.graph.inputs.remove(value)
 
-    # --- inputs that are outputs, too
+    # --- inputs that are also outputs
 
     def _take_handed_on(self) -> dict[str, tuple[str, onnx_ir.Value]]:
         """Remove what returns an input of a layer unchanged: by the output, both of them."""
@@ -357,7 +357,7 @@ class _Stamping:
             self.outputs[new] = _like(made, new)
             self.graph.append(onnx_ir.Node("", "Identity", [given], outputs=[self.outputs[new]]))
 
-    # --- what was there
+    # --- existing layers
 
     def _rename_kept(self) -> None:
         """Rename existing layers, with their inputs and outputs, as in the deep model."""
@@ -414,7 +414,7 @@ class _Stamping:
         for segment in self.layers.nodes:
             layer = self.stacks[segment.stack].kept[segment.layer]
             found = find(name, Segment(segment.stack, layer))
-            # The layer that stands for itself is the one whose input or output it is.
+            # The layer that represents itself is the one whose input or output it is.
             if found is not None and self._is_of(value, segment):
                 return found
         return None

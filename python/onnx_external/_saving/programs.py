@@ -67,7 +67,7 @@ def _is_training(node: Any, given: Mapping[str, Any]) -> bool:
         return False
     if "running_mean" in given:
         return given["running_mean"] is not None
-    ratio = given.get("dropout", given.get("p"))  # of recurrent layers, of a dropout
+    ratio = given.get("dropout", given.get("p"))  # for recurrent layers, and for a dropout
     if ratio is not None:
         return bool(ratio != 0)
     return "batch_norm" not in str(node.target)

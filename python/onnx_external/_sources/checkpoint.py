@@ -15,7 +15,7 @@ from .._base.options import StrPath
 if TYPE_CHECKING:
     import torch
 
-# A mapping takes whole pages; what has fewer bytes is copied.
+# A mapping takes whole pages; smaller tensors are copied.
 _SMALL = 4096
 
 # Types that numpy has under the same name.

@@ -69,7 +69,7 @@ class _Taken(NamedTuple):
     base_dir: StrPath | None
 
 
-# Smaller tensors stay inside of the graph, as onnx_ir leaves them there.
+# Smaller tensors stay inside the graph, where onnx_ir leaves them, too.
 _LEAST_BYTES = 256
 
 
@@ -167,7 +167,7 @@ class _Loose:
         self.dropped = names or ()
         self._least = _LEAST_BYTES if names is None else sys.maxsize
         self._may_lack_data = may_lack_data
-        # By id; the objects are held, so that no other gets the id of one that is gone.
+        # By id; the objects are kept, so that no other object gets the id of one that is gone.
         self._places: dict[int, tuple[int, object]] = {}
 
     def stays(self, loose: Loose) -> bool:
@@ -194,7 +194,7 @@ class _Loose:
 # --- onnx_ir ---
 #
 # onnx_ir's serializers take any objects with the attributes of its own classes. So they are given
-# views of the model in which placeholders stand for the data of initializers.
+# views of the model in which placeholders replace the data of initializers.
 
 
 class _View:

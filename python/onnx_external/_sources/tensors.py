@@ -287,7 +287,7 @@ def _numpy_dtype_name(dtype: np.dtype[Any]) -> str:
     return dtype.name
 
 
-# Types of less than a byte, of which numpy and torch have one in a byte: ONNX's name, and the bits.
+# Types below a byte, which numpy and torch store one in a byte: ONNX's name, and the bits.
 _PACKED = {
     "int4": ("int4", 4),
     "uint4": ("uint4", 4),
@@ -399,7 +399,7 @@ def _of_protocol(name: str, tensor: Any) -> Loose:
 def _of_ir_tensor(name: str, tensor: Any) -> Loose:
     """Describe a tensor of onnx_ir by the tensor that it wraps, if the bytes are the same."""
     if type(tensor).__module__.partition(".")[0] not in ("onnx_ir", "torch"):
-        return _of_protocol(name, tensor)  # a subclass of the caller may compute what it gives
+        return _of_protocol(name, tensor)  # a caller's subclass may compute its results
     dtype, shape = onnx_type(tensor.dtype)[0], _ir_shape(name, tensor)
     raw = tensor.raw
     if onnx_type(tensor.dtype)[1] >= 8 and _converter_of(type(raw)) in _OF_MEMORY:

@@ -241,7 +241,7 @@ def _fits(environment: Any, sizes: dict[Any, Any], changed: Mapping[Any, Any]) -
     return True
 
 
-# torch.cond traces its branches again and again: each time with what the test says.
+# torch.cond traces its branches repeatedly: each time with its condition as a fact.
 
 
 class _Branch:

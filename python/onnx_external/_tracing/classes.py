@@ -108,7 +108,7 @@ def known_classes(
             if "transformers" in sys.modules:
                 with contextlib.suppress(ImportError):  # older ones have no exporters
                     import_module("transformers.exporters.exporter_dynamo")
-            # What is imported meanwhile registers classes of its own, once: those stay.
+            # Modules imported meanwhile register classes of their own, once: those stay.
             before = set(pytree.SUPPORTED_NODES)
             register_caches(module)
             added += set(pytree.SUPPORTED_NODES) - before

@@ -95,7 +95,7 @@ def decided_by_graph(test: torch.SymBool) -> torch.Tensor | None:
         return None
     sides = (torch.scalar_tensor(each, dtype=torch.int64) for each in (mark.left, mark.right))
     found: torch.Tensor = getattr(operator, mark.name)(*sides)
-    # It is no assumption any longer.
+    # It is not an assumption any longer.
     _found[test.node.shape_env].subtract(mark.lines)
     setattr(test.node, _MARK, mark._replace(lines=()))
     return found

@@ -91,7 +91,7 @@ def _cycles_searched_seldom() -> Iterator[None]:
 
 def _call(undo: list[_Undo]) -> None:
     for each in undo:
-        with contextlib.suppress(Exception):  # the others are to be put back all the same
+        with contextlib.suppress(Exception):  # the others have to be restored all the same
             each()
 
 

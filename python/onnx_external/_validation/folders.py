@@ -136,5 +136,5 @@ def _export(
     require(f"{folder}: the export of a folder", *FOLDERS)
     from ..transformers import export
 
-    # It is compared by whoever asked for it.
+    # The caller who asked for it compares it.
     return export(folder, target, task, dtype, inputs=inputs, check=False, **options)

@@ -105,7 +105,7 @@ def _converted(module: GraphModule) -> tuple[GraphModule, dict[str, str]]:
             inner, _ = _converted(child)
             setattr(module, name, inner)
     for node in made.graph.find_nodes(op="call_function", target=_aten.view.default):
-        node.target = _aten.reshape.default  # parts may lie in memory otherwise than the whole
+        node.target = _aten.reshape.default  # parts may have another memory layout than the whole
     return GraphModule(module, made.graph), made.names
 
 

@@ -40,7 +40,7 @@ def conversions_kept() -> Iterator[None]:
         functions = (*map(id, of_torch()), *_of_onnxscript())
         key = (arguments, *options.items(), operators, functions)
         if key not in _read:
-            if len(_read) == _MOST:  # of a process that registers operators again and again
+            if len(_read) == _MOST:  # for a process that keeps registering operators
                 _read.clear()
             _read[key] = read(*arguments, **options)
         own = copy.copy(_read[key])
@@ -55,7 +55,7 @@ def _of_onnxscript() -> list[int]:
     """Return the functions that onnxscript has registered so far, by identity."""
     from onnxscript.function_libs.torch_lib import ops, registration
 
-    del ops  # it is imported for what it registers
+    del ops  # imported for its registrations
     return [
         id(function)
         for _, overloads in registration.default_registry.items()

@@ -53,7 +53,7 @@ def names_of_dims(
         return {}
     leaves = pytree.tree_leaves([args, kwargs or {}])
     dims: dict[int, Any] = {}
-    with contextlib.suppress(Exception):  # without names of the user's there are others
+    with contextlib.suppress(Exception):  # without the user's names there are others
         taken = inspect.signature(module.forward).bind(*args, **(kwargs or {})).arguments
         given: Any = taken if isinstance(shapes, dict) else type(shapes)(taken.values())
         leaves = pytree.tree_leaves(dict(taken))
@@ -177,5 +177,5 @@ def _tidy(text: str) -> str:
         return text
     try:
         return ast.unparse(ast.parse(text, mode="eval"))
-    except (SyntaxError, ValueError, RecursionError):  # whatever torch writes, it is a name
+    except (SyntaxError, ValueError, RecursionError):  # whatever torch writes is a name
         return text

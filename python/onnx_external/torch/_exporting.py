@@ -246,7 +246,7 @@ def export(
     _core.check_save_options({"layout": layout, **quantize_options(quantize)})
     require("torch.onnx", *CONVERSION)
     target = checked_target(target)
-    refuse_no_inputs(args)  # which says so if `path` stands there
+    refuse_no_inputs(args)  # it reports a `path` in this place
     path_of("path", path)
     extra = extra_of(extra)
     check_onnx_options(onnx_options)

@@ -91,7 +91,7 @@ def _find_nothing_in_nothing(model: onnx_ir.Model) -> None:
 def _is_bool(value: onnx_ir.Value | None) -> bool:
     if value is None or value.dtype is not None:
         return value is not None and value.dtype.name == "BOOL"
-    cast = value.producer()  # what torch.onnx adds has no type yet
+    cast = value.producer()  # nodes added by torch.onnx have no type yet
     if cast is not None and cast.op_type == "CastLike":
         return _is_bool(cast.inputs[1])
     to = cast.attributes.get("to") if cast is not None and cast.op_type == "Cast" else None

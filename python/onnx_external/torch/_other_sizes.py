@@ -94,6 +94,6 @@ def _with_sizes(tensor: torch.Tensor, dims: Sequence[Any], values: Mapping[Any, 
             found = found.index_select(place, wanted)
     if not found.is_floating_point():
         return found
-    # Rows that are repeated, and examples of ones, would hide what another branch does.
+    # Repeated rows, and examples of ones, would hide the effects of another branch.
     random = torch.Generator().manual_seed(0)
     return found * (1 - torch.rand(found.shape, generator=random) / 2).to(found)

@@ -32,7 +32,7 @@ def names_of_results(program: torch.export.ExportedProgram) -> list[str]:
     try:
         whole = pytree.tree_unflatten(range(len(results)), spec)
         paths = pytree.tree_flatten_with_path(whole)[0]
-    except Exception:  # a class of the user's that knows no keys, or takes no numbers
+    except Exception:  # a class of the user's without keys, or that accepts no numbers
         return []
     parts = [_parts(path) for path, _ in paths]
     names = [".".join(map(str, each)) for each in parts]

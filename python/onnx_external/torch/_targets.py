@@ -83,7 +83,7 @@ def _fault(target: Any) -> str:
 def _fault_of_function(function: Any) -> str:
     try:
         taken = inspect.signature(function)
-    except (TypeError, ValueError):  # it does not say what it takes
+    except (TypeError, ValueError):  # it has no signature
         return ""
     try:
         taken.bind()

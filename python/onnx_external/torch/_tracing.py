@@ -81,7 +81,7 @@ def lines_of_guards() -> Iterator[set[tuple[str, int]]]:
     The context yields the files and lines that test sizes.
     """
     tests: set[tuple[str, int]] = set()
-    if not hasattr(ShapeEnv, "_get_user_frame"):  # what a guard's place is taken from
+    if not hasattr(ShapeEnv, "_get_user_frame"):  # the place of a guard is taken from it
         yield tests
         return
     frame = _innermost_users_frame(tests)

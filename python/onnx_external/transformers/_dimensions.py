@@ -52,7 +52,7 @@ def _holds(guard: str, given: _Input, sizes: Mapping[Any, int]) -> bool:
     """Return whether a guard, as written by torch, is true; True if it is not understood."""
     try:
         return bool(eval(guard, {"__builtins__": {}, "max": max, "min": min}, given.sized(sizes)))
-    except Exception:  # whatever a later torch writes, it is no reason to refuse a graph
+    except Exception:  # whatever a later torch writes is not a reason to reject a graph
         return True
 
 
@@ -90,6 +90,6 @@ def _evaluated(text: str) -> str:
         return text
     try:
         value = eval(text, {"__builtins__": {}, "Max": max, "Min": min}, {})
-    except Exception:  # whatever torch writes, it is a name
+    except Exception:  # whatever torch writes is a name
         return text
     return str(value) if isinstance(value, int) else text

@@ -100,7 +100,7 @@ def _keeping(exporter: type, run: Run, translations: Mapping[Any, Callable[..., 
                 stack.enter_context(exchanged(torch.onnx, "export", export))
                 return super().export_program(*args, **kwargs)
 
-    # Keeper stands between the exporter and what it inherits from, whose method it calls.
+    # Keeper is between the exporter and its base class, whose method it calls.
     made = type(exporter.__name__, (Retrying, Keeper), {"__doc__": exporter.__doc__})()
     made.names = lists
     return made

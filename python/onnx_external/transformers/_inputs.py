@@ -136,7 +136,7 @@ def _usual(model: Any, given: set[str]) -> tuple[str, ...]:
         found += _required(taken)
     found += ["attention_mask"] if main == "input_ids" and main in taken else []
     if "pixel_values" in taken and not (main == "input_ids" and generates):
-        found += ["pixel_values", "noise"]  # which the model would draw, differently in each run
+        found += ["pixel_values", "noise"]  # the model would draw them, differently in each run
     if not generates:
         moves_on = getattr(model.config, "decoder_start_token_id", None) is not None
         alike = moves_on and has_head_behind_decoder(model)
@@ -177,7 +177,7 @@ def note_of_omitted(model: Any, names: Sequence[str], inputs: Inputs) -> list[st
         inputs: what the graphs were traced with; an input of them that is omitted has no effect.
     """
     usual = [name for name in names if name not in _ASIDE and name not in inputs]
-    if model.can_generate():  # which gives no others, and a mask only to texts
+    if model.can_generate():  # it returns no others, and a mask only for texts
         apart = ["token_type_ids"] + ["attention_mask"] * (main_input(model) != "input_ids")
         usual = [name for name in usual if name in _WITH_DEFAULTS and name not in apart]
     if not usual:

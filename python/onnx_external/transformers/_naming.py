@@ -189,7 +189,7 @@ def _names(
     given: dict[str, str] = {}
     sizes: dict[str, int] = {}
     taken: set[str] = set()
-    # Whatever belongs to a text tells first how many rows there are.
+    # Values of a text determine the batch size first.
     values = sorted(model.graph.inputs, key=lambda value: value.name in _MEDIA)
     for value in [*values, *model.graph.outputs]:
         shape = example.get(value.name or "", ())
@@ -223,7 +223,7 @@ def _simplified(text: str, symbols: Mapping[str, Any], words: int | None = None)
     try:
         expression = sympy.sympify(text, locals=dict(symbols))
         shorter = expression.subs(symbols[PAST], symbols[TOTAL] - symbols[SEQUENCE])
-    except Exception:  # whatever torch writes, it is a name
+    except Exception:  # whatever torch writes is a name
         return text
     return str(shorter) if len(shorter.free_symbols) < len(expression.free_symbols) else text
 

@@ -94,7 +94,7 @@ class Repeating:
 
                 try:
                     stamp(model, stacks, names, made_by.program, starts)
-                except Exception as error:  # the graph is dropped then, whatever it is
+                except Exception as error:  # the graph is dropped then in any case
                     failed.append(error)
                 return model
 

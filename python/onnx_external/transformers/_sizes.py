@@ -168,7 +168,7 @@ class Sizes:
             ):
                 yield
         except (RuntimeError, OverflowError, MemoryError) as error:
-            found = self._suspect(())  # e.g. a size whose product is no number of torch
+            found = self._suspect(())  # e.g. a size whose product is not a number of torch
             if found is None or found.value <= _SMALL:
                 raise
             raise self._too_large(found) from error

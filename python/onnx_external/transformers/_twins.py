@@ -95,7 +95,7 @@ def _with_layers(config: Any, layers: int) -> Any:
     """Return a config with at most this number of layers of each kind."""
     made = copy.deepcopy(config)
     for part in configs_in(made):
-        settings = vars(part)  # written to directly: what is in between need not be consistent
+        settings = vars(part)  # written to directly: the config need not be consistent in between
         counts = {
             name: value
             for name, value in settings.items()

@@ -75,7 +75,7 @@ def blamed(error: BaseException, observed: Observation) -> set[str]:
     errors = list(chain(error))
     paths = {each.path for each in observed.functions}
     for path, line in _without_operator.findall(str(error)):
-        if path in paths:  # round() of a value, say, which a trace has, and ONNX has not
+        if path in paths:  # e.g. round() of a value, which traces support and ONNX does not
             return _tests_at(path, (int(line), None, None, None))
     if _LOST_SIZE in str(errors[-1]):  # a branch or a loop was traced with a size as a number
         return _fixing_sizes(errors, paths, observed)
@@ -276,7 +276,7 @@ def _tests_at(path: str, place: Place) -> set[str]:
         if isinstance(node, ast.comprehension):
             found |= {condition_key(path, each) for each in node.ifs if _within(place, each)}
         if isinstance(node, _COMPREHENSIONS) and place == _extent(node):
-            found.add(key_of(path, node.generators[0]))  # where it takes what it runs over
+            found.add(key_of(path, node.generators[0]))  # its iterable decides
     return found
 
 

@@ -197,7 +197,7 @@ def _within(node: ast.expr, code: CodeType) -> bool:
     last = (node.end_lineno or 0, node.end_col_offset or 0)
     for line, end, column, end_column in code.co_positions():
         if line is None or end is None or column is None or end_column in (None, 0):
-            continue  # what starts a function has no place of its own
+            continue  # the first instructions of a function have no place
         assert end_column is not None
         if (line, column) < first or (end, end_column) > last:
             return False

@@ -119,7 +119,7 @@ class Choice:
             if isinstance(node, ast.If) and self.has(node) and exits([node], kinds):
                 return True
             if isinstance(node, _LOOPS):
-                # a loop that is rewritten gives its returns on by a test
+                # a rewritten loop passes its returns on by a condition
                 if ast.Return in kinds and self.must(node) and exits(node.body, [ast.Return]):
                     return True
                 if self.decides_exit(node.orelse, kinds):

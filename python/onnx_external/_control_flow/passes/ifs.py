@@ -81,7 +81,7 @@ def _binding(rewriter: FunctionBody, node: ast.If, key: str) -> list[ast.stmt]:
             branches.append(name(node, word))
         else:
             give = tuple_of([get(each, flow.bound_inside[id(node)]) for each in live])
-            give = give if live else "None"  # as a function without a return gives
+            give = give if live else "None"  # like a function without a return
             branches.append(expression(node, f"lambda: {give}"))
     target = f"{tuple_of(live)} = " if live else ""
     text = f"{target}__oe_rt__.if_(__test, __then, __other, {tuple(live)!r}, {key!r})"
@@ -127,7 +127,7 @@ def _branch(
     bound = flow.bound_inside[id(node)]
     params = rewriter.given(taken, bound, shared)
     ends = flow.bound_at_end(block, bound)
-    # What is taken is bound, even if to "undefined", unless the branch deletes it.
+    # Parameters are bound, even if to "undefined", unless the branch deletes them.
     ends |= set(taken) - set().union(*map(deleted, block))
     gone = [each for each in live if each in _dropped(block) and each not in ends]
     if gone:

@@ -107,7 +107,7 @@ def _replace(body: list[ast.stmt], made: dict[int, list[ast.stmt]]) -> None:
     ]
 
 
-# --- what the rounds before have added
+# --- additions of earlier iterations
 
 
 def _carried(choice: Choice, loop: _Loop, word: str) -> list[ast.stmt]:

@@ -145,7 +145,7 @@ class _Loop:
         ends = at(ast.Continue(), node)
         block.append(ends)
         bound = {*self.bound, *self.carried, *first}
-        # What is bound at each way out, which is where the state is read.
+        # The bound names at each exit, where the state is read.
         flow = Flow([at(ast.While(ast.Constant(True), block, []), node)], bound)
         block = _Ends(self, flow).block(block)
         rewriter.rounds += 1
@@ -185,7 +185,7 @@ class _Ends:
         if isinstance(node, ast.Break | ast.Continue):
             bound = self.flow.bound[id(node)]
             return self.loop.give(node, isinstance(node, ast.Break), bound)
-        if isinstance(node, ast.For | ast.While | ast.AsyncFor):  # its body has ways out of its own
+        if isinstance(node, ast.For | ast.While | ast.AsyncFor):  # its body has exits of its own
             node.orelse = self.block(node.orelse)
         else:
             for block in inner_blocks(node):

@@ -155,7 +155,7 @@ class Flow:
         """Return the names that are certainly bound when a block ends."""
         return self.bound_after[id(block[-1])] if block else before
 
-    # --- backwards: what is read later
+    # --- backwards: names that are read later
     def _block(self, body: list[ast.stmt], after: Names, ways: _Ways) -> Names:
         for each in reversed(body):
             self.after[id(each)] = after
@@ -198,7 +198,7 @@ class Flow:
         else:
             targets = set(stored([node.target]))
         head = ended | test
-        for _ in range(2):  # the second time with what the next round reads
+        for _ in range(2):  # the second time with the names that the next iteration reads
             inner = replace(ways, broken=after, again=head)
             body = self._block(node.body, head, inner)
             head = head | (body - targets)
@@ -221,7 +221,7 @@ class Flow:
         self.rescued |= set(stored([*node.body, *node.orelse])) & rescue
         return found
 
-    # --- forwards: what surely is bound; None after what never ends
+    # --- forwards: names that are certainly bound; None after an endless statement
     def _bind(self, body: list[ast.stmt], bound: Names) -> Names | None:
         now: Names | None = bound
         for each in body:

@@ -42,7 +42,7 @@ def _takes_all(case: ast.match_case) -> bool:
     return case.guard is None and isinstance(pattern, ast.MatchAs) and pattern.pattern is None
 
 
-# --- what follows moves into branches
+# --- moving what follows into branches
 
 
 def normalised(choice: Choice, body: list[ast.stmt], tail: bool = True) -> list[ast.stmt]:
@@ -123,7 +123,7 @@ def _out_of(choice: Choice, node: ast.stmt, before: list[ast.stmt]) -> list[ast.
         outer = choice.decides_exit(node.orelse, (ast.Return,))
         inner = choice.decides_exit(node.body, (ast.Return,))
         if outer and not inner and not exits(node.body, (ast.Break,)):
-            # the end of the loop without a break is what follows it
+            # the end of the loop without a break leads to what follows it
             made, node.orelse = node.orelse, []
             return made
     key = choice.key(node)
@@ -236,7 +236,7 @@ def _lead_statement(choice: Choice, node: ast.stmt, lead: _Lead, flag: str) -> N
     for each in node.handlers:
         each.body = _led(choice, each.body, lead, flag)
     node.orelse = _led(choice, node.orelse, lead, flag)
-    if leaves:  # `else` is what follows the body, and not done after a way out
+    if leaves:  # `else` follows the body, and is skipped after an exit
         node.orelse = _unless(choice, node, flag, node.orelse)
 
 

@@ -171,6 +171,6 @@ def _children(node: ast.AST, field: str) -> Iterator[_Part]:
     single = not isinstance(value, list)
     for place, each in enumerate([value] if single else value):
         if isinstance(each, ast.Slice | ast.Starred | ast.Tuple):
-            yield from _parts(each)  # they are no values, or may hold what is none
+            yield from _parts(each)  # they are not values, or may contain non-values
         elif isinstance(each, ast.expr):
             yield _Part(each, node, field, None if single else place)

@@ -55,7 +55,7 @@ def branched(
 
     def branch(function: Function) -> Callable[..., tuple[torch.Tensor, ...]]:
         def traced(*given: Any) -> tuple[torch.Tensor, ...]:
-            # What is written to in place is cloned first.
+            # Tensors that are written in place are cloned first.
             pairs = zip(ids, given, strict=False)
             table = {one: each.clone() if one in mutated else each for one, each in pairs}
             with state.branch(table):

@@ -98,7 +98,7 @@ def _folded(state: State, parts: tuple[Function, ...], conjunction: bool) -> Any
     for part in parts[1:]:
         test = truth(value)
         if isinstance(test, bool):
-            # Python's own rule, and what the next part is evaluated under.
+            # Python's own rule, and the condition of the next part.
             if test is not conjunction:
                 return value
             value = part()

@@ -34,7 +34,7 @@ def read(state: State, tensor: torch.Tensor, where: Any) -> torch.Tensor:
             index = wrapped(each, tensor.shape[dim]).reshape(1)
             tensor, items[place] = tensor.index_select(dim, index), 0
         elif _is_cut(each) and state.follows(each.stop, each.start) and each.step in (None, 1):
-            # Beyond the tensor, where Python gives no row, ONNX Runtime stops.
+            # Beyond the tensor, where Python has no row, ONNX Runtime stops.
             index = torch.where(each.start < 0, tensor.shape[dim], each.start)
             tensor, items[place] = tensor.index_select(dim, index.reshape(1)), slice(None)
         elif _is_cut(each):

@@ -214,7 +214,7 @@ def run(function: Callable[[], Any], lift: Lift, places: Places) -> Run:
         changes = places.changes()
         places.restore(changes)
     if lift.probing:
-        # What it only passes on is an operand, too.
+        # Values that it only passes on are also operands.
         for each in pytree.tree_leaves((value, list(changes.values()))):
             lift.inside(each)
         value = pytree.tree_map(lift.outside, value)

@@ -121,7 +121,7 @@ class _Chosen:
             return item(*args, **kwargs)
         branches = (
             lambda: item(*args, **kwargs),
-            # A single item is in both, since what nobody asks for is not looked up either.
+            # A single item is in both branches, as an unused result is not looked up either.
             lambda: self._called(place, rest, args, kwargs) if rest else item(*args, **kwargs),
         )
         return branched(self._state, place == at, branches, self._key, ())

@@ -174,7 +174,7 @@ def while_looped(
     def call(sizes: list[torch.SymInt]) -> Any:
         return _while_loop(cond_fn, body_fn, tuple(loop.starts()), tuple(loop.more(sizes)))
 
-    # What rounds give has the types of what they are given.
+    # Results of iterations have the types of their inputs.
     operands = [*loop.operands, *loop.starts()]
     return loop.finished(list(operator(call, loop.starts, places, operands)))
 

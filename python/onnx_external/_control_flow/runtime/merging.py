@@ -223,7 +223,7 @@ def _opened(item: Collected, masked: bool) -> list[torch.Tensor | None]:
 def _joined(parts: list[Any]) -> Collected:
     values, *more = parts
     for each in more:
-        if each is not None:  # torch does not know that a branch gives as many of each
+        if each is not None:  # torch does not know that a branch returns equally many of each
             torch._check(each.shape[0] == values.shape[0])
     return Collected(values, *more)
 
@@ -301,7 +301,7 @@ def _front(*values: Any) -> tuple[int, ...]:
     shapes = [each.shape for each in values if isinstance(each, torch.Tensor)]
     found = [dim for shape in shapes for dim, size in enumerate(shape) if not is_simple(size)]
     for dim, sizes in enumerate(zip(*shapes, strict=True)):
-        # What is equal here may be computed in two ways once the program is decomposed.
+        # Equal values here may be computed in two ways after the program is decomposed.
         if any(isinstance(e, torch.SymInt) and not e.node.expr.is_symbol for e in sizes):
             found.append(dim)
     order = tuple(sorted(set(found)))

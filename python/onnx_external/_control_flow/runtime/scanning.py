@@ -46,7 +46,7 @@ def scanned(
     Raises:
         GrowsError: the state grows, or an iteration asks for the length of a list that grows.
     """
-    # Of zeros: nothing of it is in the graph.
+    # Made of zeros: none of it is in the graph.
     rows = quietly(lambda: [each.new_zeros(each.shape[1:]) for each in columns])
     first = _Step(step, rows)
     try:

@@ -234,7 +234,7 @@ class Case:
         return ["--against", self.checkpoint]
 
     def allowed_memory(self) -> int:
-        """What save-external may use: 64 MiB, 4 KiB a tensor, 8 times the graph file."""
+        """Return the memory that save-external may use: 64 MiB, 4 KiB a tensor, 8 times the graph file."""
         return (64 << 20) + 4096 * self.tensors + 8 * self.graph_bytes
 
     def run(self) -> None:

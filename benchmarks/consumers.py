@@ -1,4 +1,4 @@
-"""Which tools take the models that each way of exporting writes, as Markdown: docs/consumers.md has the tables.
+"""Test which tools take the models that each way of exporting writes, as Markdown: docs/consumers.md has the tables.
 
 A BERT and a Llama of 2 layers are exported in every way, in the layout `single`, and the BERT by
 oe.torch.export in all layouts. Each tool runs in a process of its own.
@@ -362,7 +362,7 @@ TOOLS = {
 
 
 def in_child(tool, path: Path, work: Path, about: dict) -> str:
-    """What the tool says, in a process of its own, whatever becomes of it."""
+    """Return the tool's message, from a process of its own, whatever happens to it."""
     shutil.rmtree(work, ignore_errors=True)
     work.mkdir(parents=True)
     answer = work.with_suffix(".txt")

@@ -76,7 +76,7 @@ WAYS = {
 
 
 def peak() -> int:
-    """Of resident memory, of this process."""
+    """Return the peak resident memory of this process."""
     lines = Path("/proc/self/status").read_text().splitlines()
     return int(next(line for line in lines if line.startswith("VmHWM")).split()[1]) * 1024
 

@@ -1,4 +1,4 @@
-"""How fast exported decoders generate, beside the graphs of onnxruntime-genai's model builder.
+"""Measure how fast exported decoders generate, beside the graphs of onnxruntime-genai's model builder.
 
     python benchmarks/decode.py FOLDER                       # a Llama of 31 million parameters
     python benchmarks/decode.py FOLDER --model medium --int4 # one of 250 million, in 4 bits

@@ -217,7 +217,7 @@ def cpu_of_children() -> float:
 
 
 class Polygraphy:
-    """Its commands. The values of the sound model are computed once, by `golden`."""
+    """The commands of Polygraphy. The values of the sound model are computed once, by `golden`."""
 
     def __init__(self, python: str, folder: Path) -> None:
         self._program, self._folder = Path(python).with_name("polygraphy"), folder

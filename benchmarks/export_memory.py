@@ -211,7 +211,7 @@ def write_random(out: BinaryIO, size: int) -> None:
 
 
 def run(python: str, way: str, folder: Path) -> dict | None:
-    """What the program tells; None if it failed, for want of memory for instance."""
+    """Return the program's answer; None if it failed, for want of memory for instance."""
     command = [python, __file__, str(folder), "--one", way]
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode:

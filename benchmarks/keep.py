@@ -1,4 +1,4 @@
-"""What keeping the codes of a quantized checkpoint costs beside a copy of its file: 4 bits, groups of 128.
+"""Measure the cost of keeping the codes of a quantized checkpoint, beside a copy of its file: 4 bits, groups of 128.
 
 usage: keep.py COMMAND FOLDER [GB] [ROUNDS]
 

@@ -153,7 +153,7 @@ def in_child(work: Callable[[Path], object], folder: Path) -> Run:
 
 
 def synced(save: Callable[[Path], object]) -> Callable[[Path], object]:
-    """What `cp` and `sync` are to the shell."""
+    """Do the equivalent of `cp` and `sync` in the shell."""
 
     def work(folder: Path) -> object:
         result = save(folder)
@@ -385,7 +385,7 @@ def seed(
     paths: tuple,
     model: onnx.ModelProto,
 ) -> None:
-    """What the function does that exporters copied around (torch, 2023)."""
+    """Do what a function does that exporters copied around (torch, 2023)."""
     with_initializers = onnx.ModelProto()
     with_initializers.CopyFrom(model)
     input_names = [given.name for given in model.graph.input]

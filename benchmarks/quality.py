@@ -1,4 +1,4 @@
-"""What quantizing costs a small language model, by scheme: KL divergence, agreement, bytes.
+"""Measure the cost of quantizing for a small language model, by scheme: KL divergence, agreement, bytes.
 
     python benchmarks/quality.py                       # trains the model first: some minutes
     python benchmarks/quality.py --model FOLDER --text FILE

@@ -1,4 +1,4 @@
-"""What quantizing a checkpoint costs beside a copy of its file: matrices of a Llama of 7B, in bfloat16.
+"""Measure quantizing a checkpoint beside a copy of its file: matrices of a Llama of 7B, in bfloat16.
 
 usage: quantize.py COMMAND FOLDER [GB] [ROUNDS] [--cold] [--peers]
 

@@ -1,4 +1,4 @@
-"""What derived tensors cost: 64 matrices joined, stacked, and stacked and transposed, beside a plain save.
+"""Measure derived tensors: 64 matrices joined, stacked, and stacked and transposed, beside a plain save.
 
 usage: recipes.py SAVE_EXTERNAL FOLDER [ROUNDS]
 

@@ -1,4 +1,4 @@
-"""How save-external scales: 100,000 tensors, and a checkpoint of 100 GB.
+"""Measure how save-external scales: 100,000 tensors, and a checkpoint of 100 GB.
 
 The large checkpoint is a sparse file: every tensor has 64 KiB of noise and then a hole, so a disk of any
 size can hold it, and the copies, which have the holes too. Prints Markdown tables of wall time, peak memory

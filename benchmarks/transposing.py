@@ -1,4 +1,4 @@
-"""What storing weights transposed costs a save of a program: linear layers of a Llama, plain and transposed.
+"""Measure storing weights transposed in a save of a program: linear layers of a Llama, plain and transposed.
 
 usage: transposing.py FOLDER [GB] [ROUNDS]
 

@@ -13,7 +13,7 @@ FOLDERS = ("benchmarks/", "cmake/", "docs/", "fixtures/", "include/", "packaging
 
 
 def faults_of(text):
-    """What does not exist, and how many paths were looked for."""
+    """Return the paths that do not exist, and the number of paths that were checked."""
     missing, paths = [], 0
     for line in text.splitlines():
         words = [re.findall(r"`([^`]+)`", piece) for piece in re.split(r"; |\| ", line)]

@@ -44,7 +44,7 @@ class Function(ast.NodeVisitor):
         self.errors, self.texts, self.lines = set(), set(), []
 
     def is_text(self, node):
-        """Whether an expression has the text of an error or a note in it."""
+        """Return whether an expression contains the text of an error or a note."""
         if calls(node, "kind_of"):
             return False
         if isinstance(node, ast.Name):

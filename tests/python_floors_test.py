@@ -83,7 +83,7 @@ def modules_in(package):
 
 
 def import_faults(module, target, known):
-    """What is wrong with one import of a module of the package."""
+    """Return what is wrong with one import of a module of the package."""
     floor = known[target].floor if target in known else target.partition('.')[0]
     if floor not in FLOORS:
         yield f'{module.name} imports {target}, which is on no floor'
@@ -94,7 +94,7 @@ def import_faults(module, target, known):
 
 
 def package_faults(module, other, at_once):
-    """What is wrong with an import of another package."""
+    """Return what is wrong with an import of another package."""
     name = module.name.rpartition('.')[2]
     if at_once and module.floor in NUMPY_ALONE and other in OTHERS:
         yield f'{module.name} imports {other} when it is imported; on its floor only functions may'

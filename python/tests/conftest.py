@@ -34,7 +34,7 @@ def frozen(module_count: list[int]) -> None:
 
 @pytest.fixture(scope="session")
 def module_count() -> list[int]:
-    """How many modules were imported when that was done last."""
+    """Return the number of modules that were imported when it was last set."""
     return [0]
 
 

@@ -170,7 +170,7 @@ def by_ours(folder: Path, rows: list[list[int]]) -> list[list[int]]:
 
 
 def same_until_the_end(found: list[list[int]], other: list[list[int]]) -> bool:
-    """Whether rows agree up to where one would end, which only the other one avoids."""
+    """Return whether rows agree up to where one would end, which only the other one avoids."""
     for one, two in zip(found, other, strict=True):
         end = one.index(EOS) if EOS in one else len(one)
         if one[:end] != two[:end]:
@@ -179,5 +179,5 @@ def same_until_the_end(found: list[list[int]], other: list[list[int]]) -> bool:
 
 
 def has_window(model: Any) -> bool:
-    """Whether a layer sees a part of the text only."""
+    """Return whether a layer sees only a part of the text."""
     return getattr(model.config, "sliding_window", None) is not None

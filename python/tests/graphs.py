@@ -65,7 +65,7 @@ def saved_bytes(path: Path) -> dict[str, bytes]:
 
 
 def places(path: Path) -> dict[str, tuple[str, int, int]]:
-    """Where the bytes of every external initializer are."""
+    """Return the places of the bytes of every external initializer."""
     model = onnx.load(model_file(path), load_external_data=False)
     found = {}
     for tensor in model.graph.initializer:
@@ -76,7 +76,7 @@ def places(path: Path) -> dict[str, tuple[str, int, int]]:
 
 
 def bytes_of_torch(tensor: Any) -> bytes:
-    """What a file holds of it."""
+    """Return the bytes of a tensor in a file."""
     import torch
 
     plain = tensor.detach().cpu().resolve_conj().resolve_neg().contiguous()

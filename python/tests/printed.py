@@ -1,4 +1,4 @@
-"""What programs and pages print, and what is compared of it."""
+"""Output of programs and pages, and the parts of it to compare."""
 
 import contextlib
 import io
@@ -25,7 +25,7 @@ def masked(text: str) -> str:
 
 
 def output_of(path: Path) -> str:
-    """What a program prints."""
+    """Return the output of a program."""
     with contextlib.redirect_stdout(io.StringIO()) as printed:
         runpy.run_path(str(path), run_name="__main__")
     return printed.getvalue()

@@ -1,4 +1,4 @@
-"""What of a process an export must leave as it was, and Ctrl-C at a chosen moment."""
+"""State of a process that an export must leave unchanged, and Ctrl-C at a chosen moment."""
 
 from __future__ import annotations
 
@@ -95,12 +95,12 @@ def _opened(number: str) -> str:
 
 
 def process() -> dict[str, Any]:
-    """What is the process's, by its name."""
+    """Return the state of the process, by name."""
     return {name: get() for name, get in _GETTERS.items()}
 
 
 def written(module: nn.Module, beside: dict[str, Any]) -> dict[str, Any]:
-    """What code of a module may write to: attributes, classes, hooks and globals, by their ids."""
+    """Return the objects that a module's code may write to, such as classes and globals, by id."""
     found: dict[str, Any] = {}
     for name, each in module.named_modules():
         for attribute, value in vars(each).items():
@@ -117,7 +117,7 @@ def written(module: nn.Module, beside: dict[str, Any]) -> dict[str, Any]:
 
 
 def _seen(value: Any) -> Any:
-    """What a value is: a number or text, what is in it, or an object by its id."""
+    """Return the content of a value: a number or text, its items, or an object by its id."""
     if isinstance(value, (int, float, str, bytes, type(None))):
         return value
     if isinstance(value, dict):
@@ -128,7 +128,7 @@ def _seen(value: Any) -> Any:
 
 
 def differences(before: dict[str, Any], after: dict[str, Any]) -> list[str]:
-    """What is not as before."""
+    """Return the differences from the earlier state."""
     found = []
     for name in before.keys() | after.keys():
         one, other = before.get(name), after.get(name)
@@ -144,7 +144,7 @@ def differences(before: dict[str, Any], after: dict[str, Any]) -> list[str]:
 
 
 def calls_of(run: Callable[[], Any]) -> int:
-    """How many functions of Python a run calls."""
+    """Return the number of Python functions that a run calls."""
     count = 0
 
     def note(_: Any, event: str, __: Any) -> None:

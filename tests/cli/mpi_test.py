@@ -109,7 +109,7 @@ def processes_of(out, variable):
 
 
 def kill(numbers):
-    """Whether there was one to kill."""
+    """Kill a process; return whether there was one."""
     killed = False
     for number in numbers:
         try:

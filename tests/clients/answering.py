@@ -1,4 +1,4 @@
-"""What the scripts that run in a client's environment share."""
+"""Helpers of the scripts that run in a client's environment."""
 
 import json
 import sys

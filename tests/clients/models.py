@@ -228,7 +228,7 @@ def _embedding(model: Any, text: str) -> list[float]:
 
 
 def new_tokens(row: list[int], prompt: list[int]) -> list[int]:
-    """What a text has behind its prompt, up to the token that ends it."""
+    """Return the tokens of a text after its prompt, up to the token that ends it."""
     row = row[len(prompt) :] if row[: len(prompt)] == prompt else row
     return row[: row.index(2)] if 2 in row else row
 

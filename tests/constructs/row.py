@@ -1,4 +1,4 @@
-"""What a row of the table of constructs is.
+"""One row of the table of constructs.
 
 A row is a class with `forward` and `sets`, tuples of arguments that take all its ways, and perhaps
 `keywords`, a dict for each set. Its docstring is the text of the row, and `group` the group that it

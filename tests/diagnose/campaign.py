@@ -1,4 +1,4 @@
-"""Whether oe.diagnose names the module in which a fault was planted.
+"""Check whether oe.diagnose names the module in which a fault was planted.
 
 Architectures of tests/zoo are exported from their folders. On the sound graphs nothing may be
 wrong. Then faults are planted one at a time in a graph or its data, in places drawn by a seed; the
@@ -160,7 +160,7 @@ class Campaign:
                 yield self._kept(self._fault(about, kind), about, number)
 
     def _kept(self, row: Row, sound: Sound, number: int) -> Row:
-        """What was not found stays, to be looked at."""
+        """Keep the cases that were not found, to be looked at."""
         if row.verdict not in ("hit", "no place"):
             kept = self._folder.parent / "missed" / f"{self._name}-{row.kind}-{number}"
             shutil.rmtree(kept, ignore_errors=True)

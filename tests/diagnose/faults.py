@@ -17,7 +17,7 @@ class NoPlace(Exception):
 
 @dataclass
 class Fault:
-    """What is planted, and the modules that it may show in, in the order of their return."""
+    """A planted fault, and the modules that it may show in, in the order of their return."""
 
     place: str
     modules: list[Module]

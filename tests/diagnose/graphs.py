@@ -101,7 +101,7 @@ class Graph:
 
     @property
     def modules(self) -> dict[str, Module]:
-        """By name."""
+        """Return the modules by name."""
         if not self._modules:
             self._find_modules()
         return self._modules

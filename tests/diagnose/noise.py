@@ -1,4 +1,4 @@
-"""Whether oe.validate and oe.diagnose find 5 % of noise in one weight, beside masked outputs too.
+"""Check whether oe.validate and oe.diagnose find 5 % of noise in one weight, also beside masked outputs.
 
 Architectures of tests/zoo are exported once each. The sound graph must agree with the module, as it
 is and with its first output masked: a part of the elements is replaced by a value such as -1e9 on
@@ -80,7 +80,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Mask:
-    """What is done to the first output, on both sides."""
+    """A mask that is applied to the first output, on both sides."""
 
     name: str
     fill: str

@@ -31,12 +31,12 @@ NOISE = ("noise", "noise_masked", "noise_diagnosed")
 
 
 def sound(row: object) -> int:
-    """How many verdicts about what is sound are right."""
+    """Return how many verdicts on sound models are right."""
     return sum(getattr(row, each) == "ok" for each in SOUND)
 
 
 def found(row: object) -> int:
-    """How many verdicts about the noise are right."""
+    """Return how many verdicts on the noise are right."""
     return sum(getattr(row, each).startswith("found") for each in NOISE)
 
 
@@ -51,7 +51,7 @@ def line(row: object) -> str:
 
 
 def told(row: object) -> str:
-    """What was not judged right."""
+    """Return the cases that were judged wrongly."""
     wrong = [f"{each}: {getattr(row, each)}" for each in SOUND if getattr(row, each) != "ok"]
     wrong += [each for each in NOISE if not getattr(row, each).startswith("found")]
     return f"* {row.model}: {row.error.splitlines()[-1] if row.error else '; '.join(wrong)}\n"

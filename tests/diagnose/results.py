@@ -69,7 +69,7 @@ def is_right(row: object) -> bool:
 
 
 def cell(rows: list, kind: str) -> str:
-    """How many of how many are right."""
+    """Return how many of how many are right."""
     found = [row for row in rows if column(row) == kind and row.verdict != "no place"]
     right = sum(map(is_right, found))
     return f"{right}/{len(found)}" if found else "-"

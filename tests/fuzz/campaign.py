@@ -77,7 +77,7 @@ def sources() -> str:
 
 
 class Counts:
-    """What was executed so far, in all campaigns and with these sources."""
+    """The executions so far, in all campaigns and with these sources."""
 
     def __init__(self):
         self.lock = threading.Lock()
@@ -131,7 +131,7 @@ class Campaign:
                               stdout=subprocess.DEVNULL, text=True, errors="replace")
 
     def own_mib(self, target: str) -> int:
-        """What the process needs without any large input."""
+        """Return the memory that the process needs without any large input."""
         done = self.call(target, "-runs=1000", "-print_final_stats=1", "-print_funcs=0", self.corpus(target),
                          self.seeds / target)
         return stat(done.stderr, "peak_rss_mb")

@@ -60,7 +60,7 @@ def make_checkpoint(path: Path, shapes: dict, compressed: bool) -> None:
 
 
 def bytes_of(folder: Path) -> dict:
-    """What an output folder says, but for times."""
+    """Return the contents of an output folder, without times."""
     return {
         str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else "folder"
         for path in sorted(folder.rglob("*"))
@@ -68,7 +68,7 @@ def bytes_of(folder: Path) -> dict:
 
 
 def state_of(folder: Path) -> dict:
-    """Whether anything happened to a folder: the files and their last changes."""
+    """Return the state of a folder, to see any change: the files and their last changes."""
     stats = [(path, path.lstat()) for path in sorted(folder.rglob("*"))]
     return {str(path): (stat.st_ino, stat.st_size, stat.st_mtime_ns) for path, stat in stats if not path.is_dir()} | {
         str(path): "folder" for path, _ in stats if path.is_dir()
@@ -151,7 +151,7 @@ class Campaign:
             self.run(job.before).check_returncode()
 
     def ending(self, result, may_fail: bool, lost_in_window: bool = False) -> str:
-        """How it went, or "" for what must not be."""
+        """Return how it ended, or "" for an ending that must not be."""
         if result.returncode == 0:
             return "done"
         if not may_fail and not lost_in_window or result.returncode < 0:

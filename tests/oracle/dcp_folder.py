@@ -115,7 +115,7 @@ def whole(shape) -> list:
 
 @dataclass
 class Saved:
-    """What one folder holds: a tensor's value and its cut, the objects, where the planner found each."""
+    """The contents of one folder: a tensor's value and its cut, the objects, where the planner found each."""
 
     tensors: dict  # name -> tensor
     cuts: dict = field(default_factory=dict)  # name -> boxes; else whole

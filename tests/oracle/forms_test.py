@@ -47,7 +47,7 @@ class Wrapper(nn.Module):
 
 
 def without_inputs(model: onnx.ModelProto, state: dict, keep_value_info: bool) -> onnx.ModelProto:
-    """What include_initializers=False writes: the weights are used and nothing defines them."""
+    """Make the graph of include_initializers=False: the weights are used and nothing defines them."""
     copy = onnx.ModelProto()
     copy.CopyFrom(model)
     graph = copy.graph

@@ -42,7 +42,7 @@ def tensor_values(tensor: onnx.TensorProto):
 
 
 def all_values(model: onnx.ModelProto) -> list:
-    """Of the initializers and the attributes of nodes, subgraphs too, in the order of the model."""
+    """Return the values of initializers and attributes of nodes, also in subgraphs, in the order of the model."""
 
     def of_graph(graph):
         yield from (tensor_values(tensor) for tensor in graph.initializer)
@@ -232,7 +232,7 @@ class GivenTest(SaveTest):
             )
 
     def test_exported(self) -> None:
-        """What torch exports with its weights."""
+        """Test models that torch exports with their weights."""
         self.there_and_back("exported", self.full, self.other)
 
     def test_types(self) -> None:

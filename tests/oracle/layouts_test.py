@@ -156,7 +156,7 @@ class LayoutsTest(SaveTest):
             )
 
     def test_links_into_a_legacy_file(self) -> None:
-        """Its storages stand where its pickles end; a comment in the state makes them aligned, or not."""
+        """Test a file whose storages start where its pickles end; a comment in the state aligns them, or not."""
         verdicts = set()
         for padding in range(8):
             label = f"link legacy {padding}"

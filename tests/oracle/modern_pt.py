@@ -167,7 +167,7 @@ def element_count(shape: Sequence[int]) -> int:
 def tensor(
     dtype: str, key: str, numel: int, shape, strides=None, offset: int = 0, device: str = "cpu"
 ) -> Reduce:
-    """What torch writes for a tensor of `shape` over the storage `key` of `numel` elements."""
+    """Return torch's record of a tensor of `shape` over the storage `key` of `numel` elements."""
     storage_class, size = (DTYPES.get(dtype) or OTHER_DTYPES[dtype])
     strides = contiguous_strides(shape) if strides is None else tuple(strides)
     tail = (False, OrderedDict())

@@ -1,4 +1,4 @@
-"""What torch 2.13 writes: inspect-external must list torch's names, types, shapes and digests.
+"""Test files of torch 2.13: inspect-external must list torch's names, types, shapes and digests.
 
 The files of fixtures/modern are made anew by the torch that runs this; beside them are larger ones, those
 of several processes, and those that differ from run to run.
@@ -57,14 +57,14 @@ def several_programs(path: Path) -> Found:
 
 
 def frozen(path: Path) -> Found:
-    """Its weights are constants, in the order of the code."""
+    """Return a module whose weights are constants, in the order of the code."""
     module = nn.Sequential(nn.Linear(3, 4)).eval()
     torch.jit.freeze(torch.jit.script(module)).save(str(path))
     return Found({"CONSTANTS.c0": module[0].weight, "CONSTANTS.c1": module[0].bias})
 
 
 def save_ranks(rank: int, ranks: int, folder: str) -> None:
-    """What each process of a training run does: full values are equal everywhere."""
+    """Save the files of each process of a training run; full values are equal everywhere."""
     import torch.distributed.checkpoint as dcp
     from torch.distributed.fsdp import fully_shard
     from torch.distributed.tensor import Shard, distribute_tensor, init_device_mesh
@@ -205,7 +205,7 @@ class ModernTest:
                 self.expect_rank_files(ranks, folder, module.state_dict())
 
     def expect_rank_files(self, ranks: int, folder: Path, state: dict) -> None:
-        """What one process saved by torch.save is the state dict only if there was no other."""
+        """Test that a file of one process, saved by torch.save, is the state dict only if it was the only process."""
         for rank in range(ranks):
             parts = {key: "it is a DTensor, and this file has only the" for key in state}
             found = Found(state) if ranks == 1 else Found({}, parts)

@@ -37,7 +37,7 @@ ONNX_TYPES = {
 
 
 class Everything(nn.Module):
-    """What a Python module can hold: lists, dicts, ties, absent and temporary things."""
+    """A module with everything that a Python module can hold: lists, dicts, ties, absent and temporary things."""
 
     def __init__(self):
         super().__init__()
@@ -58,7 +58,7 @@ class Everything(nn.Module):
 
 
 class Scripted(nn.Module):
-    """What a TorchScript module can hold."""
+    """A module with everything that a TorchScript module can hold."""
 
     pieces: List[torch.Tensor]
     table: Dict[str, torch.Tensor]

@@ -20,7 +20,7 @@ SCALES = {"float32": np.float32, "float16": np.float16}
 
 
 class Packed:
-    """What the program makes of a matrix of float32."""
+    """The program's result for a matrix of float32."""
 
     def __init__(self, matrix, bits, block, zero_points, rest, scales="float32"):
         (rows, columns), blocks = matrix.shape, -(-matrix.shape[1] // block)

@@ -201,7 +201,7 @@ class ReaderTest:
         return tensors
 
     def check_ranges(self, label: str, path: Path, tensors: dict) -> None:
-        """Where a plain range of a file is reported, the file must hold those bytes there."""
+        """Check that a file holds the right bytes wherever a plain range of it is reported."""
         wrong = []
         for name, entry in tensors.items():
             if "offset" not in entry:
@@ -493,7 +493,7 @@ class ReaderTest:
 
     @staticmethod
     def corpus_truth(path: Path, facts: Optional[list]) -> Optional[dict]:
-        """What the file holds, when it is of a format that must be read, told by its content."""
+        """Return the expected contents of a file, if its content shows a format that must be read."""
         data = path.read_bytes()
         is_torch = data[:4] == b"PK\x03\x04" or LEGACY_MAGIC in data[:32]
         if is_torch and facts is not None:

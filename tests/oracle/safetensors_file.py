@@ -50,7 +50,7 @@ def save(path: str, tensors, metadata=None) -> None:
 
 
 def load(path: str) -> list:
-    """What save() was given, read back."""
+    """Read back the tensors that save() was given."""
     dtypes = {short: name for name, short in _NAMES.items()}
     with open(path, "rb") as stream:
         (length,) = struct.unpack("<Q", stream.read(8))

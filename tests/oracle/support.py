@@ -1,4 +1,4 @@
-"""What the oracle tests share: counting, running the commands, ONNX Runtime, reading what was written."""
+"""Helpers of the oracle tests: counting, running the commands, ONNX Runtime, reading what was written."""
 
 import argparse
 import hashlib
@@ -227,7 +227,7 @@ def names_used(graph: onnx.GraphProto) -> set:
 
 
 def expected_initializers(model: onnx.ModelProto, state: dict, name_of=lambda key: key) -> dict:
-    """What a written model must hold: the value of every key that the given graph names.
+    """Return the expected contents of a written model: the value of every key that the given graph names.
 
     A key is named by a graph input, an initializer, a use, or the output of an Identity. It comes from the
     exporter's own naming, never from the tool under test. name_of: how the graph spells a key.

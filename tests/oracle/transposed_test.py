@@ -190,7 +190,7 @@ class TransposedTest(SaveTest):
 
 
     def test_memory(self) -> None:
-        """What transposing needs beside the same save as it is: a tile for each of up to three threads."""
+        """Compare the memory of transposing with that of a plain save: a tile for each of up to three threads."""
         if not self.tools.limit_for_memory(1 << 40):
             return
         state = {f"w{i}": torch.rand(rows, 2896).half() for i, rows in enumerate((16000, 7783, 2896, 2896))}

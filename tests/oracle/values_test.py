@@ -35,7 +35,7 @@ def of_tensor(value: torch.Tensor) -> tuple:
 
 
 def of_quantized(name: str, value: torch.Tensor) -> dict:
-    """What a quantized tensor is listed as: its integers, and beside them how to read them."""
+    """Return the expected entries of a quantized tensor: its integers, and beside them how to read them."""
     integers = value.int_repr()
     expected = {name: of_tensor(integers)}
     if value.qscheme() in (torch.per_tensor_affine, torch.per_tensor_symmetric):
@@ -55,7 +55,7 @@ def global_of(name: str) -> modern_pt.Global:
 
 
 def sparse_node(layout: str, *parts) -> modern_pt.Reduce:
-    """What today's torch writes for a sparse tensor; the last part is the size."""
+    """Return the node that today's torch writes for a sparse tensor; the last part is the size."""
     kind = modern_pt.Reduce(modern_pt.Global("torch.serialization", "_get_layout"), (f"torch.{layout}",))
     return modern_pt.Reduce(global_of("_rebuild_sparse_tensor"), (kind, parts))
 

@@ -24,7 +24,7 @@ import zoo
 
 @dataclass(frozen=True)
 class Variant:
-    """How the graph and the checkpoint spell the same names, and in what file the checkpoint lies."""
+    """The spelling of the names in the graph and the checkpoint, and the file type of the checkpoint."""
 
     name: str
     graph_underscored: bool = False
@@ -120,7 +120,7 @@ def check_swapped(report, tools, label: str, model: Path, checkpoint: Path, trut
 
 
 def run_suffix(graph: onnx.ModelProto, checkpoint: Path, out: Path, truth: dict) -> str:
-    """What goes wrong when the first-suffix algorithm does the same job; empty when nothing does."""
+    """Return what goes wrong when the first-suffix algorithm does the same job; empty when nothing does."""
     out.mkdir(parents=True)
     try:
         suffix_algorithm.save_model_with_external_data(

@@ -13,7 +13,7 @@ COMMANDS = ('save-external', 'verify-external', 'inspect-external', 'cut-externa
 
 
 def completed(command, *words):
-    """What is offered for the last of the words."""
+    """Return the completions offered for the last word."""
     script = ('source "$0"; COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); '
               '_onnx_external "$1"; printf "%s\\n" "${COMPREPLY[@]}"')
     run = subprocess.run(

@@ -99,7 +99,7 @@ def run_in(root: Path, *command: str, **environment: str) -> subprocess.Complete
 
 
 def expect_success(what: str, *command: str, **environment: str) -> str:
-    """What the command printed in the root; it has to succeed."""
+    """Return the output of the command in the root; it has to succeed."""
     result = run_in(ROOT, *command, **environment)
     if result.returncode != 0:
         raise SystemExit(f"{what} ended with {result.returncode}:\n{result.stdout}")

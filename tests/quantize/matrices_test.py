@@ -425,7 +425,7 @@ def difference(got: list, wanted: list) -> float:
 
 
 def float_in_standard_form(case, head: str) -> int:
-    """How many have rows that no block divides, or that cannot be gathered as codes."""
+    """Return how many have rows that no block divides, or that cannot be gathered as codes."""
     gathers = case in (
         tied_after_a_norm,
         gathered_from_the_end,

@@ -1,4 +1,4 @@
-"""What rewriting costs beside a plain export: a BERT of 12 layers, and a small module.
+"""Measure the cost of rewriting beside a plain export: a BERT of 12 layers, and a small module.
 
 usage: python tests/rewriting/cost.py [--times 3]
 

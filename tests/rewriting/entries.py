@@ -1,4 +1,4 @@
-"""What an entry of the zoo is: a module, the inputs that take all of its branches, and what is expected."""
+"""Entries of the zoo: a module, the inputs that take all of its branches, and the expected result."""
 
 from __future__ import annotations
 

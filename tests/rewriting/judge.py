@@ -153,13 +153,13 @@ def first_line(error: BaseException) -> str:
 
 
 def is_refusal(error: BaseException, way: str) -> bool:
-    """Whether an exception is meant for the user. Of torch's own way any is."""
+    """Return whether an exception is meant for the user. For torch's own way, any is."""
     names = {each.__name__ for each in type(error).__mro__}
     return way == "torch.onnx" or bool(names & {"Refused", "ExportError"})
 
 
 def judged(entry: Entry, way: str, export: Callable[[Entry, str], str]) -> tuple[str, str]:
-    """What became of an entry, and the first line of why."""
+    """Return the verdict on an entry, and the first line of the reason."""
     module = entry.module()
     sets = entry.sets()
     wanted = [eager(module, one) for one in sets]
@@ -273,7 +273,7 @@ def arguments() -> argparse.Namespace:
 
 
 def warm() -> None:
-    """What every process needs, once: they are forks of this one."""
+    """Import what every process needs, once: they are forks of this one."""
     import onnx_external as oe
 
     logging.disable(logging.ERROR)

@@ -1,4 +1,4 @@
-"""What a rewriting could leave behind, as it is: taken before and after, and compared."""
+"""State that a rewriting could leave behind, recorded before and after, and compared."""
 
 from __future__ import annotations
 

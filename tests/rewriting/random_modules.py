@@ -54,7 +54,7 @@ CHUNK = 20
 
 @dataclass
 class Result:
-    """What became of a module."""
+    """The verdict on a module."""
 
     rank: str
     """eager (it was not exported), right, refused, unstable (so is the module), fails, WRONG, or left behind."""
@@ -143,7 +143,7 @@ def by_graph(rewriter: Any, sets: list[Any], folder: str) -> Result:
 
 
 def at_an_edge(module: torch.nn.Module, one: Any, got: Any) -> bool:
-    """Whether the module gives that, too, for inputs that differ by a rounding: `mean of softmax * 0.6 > 0.2`."""
+    """Return whether the module returns that also for inputs that differ by rounding: `mean of softmax * 0.6 > 0.2`."""
     for n in range(EDGES):
         torch.manual_seed(n)
         near = pytree.tree_map_only(torch.Tensor, lambda x: x * (1 + 1e-6 * torch.randn_like(x)), one)
@@ -182,7 +182,7 @@ def judged(text: str, seed: int, export: bool) -> Result:
 
 @contextlib.contextmanager
 def observed_already(rewriter: Any) -> Iterator[None]:
-    """Within it an export takes this rewriter, which has run the module, and compared it in eager."""
+    """Let an export take this rewriter, which has run the module and compared it in eager mode."""
     from onnx_external.torch._rewritten import ModuleWays
 
     plain = ModuleWays._rewriter, rewriter.check

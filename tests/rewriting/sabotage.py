@@ -185,7 +185,7 @@ def chain() -> None:
 
 
 def found() -> str:
-    """What the slice shows: the first entry or module that is not as it should be; nothing without a fault."""
+    """Return the first entry or module of the slice that is wrong; nothing without a fault."""
     words = random_found(range(RANDOM), export=False)
     if words:
         return words

@@ -33,7 +33,7 @@ FAILURES = CLASSES[6:]
 
 @dataclass
 class Case:
-    """What is known before the tool runs, and what became of it."""
+    """The facts before the tool runs, and the verdict."""
 
     label: str
     mode: str
@@ -127,7 +127,7 @@ class Tool:
 
     @staticmethod
     def _offers_inputs(case: Case, text: str) -> bool:
-        """Where lists for --inputs stand in a refusal, the true one is among them."""
+        """Check that a refusal with lists for --inputs contains the true one."""
         lists = re.findall(r"--inputs[ =]'?([\w.:/,-]+)", text)
         lists = [set(names.rstrip(".,").split(",")) for names in lists if not names.isupper()]
         return not lists or set(case.study.inputs) in lists

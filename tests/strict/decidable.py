@@ -1,4 +1,4 @@
-"""Whether names and bytes can decide what fills a graph: then nothing but success is right."""
+"""Decide whether names and bytes determine what fills a graph: then nothing but success is right."""
 
 import math
 from dataclasses import dataclass, field
@@ -15,7 +15,7 @@ def refined(name: str) -> str:
 
 @dataclass
 class Graph:
-    """What the judge knows of one exported graph, from its twin with weights and from other weights' graph.
+    """The judge's facts on one exported graph, from its twin with weights and from other weights' graph.
 
     undecidable: why names cannot decide; constants: names of data of no key that no weight changes, to be
     confirmed with --keep; numbers: those of one element; sizes: element counts of data that the graph keeps;

@@ -125,7 +125,7 @@ class Round:
         return verdict, refusal, expected
 
     def _verdict_without_shapes(self, what, verdict, study):
-        """Of a graph that states no shape of a weight, nobody can tell [6] from [1, 6]: then its numbers count."""
+        """Judge by numbers: in a graph without shapes of weights, nobody can tell [6] from [1, 6]."""
         same = truth.without_ones(verdict, what.state) if set(verdict.misshaped) <= study.unshaped else {}
         return self._verdict(replace(what, state=same)) if same else None
 
@@ -164,7 +164,7 @@ class Round:
         return self.spec.dynamic or len(first) == 1 or not any(v.is_floating_point() for v in first)
 
     def _is_enough(self, verdict, state: dict, study) -> bool:
-        """What the graph needs is there, and what is left over is of no module that it uses."""
+        """Return whether the graph's needs are met, and all that is left over belongs to unused modules."""
         for names in self.groups:
             given = [name for name in names if name in state]
             if given and not any(name in study.named for name in given):
@@ -179,7 +179,7 @@ class Round:
 
 
 class Settings:
-    """What all rounds share; made anew in each worker."""
+    """The settings that all rounds share; made anew in each worker."""
 
     def __init__(self, arguments):
         self.exporter, self.seed = arguments.exporter, arguments.seed

@@ -17,7 +17,7 @@ def swap_two_tensors(folder: Path) -> None:
 
 
 def blind_judgements(arguments) -> list:
-    """What the judge did not find: a lenient tool, a deaf one, and two tensors that changed places."""
+    """Return what the judge did not find: a lenient tool, a deaf one, and two tensors that changed places."""
     trials = [
         ("a missing weight is let pass", "--partial --unmatched skip", "one missing", None, cases.ACCEPTED),
         ("a float key is let pass", "--unmatched skip", "a float key", None, cases.ACCEPTED),

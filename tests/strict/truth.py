@@ -1,4 +1,4 @@
-"""What torch says: does a checkpoint load, which keys matter, what does the module compute then."""
+"""Torch's answers: does a checkpoint load, which keys matter, what does the module compute then."""
 
 import math
 from dataclasses import dataclass, field
@@ -113,7 +113,7 @@ def module_of(key: str) -> str:
 
 
 def must_refuse(verdict: Verdict, state: dict, matter: set) -> str:
-    """Why no save may succeed, whatever the graph; empty where one may."""
+    """Return why no save may succeed, whatever the graph; empty if one may."""
     for key in verdict.missing + verdict.misshaped:
         if key in matter:
             return f"{key} is {'missing' if key in verdict.missing else 'of another shape'}"

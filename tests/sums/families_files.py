@@ -34,7 +34,7 @@ def plain_pickle(draw, size):
 
 
 def deflated_pickle(draw, size):
-    """What inflates a thousand times."""
+    """Make a pickle that inflates a thousand times."""
     stored = size if draw.random() < 0.3 else min(size, 24_000)
     return checkpoint(draw, "c.pt", e.torch_zip(opcodes(draw, stored * draw.choice([10, 100, 1000])), [("0", bytes(4))], deflate=True))
 

@@ -81,7 +81,7 @@ def deep_graphs(draw, size):
 
 
 def metadata(draw, size):
-    """What exporters say of values: lists of names they were folded from."""
+    """Make exporters' metadata on values: lists of names they were folded from."""
     count = max(1, size // draw.choice([150, 1000]))
     names = "[" + ",".join(f"'w{i}'" for i in range(max(1, size // count // 8))) + "]"
     values = [e.value_info(f"v{i}", (1,)) + e.field(4, e.field(1, "pkg.onnxscript.optimizer.folded_from") + e.field(2, names)) for i in range(count)]

@@ -38,7 +38,7 @@ def write(folder: Path, files: dict) -> int:
 
 
 class Run:
-    """What a command took."""
+    """The resources that a command used."""
 
     def __init__(self, command, folder, timeout):
         self.timed_out = False

@@ -16,7 +16,7 @@ IMAGE = 32
 
 @dataclass(frozen=True)
 class Sizes:
-    """What the configs of an architecture are made from."""
+    """The sizes from which the configs of an architecture are made."""
 
     width: int = 32
     hidden: int = 48  # of the feed-forward layers

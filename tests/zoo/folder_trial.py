@@ -28,7 +28,7 @@ from trial import LAYOUTS, REFUSED, RIGHT, WRONG
 
 @dataclass(frozen=True)
 class Extent:
-    """How large the inputs are, where a graph lets them vary; the export has 2 rows of 8 words."""
+    """The size of the inputs, where a graph lets them vary; the export has 2 rows of 8 words."""
 
     rows: int
     length: int  # of a text
@@ -41,7 +41,7 @@ EXTENTS = (Extent(3, 11, 32, 400), Extent(1, 5, 48, 640))
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of a graph: `why` is a refusal or what is wrong, `far` the largest difference to torch."""
+    """The verdict on a graph: `why` is a refusal or a fault, `far` the largest difference to torch."""
 
     graph: str
     verdict: str
@@ -266,7 +266,7 @@ def _resized(name: str, shape: torch.Size, extent: Extent) -> list:
 
 
 def _other_bytes(path: Path, module: nn.Module, sources: dict, keys: set) -> str:
-    """Which parameter of the model the graph has with other bytes, or not from the checkpoint though it is there."""
+    """Return the parameter whose bytes in the graph are not those of the checkpoint."""
     found, _ = initializers_of(path)
     parameters = dict(module.named_parameters(remove_duplicate=False))
     shared = found.keys() & parameters.keys()
@@ -282,7 +282,7 @@ def _other_bytes(path: Path, module: nn.Module, sources: dict, keys: set) -> str
 def _sees_other_weights(
     session: onnxruntime.InferenceSession, loaded: nn.Module, module: nn.Module, given: dict
 ) -> bool:
-    """Whether a module with other weights would be told from the graph; the module is a part of the loaded one."""
+    """Return whether the graph shows other weights in a module; the module is a part of the loaded one."""
     before = {name: value.clone() for name, value in loaded.state_dict().items()}
     values.fill(loaded, 2)
     _, why = _difference(session, module, given)

@@ -1,4 +1,4 @@
-"""Whether a written model has what it must have, as python onnx reads it and ONNX Runtime runs it."""
+"""Judge whether a written model has what it must have, as python onnx reads it and ONNX Runtime runs it."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +17,7 @@ TRANSPOSED = ".transposed"  # how a weight is called that is stored without its 
 
 @dataclass(frozen=True)
 class Truth:
-    """What a model must hold. tied: groups of initializers that are one tensor in torch."""
+    """The expected contents of a model. tied: groups of initializers that are one tensor in torch."""
 
     held: dict
     tied: list
@@ -29,7 +29,7 @@ class Judge:
         self._inputs, self._expected = inputs, expected
 
     def faults(self, path: Path, truth: Truth, old: dict, once: bool) -> str:
-        """What is wrong with a written model; empty if nothing is.
+        """Return what is wrong with a written model; empty if nothing is.
 
         old: what the graph held before; once: tied tensors must lie in one place.
         """
@@ -46,7 +46,7 @@ class Judge:
         return self.difference(path)
 
     def difference(self, path: Path) -> str:
-        """How far ONNX Runtime is from torch, in words; empty if it is not."""
+        """Return how far ONNX Runtime is from torch, in words; empty if it is not."""
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = options.inter_op_num_threads = 1
         options.log_severity_level = 4

@@ -37,7 +37,7 @@ def reason(outcome: Outcome) -> str:
 
 
 def cell(outcomes: list) -> str:
-    """What became of one graph, in a few words."""
+    """Return the verdict on one graph, in a few words."""
     refused = {}
     for outcome in outcomes:
         if outcome.verdict == REFUSED:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 
 
 def results(work: Callable, jobs: Iterable, processes: int, tasks: int) -> Iterator:
-    """What `work` returns for each job, in any order.
+    """Return the results of `work` for each job, in any order.
 
     With one process everything is done in this one, which has imported torch already, and whose collector of
     garbage passes over that: it would take a third of an export's time. Of several, each ends after so many tasks,

@@ -1,4 +1,4 @@
-"""What torch's exporter makes of a model: programs with the values that the model has at the moment."""
+"""Programs that torch's exporter makes of a model, with the model's current values."""
 
 import contextlib
 import io
@@ -28,7 +28,7 @@ def quiet():
 
 
 def first_line(error: BaseException) -> str:
-    """Of the innermost error: torch.onnx wraps that of torch.export in pages of advice."""
+    """Return the first line of the innermost error: torch.onnx wraps that of torch.export in pages of advice."""
     while error.__cause__ is not None:
         error = error.__cause__
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
@@ -45,7 +45,7 @@ def run(module: nn.Module, inputs: dict) -> list:
 
 @dataclass(frozen=True)
 class Initializer:
-    """What a graph holds under a name; folded_from: what the optimizer says that it was computed from."""
+    """The value of a name in a graph; folded_from: what the optimizer says that it was computed from."""
 
     dims: tuple
     data: bytes
@@ -87,7 +87,7 @@ def save(program: torch.onnx.ONNXProgram, path: Path, **settings) -> Path:
 
 
 def initializers(program: torch.onnx.ONNXProgram) -> dict:
-    """What the program's graph holds now, by name."""
+    """Return the current values of the program's graph, by name."""
     found = {}
     for name, value in program.model.graph.initializers.items():
         tensor = value.const_value

@@ -41,7 +41,7 @@ WAYS: dict[str, Callable] = {"skeleton": skeleton, "plain": plain, "bare": bare}
 
 
 def fill(tool: Path, graph: Path, checkpoint: Path, out: Path) -> str:
-    """What the command says if it refuses; empty if it saves."""
+    """Return the command's message if it refuses; empty if it saves."""
     command = [
         tool,
         graph,
@@ -61,7 +61,7 @@ def fill(tool: Path, graph: Path, checkpoint: Path, out: Path) -> str:
 
 
 def try_one(name: str, tool: Path, folder: Path) -> dict[str, str]:
-    """By way: "right", "refused: ..." or "WRONG: ..."."""
+    """Return, by way: "right", "refused: ..." or "WRONG: ..."."""
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     architecture = ARCHITECTURES[name]

@@ -25,7 +25,7 @@ TITLES = "| architecture | outcome | layers | repeated | traced in full | why, o
 
 @dataclass(frozen=True)
 class Verdict:
-    """What became of an architecture."""
+    """The verdict on an architecture."""
 
     name: str
     kind: str

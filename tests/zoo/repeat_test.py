@@ -61,7 +61,7 @@ def folder_of(architecture: Architecture, folder: Path, depth: int) -> Path:
 
 
 def outcome(name: str, folder: Path, depth: int, dynamic: bool) -> Verdict:
-    """What becomes of an architecture's folder."""
+    """Return the verdict on an architecture's folder."""
     saved = folder_of(ARCHITECTURES[name], folder, depth)
     files = oe.Layout(transpose_weights=False)
     options = {"dynamic": dynamic, "fsync": False, "threads": 1, "progress": False, "files": files}

@@ -1,4 +1,4 @@
-"""What is different in two graphs of one model, whatever their inner values and nodes are called."""
+"""Differences between two graphs of one model, whatever their inner values and nodes are called."""
 
 import hashlib
 import re

@@ -30,7 +30,7 @@ APART = "dcp"  # stores tied tensors one by one
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of a save; `why` is the first line of a refusal, or what is wrong."""
+    """The verdict on a save; `why` is the first line of a refusal, or the fault."""
 
     graph: str
     checkpoint: str
@@ -169,7 +169,7 @@ class Trial:
         )
 
     def _own_bytes(self, program: torch.onnx.ONNXProgram) -> Outcome:
-        """Whether an export without the optimizer has the module's own bytes, which all else is judged by."""
+        """Return whether an export without the optimizer has the module's own bytes, by which all else is judged."""
         state, held = self._module.state_dict(), programs.initializers(program)
         shared = held.keys() & state.keys()
         other = sorted(name for name in shared if held[name].data != programs.bytes_of(state[name]))

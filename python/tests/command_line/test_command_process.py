@@ -1,4 +1,4 @@
-"""What the process of a command does: signals, standard streams, temporary folders."""
+"""Tests of the process of a command: signals, standard streams, temporary folders."""
 
 import contextlib
 import os

@@ -175,7 +175,7 @@ def test_the_manual_page_is_what_the_commands_say() -> None:
 
 
 def completed(folder: Path, *words: str) -> list[str]:
-    """What bash offers for the last of the words."""
+    """Return the completions that bash offers for the last word."""
     command = folder / "onnx-external"
     command.write_text(f'#!/bin/sh\nexec {sys.executable} -m onnx_external "$@"\n')
     command.chmod(0o755)

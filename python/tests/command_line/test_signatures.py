@@ -54,7 +54,7 @@ def parameters(function: Any) -> dict[str, inspect.Parameter]:
 
 
 def is_made(function: Any) -> bool:
-    """Whether dataclass made it."""
+    """Return whether dataclass made it."""
     return "__create_fn__" in function.__qualname__ or function.__code__.co_filename == "<string>"
 
 

@@ -1,4 +1,4 @@
-"""What the commands show as tables."""
+"""Tests of the tables that the commands print."""
 
 import pytest
 

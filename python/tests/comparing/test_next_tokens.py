@@ -57,7 +57,7 @@ def model() -> Any:
 
 
 def wanted(model: Any, settings: dict[str, Any], width: int) -> list[list[int]]:
-    """What transformers' processors leave as the likeliest tokens, step by step."""
+    """Return the likeliest tokens after transformers' processors, step by step."""
     config = transformers.GenerationConfig(**settings, max_length=width + COUNT)
     config._eos_token_tensor = torch.tensor(ENDS)
     ids = torch.tensor(rows(width))

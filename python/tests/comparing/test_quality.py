@@ -1,4 +1,4 @@
-"""What a quantized model loses: its figures, its limits, and the layer that loses most."""
+"""Tests of a quantized model's loss: its figures, its limits, and the layer that loses most."""
 
 from __future__ import annotations
 

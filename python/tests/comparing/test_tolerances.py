@@ -1,4 +1,4 @@
-"""Which tolerance a report took, and why."""
+"""Tests of the tolerance that a report took, and the reason."""
 
 from pathlib import Path
 from typing import Any

@@ -1,4 +1,4 @@
-"""What must not be called right: outputs beside masks or giants, nothing, random numbers."""
+"""Tests of wrong outputs: beside masks or giants, nothing compared, random numbers."""
 
 import json
 import re

@@ -44,7 +44,7 @@ def changed(function: Any, chosen: Any, absorbed: Any = ()) -> Rewritten:
 
 @contextmanager
 def rewritten(function: Any, chosen: Any, absorbed: Any = ()) -> Iterator[Runtime]:
-    """Within this context, a function runs as it is rewritten."""
+    """Let a function run as it is rewritten, inside the context."""
     found, runtime = source(function), Runtime()
     code = compiled(found, changed(function, chosen, absorbed).tree)
     with applied({found.function: code}, runtime):

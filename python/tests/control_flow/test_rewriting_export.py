@@ -71,7 +71,7 @@ class Asserts(torch.nn.Module):
 
 
 def state(module: Any) -> dict[str, Any]:
-    """What an export may not leave changed."""
+    """Return the state that an export must not change."""
     from torch.utils import _pytree as pytree
 
     functions = [type(module).forward, torch.nn.Module.__setattr__, torch.fx.Graph.create_node]

@@ -1,4 +1,4 @@
-"""What two branches, or the rounds of a loop, give as one: exported, and compared on all sets."""
+"""Tests of merging the results of branches and iterations: exported, and compared on all sets."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def _exported(module: Any, tmp_path: Path, *sets: Any) -> Any:
 
 
 class LoopThatNoSetReaches(torch.nn.Module):
-    """Its loop over rows is found by the trace alone, as a size that became a number."""
+    """A module whose loop over rows only the trace finds, as a size that became a number."""
 
     def forward(self, x: Any) -> Any:
         rows = x.shape[0]
@@ -92,7 +92,7 @@ def test_a_list_may_grow_in_branches_of_branches(tmp_path: Path) -> None:
 
 
 class ScansWithASize(torch.nn.Module):
-    """What a round reads has no dimension of that size: the size itself is given to it."""
+    """A module whose iterations read a size that is no dimension of their operands."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -109,7 +109,7 @@ def test_a_round_of_a_scan_may_read_a_size(tmp_path: Path) -> None:
 
 
 class MasksPadding(torch.nn.Module):
-    """What FSMT does: a function gives None or a tensor, its caller gives that on in a tuple."""
+    """A module like FSMT: a function returns None or a tensor, and its caller passes that on."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -140,7 +140,7 @@ def test_a_call_that_gives_none_or_a_tensor_is_split_at_its_callers(tmp_path: Pa
 
 
 class WritesBeforeTheTest(torch.nn.Module):
-    """Its function would write twice."""
+    """A module whose function would write twice."""
 
     def mask(self, x: Any) -> Any:
         x += 1

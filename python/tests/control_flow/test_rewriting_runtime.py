@@ -1,4 +1,4 @@
-"""What rewritten code calls: Python's own semantics on real values, a graph's on traced ones."""
+"""Tests of the runtime: Python's own semantics on real values, a graph's on traced ones."""
 
 import copy
 import math

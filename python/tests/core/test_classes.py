@@ -17,7 +17,7 @@ torch = pytest.importorskip("torch")
 
 
 class State:
-    """What a program of the caller might keep in its checkpoint."""
+    """An object that a caller's program might keep in its checkpoint."""
 
     def __init__(self) -> None:
         self.hidden = torch.arange(6.0).reshape(2, 3)

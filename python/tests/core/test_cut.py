@@ -91,7 +91,7 @@ def exported(kind: str, folder: Path) -> tuple[Path, dict[str, np.ndarray[Any, A
 def values_of(
     path: Path, names: list[str], given: dict[str, np.ndarray[Any, Any]]
 ) -> dict[str, np.ndarray[Any, Any]]:
-    """What the whole model has for these values."""
+    """Return the whole model's results for these values."""
     onnx = pytest.importorskip("onnx")
     runtime = pytest.importorskip("onnxruntime")
     model = onnx.load(path, load_external_data=False)

@@ -1,4 +1,4 @@
-"""What an export needs is asked before anything is traced."""
+"""Tests of an export's preconditions, which are checked before anything is traced."""
 
 import json
 from importlib.util import find_spec

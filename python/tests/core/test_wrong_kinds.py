@@ -17,7 +17,7 @@ onnx = pytest.importorskip("onnx")
 
 @pytest.fixture(scope="module")
 def given(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """What functions are called with, by the names of their arguments."""
+    """Return arguments for functions, by the names of their parameters."""
     folder = tmp_path_factory.mktemp("kinds")
     model = graphs.open_graph({"x": ("float32", (2, 3))}, as_inputs=True)
     onnx.save(model, folder / "model.onnx")

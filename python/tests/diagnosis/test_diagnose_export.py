@@ -24,7 +24,7 @@ CHILDC, CUSTOM, NOINPUT = oe.Status.CHILDC, oe.Status.CUSTOM, oe.Status.NOINPUT
 
 
 class Branches(nn.Module):  # type: ignore[misc,name-defined]
-    """What it does depends on values."""
+    """A module whose control flow depends on values."""
 
     line = inspect.currentframe().f_lineno + 8  # type: ignore[union-attr]
     """Of the condition."""
@@ -104,7 +104,7 @@ def test_a_sound_model_exports_as_a_whole(exporter: str) -> None:
 
 @pytest.fixture(scope="module")
 def branches() -> Any:
-    """What is found of a model with one module that branches on values."""
+    """Return the diagnosis of a model with one module that branches on values."""
     found = {}
 
     def report(exporter: str) -> Any:
@@ -221,7 +221,7 @@ def test_what_computes_something_else_when_it_is_exported_is_named() -> None:
 
 
 class Joins(nn.Module):  # type: ignore[misc,name-defined]
-    """Its outputs have sizes that are sums and products of those of its inputs."""
+    """A module whose output sizes are sums and products of those of its inputs."""
 
     def forward(self, x: Any, other: Any, *, times: int = 1) -> Any:
         assert x.sum() != 123
@@ -256,7 +256,7 @@ def test_shapes_of_a_custom_operator_are_guessed_from_the_sets(exporter: str) ->
 
 
 class Says(nn.Module):  # type: ignore[misc,name-defined]
-    """What it gives beside a tensor is a size, or something else."""
+    """A module that returns a size, or something else, beside a tensor."""
 
     def __init__(self, what: Any) -> None:
         super().__init__()
@@ -695,7 +695,7 @@ def test_what_only_the_default_of_torch_export_refuses_says_so() -> None:
 
 
 class Pair(NamedTuple):
-    """What a module may take as one argument."""
+    """A single argument of a module that consists of several values."""
 
     first: Any
     second: Any

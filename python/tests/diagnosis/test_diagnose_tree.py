@@ -1,4 +1,4 @@
-"""Which modules an export is tried for, on attempts that are made up."""
+"""Tests of the modules for which an export is tried, with made-up outcomes."""
 
 from collections.abc import Sequence
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What the sizes that vary are called in a graph."""
+"""Tests of the names of dynamic dimensions in a graph."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path

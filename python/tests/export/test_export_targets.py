@@ -1,4 +1,4 @@
-"""What may be exported, and what is said of inputs and sizes that do not fit."""
+"""Tests of the objects that can be exported, and of errors on inputs and sizes that do not fit."""
 
 import functools
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What an export leaves behind: nothing of this package's, and of others what the docs list."""
+"""Tests that an export leaves nothing of this package behind, and of others what the docs list."""
 
 import subprocess
 import sys

@@ -216,7 +216,7 @@ def unchanged(module: nn.Module, run: Callable[[], Any]) -> Any:
 
 @pytest.fixture(scope="module", autouse=True)
 def _all_is_imported(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """What torch and transformers do once, they have done."""
+    """Import what torch and transformers import once."""
     path = tmp_path_factory.mktemp("first") / "model.onnx"
     oe.torch.export(Branches().eval(), x_of(2, 5), path, input_sets=[x_of(3, 7)])
     oe.diagnose_export(Branches().eval(), [x_of(2, 5)], rewrite=False, run=False, progress=False)

@@ -1,4 +1,4 @@
-"""What the outputs of a graph are called."""
+"""Tests of the names of a graph's outputs."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -15,7 +15,7 @@ X = torch.rand(3, 4)
 
 
 class Boxes(NamedTuple):
-    """What a detector gives."""
+    """The result of a detector."""
 
     boxes: Any
     scores: Any

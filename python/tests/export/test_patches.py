@@ -19,7 +19,7 @@ ROWS = {0: torch.export.Dim.DYNAMIC}
 
 
 class Halves(torch.nn.Module):
-    """What is patched."""
+    """A module to patch."""
 
     def forward(self, x: Any) -> Any:
         return self.scaled(x) / 2
@@ -51,7 +51,7 @@ class patched_Halves:  # the form that users of such patches know
 
 
 def state() -> dict[str, Any]:
-    """What a context may not leave changed."""
+    """Return the state that a context must not leave changed."""
     from torch.fx.experimental.symbolic_shapes import ShapeEnv
     from torch.utils import _pytree as pytree
 
@@ -83,7 +83,7 @@ class TakesPair(torch.nn.Module):
 
 @pytest.fixture(autouse=True, scope="module")
 def _imported() -> None:
-    """What torch imports for its first export registers classes of its own."""
+    """Import the modules of torch's first export, which register classes of their own."""
     torch.export.export(torch.nn.Linear(1, 1), (torch.ones(1, 1),))
 
 

@@ -244,7 +244,7 @@ class ByCounter(Model):
 
 
 class SkipsLayers(Model):
-    """What the second layer gives goes into the sixth."""
+    """A module whose sixth layer takes the result of the second."""
 
     class layer(Layer):
         def forward(self, x: torch.Tensor, kept: torch.Tensor) -> torch.Tensor:  # type: ignore[override]
@@ -344,7 +344,7 @@ class ExitsEarly(Model):
 
 
 class ReturnsOne(Model):
-    """What one of the layers in the middle gives is an output."""
+    """A module that returns the result of one of the layers in the middle."""
 
     def forward(self, x: torch.Tensor) -> Any:
         found = []
@@ -575,7 +575,7 @@ class Summing(Model):
 
 
 class SharesWork(Model):
-    """What all layers compute alike, the optimizer leaves in the first one only."""
+    """A module whose layers share a computation, which only the first keeps after optimization."""
 
     class layer(Layer):
         def forward(self, x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:  # type: ignore[override]
@@ -657,7 +657,7 @@ class Alternating(Model):
 
 
 class LastTakesLess(Model):
-    """What the last layer makes is not all needed, so it takes less of the one before."""
+    """A module that does not need all of its last result, so its last layer takes less."""
 
     class layer(Layer):
         def forward(self, x: torch.Tensor, y: torch.Tensor) -> Any:  # type: ignore[override]

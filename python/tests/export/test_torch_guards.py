@@ -106,7 +106,7 @@ def test_guards_that_hold_for_all_sets_are_reported(tmp_path: Path) -> None:
 
 
 class Attending(torch.nn.Module):
-    """Of which torch assumes that sizes are not 1, and the graph does not."""
+    """A module of which torch assumes that sizes are not 1, and the graph does not."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""What is changed in a graph of torch.onnx: it would be wrong, refused, or crash a runtime."""
+"""Tests of repairs to a graph of torch.onnx, which would be wrong, rejected, or crash a runtime."""
 
 from pathlib import Path
 from typing import Any
@@ -90,7 +90,7 @@ def test_a_test_on_weights_in_a_branch_of_another_depends_on_an_input() -> None:
 
 
 class Spare(torch.nn.Module):
-    """Its first weight is used in code without effect only, its second one nowhere."""
+    """A module whose first weight is only used in code without effect, and its second nowhere."""
 
     def __init__(self) -> None:
         super().__init__()

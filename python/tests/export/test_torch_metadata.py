@@ -1,4 +1,4 @@
-"""What an exported graph tells of its code, and that it tells nothing of the machine."""
+"""Tests that an exported graph has metadata on its code, and none on the machine."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which branches write to nothing from outside, and give nothing from outside."""
+"""Tests of branches that neither write to nor return outer values."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""How modules are traced and converted: as torch.onnx does it, with what it gets wrong mended."""
+"""Tests of tracing and converting modules as torch.onnx does, with its mistakes repaired."""
 
 import dataclasses
 import gc

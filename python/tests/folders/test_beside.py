@@ -50,7 +50,7 @@ OPTIONS = dict(progress=False, fsync=False, mapping=oe.Mapping(unmatched="skip")
 
 
 def tree(folder: Path) -> dict[str, Any]:
-    """What a folder has; None for what is no file."""
+    """Return the contents of a folder; None for anything but a file."""
     return {
         str(path.relative_to(folder)): path.read_bytes() if path.is_file() else None
         for path in sorted(folder.rglob("*"))
@@ -59,7 +59,7 @@ def tree(folder: Path) -> dict[str, Any]:
 
 @pytest.fixture(params=["new", "old"])
 def before(request: Any, saving: Any, tmp_path: Path) -> dict[str, Any]:
-    """What the output folder has: nothing, or an older save of other files."""
+    """Fill the output folder: with nothing, or with an older save of other files."""
     if request.param == "old":
         saving.save(OPTIONS)
         (saving.folder / "tokenizer.json").write_text("old")

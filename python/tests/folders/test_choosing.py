@@ -1,4 +1,4 @@
-"""Whether a decoder becomes one graph or two."""
+"""Tests of the choice between one graph and two for a decoder."""
 
 from types import SimpleNamespace
 from typing import Any

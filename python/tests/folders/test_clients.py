@@ -1,4 +1,4 @@
-"""What a folder has for the programs that are to open it (`--for`)."""
+"""Tests of folders for certain programs (`--for`)."""
 
 import json
 import shutil

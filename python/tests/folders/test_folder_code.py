@@ -96,7 +96,7 @@ def watched(llama: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iter
 
 
 def loads(folder: Path, task: str | None) -> Iterator[Any]:
-    """What the export, and what validate and diagnose load of a folder."""
+    """Return the calls that load a folder: those of the export, and of validate and diagnose."""
     from onnx_external.transformers._loading import load
     from onnx_external.transformers._reference import loaded
 
@@ -105,7 +105,7 @@ def loads(folder: Path, task: str | None) -> Iterator[Any]:
 
 
 def graphs_of(folder: Path) -> dict[str, Any]:
-    """What the export would trace."""
+    """Return the graphs that the export would trace."""
     from onnx_external.transformers._inputs import inputs_of
     from onnx_external.transformers._tracing import graph_modules
 

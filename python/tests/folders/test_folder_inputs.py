@@ -1,4 +1,4 @@
-"""Which inputs the graph of a folder has, and how examples of them are made."""
+"""Tests of the inputs that the graph of a folder has, and of examples of them."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Which files of a folder are read: those that transformers' from_pretrained() loads."""
+"""Tests of the files of a folder that are read: those that from_pretrained() would load."""
 
 import json
 from collections.abc import Callable
@@ -23,7 +23,7 @@ Content = Callable[[Path], None]
 
 @pytest.fixture(scope="module")
 def shapes() -> dict[str, tuple[int, ...]]:
-    """Of the model's tensors."""
+    """Return the shapes of the model's tensors."""
     model = transformers.DistilBertModel(transformers.DistilBertConfig(**SIZES))
     return {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
 
@@ -433,7 +433,7 @@ def numbers(state: dict[str, Any]) -> dict[str, float]:
 
 
 def by_transformers(source: Path, layout: Layout) -> dict[str, float] | None:
-    """What from_pretrained() loads; None if it refuses."""
+    """Return the result of from_pretrained(); None if it fails."""
     try:
         model, told = transformers.DistilBertModel.from_pretrained(
             source,

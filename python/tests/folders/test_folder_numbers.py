@@ -77,7 +77,7 @@ def edited(folder: Path, where: str, value: Any, out: Path) -> Path:
 
 
 def load_both(folder: Path) -> list[Any]:
-    """What an export makes of a folder, and what validate and diagnose do."""
+    """Return the ways to load a folder: that of an export, and that of validate and diagnose."""
     from onnx_external.transformers._loading import load
     from onnx_external.transformers._reference import loaded
 

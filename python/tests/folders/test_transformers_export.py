@@ -84,7 +84,7 @@ def difference(path: Path, model: Any, given: Any) -> float:
 
 
 def cache_of(model: Any) -> str:
-    """What forward() calls the cache: newer versions of transformers have another name for it."""
+    """Return forward()'s argument for the cache; newer versions of transformers renamed it."""
     return "cache" if "cache" in inspect.signature(model.forward).parameters else "past_key_values"
 
 
@@ -323,7 +323,7 @@ def test_a_model_in_bfloat16_says_what_makes_it_run_on_a_cpu(
 
 
 def refusal_of_the_command(error: oe.Error) -> str:
-    """What `onnx-external export` says; its options instead of arguments."""
+    """Return the error of `onnx-external export`, with its options instead of arguments."""
     from onnx_external._commands.export import parser
 
     told = io.StringIO()
@@ -391,7 +391,7 @@ def test_folders_without_config_or_a_known_class_are_refused(tmp_path: Path) -> 
 
 
 def evaluated(made: Any, state: dict[str, Any], dtype: Any) -> Any:
-    """What a recipe says, done by torch."""
+    """Return the result of a recipe, computed by torch."""
     from onnx_external.transformers._recording import Join, Key
 
     if isinstance(made, Key):

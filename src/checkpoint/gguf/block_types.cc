@@ -108,19 +108,22 @@ void decode_row(const BlockType& type, std::span<const std::byte> blocks, std::s
   std::array<std::int8_t, kMostBlockValues> codes;
   std::array<float, kMostBlockGroups> scales;
   std::array<float, kMostBlockGroups> minima{};
-  const BlockCodes unpacked{std::span(codes).first(type.values),
-                            std::span(scales).first(type.groups()),
-                            std::span(minima).first(type.groups())};
   const auto* block = reinterpret_cast<const std::uint8_t*>(blocks.data());
-  for (float* at = out.data(); at != out.data() + out.size(); at += type.values) {
-    type.unpack(block, unpacked);
-    for (std::size_t i = 0; i < type.values; ++i) {
-      at[i] = scales[i / type.group] * static_cast<float>(codes[i]);
+  float* at = out.data();
+  for (std::size_t left = out.size() / type.values; left > 0;) {
+    const std::size_t count = std::min(left, blocks_at_once(type));
+    unpack_blocks(type, block, count, {codes, scales, minima});
+    for (std::size_t g = 0; g < count * type.groups(); ++g, at += type.group) {
+      const std::int8_t* const code = codes.data() + g * type.group;
+      for (std::size_t i = 0; i < type.group; ++i) {
+        at[i] = scales[g] * static_cast<float>(code[i]);
+      }
+      for (std::size_t i = 0; type.has_minima && i < type.group; ++i) {
+        at[i] = at[i] + minima[g];
+      }
     }
-    for (std::size_t i = 0; type.has_minima && i < type.values; ++i) {
-      at[i] = at[i] + minima[i / type.group];
-    }
-    block += type.bytes;
+    block += count * type.bytes;
+    left -= count;
   }
 }
 

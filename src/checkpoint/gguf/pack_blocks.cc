@@ -1,6 +1,9 @@
 #include "checkpoint/gguf/pack_blocks.h"
 
+#include <algorithm>
 #include <array>
+
+#include "checkpoint/gguf/unpack_blocks.h"
 
 namespace onnx_external {
 namespace {
@@ -29,20 +32,21 @@ void pack_row(const BlockType& type, const std::uint8_t* blocks, std::size_t cou
   const std::size_t groups = type.groups();
   const unsigned add = (1U << (type.bits - 1)) - static_cast<unsigned>(type.middle);
   const auto middle = static_cast<float>(type.middle);
-  for (std::size_t block = 0; block < count; ++block) {
+  for (std::size_t block = 0; block < count;) {
+    const std::size_t some = std::min(count - block, blocks_at_once(type));
     float* const scales = out.scales + block * groups;
-    type.unpack(
-        blocks + block * type.bytes,
-        {std::span(codes).first(type.values), {scales, groups}, std::span(minima).first(groups)});
+    unpack_blocks(type, blocks + block * type.bytes, some,
+                  {codes, {scales, some * groups}, minima});
     std::uint8_t* const packed = out.codes + block * (type.values * type.bits / 8);
     if (type.bits == 4) {
-      pack_codes_of_4(codes.data(), type.values, add, packed);
+      pack_codes_of_4(codes.data(), some * type.values, add, packed);
     } else {
-      pack_codes_of_8(codes.data(), type.values, add, packed);
+      pack_codes_of_8(codes.data(), some * type.values, add, packed);
     }
-    for (std::size_t i = 0; type.has_minima && i < groups; ++i) {
+    for (std::size_t i = 0; type.has_minima && i < some * groups; ++i) {
       out.terms[block * groups + i] = minima[i] + middle * scales[i];
     }
+    block += some;
   }
 }
 

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <bit>
+#include <cstddef>
 #include <cstdint>
 #include <cstring>
 
@@ -21,6 +22,35 @@ template <typename Number>
 
 [[nodiscard]] inline float block_half(const std::uint8_t* at) {
   return std::bit_cast<float>(float_bits_of_half(block_number<std::uint16_t>(at)));
+}
+
+// Unpacks `count` consecutive blocks, one after another. The spans are as long as all of them need.
+inline void unpack_blocks(const BlockType& type, const std::uint8_t* blocks, std::size_t count,
+                          const BlockCodes& out) {
+  const std::size_t groups = type.groups();
+  for (std::size_t i = 0; i < count; ++i) {
+    type.unpack(blocks + i * type.bytes,
+                {out.codes.subspan(i * type.values, type.values),
+                 out.scales.subspan(i * groups, groups), out.minima.subspan(i * groups, groups)});
+  }
+}
+
+// The blocks that make up kMostBlockValues. To unpack so many before their codes are read is
+// several times as fast as one small block at a time, whose bytes would be read while the processor
+// still stores them.
+[[nodiscard]] inline std::size_t blocks_at_once(const BlockType& type) {
+  return kMostBlockValues / type.values;
+}
+
+// Writes each bit as a byte, the lowest first. Requires: `count` is a multiple of 8.
+inline void spread_bits(const std::uint8_t* bits, std::size_t count, std::uint8_t* out) {
+  constexpr std::uint64_t kOnes = 0x0101010101010101;
+  constexpr std::uint64_t kOneOfEach = 0x8040201008040201;  // bit i of byte i
+  for (std::size_t i = 0; i < count / 8; ++i) {
+    const std::uint64_t picked = (bits[i] * kOnes) & kOneOfEach;
+    const std::uint64_t bytes = ((picked + 0x7f * kOnes) >> 7) & kOnes;
+    std::memcpy(out + 8 * i, &bytes, sizeof(bytes));
+  }
 }
 
 // Codes of 4 and 5 bits, and of 8.

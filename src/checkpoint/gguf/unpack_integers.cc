@@ -27,12 +27,11 @@ void low_then_high(const std::uint8_t* bytes, int minus, std::int8_t* out) {
 // The same with a fifth bit: that of element i is bit i.
 void with_fifth_bit(const std::uint8_t* fifth, const std::uint8_t* bytes, int minus,
                     std::int8_t* out) {
-  const auto bits = block_number<std::uint32_t>(fifth);
+  std::array<std::uint8_t, 2 * kHalfBlock> bits;
+  spread_bits(fifth, bits.size(), bits.data());
   for (std::size_t i = 0; i < kHalfBlock; ++i) {
-    const std::uint32_t low = ((bits >> i) & 1U) << 4;
-    const std::uint32_t high = ((bits >> (kHalfBlock + i)) & 1U) << 4;
-    out[i] = code(static_cast<int>((bytes[i] & 15U) | low) - minus);
-    out[kHalfBlock + i] = code(static_cast<int>((bytes[i] >> 4U) | high) - minus);
+    out[i] = code(((bytes[i] & 15) | (bits[i] << 4)) - minus);
+    out[kHalfBlock + i] = code(((bytes[i] >> 4) | (bits[kHalfBlock + i] << 4)) - minus);
   }
 }
 
@@ -112,9 +111,11 @@ void unpack_q3_k(const std::uint8_t* block, const BlockCodes& out) {
   for (std::size_t half = 0; half < kHalves; ++half) {
     std::int8_t* const codes = out.codes.data() + half * kHalfValues;
     planes_of_two(block + 32 + half * kQuarter, codes);
-    for (std::size_t i = 0; i < kHalfValues; ++i) {
-      const int third = (third_bits[i % kQuarter] >> (half * 4 + i / kQuarter)) & 1;
-      codes[i] = code(codes[i] + 4 * third - 4);
+    for (std::size_t plane = 0; plane < 4; ++plane) {
+      for (std::size_t i = 0; i < kQuarter; ++i) {
+        const int third = (third_bits[i] >> (4 * half + plane)) & 1;
+        codes[plane * kQuarter + i] = code(codes[plane * kQuarter + i] + 4 * third - 4);
+      }
     }
   }
 }

@@ -13,9 +13,11 @@ constexpr TableOf16 kIq4Values = {-127, -104, -83, -65, -49, -35, -22, -10,
                                   1,    13,   25,  38,  53,  69,  89,  113};
 constexpr TableOf16 kDoubledE2m1 = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};
 
-// Element i is in the low half of byte i, element i + `half` in the high half.
-void from_table(const TableOf16& table, const std::uint8_t* bytes, std::size_t half,
-                std::int8_t* out) {
+// Element i is in the low half of byte i, element i + `half` in the high half. It is not inlined
+// because GCC puts a known number of looked-up bytes together in vectors, at a quarter of the
+// speed.
+[[gnu::noinline]] void from_table(const TableOf16& table, const std::uint8_t* bytes,
+                                  std::size_t half, std::int8_t* out) {
   for (std::size_t i = 0; i < half; ++i) {
     out[i] = table[bytes[i] & 15U];
     out[half + i] = table[bytes[i] >> 4U];
@@ -102,26 +104,35 @@ void unpack_tq1_0(const std::uint8_t* block, const BlockCodes& out) {
 }
 
 void unpack_tq2_0(const std::uint8_t* block, const BlockCodes& out) {
-  for (std::size_t i = 0; i < out.codes.size(); ++i) {
-    const std::size_t plane = i / kPlane;
-    const int byte = block[plane / 4 * kPlane + i % kPlane];
-    out.codes[i] = static_cast<std::int8_t>(((byte >> (2 * (plane % 4))) & 3) - 1);
+  std::int8_t* codes = out.codes.data();
+  for (std::size_t first = 0; first < 2 * kPlane; first += kPlane) {
+    for (unsigned shift = 0; shift < 8; shift += 2, codes += kPlane) {
+      for (std::size_t i = 0; i < kPlane; ++i) {
+        codes[i] = static_cast<std::int8_t>(((block[first + i] >> shift) & 3) - 1);
+      }
+    }
   }
   out.scales[0] = block_half(block + 64);
 }
 
 void unpack_q1_0(const std::uint8_t* block, const BlockCodes& out) {
-  out.scales[0] = block_half(block);
-  for (std::size_t i = 0; i < out.codes.size(); ++i) {
-    out.codes[i] = static_cast<std::int8_t>(2 * ((block[2 + i / 8] >> (i % 8)) & 1) - 1);
+  constexpr std::size_t kValues = 128;
+  std::array<std::uint8_t, kValues> bits;
+  spread_bits(block + 2, kValues, bits.data());
+  for (std::size_t i = 0; i < kValues; ++i) {
+    out.codes[i] = static_cast<std::int8_t>(2 * bits[i] - 1);
   }
+  out.scales[0] = block_half(block);
 }
 
 void unpack_q2_0(const std::uint8_t* block, const BlockCodes& out) {
-  out.scales[0] = block_half(block);
-  for (std::size_t i = 0; i < out.codes.size(); ++i) {
-    out.codes[i] = static_cast<std::int8_t>(((block[2 + i / 4] >> (2 * (i % 4))) & 3) - 1);
+  constexpr std::size_t kBytes = 16;
+  for (std::size_t i = 0; i < kBytes; ++i) {
+    for (std::size_t j = 0; j < 4; ++j) {
+      out.codes[4 * i + j] = static_cast<std::int8_t>(((block[2 + i] >> (2 * j)) & 3) - 1);
+    }
   }
+  out.scales[0] = block_half(block);
 }
 
 }  // namespace onnx_external

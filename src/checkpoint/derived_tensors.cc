@@ -321,6 +321,7 @@ class Deriver {
         static_cast<std::size_t>(std::find(order.begin(), order.end(), dim) - order.begin());
     std::vector<ChunkSource> chunks;
     std::vector<std::uint32_t> storages;
+    JoinedParts joined{stored, {}};
     std::int64_t at = 0;
     for (const Value& part : parts) {
       const TensorView view = permuted(part.view, order);
@@ -330,13 +331,15 @@ class Deriver {
         chunk.box.offsets[place] = at;
         chunk.view = view_of(0, dtype, view.shape);
         chunk.read = view_source(all_, view, contents_.inflated);
+        joined.parts.push_back({chunk.box.offsets, view});
         chunks.push_back(std::move(chunk));
         storages.push_back(view.storage);
       }
       at += view.shape[place];
     }
-    TensorView made =
-        view_of(add_chunks(dtype, stored, nbytes, std::move(chunks), storages), dtype, stored);
+    const std::uint32_t storage = add_chunks(dtype, stored, nbytes, std::move(chunks), storages);
+    all_.joined.emplace(storage, std::make_shared<const JoinedParts>(std::move(joined)));
+    TensorView made = view_of(storage, dtype, stored);
     std::vector<std::size_t> back(order.size());
     for (std::size_t i = 0; i < order.size(); ++i) {
       back[order[i]] = i;
@@ -369,6 +372,7 @@ void drop_storages_from(std::size_t first, FileContents& all) {
   for (auto storage = static_cast<std::uint32_t>(first); storage < all.storages.size(); ++storage) {
     all.computed.erase(storage);
     all.made_of.erase(storage);
+    all.joined.erase(storage);
   }
   all.storages.resize(first);
 }

@@ -181,7 +181,7 @@ Result<std::optional<KeptRows>> KeptRows::of(const Checkpoint& checkpoint, const
                                              const Scheme* known) {
   const auto matrix = CheckpointAccess::quantized(checkpoint, view.storage);
   if (!matrix && is_joined_of_codes(checkpoint, view.storage)) {
-    return not_kept("it is put together from several weights of the checkpoint");
+    return of_joined(checkpoint, view, columns, scales, known);
   }
   if (!matrix) {
     return std::nullopt;
@@ -373,6 +373,9 @@ Status KeptRows::make_from_tiles(std::uint64_t first, std::uint64_t count, IoBuf
 
 Status KeptRows::make(std::uint64_t first, std::uint64_t count, KeptCodes codes, IoBuffer& tile,
                       KeptBuffers& buffers, const Take& take) const {
+  if (!pieces_.empty()) {
+    return make_from_pieces(first, count, codes, tile, buffers, take);
+  }
   if (tiles_ && codes == KeptCodes::kMade) {
     return make_from_tiles(first, count, tile, buffers, take);
   }

@@ -78,9 +78,25 @@ class KeptRows {
     kBlocks,  // with the scales and terms of its blocks
   };
 
+  // Rows that are not those of one matrix of the checkpoint.
+  struct Piece {
+    std::uint64_t first = 0;
+    std::shared_ptr<const KeptRows> rows;
+  };
+
   KeptRows(MatrixRows rows, KeptForm form) : rows_(std::move(rows)), form_(std::move(form)) {}
+  [[nodiscard]] static Result<std::optional<KeptRows>> of_joined(const Checkpoint& checkpoint,
+                                                                 const TensorView& view,
+                                                                 std::uint64_t columns,
+                                                                 DType scales, const Scheme* known);
   [[nodiscard]] Status find_rows(const TensorView& view);
   void choose_path(const Checkpoint& checkpoint);
+  [[nodiscard]] static bool suits(const KeptRows& a, const KeptRows& b);
+  void read_without_tiles();
+  [[nodiscard]] std::uint64_t row_count() const;
+  [[nodiscard]] Status make_from_pieces(std::uint64_t first, std::uint64_t count, KeptCodes codes,
+                                        IoBuffer& tile, KeptBuffers& buffers,
+                                        const Take& take) const;
   [[nodiscard]] Run run_at(std::uint64_t row, std::uint64_t most) const;
   [[nodiscard]] PackedRows room(std::uint64_t rows, KeptBuffers& buffers) const;
   [[nodiscard]] Status make_run(std::uint64_t first, const Run& run, KeptCodes codes,
@@ -99,6 +115,7 @@ class KeptRows {
   std::vector<RowDim> dims_;
   Path path_ = Path::kCodes;
   std::uint64_t line_rows_ = 1;     // of a line of `tiles_`
+  std::vector<Piece> pieces_;       // by their first rows; if there are any, only they are read
   std::optional<TiledView> tiles_;  // of the stored words, if they run across the storage
 };
 

@@ -137,10 +137,17 @@ def mlx(name: str, n: int, k: int) -> Tensors:
     }
 
 
-def write(folder: Path, make: Callable[[str, int, int], Tensors], settings: Any) -> Path:
+def write(
+    folder: Path,
+    make: Callable[[str, int, int], Tensors],
+    settings: Any,
+    matrices: dict[str, tuple[int, int]] | None = None,
+) -> Path:
     folder.mkdir()
-    tensors: Tensors = {"up.bias": np.linspace(-1, 1, INNER, dtype=np.float32)}
-    for name, (n, k) in shapes().items():
+    tensors: Tensors = {}
+    if matrices is None:
+        tensors["up.bias"] = np.linspace(-1, 1, INNER, dtype=np.float32)
+    for name, (n, k) in (matrices or shapes()).items():
         tensors |= make(name, n, k)
     safetensors.save_file(tensors, folder / "model.safetensors")
     where = "quantization_config" if "quant_method" in settings else "quantization"
@@ -363,3 +370,65 @@ def test_codes_can_be_quantized_anew_from_their_floats(graph: Path, tmp_path: Pa
     folder = write(tmp_path / "folder", gptq(4, True), gptq_settings(4))
     report = oe.save(graph, tmp_path / "out", folder, quantize="int8/32")
     assert {matrix["scheme"] for matrix in report.quantized} == {"int8/32, symmetric, nearest"}
+
+
+class Experts(torch.nn.Module):
+    """Two experts, whose matrices are stacked; those of one input are joined."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.gate_up = torch.nn.Parameter(torch.zeros(2, 2 * INNER, WIDTH))
+        self.down = torch.nn.Parameter(torch.zeros(2, WIDTH, INNER))
+
+    def forward(self, x: Any) -> Any:
+        made = torch.zeros_like(x)
+        for gate_up, down in zip(self.gate_up, self.down, strict=True):
+            gate, up = torch.nn.functional.linear(x, gate_up).chunk(2, -1)
+            made = made + torch.nn.functional.linear(torch.tanh(gate) * up, down)
+        return torch.tanh(made).sum(-1) * x[..., 0]
+
+
+STACKED = [{"stack": [f"{e}.{name}.weight" for e in range(2)], "dim": 0} for name in ("gate", "up")]
+JOINED = [{"concat": [f"{e}.gate.weight", f"{e}.up.weight"], "dim": 0} for e in range(2)]
+EXPERTS: dict[str, Any] = {
+    "stacked, then joined": {"concat": STACKED, "dim": 1},
+    "joined, then stacked": {"stack": JOINED, "dim": 0},
+}
+
+
+@pytest.mark.parametrize("kind", ["compressed-tensors", "gptq", "mlx"])
+@pytest.mark.parametrize("way", EXPERTS)
+def test_joined_experts_keep_their_codes(tmp_path: Path, kind: str, way: str) -> None:
+    make, settings, scheme, _ = KINDS[kind]
+    experts = {f"{e}.{name}": shape for e in range(2) for name, shape in shapes().items()}
+    folder = write(tmp_path / "folder", make, settings, experts)
+    oe.torch.export(Experts().eval(), (torch.zeros(2, 3, WIDTH),), tmp_path / "graph")
+    graph = tmp_path / "graph/model.onnx"
+    down = {"stack": ["0.down.weight", "1.down.weight"], "dim": 0}
+    how = oe.Mapping(map={"derived": {"gate_up": EXPERTS[way], "down": down}})
+    oe.save(graph, tmp_path / "float", folder, mapping=how)
+    exact = oe.Quantize("keep", accuracy_level=0)
+    report = oe.save(graph, tmp_path / "kept", folder, mapping=how, quantize=exact)
+    assert {matrix["scheme"] for matrix in report.quantized} == {scheme}
+    assert sum(node.op_type == "MatMulNBits" for node in nodes(tmp_path / "kept/model.onnx")) == 4
+    x = RANDOM.standard_normal((2, 3, WIDTH), dtype=np.float32)
+    kept, wanted = (outputs(tmp_path / name / "model.onnx", x) for name in ("kept", "float"))
+    assert np.abs(kept - wanted).max() < 1e-5 * np.abs(wanted).max()
+    assert oe.verify(tmp_path / "kept/model.onnx", against=folder).ok
+
+
+def test_joined_matrices_of_unlike_codes_become_floats(tmp_path: Path) -> None:
+    def mixed(name: str, n: int, k: int) -> Tensors:
+        return gptq(8 if name == "1.gate" else 4, True)(name, n, k)
+
+    experts = {f"{e}.{name}": shape for e in range(2) for name, shape in shapes().items()}
+    settings = gptq_settings(4) | {"dynamic": {r"+:1\.gate": {"bits": 8}}}
+    folder = write(tmp_path / "folder", mixed, settings, experts)
+    oe.torch.export(Experts().eval(), (torch.zeros(2, 3, WIDTH),), tmp_path / "graph")
+    down = {"stack": ["0.down.weight", "1.down.weight"], "dim": 0}
+    how = oe.Mapping(map={"derived": {"gate_up": EXPERTS["joined, then stacked"], "down": down}})
+    report = oe.save(
+        tmp_path / "graph/model.onnx", tmp_path / "out", folder, mapping=how, quantize="keep"
+    )
+    assert len(report.quantized) == 2
+    assert "have different codes" in report.floats[0]["reason"]

@@ -11,6 +11,7 @@
 
 #include "base/file.h"
 #include "checkpoint/storage/inflated_storages.h"
+#include "checkpoint/storage/joined_views.h"
 #include "onnx_external/checkpoint.h"
 #include "tensor/strided_gather.h"
 
@@ -41,6 +42,9 @@ struct FileContents {
   // them.
   std::unordered_map<std::uint32_t, std::vector<std::uint32_t>> made_of;
 
+  // For computed storages that are joined of views of others: these.
+  std::unordered_map<std::uint32_t, std::shared_ptr<const JoinedParts>> joined;
+
   // For computed storages that have the floats of a quantized weight: what it is made of. The
   // stored tensors that such weights take the place of are `stored`.
   std::unordered_map<std::uint32_t, std::shared_ptr<const QuantizedMatrix>> quantized;
@@ -53,7 +57,8 @@ struct FileContents {
   std::uint64_t kept_bytes = 0;
 };
 
-// Appends everything in `part` except its format to `whole`, and renumbers it.
+// Appends everything in `part` except its format to `whole`, and renumbers it. Requires: `part` has
+// no joined storages.
 void append_contents(FileContents& whole, FileContents part);
 
 struct Checkpoint::Contents {

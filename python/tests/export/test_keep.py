@@ -144,9 +144,7 @@ def write(
     matrices: dict[str, tuple[int, int]] | None = None,
 ) -> Path:
     folder.mkdir()
-    tensors: Tensors = {}
-    if matrices is None:
-        tensors["up.bias"] = np.linspace(-1, 1, INNER, dtype=np.float32)
+    tensors: Tensors = {"up.bias": np.linspace(-1, 1, INNER, dtype=np.float32)}
     for name, (n, k) in (matrices or shapes()).items():
         tensors |= make(name, n, k)
     safetensors.save_file(tensors, folder / "model.safetensors")
@@ -379,12 +377,14 @@ class Experts(torch.nn.Module):
         super().__init__()
         self.gate_up = torch.nn.Parameter(torch.zeros(2, 2 * INNER, WIDTH))
         self.down = torch.nn.Parameter(torch.zeros(2, WIDTH, INNER))
+        self.up = torch.nn.Module()
+        self.up.bias = torch.nn.Parameter(torch.zeros(INNER))
 
     def forward(self, x: Any) -> Any:
         made = torch.zeros_like(x)
         for gate_up, down in zip(self.gate_up, self.down, strict=True):
             gate, up = torch.nn.functional.linear(x, gate_up).chunk(2, -1)
-            made = made + torch.nn.functional.linear(torch.tanh(gate) * up, down)
+            made = made + torch.nn.functional.linear(torch.tanh(gate) * (up + self.up.bias), down)
         return torch.tanh(made).sum(-1) * x[..., 0]
 
 
@@ -431,4 +431,5 @@ def test_joined_matrices_of_unlike_codes_become_floats(tmp_path: Path) -> None:
         tmp_path / "graph/model.onnx", tmp_path / "out", folder, mapping=how, quantize="keep"
     )
     assert len(report.quantized) == 2
-    assert "have different codes" in report.floats[0]["reason"]
+    reasons = {weight["weight"]: weight["reason"] for weight in report.floats}
+    assert "have different codes" in reasons["gate_up"]

@@ -20,22 +20,27 @@ struct StoredRows {
 class RowFinder {
  public:
   RowFinder(const FileContents& all, DType dtype, std::int64_t columns)
-      : all_(all), dtype_(dtype), columns_(columns) {}
+      : all_(all), dtype_(dtype), size_(byte_size(dtype)), columns_(columns) {}
 
   // Appends the views of the rows of a view, some at a time. False as rows_behind() says.
   bool add(const TensorView& view) {
     if (view.shape.empty() || view.shape.back() != columns_ || view.neg || view.conj ||
-        (columns_ > 1 && view.strides.back() != 1) || view.dtype != dtype_) {
+        (columns_ > 1 && view.strides.back() != 1) || view.dtype != dtype_ ||
+        view.storage_offset % size_ != 0) {
       return false;
     }
     return each_run(view, [&](std::int64_t element, std::int64_t rows) {
-      return add({view.storage, static_cast<std::int64_t>(view.storage_offset) + element, rows});
+      return add({view.storage, first_element(view) + element, rows});
     });
   }
 
   std::vector<TensorView> take() { return std::move(found_); }
 
  private:
+  [[nodiscard]] std::int64_t first_element(const TensorView& view) const {
+    return static_cast<std::int64_t>(view.storage_offset / size_);
+  }
+
   // Calls use(first element, rows) for the rows of a view that follow each other without a gap.
   template <typename Use>
   bool each_run(const TensorView& view, const Use& use) const {
@@ -76,7 +81,7 @@ class RowFinder {
       view.shape = {rows.rows, columns_};
       view.strides = {columns_, 1};
       view.storage = rows.storage;
-      view.storage_offset = static_cast<std::uint64_t>(rows.element);
+      view.storage_offset = static_cast<std::uint64_t>(rows.element) * size_;
       found_.push_back(std::move(view));
       return true;
     }
@@ -110,10 +115,11 @@ class RowFinder {
     }
     const JoinedPart* const part = part_at(joined, index);
     if (part == nullptr || part->view.shape.back() != columns_ || part->view.dtype != dtype_ ||
-        (columns_ > 1 && part->view.strides.back() != 1)) {
+        (columns_ > 1 && part->view.strides.back() != 1) ||
+        part->view.storage_offset % size_ != 0) {
       return 0;
     }
-    auto element = static_cast<std::int64_t>(part->view.storage_offset);
+    std::int64_t element = first_element(part->view);
     for (std::size_t i = 0; i < outer; ++i) {
       element += (index[i] - part->offsets[i]) * part->view.strides[i];
     }
@@ -142,6 +148,7 @@ class RowFinder {
 
   const FileContents& all_;
   DType dtype_;
+  std::uint64_t size_;  // bytes of an element
   std::int64_t columns_;
   std::vector<TensorView> found_;
 };

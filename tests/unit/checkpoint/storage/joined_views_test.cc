@@ -16,6 +16,8 @@ using ::testing::Eq;
 
 constexpr std::int64_t kColumns = 4;
 
+constexpr std::uint64_t kRowBytes = kColumns * sizeof(float);
+
 TensorView view_of_rows(std::uint32_t storage, Shape shape, std::uint64_t offset = 0) {
   TensorView view;
   view.dtype = DType::kFloat32;
@@ -27,17 +29,17 @@ TensorView view_of_rows(std::uint32_t storage, Shape shape, std::uint64_t offset
 }
 
 // Storage, first row and number of rows of each view.
-using Run = std::array<std::uint64_t, 3>;
+using RowRun = std::array<std::uint64_t, 3>;
 
-std::optional<std::vector<Run>> runs_of(const FileContents& all, const TensorView& view) {
+std::optional<std::vector<RowRun>> runs_of(const FileContents& all, const TensorView& view) {
   const auto views = rows_behind(all, view, kColumns);
   if (!views) {
     return std::nullopt;
   }
-  std::vector<Run> runs;
+  std::vector<RowRun> runs;
   for (const TensorView& one : *views) {
     EXPECT_THAT(one.strides, ElementsAre(kColumns, 1));
-    runs.push_back({one.storage, one.storage_offset / kColumns,
+    runs.push_back({one.storage, one.storage_offset / kRowBytes,
                     static_cast<std::uint64_t>(one.shape.front())});
   }
   return runs;
@@ -63,23 +65,23 @@ FileContents experts() {
 
 TEST(JoinedViews, AreThoseOfTheStoragesThatAreJoined) {
   EXPECT_THAT(runs_of(experts(), view_of_rows(6, {2, 6, kColumns})),
-              Eq(std::vector<Run>{{0, 0, 3}, {2, 0, 3}, {1, 0, 3}, {3, 0, 3}}));
+              Eq(std::vector<RowRun>{{0, 0, 3}, {2, 0, 3}, {1, 0, 3}, {3, 0, 3}}));
 }
 
 TEST(JoinedViews, BeginAndEndWithinParts) {
-  EXPECT_THAT(runs_of(experts(), view_of_rows(6, {3, kColumns}, 8 * kColumns)),
-              Eq(std::vector<Run>{{1, 2, 1}, {3, 0, 2}}));
+  EXPECT_THAT(runs_of(experts(), view_of_rows(6, {3, kColumns}, 8 * kRowBytes)),
+              Eq(std::vector<RowRun>{{1, 2, 1}, {3, 0, 2}}));
 }
 
 TEST(JoinedViews, StepOverRows) {
-  TensorView view = view_of_rows(6, {2, kColumns}, kColumns);
+  TensorView view = view_of_rows(6, {2, kColumns}, kRowBytes);
   view.strides[0] = 6 * kColumns;
-  EXPECT_THAT(runs_of(experts(), view), Eq(std::vector<Run>{{0, 1, 1}, {1, 1, 1}}));
+  EXPECT_THAT(runs_of(experts(), view), Eq(std::vector<RowRun>{{0, 1, 1}, {1, 1, 1}}));
 }
 
 TEST(JoinedViews, OfAnotherStorageAreItsRows) {
-  EXPECT_THAT(runs_of(experts(), view_of_rows(2, {2, kColumns}, kColumns)),
-              Eq(std::vector<Run>{{2, 1, 2}}));
+  EXPECT_THAT(runs_of(experts(), view_of_rows(2, {2, kColumns}, kRowBytes)),
+              Eq(std::vector<RowRun>{{2, 1, 2}}));
 }
 
 TEST(JoinedViews, AreNoneIfRowsRunAcrossParts) {
@@ -88,7 +90,7 @@ TEST(JoinedViews, AreNoneIfRowsRunAcrossParts) {
   join(all, 7, {{3, kColumns}, {{{0, 0}, half(0)}, {{0, kColumns / 2}, half(1)}}});
   EXPECT_EQ(runs_of(all, view_of_rows(7, {3, kColumns})), std::nullopt);
   EXPECT_EQ(runs_of(all, view_of_rows(6, {12, kColumns / 2})), std::nullopt);
-  EXPECT_EQ(runs_of(all, view_of_rows(6, {2, kColumns}, 1)), std::nullopt);
+  EXPECT_EQ(runs_of(all, view_of_rows(6, {2, kColumns}, sizeof(float))), std::nullopt);
   TensorView turned = view_of_rows(6, {kColumns, kColumns});
   turned.strides = {1, kColumns};
   EXPECT_EQ(runs_of(all, turned), std::nullopt);

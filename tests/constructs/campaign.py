@@ -237,6 +237,7 @@ def page_of(rows, known, versions):
         ]
         page += f"| {group} | {'; '.join(texts)} |\n"
     page += TABLE
+    alike: dict[str, list[str]] = {}
     for cls in rows:
         *others, ours = known[cls.__name__]
         if {ours, *others} != {"right"}:
@@ -244,9 +245,11 @@ def page_of(rows, known, versions):
                 each if (each := verdict(other)) in ("right", "**wrong**") else "error"
                 for other in others
             ]
-            page += (
-                f"| {inspect.getdoc(cls)} | {verdict(ours)} | {cls.way} | {' | '.join(cells)} |\n"
-            )
+            row = f"{verdict(ours)} | {cls.way} | {' | '.join(cells)}"
+            alike.setdefault(row, []).append(inspect.getdoc(cls))
+    page += "".join(
+        f"| {'; '.join(dict.fromkeys(texts))} | {row} |\n" for row, texts in alike.items()
+    )
     ways = [*zip(*(known[cls.__name__] for cls in rows), strict=True)]
     *others, ours = (f"{way.count('right')} right, {way.count('**WRONG**')} wrong" for way in ways)
     return page + f"| **all {len(rows)}** | {ours} | | {' | '.join(others)} |\n"

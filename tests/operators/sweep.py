@@ -348,6 +348,9 @@ def page(found: dict[str, list[Any]]) -> str:
         for kind, outcome, why in rows:
             if outcome not in (RIGHT, SKIPPED):
                 table[OUTCOMES.index(outcome), reason_of(outcome, why)][key].add(kind)
+    for at, why in [key for key, operators in table.items() if len(operators) == 1 and key[0] == OUTCOMES.index(REFUSED)]:
+        for key, kinds in table.pop((at, why)).items():
+            table[at, "another reason"][key] |= kinds
     lines = []
     for (at, why), operators in sorted(table.items(), key=lambda each: (each[0][0], -len(each[1]), each[0][1])):
         names = [f"`{key}` ({', '.join(sorted(kinds))})" for key, kinds in operators.items()]

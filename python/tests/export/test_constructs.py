@@ -28,8 +28,9 @@ def rows_of_page() -> dict[str, set[str]]:
     found: dict[str, set[str]] = {}
     for texts in re.findall(r"^\| [\w ]+ \| (.+) \|$", right, re.MULTILINE)[1:]:
         found |= {text: {"right"} for text in texts.split("; ")}
-    for text, cell in re.findall(r"^\| (.+?) \| (\S+) \| ", others, re.MULTILINE):
-        found.setdefault(text, set()).add(cell.strip("`"))
+    for texts, cell in re.findall(r"^\| (.+?) \| (\S+) \| ", others, re.MULTILINE):
+        for text in texts.split("; "):
+            found.setdefault(text, set()).add(cell.strip("`"))
     return found
 
 

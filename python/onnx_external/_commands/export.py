@@ -128,7 +128,7 @@ def _add_graph_options(parser: Parser) -> None:
         dest="opset_version",
         metavar="N",
         type=int,
-        help="the version of ONNX's operators, 18 to 23 (default: 23 where RMSNormalization and "
+        help="the version of ONNX's operators, 18 to 25 (default: 23 where RMSNormalization and "
         "RotaryEmbedding make a graph smaller, which needs ONNX Runtime 1.23)",
     )
 

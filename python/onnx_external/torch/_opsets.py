@@ -44,11 +44,15 @@ def asked(options: Mapping[str, Any]) -> int | None:
     return version
 
 
-def refuse_opset(version: int | None) -> None:
+def refuse_opset(version: int | None, needed: int = 0) -> None:
     """Raise an error for an opset version that the graphs of a folder cannot have.
 
+    Args:
+        version: as it was given; None: any.
+        needed: the version of the operators that attention= asks for.
+
     Raises:
-        InvalidArgumentError: torch.onnx has no translations for it.
+        InvalidArgumentError: torch.onnx has no translations for it, or the operators are newer.
     """
     if version is None:
         return
@@ -56,6 +60,11 @@ def refuse_opset(version: int | None) -> None:
     if type(version) is not int or not OWN <= version <= newest:
         raise InvalidArgumentError(
             f"opset_version={version!r}: the graphs of a folder have opset {OWN} to {newest}"
+        )
+    if version < needed:
+        raise InvalidArgumentError(
+            f"opset_version={version}: attention='standard' is an operator of opset {needed}; "
+            "attention='fused' is ONNX Runtime's, in any opset"
         )
 
 

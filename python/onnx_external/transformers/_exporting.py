@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from .. import _core
 from .._attention.fusing import Fusing
-from .._attention.translating import Form
+from .._attention.translating import STANDARD_OPSET, Form
 from .._base.argument_types import checks_types, of_class
 from .._base.errors import InvalidArgumentError
 from .._base.meter import Meter
@@ -122,7 +122,7 @@ def export(
         files: as for oe.save(): what the files are called and how they are made.
         optimize: run torch's optimizer on the graphs, and let single operators stand for norms and
             rotary embeddings. Names and shapes of weights stay.
-        opset_version: the version of ONNX's operators in the graphs, 18 to 23. None: 23 for graphs
+        opset_version: the version of ONNX's operators in the graphs, 18 to 25. None: 23 for graphs
             with RMSNormalization or RotaryEmbedding, which older versions lack and ONNX Runtime
             runs since 1.23; the exporter's own for others.
         check: run the graphs on ONNX Runtime before they are saved, on the example and on other
@@ -175,7 +175,7 @@ def export(
             "mapping: the export knows which key is which weight; leave map away"
         )
     check_inputs(inputs)
-    refuse_opset(opset_version)
+    refuse_opset(opset_version, STANDARD_OPSET if attention == "standard" else 0)
     with as_folder(Path(folder)) as source, as_folder(base) as base:
         target = Path(path)
         require_folder(source)

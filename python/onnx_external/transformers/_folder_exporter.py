@@ -197,7 +197,7 @@ class FolderExporter:
                 *self.choice.notes,
                 *note_on_keys(report, left, type(loaded.model).__name__),
                 *(notes_of_fixed(skeletons) if self.dynamic else []),
-                *notes_on_runtimes(skeletons.values()),
+                *notes_on_runtimes(skeletons.values(), ways.tracing.opset_version),
                 *note_of_omitted(loaded.model, untaken, self.choice.inputs),
                 *self._notes,
                 *self.saves.notes,

@@ -354,14 +354,26 @@ def _fixed(made: Skeleton) -> Iterator[tuple[str, int, int, Sequence[Any]]]:
                     yield value.name, place, dim, value.shape
 
 
-def notes_on_runtimes(graphs: Iterable[Skeleton]) -> list[str]:
-    """Return the note on graphs with operators that older runtimes lack."""
+def notes_on_runtimes(graphs: Iterable[Skeleton], opset_version: int | None = None) -> list[str]:
+    """Return the note on what the opset version of the graphs costs.
+
+    Args:
+        graphs: as they are saved.
+        opset_version: the version that was asked for.
+    """
     newest = max((each.model.opset_imports.get("", 0) for each in graphs), default=0)
+    if opset_version is not None and newest < FUSED_OPSET:
+        return [
+            f"ONNX opset {newest} has no RMSNormalization and no RotaryEmbedding, which are of "
+            f"{FUSED_OPSET}: norms of that kind and rotations are several nodes each"
+        ]
+    if newest > FUSED_OPSET:
+        return [f"runtimes that are older than ONNX opset {newest} do not load the graphs"]
     told = (
         f"the operators are those of ONNX opset {newest}, which ONNX Runtime has since 1.23; "
         "opset_version=20 leaves them out"
     )
-    return [told] if newest >= FUSED_OPSET else []
+    return [told] if newest == FUSED_OPSET else []
 
 
 FIXED_SIZES = "fixed-sizes"

@@ -98,13 +98,26 @@ def test_a_graph_by_masks_has_the_weights_by_the_names_of_the_keys(folder: Path)
     assert oe.save(out / "model.onnx", out / "again", folder).unmatched_keys == []
 
 
+def test_a_newer_opset_is_honoured_and_its_cost_is_said(folder: Path) -> None:
+    out = folder / "newer"
+    report = oe.transformers.export(folder, out, opset_version=25, check=False, progress=False)
+    (opset,) = (each for each in onnx.load(out / "model.onnx").opset_import if not each.domain)
+    assert opset.version == 25 and operators(out / "model.onnx")["RotaryEmbedding"]
+    assert "runtimes that are older than ONNX opset 25 do not load the graphs" in report.notes
+
+
 def test_an_older_opset_keeps_what_it_has_no_operator_for(folder: Path) -> None:
     out = folder / "older"
     report = oe.transformers.export(
-        folder, out, attention="traced", opset_version=20, check=False, progress=False
+        folder, out, attention="traced", opset_version=18, check=False, progress=False
     )
     found = operators(out / "model.onnx")
     assert not {"RMSNormalization", "RotaryEmbedding", "Split"} & found.keys() and found["Pow"]
+    (opset,) = onnx.load(out / "model.onnx").opset_import
+    assert opset.version == 18
     assert not any("since 1.23" in note for note in report.notes)
+    assert any(note.startswith("ONNX opset 18 has no RMSNorm") for note in report.notes)
+    with pytest.raises(oe.InvalidArgumentError, match="attention='standard' is an operator of"):
+        oe.transformers.export(folder, out, attention="standard", opset_version=22)
     with pytest.raises(oe.InvalidArgumentError, match="opset_version=17"):
         oe.transformers.export(folder, out, opset_version=17)

@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import commands
@@ -128,6 +129,22 @@ def test_variants_that_are_there_are_replaced_under_their_names_or_not_at_all(
     assert {path for path in bert.out.rglob("*") if path.is_file()} == before.keys()
     config = json.loads((bert.out / "config.json").read_text())["transformers.js_config"]
     assert config["dtype"] == "q4" and config["use_external_data_format"]["model_fp16.onnx"] == 1
+
+
+def test_data_files_are_counted_and_what_no_browser_loads_is_named() -> None:
+    from onnx_external.transformers import _transformers_js
+
+    def graph(name: str, size: int, *files: str) -> Any:
+        tensors = [SimpleNamespace(file=file) for file in (*files, None)]
+        return SimpleNamespace(model=f"out/onnx/{name}", bytes=size, tensors=tensors)
+
+    large = graph("model.onnx", (3 << 30) + 1, "a", "b", "b")
+    planned: Any = SimpleNamespace(models=[large, graph("model_q4.onnx", 3 << 30)])
+    assert _transformers_js.data_files(planned) == {"model.onnx": 2, "model_q4.onnx": 0}
+    (note,) = _transformers_js.notes_on_size(planned)
+    assert "model.onnx (3.2 GB)" in note and "model_q4.onnx" not in note
+    planned.models.remove(large)
+    assert _transformers_js.notes_on_size(planned) == []
 
 
 def test_names_that_are_not_known_and_options_that_say_the_same_are_refused(

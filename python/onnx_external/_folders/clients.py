@@ -7,12 +7,13 @@ its own in `transformers`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from .._base.errors import ExportError, InvalidArgumentError
+from .models import DECODE, PREFILL
 
 
 @dataclass(frozen=True)
@@ -98,6 +99,20 @@ class Wanted:
             raise InvalidArgumentError(
                 f"{target}: the graphs for {', '.join(self.names)} lie in a folder of the model's, "
                 f"{self.place}/; give the model's folder as the target"
+            )
+
+    def refuse_pair(self, graphs: Iterable[str]) -> None:
+        """Refuse the two graphs of a decoder if a client takes one.
+
+        Raises:
+            ExportError: there are two.
+        """
+        named = [name for name in self.names if CLIENTS[name].merges]
+        if named and PREFILL in graphs:
+            raise ExportError(
+                f"{named[0]} takes a decoder as one graph, model.onnx, and this one has two, "
+                f"{PREFILL}.onnx and {DECODE}.onnx, because graphs='two' was given, or its code "
+                f"reads a prompt otherwise than what follows; leave {named[0]} out of clients="
             )
 
     def refuse_lacking(self, beside: Sequence[str]) -> None:

@@ -93,6 +93,7 @@ class FolderExporter:
         """Plan the save of all graphs: nothing is written unless all can be."""
         self.choice.refuse_gaps()
         graphs = self._packed()
+        self.wanted.refuse_pair(graphs)
         self._crossed = None
         if self.wanted.crosses and _genai.is_whisper(self.loaded.model.config, graphs):
             self._crossed = crossed(graphs[ENCODER], graphs[PROMPT])

@@ -222,6 +222,10 @@ def test_what_a_client_cannot_open_is_refused(tmp_path: Path) -> None:
             oe.transformers.export(
                 tmp_path / "llama", tmp_path / "out", progress=False, clients=clients, **more
             )
+    with pytest.raises(oe.ExportError, match=r"as one graph, model\.onnx, and this one has two"):
+        oe.transformers.export(
+            tmp_path / "llama", tmp_path / "out", clients="transformers.js", graphs="two"
+        )
     with pytest.raises(oe.InvalidArgumentError, match=r"onnx/; give the model's folder as the"):
         oe.transformers.export(tmp_path / "llama", tmp_path / "m.onnx", clients="transformers.js")
     assert not (tmp_path / "out").exists()

@@ -100,7 +100,8 @@ def as_folder(path: Any, with_tokenizer: bool = True) -> Iterator[Any]:
 
 def _of_file(text: str, folder: Path, source: Path) -> str:
     """Return an error's text that names the file instead of the folder."""
-    return text.replace(f"{folder}/config.json", str(source)).replace(str(folder), str(source))
+    made = rf"{re.escape(str(folder))}(/(adapter_)?config\.json)?"
+    return re.sub(made, lambda _: str(source), text)
 
 
 def _is_gguf(path: Path) -> bool:

@@ -152,6 +152,21 @@ def test_the_command_takes_a_file(exported: tuple[Path, Path, Any], tmp_path: Pa
     assert again.returncode == 1 and "exists" in again.stderr
 
 
+def test_halves_stay_as_they_are_stored(tmp_path: Path) -> None:
+    made = model()
+    with torch.no_grad():
+        for each in made.parameters():
+            each.copy_(each.half())
+    halves = {
+        name: each.astype(np.float16) if each.ndim == 2 else each
+        for name, each in stored(made).items()
+    }
+    file = write_gguf(tmp_path / "m.gguf", KEYS, halves)
+    report = oe.transformers.export(file, tmp_path / "out", check=False)
+    assert report.save.bytes < file.stat().st_size
+    assert distance(tmp_path / "out/model.onnx", made) < 5e-6
+
+
 def test_a_folder_with_one_file_is_that_file(tmp_path: Path) -> None:
     write_gguf(tmp_path / "m.gguf", KEYS, stored(model()))
     report = oe.transformers.export(tmp_path, tmp_path / "out", dry_run=True)

@@ -103,6 +103,7 @@ inline GgufBuilder tiny_gguf() {
   GgufBuilder model;
   model.string("general.architecture", "llama")
       .uint("llama.block_count", 1)
+      .uint("llama.context_length", 16)
       .uint("llama.embedding_length", 8)
       .uint("llama.feed_forward_length", 32)
       .uint("llama.attention.head_count", 2)

@@ -26,6 +26,8 @@ constexpr std::uint64_t kShortItems = 4096;  // arrays with a number for each la
 constexpr std::uint32_t kMaxGgufDims = 4;
 constexpr std::string_view kAlignment = "general.alignment";
 constexpr std::string_view kTokens = "tokenizer.ggml.tokens";
+constexpr std::string_view kScores = "tokenizer.ggml.scores";
+constexpr std::string_view kTokenTypes = "tokenizer.ggml.token_type";
 
 // The bytes of a value by its type; 0 for texts and arrays.
 constexpr std::array<std::uint64_t, 13> kSizes = {1, 1, 2, 2, 4, 4, 4, 1, 0, 0, 8, 8, 8};
@@ -252,9 +254,11 @@ class HeaderReader {
       return corrupt(quote(kTokens) + " is not an array of texts");
     }
     out_.tokens = tokens->count;
-    for (const std::string_view key : {"tokenizer.ggml.scores", "tokenizer.ggml.token_type"}) {
+    for (const std::string_view key : {kScores, kTokenTypes}) {
       const GgufValue* const list = out_.metadata.find(key);
-      if (list != nullptr && (!list->is_array || list->count != tokens->count)) {
+      const bool is_list = list != nullptr && list->is_array && list->type != GgufType::kString &&
+                           list->is_float() == (key == kScores);
+      if (list != nullptr && (!is_list || list->count != tokens->count)) {
         return corrupt(fmt::format("{} is {}, and there are {} tokens", quote(key),
                                    gguf_type_text(*list), tokens->count));
       }

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <cmath>
+
 #include "base/bad_input.h"
 #include "base/text.h"
 #include "base/try.h"
@@ -23,6 +25,7 @@ Result<GgufSizes> GgufSizes::of(const GgufMetadata& metadata, std::string_view a
                                sizes.layers_, tensors));
   }
   TRY_ASSIGN(sizes.width_, sizes.needed("embedding_length"));
+  TRY(sizes.needed("context_length"));
   TRY_ASSIGN(const auto experts, sizes.number("expert_count"));
   sizes.experts_ = experts.value_or(0);
   if (sizes.layers_ > kMaxGgufLayers || sizes.experts_ * sizes.layers_ > kMaxGgufExperts) {
@@ -64,10 +67,12 @@ Result<std::uint64_t> GgufSizes::needed(std::string_view key, std::uint64_t laye
 Status GgufSizes::check_numbers() const {
   const auto is_real = [&](std::string_view key) {
     const GgufValue* const value = metadata_.find(prefix_ + std::string(key));
-    return value != nullptr && value->is_float() && !value->is_array;
+    return value != nullptr && value->is_float() && !value->is_array &&
+           std::isfinite(value->real()) && value->real() >= 0;
   };
   if (!is_real("attention.layer_norm_rms_epsilon") && !is_real("attention.layer_norm_epsilon")) {
-    return corrupt(fmt::format("'{}attention.layer_norm_rms_epsilon' is missing", prefix_));
+    return corrupt(
+        fmt::format("'{}attention.layer_norm_rms_epsilon' is missing, or not a number", prefix_));
   }
   TRY_ASSIGN(const auto turned, number("rope.dimension_count"));
   if (turned && (*turned % 2 != 0 || *turned > key_size_)) {

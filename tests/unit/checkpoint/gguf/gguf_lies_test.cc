@@ -102,6 +102,8 @@ std::vector<Lie> container_lies() {
            .key("tokenizer.ggml.scores", type(9) + type(6) + number(std::uint64_t{0}))
            .bytes(),
        "there are 3 tokens"},
+      {"ScoresAreTexts", tiny_gguf().strings("tokenizer.ggml.scores", {"1", "2", "3"}).bytes(),
+       "there are 3 tokens"},
       {"Dims0", with_tensor({}, 0, ""), "has 0 dimensions"},
       {"Dims5", with_tensor({1, 1, 1, 1, 1}, 0, "1234"), "has 5 dimensions"},
       {"DimNegative", with_tensor({kMax - 15}, 0, ""), "dimension 0"},
@@ -129,6 +131,9 @@ std::vector<Lie> model_lies() {
       {"HeadsMore", changed(key(heads, 2), key(heads, 4)), "attn_k"},
       {"Width", changed(key("llama.embedding_length", 8), key("llama.embedding_length", 16)),
        "token_embd"},
+      {"NoContext", changed("llama.context_length", "llama.context_lengtx"), "is missing"},
+      {"EpsilonNan", changed(number(1e-5F), number(std::numeric_limits<float>::quiet_NaN())),
+       "epsilon"},
       {"NoEpsilon", changed("layer_norm_rms_epsilon", "layer_norm_rms_epsilom"), "epsilon"},
       {"OddRope", tiny_gguf().uint("llama.rope.dimension_count", 3).bytes(), "dimension_count"},
       {"Experts", tiny_gguf().uint("llama.expert_count", 8).bytes(), "ffn_gate"},

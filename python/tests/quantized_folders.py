@@ -165,6 +165,15 @@ def quark(rng: np.random.Generator, signed: bool = True) -> Made:
     return Made(tensors, {"quantization_config": config}, {"a.weight": once(w.T)})
 
 
+def quark_by_layers(rng: np.random.Generator) -> Made:
+    made = quark(rng)
+    config = made.config["quantization_config"]
+    weight = config.pop("global_quant_config")
+    return made._replace(
+        config={"quantization_config": config | {"layer_type_quant_config": {"Linear": weight}}}
+    )
+
+
 def awq_gemv(rng: np.random.Generator, rows: int = 24, columns: int = 192) -> Made:
     group, padded = 64, 8
     codes = rng.integers(0, 16, (rows, columns))
@@ -361,6 +370,17 @@ HQQ = {
 }
 
 
+def mlx_float4(rng: np.random.Generator, mode: str = "nvfp4", rows: int = 8) -> Made:
+    group = 16 if mode == "nvfp4" else 32
+    codes = rng.integers(0, 16, (rows, 128))
+    stored = rng.integers(40, 80, (rows, 128 // group), dtype=np.uint8)
+    scales = E4M3[stored] if mode == "nvfp4" else 2.0 ** (stored.astype(np.float64) - 127)
+    w = E2M1[codes] * spread(scales, group, 128)
+    tensors = {"a.weight": stream(codes, 4, "u4"), "a.scales": stored}
+    config = {"quantization": {"group_size": group, "bits": 4, "mode": mode}}
+    return Made(tensors, config, {"a.weight": once(w)})
+
+
 def in_parts(codes: Array, shifts: list[int], word: Any) -> Array:
     """Put the rows of several parts of the first axis into the words of one."""
     codes = np.pad(codes, [(0, -len(codes) % len(shifts)), (0, 0)]).astype(np.int64)
@@ -497,6 +517,7 @@ MAKERS: dict[str, Maker] = {
     "awq gemv": awq_gemv,
     "quark int4": quark,
     "quark uint4": lambda rng: quark(rng, signed=False),
+    "quark by layers": quark_by_layers,
     "ct 4 bits": packed_ct,
     "ct 2 bits": lambda rng: packed_ct(rng, bits=2),
     "ct 3 bits": lambda rng: packed_ct(rng, bits=3, columns=80, group=16),
@@ -522,6 +543,8 @@ MAKERS: dict[str, Maker] = {
     "bnb nested": lambda rng: bnb4(rng, nested=True),
     "bnb int8": bnb8,
     **{f"mlx {bits} bits": lambda rng, bits=bits: mlx(rng, bits) for bits in (2, 3, 4, 5, 6, 8)},
+    "mlx nvfp4": mlx_float4,
+    "mlx mxfp4": lambda rng: mlx_float4(rng, "mxfp4"),
     **{f"hqq {bits} bits": lambda rng, bits=bits: hqq(rng, bits) for bits in HQQ},
     "hqq axis 0": lambda rng: hqq(rng, axis=0),
     "quanto int4": quanto,

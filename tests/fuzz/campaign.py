@@ -42,6 +42,7 @@ TARGETS = {
     "map": ("map file", 512, "json"),
     "onnx": ("ONNX model", 8192, "onnx"),
     "pickle": ("pickle", 2048, "pickle"),
+    "quantized": ("quantized weights and their config", 2048, "json"),
     "record": ("record of a killed save", 1024, "json"),
     "safetensors": ("safetensors", 1024, "json"),
     "script": ("pickles and code of a TorchScript archive", 4096, "pickle"),

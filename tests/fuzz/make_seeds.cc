@@ -6,6 +6,7 @@
 #include <map>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "fuzz/pieces.h"
 #include "fuzz/seed_pickles.h"
@@ -186,6 +187,74 @@ void add_zips(Seeds& seeds) {
   }
   seeds.add_sizes("exported", std::string(kExportedConfig), ' ');
   add_programs(seeds, tensors);
+}
+
+// A stored tensor of a quantized weight, of so many bytes.
+struct QuantizedPart {
+  const char* name;
+  const char* dtype;
+  const char* shape;
+  std::size_t bytes;
+};
+
+// What fuzz_quantized reads.
+std::string quantized_seed(const std::string& config, const std::vector<QuantizedPart>& parts) {
+  std::string header = "{";
+  std::string data;
+  for (const QuantizedPart& part : parts) {
+    header += std::string(data.empty() ? "" : ",") + "\"" + part.name + R"(":{"dtype":")" +
+              part.dtype + R"(","shape":)" + part.shape + R"(,"data_offsets":[)" +
+              std::to_string(data.size());
+    for (std::size_t i = 0; i < part.bytes; ++i) {
+      data += static_cast<char>(i * 37 % 64);
+    }
+    header += "," + std::to_string(data.size()) + "]}";
+  }
+  const std::string zero(1, '\0');
+  return config + zero + header + "}" + zero + data;
+}
+
+void add_quantized(Seeds& seeds) {
+  const QuantizedPart order{"a.g_idx", "I32", "[32]", 128};
+  seeds.add("quantized", quantized_seed(R"({"quant_method":"gptq","bits":4,"group_size":16})",
+                                        {{"a.qweight", "I32", "[4,8]", 128},
+                                         {"a.qzeros", "I32", "[2,1]", 8},
+                                         {"a.scales", "F16", "[2,8]", 32}}));
+  seeds.add("quantized",
+            quantized_seed(R"({"quant_method":"gptq","bits":8,"checkpoint_format":"gptq_v2"})",
+                           {{"a.qweight", "I32", "[8,8]", 256},
+                            {"a.qzeros", "I32", "[64,2]", 512},
+                            {"a.scales", "F16", "[64,8]", 1024},
+                            order}));
+  seeds.add("quantized", quantized_seed(R"({"quant_method":"awq","bits":4,"group_size":16})",
+                                        {{"a.qweight", "I32", "[32,1]", 128},
+                                         {"a.qzeros", "I32", "[2,1]", 8},
+                                         {"a.scales", "F16", "[2,8]", 32}}));
+  const std::string compressed = R"({"quant_method":"compressed-tensors","format":")";
+  const std::string groups =
+      R"(","config_groups":{"g":{"targets":["Linear"],"weights":{"num_bits":)";
+  seeds.add("quantized",
+            quantized_seed(compressed + "pack-quantized" + groups +
+                               R"(4,"type":"int","strategy":"group","group_size":16}}}})",
+                           {{"a.weight_packed", "I32", "[8,4]", 128},
+                            {"a.weight_scale", "BF16", "[8,2]", 32},
+                            {"a.weight_shape", "I64", "[2]", 16}}));
+  seeds.add("quantized", quantized_seed(compressed + "nvfp4-pack-quantized" + groups +
+                                            R"(4,"type":"float","group_size":16}}}})",
+                                        {{"a.weight_packed", "U8", "[8,16]", 128},
+                                         {"a.weight_scale", "F8_E4M3", "[8,2]", 16},
+                                         {"a.weight_global_scale", "F32", "[1]", 4}}));
+  seeds.add("quantized", quantized_seed(R"({"quant_method":"fp8","weight_block_size":[4,16]})",
+                                        {{"a.weight", "F8_E4M3", "[8,32]", 256},
+                                         {"a.weight_scale_inv", "F32", "[2,2]", 16}}));
+  seeds.add("quantized",
+            quantized_seed(R"({"group_size":16,"bits":4})", {{"a.weight", "U32", "[8,4]", 128},
+                                                             {"a.scales", "F16", "[8,2]", 32},
+                                                             {"a.biases", "F16", "[8,2]", 32}}));
+  seeds.add("quantized", quantized_seed("", {{"e_blocks", "U8", "[2,4,1,16]", 128},
+                                             {"e_scales", "U8", "[2,4,1]", 8}}));
+  seeds.add("quantized",
+            quantized_seed("", {{"a.weight", "I8", "[8,32]", 256}, {"a.SCB", "F32", "[8]", 32}}));
 }
 
 void add_texts(Seeds& seeds) {
@@ -381,6 +450,7 @@ int main(int argc, char** argv) {
   add_distributed(seeds);
   add_zips(seeds);
   add_texts(seeds);
+  add_quantized(seeds);
   add_manifests(seeds);
   add_models(seeds);
   seeds.add("tar", TarSeed().members());

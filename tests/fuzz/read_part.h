@@ -23,16 +23,9 @@ inline Selection selection_for(std::size_t size) {
 }
 
 // The start and the end of every tensor are read.
-inline void read_part(Result<FileContents> part) {
+inline void read_tensors(const Checkpoint& checkpoint) {
   constexpr std::size_t kStart = 4096;
   constexpr std::size_t kEnd = 64;
-  if (!part) {
-    return;
-  }
-  static const std::filesystem::path scratch = std::filesystem::temp_directory_path();
-  auto contents = std::make_unique<CheckpointAccess::Contents>(scratch);
-  append_contents(contents->all, *std::move(part));
-  const Checkpoint checkpoint = CheckpointAccess::make(std::move(contents));
   static std::array<std::byte, kStart> bytes;
   for (std::size_t i = 0; i < checkpoint.tensors().size(); ++i) {
     const std::uint64_t all = checkpoint.nbytes(i);
@@ -42,6 +35,15 @@ inline void read_part(Result<FileContents> part) {
       (void)checkpoint.read(i, all - end.size(), end).has_value();
     }
   }
+}
+inline void read_part(Result<FileContents> part) {
+  if (!part) {
+    return;
+  }
+  static const std::filesystem::path scratch = std::filesystem::temp_directory_path();
+  auto contents = std::make_unique<CheckpointAccess::Contents>(scratch);
+  append_contents(contents->all, *std::move(part));
+  read_tensors(CheckpointAccess::make(std::move(contents)));
 }
 
 }  // namespace onnx_external

@@ -182,6 +182,11 @@ QuantizeArgument = Quantize | str | None
 """The quantization: a string is a scheme, such as "int4" or "int8/64"; None leaves floats."""
 
 
+def scheme_text(quantize: QuantizeArgument) -> str | None:
+    """Return the scheme as text; None for floats."""
+    return quantize.scheme if isinstance(quantize, Quantize) else quantize
+
+
 def quantize_options(quantize: QuantizeArgument) -> dict[str, Any]:
     """Return the equivalent options of `save-external`."""
     if quantize is None:

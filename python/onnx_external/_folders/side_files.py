@@ -24,9 +24,10 @@ _WEIGHTS_OR_CODE = (".bin", ".safetensors", ".pt", ".pth", ".pkl", ".npy", ".npz
 _OTHERS = re.compile(
     r"\..*|.*\.index\.json|.*\.manifest\.json|manifest\.json|trainer_state\.json|.*_results\.json"
     r"|training_args.*|adapter_config\.json|genai_config\.json|requirements.*\.txt|(?i:readme.*)"
-    r"|(?i:licen[cs]e.*)|.*log\.txt"
+    r"|(?i:licen[cs]e.*)|.*log\.txt|quantize_config\.json|(hf_)?quant_config\.json"
+    r"|quanto_qmap\.json"
 )
-"""What a training, a pip, a person or an earlier export reads or has left."""
+"""What a training, a pip, a person, a library that quantized or an earlier export has left."""
 _OF_MODULES = (".safetensors", ".bin")
 """What the weights of such a module are in."""
 _FOLDERS = ("additional_chat_templates",)

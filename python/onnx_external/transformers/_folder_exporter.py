@@ -25,7 +25,7 @@ from ._crossing import crossed
 from ._export_reports import ModelReport
 from ._exporter import patches_of_transformers
 from ._inputs import note_of_omitted, omitted
-from ._kept_codes import note_on_codes
+from ._kept_codes import note_on_codes, plain_config
 from ._loading import Loaded
 from ._merging import merged
 from ._naming import forms
@@ -107,6 +107,8 @@ class FolderExporter:
         beside, self._notes = _genai.write(models, file, config, self.given.folder, self.made)
         if "transformers.js" in self.wanted.names:
             beside += _transformers_js.files(self.given.folder, self.made)
+        elif self.loaded.quantized:
+            beside += plain_config(self.given.folder, self.target, self.made)
         parts = [Part(graphs, each.suffix, each.quantize) for each in self.variants]
         where = (self.wanted.place, self.wanted.apart)
         self.saves = Saving(

@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
-from .._base.options import Quantize, QuantizeArgument
+import json
+from collections.abc import Mapping
+from os.path import samefile
+from pathlib import Path
+from typing import Any
+
+from .._base.options import Quantize, QuantizeArgument, scheme_text
+from .._folders.config import read_leniently
 from ._loading import Loaded
 
 FLOATS = "float"
@@ -11,8 +18,7 @@ FLOATS = "float"
 
 def given_scheme(quantize: QuantizeArgument) -> QuantizeArgument:
     """Return what is to be quantized without looking at a checkpoint: None for floats."""
-    scheme = quantize.scheme if isinstance(quantize, Quantize) else quantize
-    return None if scheme == FLOATS else quantize
+    return None if scheme_text(quantize) == FLOATS else quantize
 
 
 def scheme_of(quantize: QuantizeArgument, loaded: Loaded, *, plain: bool) -> QuantizeArgument:
@@ -39,9 +45,45 @@ def note_on_codes(quantize: QuantizeArgument, loaded: Loaded) -> list[str]:
     if not count:
         return []
     what = f"the checkpoint holds {count} weight{'s' if count > 1 else ''} quantized"
-    scheme = quantize.scheme if isinstance(quantize, Quantize) else quantize
+    scheme = scheme_text(quantize)
     if scheme is None:
         return [f"{what}; they are floats now"]
     if scheme.split(",")[0].strip() != "keep":
         return [f"{what}; their floats were quantized again"]
     return [f"{what}; where a node can multiply by its codes, they are kept (quantize='float': no)"]
+
+
+_CONFIG = "config.json"
+_SETTINGS = ("quantization_config", "compression_config", "quantization")
+"""Where config.json says how a library quantized the weights beside it."""
+_PARTS = ("text_config", "language_config", "llm_config")
+"""Configs inside of config.json that may say so."""
+
+
+def without_settings(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a config without what it says of codes, which do not lie beside the graphs."""
+    kept = {name: value for name, value in config.items() if name not in _SETTINGS}
+    parts = {name: kept[name] for name in _PARTS if isinstance(kept.get(name), dict)}
+    return kept | {name: without_settings(part) for name, part in parts.items()}
+
+
+def plain_config(source: Path, target: Path, made: Path) -> list[Path]:
+    """Make the config.json that lies beside the graphs if the source's speaks of codes.
+
+    Whoever loads the config would otherwise look for the library, or for a GPU.
+
+    Args:
+        source: the model's folder.
+        target: where the graphs go; the source's own config.json stays as it is.
+        made: where the file is made.
+    """
+    folder = target if target.suffix != ".onnx" or target.is_dir() else target.parent
+    if not (source / _CONFIG).is_file() or (folder.exists() and samefile(source, folder)):
+        return []
+    config = read_leniently(source)
+    plain = without_settings(config)
+    if plain == config:
+        return []
+    path = made / _CONFIG
+    path.write_text(json.dumps(plain, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    return [path]

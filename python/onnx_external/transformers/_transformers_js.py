@@ -17,6 +17,7 @@ from .._folders.clients import CLIENTS
 from .._folders.config import read_leniently
 from .._saving.reports import SaveReport
 from ._guarding import LOCAL, alone
+from ._kept_codes import without_settings
 
 _CONFIG, _PROCESSOR = "config.json", "preprocessor_config.json"
 _SETTINGS, _COUNTS = "transformers.js_config", "use_external_data_format"
@@ -36,7 +37,7 @@ def files(source: Path, made: Path) -> list[Path]:
         source: the model's folder.
         made: where the files are made.
     """
-    found = [_written(made / _CONFIG, read_leniently(source))]
+    found = [_written(made / _CONFIG, without_settings(read_leniently(source)))]
     flat = _flat_processor(source)
     if flat is not None:
         found.append(_written(made / _PROCESSOR, flat))

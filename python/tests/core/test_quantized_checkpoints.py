@@ -60,6 +60,25 @@ def test_a_scale_of_the_whole_that_makes_weights_of_thousands_is_read_the_other_
         assert any("multiplied by instead" in note for note in checkpoint.notes), checkpoint.notes
 
 
+@pytest.mark.parametrize(
+    ("name", "settings"),
+    [
+        ("gptq 4 bits", {"checkpoint_format": "marlin"}),
+        ("awq gemm", {"version": "gemv_fast"}),
+        ("ct 4 bits", {"format": "marlin-24"}),
+    ],
+)
+def test_a_layout_without_a_known_formula_is_refused_by_name(
+    name: str, settings: dict[str, str], tmp_path: Path
+) -> None:
+    made = made_by(name)
+    made.config["quantization_config"] |= settings
+    folder = write(tmp_path / "c", made)
+    with pytest.raises(oe.Error, match=next(iter(settings.values()))):
+        oe.open_checkpoint(folder)
+    assert oe.inspect(folder / "model.safetensors")
+
+
 def test_parts_of_weights_are_read_as_well_in_parts(tmp_path: Path) -> None:
     """Any range of bytes equals that of the whole, even if it cuts elements."""
     chooser = random.Random(3)

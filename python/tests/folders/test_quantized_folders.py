@@ -15,6 +15,7 @@ torch = pytest.importorskip("torch", minversion="2.11")
 transformers = pytest.importorskip("transformers", minversion="5.20")
 onnx = pytest.importorskip("onnx")
 onnxruntime = pytest.importorskip("onnxruntime", minversion="1.27")
+safetensors = pytest.importorskip("safetensors.numpy")
 pytest.importorskip("ml_dtypes")
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
@@ -110,6 +111,19 @@ def test_codes_are_kept_unless_floats_are_asked_for(tmp_path: Path) -> None:
     oe.transformers.export(folder, tmp_path / "floats", quantize="float", progress=False)
     assert "MatMulNBits" not in _operators(tmp_path / "floats" / "model.onnx")
     assert _difference(tmp_path / "floats" / "model.onnx", model) < 1e-5
+
+
+def test_the_config_beside_the_graphs_speaks_of_no_codes(tmp_path: Path) -> None:
+    folder, _ = _folder(tmp_path / "in", MAKING["gptq"])
+    before = (folder / "config.json").read_bytes()
+    (folder / "quantize_config.json").write_text("{}")
+    report = oe.transformers.export(folder, tmp_path / "out", progress=False, check=False)
+    made = json.loads((tmp_path / "out" / "config.json").read_text())
+    settings = json.loads(before)
+    assert settings.pop("quantization_config")
+    assert made == settings
+    assert "quantize_config.json" not in report.copied
+    assert (folder / "config.json").read_bytes() == before
 
 
 def test_what_no_node_takes_becomes_floats_and_agrees(tmp_path: Path) -> None:

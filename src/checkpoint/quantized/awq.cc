@@ -137,9 +137,26 @@ const std::string* text_at(const Json& config, std::string_view part, std::strin
   return found == nullptr ? nullptr : found->get<std::string>(key);
 }
 
+// The type of all weights; null if layers have different ones, or nothing says it.
+const std::string* quark_type(const Json& config) {
+  const std::string* type = text_at(config, "global_quant_config", "weight", "dtype");
+  for (const std::string_view place : {"layer_type_quant_config", "layer_quant_config"}) {
+    const Json* const layers = config.find(place);
+    const JsonObject* const all = layers == nullptr ? nullptr : layers->object();
+    for (std::size_t i = 0; all != nullptr && i < all->size(); ++i) {
+      const std::string* const own = text_at((*all)[i].second, "weight", "", "dtype");
+      if (own != nullptr && type != nullptr && *own != *type) {
+        return nullptr;
+      }
+      type = type == nullptr ? own : type;
+    }
+  }
+  return type;
+}
+
 Status find_quark(MatrixFinder& finder) {
   const Json& config = finder.settings().config;
-  const std::string* const type = text_at(config, "global_quant_config", "weight", "dtype");
+  const std::string* const type = quark_type(config);
   const std::string* const order = text_at(config, "export", "", "pack_method");
   if (type == nullptr) {
     return {};  // whether codes have signs is not known

@@ -166,6 +166,14 @@ class CodeUnpacker {
                     std::uint64_t columns, std::uint8_t* out) const {
     const bool crosses = shift + packing_.bits > word_bits_;
     const std::uint32_t word_bytes = packing_.word_bytes;
+    if (!crosses && word_bytes == sizeof(std::uint32_t)) {
+      for (std::uint64_t k = 0; k < columns; ++k) {
+        const auto word =
+            static_cast<std::uint32_t>(load_as<std::uint32_t>(line + k * sizeof(std::uint32_t)));
+        out[k] = static_cast<std::uint8_t>((word >> shift & mask_) ^ packing_.flip);
+      }
+      return;
+    }
     for (std::uint64_t k = 0; k < columns; ++k) {
       const std::byte* const word = line + k * word_bytes;
       std::uint64_t value = load_word(word, word_bytes) >> shift;

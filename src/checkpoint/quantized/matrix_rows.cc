@@ -97,8 +97,10 @@ Status MatrixRows::read_groups(const MatrixBlock& block, BlockParts& parts) cons
     TRY(read_codes(*of.zero_codes, of.groups,
                    {block.row, block.rows, parts.first_group, parts.groups}, zeros));
     const std::uint32_t mask = (std::uint32_t{1} << of.zero_codes->packing.bits) - 1;
-    for (const std::uint8_t zero : zeros) {
-      parts.zeros.push_back((zero + of.zero_add) & mask);
+    parts.zeros.resize(zeros.size());
+    for (std::size_t i = 0; i < zeros.size(); ++i) {
+      parts.zeros[i] =
+          static_cast<double>(static_cast<std::int32_t>((zeros[i] + of.zero_add) & mask));
     }
   } else if (of.zeros) {
     TRY(read_numbers(*of.zeros, of, range, {}, parts.zeros));

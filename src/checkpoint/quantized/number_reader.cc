@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstddef>
 #include <cstring>
+#include <utility>
 
 #include "base/try.h"
 #include "tensor/cast.h"
@@ -135,8 +136,12 @@ Status read_numbers(const GroupNumbers& numbers, const QuantizedMatrix& matrix,
     first = 0;
     last = numbers.count - 1;
   }
-  TRY_ASSIGN(const auto values, read_first_level(numbers, first, last - first + 1));
+  TRY_ASSIGN(auto values, read_first_level(numbers, first, last - first + 1));
   const bool is_table = numbers.place == GroupPlace::kTable;
+  if (is_table && second.empty() && numbers.row_block == 1 && range.groups == numbers.columns) {
+    out = std::move(values);  // whole rows of the table
+    return {};
+  }
   const bool is_one_column = numbers.columns == 1;
   out.clear();
   out.reserve(static_cast<std::size_t>(range.rows * range.groups));

@@ -105,6 +105,7 @@ Status find_int8(MatrixFinder& finder) {
 // --- MLX ---------------------------------------------------------------------------------------
 
 constexpr std::uint64_t kMlxMxGroup = 32;
+constexpr std::uint64_t kMlxNvGroup = 16;
 
 std::string mlx_mode(const QuantSettings& settings, const std::string& module) {
   const Json* const own = settings.config.find(module);
@@ -128,11 +129,16 @@ Status add_mlx(MatrixFinder& finder, const std::string& module, const TensorView
   matrix->method = "MLX";
   matrix->name = weight_name(module);
   matrix->codes = codes_in_rows(finder, *matrix, codes, static_cast<std::uint32_t>(*bits));
-  TRY(set_scale_table(finder, *matrix, scales,
+  TensorView numbers = scales;
+  if (mode == "nvfp4" && scales.dtype == DType::kUInt8) {
+    numbers.dtype = DType::kFloat8E4M3Fn;
+  }
+  TRY(set_scale_table(finder, *matrix, numbers,
                       {1, number_for(finder.settings(), module, "group_size")}));
   if (biases != nullptr) {
     matrix->minima = numbers_like_scales(finder, *matrix, *biases);
-  } else if (mode == "mxfp4" && *bits == 4 && matrix->group == kMlxMxGroup) {
+  } else if (*bits == 4 && ((mode == "mxfp4" && matrix->group == kMlxMxGroup) ||
+                            (mode == "nvfp4" && matrix->group == kMlxNvGroup))) {
     matrix->kind = CodeKind::kFloat4E2M1;
     matrix->table = float4_table();
   } else if (mode == "mxfp8" && *bits == 8 && matrix->group == kMlxMxGroup) {

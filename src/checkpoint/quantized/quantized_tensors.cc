@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/bad_input.h"
 #include "base/text.h"
 #include "base/try.h"
 #include "checkpoint/quantized/matrix_finder.h"
@@ -34,6 +35,38 @@ void hide_unused_scales(MatrixFinder& finder) {
       finder.hide(*finder.find(module, component));
     }
   }
+}
+
+// Layouts of which no formula is known here, most of them for kernels of GPUs.
+struct RefusedLayout {
+  std::string_view key;
+  std::string_view value;
+  std::string_view component;  // the name of a tensor that has codes in it
+};
+constexpr std::array kRefusedLayouts = {
+    RefusedLayout{"checkpoint_format", "marlin", "qweight"},
+    RefusedLayout{"checkpoint_format", "bitblas", "qweight"},
+    RefusedLayout{"checkpoint_format", "gptq_p", "qweight"},
+    RefusedLayout{"quant_method", "marlin", "B"},
+    RefusedLayout{"version", "gemv_fast", "qweight"},
+    RefusedLayout{"version", "marlin", "qweight"},
+    RefusedLayout{"format", "marlin-24", "weight_packed"},
+    RefusedLayout{"format", "sparse-24-bitmask", "compressed"},
+    RefusedLayout{"format", "sparse-bitmask", "compressed"},
+};
+
+Status refuse_layouts(const MatrixFinder& finder) {
+  const QuantSettings& settings = finder.settings();
+  for (const RefusedLayout& layout : kRefusedLayouts) {
+    if (settings.text(layout.key) == layout.value &&
+        !finder.modules_with(layout.component).empty()) {
+      return unsupported(settings.place + ": " + std::string(layout.key) +
+                         ": the codes are in the layout " + quote(std::string(layout.value)) +
+                         ", which is not read; save the model in another one with the library "
+                         "that made it");
+    }
+  }
+  return {};
 }
 
 std::vector<std::uint32_t> storages_of(const FoundMatrix& found) {
@@ -90,6 +123,7 @@ Status list_quantized_as_floats(FileContents& all, std::size_t first,
                                 const std::shared_ptr<InflatedStorages>& inflated,
                                 const QuantSettings& settings) {
   MatrixFinder finder(all, first, inflated, settings);
+  TRY(refuse_layouts(finder));
   for (const FindMethod find : kMethods) {
     TRY(find(finder));
   }

@@ -145,14 +145,17 @@ class RowKeeper {
   bool zero_points(const double* stored, std::byte* out) {
     const std::size_t in_byte = 8 / form_.scheme.bits;
     const double most = (1U << form_.scheme.bits) - 1;
+    const double added = added_to_codes(form_);
     zeros_.assign((blocks_ + in_byte - 1) / in_byte * in_byte, middle_);
-    bool fits = true;
+    int others = 0;
     for (std::size_t block = 0; block < blocks_; ++block) {
-      const double zero = zero_of(stored, block) + added_to_codes(form_);
-      const bool is_code = zero >= 0 && zero <= most && zero == std::trunc(zero);
-      fits = fits && is_code;
-      zeros_[block] = is_code ? static_cast<std::uint8_t>(zero) : middle_;
+      const double zero = zero_of(stored, block) + added;
+      const double limited = zero > 0 ? (zero < most ? zero : most) : 0;  // also of NaN
+      const auto code = static_cast<std::int32_t>(limited);
+      others += static_cast<double>(code) == zero ? 0 : 1;
+      zeros_[block] = static_cast<std::uint8_t>(code);
     }
+    const bool fits = others == 0;
     pack_codes(form_.scheme.bits, zeros_, out);
     return fits;
   }

@@ -33,6 +33,7 @@ from .._folders.config import ADAPTER, base_of, document_of, is_adapter
 from .._folders.gguf.folder import is_made, link_weights, weights_of
 from .._folders.side_files import files_beside
 from .._sources.checkpoint import Checkpoint, Tensor, open_checkpoint
+from ._disagreeing import QUANTIZATION_FILES
 
 _PREFIX = "base_model.model."
 _KEY = re.compile(r"(?P<module>.+)\.lora_(?P<embedding>embedding_)?(?P<side>[AB])(?:\.weight)?")
@@ -61,6 +62,11 @@ _TYPES = {
     torch.int8: "I8",
     torch.uint8: "U8",
     torch.bool: "BOOL",
+    torch.uint16: "U16",
+    torch.uint32: "U32",
+    torch.float8_e4m3fn: "F8_E4M3",
+    torch.float8_e5m2: "F8_E5M2",
+    torch.float8_e8m0fnu: "F8_E8M0",
 }
 _WITH_CONV1D = ("gpt2", "openai-gpt", "imagegpt", "decision_transformer")
 """The `model_type` of those whose layers are Conv1D, and other modules Linear."""
@@ -137,15 +143,15 @@ def merged(
     with temporary_folder(place, _TEMPORARY) as made:
         with (
             open_checkpoint(weights_of(whole), variant=variant) as weights,
+            open_checkpoint(weights_of(whole), variant=variant, raw=True) as stored,
             open_checkpoint(_weights_of(folder)) as adapter,
         ):
             _copy(whole, folder, made)
-            count = _write(weights, adapter, settings, folder, made / _FILE)
-        yield Source(
-            made,
-            None,
-            [f"{folder}: an adapter, merged into {count} weights of {weights_of(whole)[0]}"],
-        )
+            parts = None if is_made(whole) else stored
+            changed = _write(weights, parts, adapter, settings, folder, made / _FILE)
+            codes = len(changed.intersection(weights.core.quantized_names()))
+        note = f"{folder}: an adapter, merged into {len(changed)} weights of {weights_of(whole)[0]}"
+        yield Source(made, None, [note + (f"; {codes} of them had codes" if codes else "")])
 
 
 def _weights_of(folder: Path) -> Path:
@@ -174,17 +180,45 @@ def _copy(base: Path, folder: Path, made: Path) -> None:
             if source == base or file.name not in _OF_THE_BASE:
                 (made / file.name).parent.mkdir(exist_ok=True, parents=True)
                 shutil.copyfile(file.path, made / file.name)
+    for name in QUANTIZATION_FILES:
+        if (base / name).is_file():
+            shutil.copyfile(base / name, made / name)
+
+
+def _with_parts(
+    base: Checkpoint, stored: Checkpoint | None, changed: set[str]
+) -> dict[str, Tensor]:
+    """Return the tensors of a merged checkpoint: weights that keep their codes by their parts.
+
+    The parts of torchao say nothing without the metadata of their file, so floats are written, as
+    they are of a GGUF file, for which there is no `stored`.
+    """
+    codes = set(base.core.quantized_names()) - changed
+    method = base.core.quantization()
+    if stored is None or not codes or (method is not None and "torchao" in method[0]):
+        return dict(base.items())
+    listed = {name: tensor for name, tensor in base.items() if name not in codes}
+    modules = tuple(name.removesuffix("weight") for name in changed)
+    parts = {name: each for name, each in stored.items() if not name.startswith(modules)}
+    return parts | listed
 
 
 def _write(
-    base: Checkpoint, adapter: Checkpoint, settings: Mapping[str, Any], folder: Path, path: Path
-) -> int:
-    """Write the merged checkpoint, and return how many of its weights have changed."""
+    base: Checkpoint,
+    stored: Checkpoint | None,
+    adapter: Checkpoint,
+    settings: Mapping[str, Any],
+    folder: Path,
+    path: Path,
+) -> set[str]:
+    """Write the merged checkpoint, and return the weights that have changed."""
     kind = document_of(path.parent).get("model_type")
     pairs, replaced = _targets(base, adapter, settings, folder, kind)
+    changed = {*pairs, *replaced}
+    tensors = _with_parts(base, stored, changed)
     header: dict[str, Any] = {}
     place = 0
-    for name, tensor in base.items():
+    for name, tensor in tensors.items():
         dtype = _TYPES.get(getattr(torch, tensor.dtype, None))
         if dtype is None:
             raise ExportError(f"{folder}: its base has {name} of the type {tensor.dtype}")
@@ -194,14 +228,14 @@ def _write(
     text = json.dumps({"__metadata__": {"format": "pt"}, **header}).encode()
     with path.open("wb") as out:
         out.write(struct.pack("<Q", len(text)) + text)
-        for name, tensor in base.items():
+        for name, tensor in tensors.items():
             value = tensor.torch()
             if name in replaced:
                 value = _instead(value, adapter[replaced[name]], name, folder)
             if name in pairs:
                 value = _sum(value, adapter, pairs[name], name, folder)
             _append(out, value)
-    return len(pairs) + len(replaced)
+    return changed
 
 
 def _append(out: BinaryIO, value: torch.Tensor) -> None:

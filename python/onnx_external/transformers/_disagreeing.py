@@ -68,7 +68,7 @@ def quantized_text(folder: Path, found: tuple[str, str] | None, unused: Iterable
     if found is None or found[1] not in set(unused):
         return ""
     method, key = found
-    beside = [name for name in _FILES if (folder / name).is_file()]
+    beside = [name for name in QUANTIZATION_FILES if (folder / name).is_file()]
     seen = f"the checkpoint has {key!r}" + "".join(f", the folder {name}" for name in beside)
     return (
         f"the weights are quantized by {method} ({seen}); export the checkpoint that they were "
@@ -81,5 +81,10 @@ def quantized_fact(folder: Path) -> str:
     return next((text for kind, text in _core.folder_facts(folder) if kind == "quantized"), "")
 
 
-_FILES = ("quantize_config.json", "quant_config.json", "hf_quant_config.json", "quanto_qmap.json")
+QUANTIZATION_FILES = (
+    "quantize_config.json",
+    "quant_config.json",
+    "hf_quant_config.json",
+    "quanto_qmap.json",
+)
 """Where libraries say how they quantized, if not in config.json."""

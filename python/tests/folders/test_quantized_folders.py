@@ -126,6 +126,29 @@ def test_the_config_beside_the_graphs_speaks_of_no_codes(tmp_path: Path) -> None
     assert (folder / "config.json").read_bytes() == before
 
 
+def test_an_adapter_makes_floats_only_of_the_weights_that_it_changes(tmp_path: Path) -> None:
+    folder, model = _folder(tmp_path / "base", MAKING["gptq"])
+    name, adapter = "model.layers.0.self_attn.q_proj", tmp_path / "adapter"
+    first, second = (np.full(shape, 0.01, np.float32) for shape in ((4, 64), (64, 4)))
+    prefix = f"base_model.model.{name}.lora"
+    adapter.mkdir()
+    safetensors.save_file(
+        {f"{prefix}_A.weight": first, f"{prefix}_B.weight": second},
+        adapter / "adapter_model.safetensors",
+    )
+    settings = {"peft_type": "LORA", "r": 4, "lora_alpha": 8, "target_modules": ["q_proj"]}
+    (adapter / "adapter_config.json").write_text(json.dumps(settings))
+    with torch.no_grad():
+        model.get_submodule(name).weight += torch.from_numpy(2 * (second @ first))
+    exact = oe.Quantize("keep", accuracy_level=0)
+    report = oe.transformers.export(
+        adapter, tmp_path / "out", base=folder, quantize=exact, progress=False
+    )
+    assert _operators(tmp_path / "out" / "model.onnx").count("MatMulNBits") == 6
+    assert any("1 of them had codes" in note for note in report.notes)
+    assert _difference(tmp_path / "out" / "model.onnx", model) < 1e-5
+
+
 def test_what_no_node_takes_becomes_floats_and_agrees(tmp_path: Path) -> None:
     folder, model = _folder(tmp_path / "in", MAKING["bnb4"])
     oe.transformers.export(folder, tmp_path / "out", progress=False)

@@ -31,7 +31,7 @@ std::vector<std::string> MatrixFinder::modules_with(std::string_view component) 
   const std::string end = "." + std::string(component);
   for (std::size_t i = first_; i < all_.tensors.size(); ++i) {
     const std::string& name = all_.tensors[i].name;
-    if (!taken_[i] && name.ends_with(end)) {
+    if (!taken_[i] && name.size() > end.size() && name.ends_with(end)) {
       modules.push_back(name.substr(0, name.size() - end.size()));
     } else if (!taken_[i] && name == component) {
       modules.emplace_back();

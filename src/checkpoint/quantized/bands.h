@@ -16,8 +16,8 @@
 namespace onnx_external {
 
 // The bytes of one band, and of all that are kept. A save stays below 64 MiB with them.
-inline constexpr std::uint64_t kBandBytes = std::uint64_t{2} << 20;
-inline constexpr std::uint64_t kKeptBandBytes = std::uint64_t{16} << 20;
+inline constexpr std::uint64_t kBandBytes = std::uint64_t{1} << 20;
+inline constexpr std::uint64_t kKeptBandBytes = std::uint64_t{8} << 20;
 
 // The bands of a checkpoint that were read last. Thread-safe.
 class BandPool {

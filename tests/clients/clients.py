@@ -182,7 +182,7 @@ class Campaign:
     def _shown(cell: str, notes: list[str]) -> str:
         if not cell.startswith("no: "):
             return cell
-        note = cell.removeprefix("no: ")
+        note = cell.removeprefix("no: ")[:90]
         if note not in notes:
             notes.append(note)
         return f"no ({notes.index(note) + 1})"

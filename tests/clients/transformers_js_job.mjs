@@ -10,7 +10,8 @@ function tensors(tj, job) {
 }
 
 // tj: the module; name: of the model in tj.env.localModelPath.
-export async function answer(tj, name, job, options = {}) {
+export async function answer(tj, name, job) {
+  const options = job.dtype ? {dtype: job.dtype} : {};
   const model = await tj[`AutoModel${job.auto && 'For' + job.auto}`].from_pretrained(name, options);
   const inputs = tensors(tj, job);
   try {

@@ -48,6 +48,9 @@ def difference(job: dict[str, Any], answer: dict[str, Any]) -> str:
     """Say how an answer differs from transformers'; "" if it does not."""
     if "error" in answer:
         return answer["error"]
+    if "error_of_graphs" in answer:
+        worst = answer["error_of_graphs"]
+        return "" if worst <= TOLERANCE else f"off by {worst:.2g}"
     wanted = job["wanted"]
     if job["count"]:
         prompt = job["prompt"][0] if job["prompt"] else []
@@ -65,9 +68,6 @@ def difference(job: dict[str, Any], answer: dict[str, Any]) -> str:
         for word in SPECIAL:
             said = said.replace(word, "")
         return "" if said.strip().endswith(text_of(wanted).strip()) else f"another text: {said!r}"
-    if "error_of_graphs" in answer:
-        worst = answer["error_of_graphs"]
-        return "" if worst <= TOLERANCE else f"off by {worst:.2g}"
     flat = [each for row in wanted for each in row] if job["texts"] else wanted
     if len(flat) != len(answer["values"]):
         return f"{len(answer['values'])} values, not {len(flat)}"

@@ -1,8 +1,8 @@
-"""The programs that open a folder of graphs, and what each of them needs beyond the usual names.
+"""Programs that open a folder of graphs, and their needs beyond the usual names.
 
 The usual folder is right for ONNX Runtime, optimum, OpenVINO, fastembed and sentence-transformers.
-What a client needs beyond that is a row of one table; what is made for one of them has a module of
-its own in `transformers`.
+The needs of a client beyond that are a row of one table; code for one of them has a module of its
+own in `transformers`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from .models import DECODE, PREFILL
 
 @dataclass(frozen=True)
 class Client:
-    """A program that opens the folder, and what it needs."""
+    """A program that opens the folder, and its needs."""
 
     place: str = ""
     """The folder of the graphs in that of the model."""
@@ -47,40 +47,40 @@ CLIENTS = {
 
 @dataclass(frozen=True)
 class Wanted:
-    """What the chosen clients need together."""
+    """The combined needs of the chosen clients."""
 
     names: tuple[str, ...] = ()
 
     @property
     def place(self) -> str:
-        """The folder of the graphs in that of the model."""
+        """The folder of the graphs inside that of the model."""
         return next((each.place for each in self._clients() if each.place), "")
 
     @property
     def merges(self) -> bool:
-        """Whether a decoder behind an encoder is one graph."""
+        """True if a decoder behind an encoder is one graph."""
         return any(each.merges for each in self._clients())
 
     @property
     def apart(self) -> bool:
-        """Whether each graph has a data file of its own."""
+        """True if each graph has a data file of its own."""
         return any(each.apart for each in self._clients())
 
     @property
     def crosses(self) -> bool:
-        """Whether an encoder gives the keys and values that the decoder keeps of it."""
+        """True if an encoder returns the keys and values that the decoder keeps of it."""
         return any(each.crosses for each in self._clients())
 
     @property
     def plain(self) -> bool:
-        """Whether the graphs have operators of ONNX alone."""
+        """True if the graphs only have standard ONNX operators."""
         return any(each.plain for each in self._clients())
 
     def _clients(self) -> list[Client]:
         return [CLIENTS[name] for name in self.names]
 
     def refuse(self, layout: str, target: Path) -> None:
-        """Refuse what a client cannot open, before the trace.
+        """Raise an error for what a client cannot open, before the trace.
 
         Raises:
             InvalidArgumentError: there is no such client, or it takes another layout or path.
@@ -116,7 +116,7 @@ class Wanted:
             )
 
     def refuse_lacking(self, beside: Sequence[str]) -> None:
-        """Refuse a folder that a client could not open.
+        """Raise an error for a folder that a client could not open.
 
         Args:
             beside: the names of the files beside the graphs.
@@ -135,6 +135,6 @@ class Wanted:
 
 
 def wanted(names: Any) -> Wanted:
-    """Return what the clients of these names need."""
+    """Return the combined needs of the clients of these names."""
     given = (names,) if isinstance(names, str) else tuple(names)
     return Wanted(tuple(dict.fromkeys(map(str, given))))

@@ -1,4 +1,4 @@
-"""What the folder of a model is, and what its config.json says, read without torch.
+"""Checks of a model's folder and its config.json, without torch.
 
 Code that a config names is refused at once: transformers would ask on the terminal whether to run
 such code, and import it.
@@ -22,7 +22,7 @@ ADAPTER = "adapter_config.json"
 GENERATION = "generation_config.json"
 _WEIGHTS = ("model*.safetensors", "pytorch_model*.bin")
 _MOST_BYTES = 1 << 24
-"""Of a config.json; the largest that are known, with 21,000 labels, have 2 MB."""
+"""The most bytes of a config.json; the largest that are known, with 21,000 labels, have 2 MB."""
 _WAY_OUT = (
     "import a class of yours that you trust and register it (AutoConfig.register, "
     "{auto}.register), or give the module that it makes to oe.torch.export"
@@ -31,10 +31,10 @@ _KERNELS = ("attn_implementation", "experts_implementation")
 
 
 def require_folder(path: Path) -> None:
-    """Refuse to export what is no folder.
+    """Raise an error if the path to export is not a folder.
 
     Raises:
-        NotFoundError: there is none of this name.
+        NotFoundError: no such folder exists.
     """
     if not path.is_dir():
         raise NotFoundError(
@@ -43,9 +43,9 @@ def require_folder(path: Path) -> None:
 
 
 def check_folder(folder: Path) -> list[str]:
-    """Return what belongs to the model of a folder and will not be in its graphs.
+    """Return notes on parts of a model's folder that will not be in its graphs.
 
-    Quantized weights are read as floats; whether their method can be read, the checkpoint tells.
+    Quantized weights are read as floats; the checkpoint tells whether their method can be read.
 
     Raises:
         InvalidArgumentError: it is an adapter, or a model of another library.
@@ -65,11 +65,11 @@ def check_folder(folder: Path) -> list[str]:
 
 
 def document_of(folder: Path, name: str = "config.json") -> dict[str, Any]:
-    """Return the object that a config is.
+    """Return the object in a config file.
 
     Raises:
-        NotFoundError: there is no such file.
-        FormatError: it is no object of JSON.
+        NotFoundError: no such file exists.
+        FormatError: it is not an object of JSON.
     """
     path = folder / name
     if not path.is_file():
@@ -88,10 +88,11 @@ def document_of(folder: Path, name: str = "config.json") -> dict[str, Any]:
 
 
 def parse(path: Path) -> Any:
-    """Return what a file of JSON says.
+    """Return the content of a JSON file.
 
     Raises:
-        ValueError: it is no JSON, or not in UTF-8; names what editors of text do to such files.
+        ValueError: it is not JSON, or not in UTF-8; the message names typical results of text
+            editors.
         OSError: it cannot be read.
     """
     data = path.read_bytes()
@@ -114,7 +115,7 @@ def parse(path: Path) -> Any:
 
 
 def read_leniently(folder: Path, name: str = "config.json") -> dict[str, Any]:
-    """Return the same, or nothing if it cannot be read, which others tell."""
+    """Return the same, or nothing if it cannot be read, which is reported elsewhere."""
     try:
         return document_of(folder, name)
     except Error:
@@ -122,7 +123,7 @@ def read_leniently(folder: Path, name: str = "config.json") -> dict[str, Any]:
 
 
 def list_of(folder: Path, name: str) -> list[Any]:
-    """Return what a file of JSON lists; nothing if there is none, or it is no list."""
+    """Return the list in a JSON file; nothing without a file, or if it is not a list."""
     path = folder / name
     try:
         if path.stat().st_size > _MOST_BYTES:
@@ -134,7 +135,7 @@ def list_of(folder: Path, name: str) -> list[Any]:
 
 
 def is_adapter(folder: Path) -> bool:
-    """Return whether a folder has an adapter of peft, and no model; a config.json is none."""
+    """Return whether a folder has an adapter of peft and no model, and so no config.json."""
     if not (folder / ADAPTER).is_file():
         return False
     weights = (each for name in _WEIGHTS for each in folder.glob(name))
@@ -142,7 +143,7 @@ def is_adapter(folder: Path) -> bool:
 
 
 def base_of(folder: Path, given: Path | None) -> Path:
-    """Return the folder of an adapter's base: the given one, or where adapter_config.json says.
+    """Return the folder of an adapter's base: the given one, or that of adapter_config.json.
 
     Raises:
         NotFoundError: it is not there.
@@ -164,7 +165,9 @@ def base_of(folder: Path, given: Path | None) -> Path:
 
 
 def refuse_at_once(folder: Any) -> None:
-    """Refuse what is no plain model, and code, before torch is imported, which takes seconds.
+    """Raise an error for folders without a plain model, and for code, before importing torch.
+
+    The import takes seconds.
 
     If transformers is imported already, classes may be registered, and it is left to it.
     """
@@ -184,7 +187,7 @@ def refuse_at_once(folder: Any) -> None:
 
 
 def _parts(config: Any, where: str = "") -> Iterator[tuple[str, dict[str, Any]]]:
-    """The config and those inside of it, with the path to each: "", "text_config."."""
+    """Yield the config and the configs inside it, with the path to each: "", "text_config."."""
     if isinstance(config, dict):
         yield where, config
         for name, value in config.items():
@@ -196,7 +199,7 @@ def _parts(config: Any, where: str = "") -> Iterator[tuple[str, dict[str, Any]]]
 
 
 def refuse_kernels(path: Path, config: dict[str, Any]) -> None:
-    """Refuse a config that names a kernel of the Hub."""
+    """Raise an error for a config that names a kernel of the Hub."""
     for where, part in _parts(config):
         for name in (each for own in _KERNELS for each in (own, f"_{own}")):
             for value in _strings(part.get(name)):
@@ -216,7 +219,7 @@ def _strings(value: Any) -> Iterator[str]:
 
 
 def refuse_types(path: Path, config: dict[str, Any], known: Callable[[str], bool]) -> None:
-    """Refuse a config whose class, or that of one inside of it, is the folder's own."""
+    """Raise an error for a config whose class, or a class inside it, is the folder's own."""
     for where, part in _parts(config):
         kind = part.get("model_type")
         if "auto_map" in part and not (isinstance(kind, str) and known(kind)):
@@ -227,12 +230,12 @@ def refuse_types(path: Path, config: dict[str, Any], known: Callable[[str], bool
 
 
 def own_code(config: Mapping[str, Any], auto: str, where: str = "") -> str:
-    """Say that the code that auto_map names is not run, and what to do; "" if there is none.
+    """Say that the code named by auto_map is not run, and what to do; "" if there is none.
 
     Args:
-        config: what config.json says.
+        config: the content of config.json.
         auto: the Auto class that is wanted.
-        where: which config it is, if it is one inside of config.json: "text_config.".
+        where: the path of a config inside config.json: "text_config.".
     """
     if "auto_map" not in config:
         return ""

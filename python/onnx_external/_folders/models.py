@@ -1,4 +1,4 @@
-"""The models in a folder, and whether transformers has one there."""
+"""The graphs in a folder, and detection of a model of transformers there."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ PROMPTS, STEPS = (PROMPT, PREFILL), (STEP, DECODE)
 
 
 def pair_names(has_encoder: bool) -> tuple[str, str]:
-    """Return what the two graphs of a decoder are called: that of the prompt, that of the steps."""
+    """Return the names of a decoder's two graphs: for the prompt, and for the steps."""
     return (PROMPT, STEP) if has_encoder else (PREFILL, DECODE)
 
 
@@ -35,7 +35,7 @@ def is_transformers(path: Any) -> bool:
 
 
 def models_in(folder: Path) -> dict[str, Path]:
-    """The graphs of a folder, in the order in which they run."""
+    """Return the graphs of a folder, in the order in which they run."""
     order = [ENCODER, *PROMPTS, *STEPS, MERGED]
     found = {path.stem: path for path in sorted(place_of_graphs(folder).glob("*.onnx"))}
     return dict(
@@ -49,13 +49,13 @@ def has_models(folder: Path) -> bool:
 
 
 def place_of_graphs(folder: Path) -> Path:
-    """Return the folder of the graphs: this one, or `onnx/` in it, as transformers.js has it."""
+    """Return the folder of the graphs: this one, or `onnx/` inside it, as for transformers.js."""
     inner = folder / "onnx"
     return inner if inner.is_dir() and not any(folder.glob("*.onnx")) else folder
 
 
 def model_in(path: StrPath, call: str) -> str:
-    """Return the path of a model: what is given, or of a folder the only one that is in it.
+    """Return the path of a model: the given file, or the only one in a folder.
 
     Args:
         path: the model, or the folder.
@@ -80,7 +80,7 @@ def model_in(path: StrPath, call: str) -> str:
 
 
 def no_model(folder: Path) -> NotFoundError:
-    """The error, with what else the folder is, if that is known."""
+    """Return the error for a missing model, saying what else the folder is, if known."""
     config = "" if is_transformers(folder) else ", and no config.json of transformers"
     known = "".join(f"; {text}" for _, text in _core.folder_facts(folder)[:1])
     return NotFoundError(f"{folder}: has no model (.onnx){config}{known}")

@@ -1,4 +1,4 @@
-"""What an export refuses or tells before it works: before a trace, and before torch is imported."""
+"""Early errors and notes of an export, before a trace and before torch is imported."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _OF_MODULES = (
 
 
 def warn(notes: Iterable[str]) -> None:
-    """Say at once what the notes of a report will say, as warnings of the package's logger."""
+    """Log the notes of a report immediately, as warnings of the package's logger."""
     for note in notes:
         _log.warning(note)
 
@@ -36,7 +36,7 @@ def note_of_dtype(dtype: str | None) -> list[str]:
     """Return the note on a model that will compute in bfloat16.
 
     Args:
-        dtype: what the caller asked for.
+        dtype: the caller's choice.
     """
     return [BFLOAT16] if dtype == "bfloat16" else []
 
@@ -57,7 +57,7 @@ def note_of_state(state: Mapping[str, Any]) -> list[str]:
 
 
 def refuse_existing(path: StrPath) -> None:
-    """Refuse a model that is there, as the save would after the trace.
+    """Raise an error for an existing model, as the save would after the trace.
 
     Args:
         path: as for oe.save().
@@ -82,15 +82,15 @@ def refuse_targets(
     place: str = "",
     suffixes: Iterable[str] = ("",),
 ) -> None:
-    """Refuse to replace what is there, as the save of a folder's model would after the trace.
+    """Raise an error for existing files, as the save of a folder's model would after the trace.
 
     Args:
-        folders: what is exported, as model_folders() gives it.
+        folders: the folders to export, from model_folders().
         target: the folder or file that is to be written.
         graphs: how many a decoder is to have, as for oe.transformers.export().
         overwrite: files may be replaced.
         dry_run: nothing is written.
-        place: the folder in `target` that the graphs lie in.
+        place: the folder in `target` for the graphs.
         suffixes: behind the names of the graphs, one for each variant.
 
     Raises:
@@ -110,13 +110,13 @@ def refuse_targets(
 
 
 def refuse_inline(folder: Path, layout: str, graphs: str | None, task: str | None) -> None:
-    """Refuse to put weights into the files of several graphs, as a save would after the trace.
+    """Raise an error for inline weights in several graphs, as a save would after the trace.
 
     Args:
         folder: of a model of transformers.
         layout: as for oe.save().
         graphs: how many a decoder is to have.
-        task: what the caller asked for; a class that is chosen may have one graph.
+        task: the caller's choice; a class chosen by it may have one graph.
 
     Raises:
         InvalidArgumentError: the model has several graphs, as far as its config says so.

@@ -13,7 +13,7 @@ from .._base.errors import ExistsError, FormatError, ReadWriteError
 from .config import GENERATION, document_of, list_of
 
 _MOST_BYTES = 1 << 26
-"""Of a file: the largest tokenizers that are known have 35 MB."""
+"""The most bytes of a file: the largest tokenizers that are known have 35 MB."""
 _KINDS = (
     ".json", ".jinja", ".txt", ".model", ".tiktoken", ".spm", ".vocab", ".bpe", ".codes", ".dic",
 )  # fmt: skip
@@ -27,9 +27,9 @@ _OTHERS = re.compile(
     r"|(?i:licen[cs]e.*)|.*log\.txt|quantize_config\.json|(hf_)?quant_config\.json"
     r"|quanto_qmap\.json"
 )
-"""What a training, a pip, a person, a library that quantized or an earlier export has left."""
+"""Files that a training, a pip, a person, a library that quantized or an earlier export has left."""
 _OF_MODULES = (".safetensors", ".bin")
-"""What the weights of such a module are in."""
+"""The types of the weights files of such a module."""
 _FOLDERS = ("additional_chat_templates",)
 """Folders of such files that transformers reads."""
 
@@ -46,8 +46,8 @@ def files_beside(folder: Path) -> list[SideFile]:
     """Return the files beside a model's weights that belong beside its graphs.
 
     These are small files that are neither weights nor code: the config, the tokenizer, processors,
-    templates, and what the modules of sentence-transformers have in folders of their own, with
-    their weights.
+    templates, and the contents of the folders of sentence-transformers' modules, including their
+    weights.
     """
     found, modules = [], [*_modules(folder)]
     for part in ("", *_FOLDERS, *modules):
@@ -120,7 +120,7 @@ def refuse_copies(files: Iterable[SideFile], folder: Path, overwrite: bool) -> N
     """Raise an error for files that cannot or must not be replaced.
 
     Args:
-        files: what is to be copied.
+        files: the files to copy.
         folder: where to.
         overwrite: files may be replaced.
 

@@ -1,6 +1,6 @@
-"""Variants of a model beside each other, which differ in the types of its numbers.
+"""Variants of a model that differ in the types of numbers, and are stored side by side.
 
-Names and suffixes are those of transformers.js: `model_fp16.onnx` lies beside `model.onnx`.
+Names and suffixes are those of transformers.js: `model_fp16.onnx` is next to `model.onnx`.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from .._base.options import FloatType, LayoutName, QuantizeArgument
 
 
 class Variant(NamedTuple):
-    """What a graph computes in, how its matrices are stored, and what its files are called."""
+    """The type of a graph's computation, the storage of its matrices, the names of its files."""
 
     suffix: str = ""
     """Behind the name of a graph."""
     dtype: FloatType | None = None
     quantize: QuantizeArgument = None
     client_name: str = "fp32"
-    """What transformers.js calls it."""
+    """The name in transformers.js."""
 
 
 VARIANTS = {
@@ -43,7 +43,7 @@ def variants_of(
 
     Args:
         names: as they were given.
-        dtype: what an export without variants computes in.
+        dtype: the type that an export without variants computes in.
         quantize: how its matrices are stored.
         layout: as for oe.save().
         path: where to.
@@ -75,12 +75,12 @@ def variants_of(
 
 
 def suffix_in(folder: Path, name: str) -> str:
-    """Return the suffix of the variant of a graph that a folder has: the plainest one; or ""."""
+    """Return the suffix of a graph's variant in a folder, or "": that of the plainest one."""
     found = (each.suffix for each in VARIANTS.values())
     return next((each for each in found if (folder / f"{name}{each}.onnx").is_file()), "")
 
 
 def base_name(stem: str) -> str:
-    """Return the name of a graph without the suffix of its variant: "model" of "model_q4"."""
+    """Return the name of a graph without the suffix of its variant: "model" for "model_q4"."""
     suffixes = sorted((each.suffix for each in VARIANTS.values()), key=len, reverse=True)
     return next((stem.removesuffix(s) for s in suffixes if s and stem.endswith(s)), stem)

@@ -1,4 +1,4 @@
-"""From a folder of transformers to ONNX, without weights in memory.
+"""Export of transformers folders to ONNX, without loading weights into memory.
 
 ```python
 import onnx_external as oe

@@ -95,9 +95,9 @@ class Source(NamedTuple):
 
     folder: Path
     variant: str | None
-    """Of its weights."""
+    """The variant of its weights."""
     notes: list[str]
-    """What was done to get it."""
+    """Remarks on how it was made."""
 
 
 @contextlib.contextmanager

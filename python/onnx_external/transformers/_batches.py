@@ -27,7 +27,7 @@ def has_fused(graph: Any) -> bool:
 def takes_one_row(graph: Any) -> bool:
     """Return whether a graph with tokens and a cache only accepts batch size 1.
 
-    ONNX Runtime's GroupQueryAttention does, unless it is told the lengths of what is new.
+    ONNX Runtime's GroupQueryAttention does, unless it gets the lengths of the new tokens.
     """
     nodes = (node for node in graph.node if node.op_type == NAME)
     return any(len(node.input) <= _SEVERAL or not node.input[_SEVERAL] for node in nodes)
@@ -50,7 +50,7 @@ def by_rows(title: str, given: Mapping[str, Any]) -> Iterator[tuple[str, dict[st
 
     Args:
         title: of the inputs.
-        given: what a module of transformers is called with.
+        given: the inputs of a transformers module.
     """
     rows, tokens, past = _sizes(given)
     if rows < 2 or tokens < 2 or not past:
@@ -67,7 +67,7 @@ def by_lengths(title: str, given: Mapping[str, Any]) -> Iterator[tuple[str, dict
 
     Args:
         title: of the inputs.
-        given: what a module of transformers is called with.
+        given: the inputs of a transformers module.
     """
     _, tokens, past = _sizes(given)
     mask = given.get("attention_mask")

@@ -19,15 +19,15 @@ from .._comparing.precision import data_files
 from .._folders.side_files import SideFile, copies_of, refuse_copies
 
 _STAGING = ".copied-files-"
-"""What the names of folders begin with in which files are staged."""
+"""The start of the names of staging folders."""
 
 
 class Beside:
     """Copies of files, which a save moves into place right before its models.
 
-    At that time the save has the folder for itself, and its weights are written and verified. What
-    the copies replace is kept until the models are in place, too. Models of several saves are
-    written into `room()`, and `publish()` puts all of them in place.
+    At that time the save has the folder for itself, and its weights are written and verified.
+    Replaced files are also kept until the models are in place. Models of several saves are written
+    into `room()`, and `publish()` moves all of them into place.
     """
 
     def __init__(
@@ -82,10 +82,10 @@ class Beside:
     def publish(self) -> None:
         """Put what was written into room() in place, and the files that are copied.
 
-        A model is not there while its data is exchanged: whoever is killed leaves no wrong one.
+        A model is absent while its data is exchanged, so that a killed process leaves no wrong one.
 
         Raises:
-            Error: something cannot be put in place; saving() puts back what was there.
+            Error: something cannot be moved into place; saving() restores the earlier files.
         """
         room = self._staged("")
         names = [str(path.relative_to(room)) for path in sorted(room.rglob("*")) if path.is_file()]

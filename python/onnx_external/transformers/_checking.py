@@ -1,4 +1,4 @@
-"""The graphs of a folder beside transformers' own model, before they are saved."""
+"""Comparison of a folder's graphs with transformers' own model, before they are saved."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ LARGEST = 512 << 20
 
 
 class Example(NamedTuple):
-    """One run of a graph that gave what transformers' model gives."""
+    """One run of a graph whose outputs agreed with transformers' model."""
 
     given: dict[str, Any]
     found: Mapping[str, Any]
@@ -41,20 +41,20 @@ class Example(NamedTuple):
 
 @dataclass
 class CheckedGraphs:
-    """What was found."""
+    """The result of the comparison."""
 
     sets: dict[str, int] = field(default_factory=dict)
-    """By graph: input sets on which it gives what transformers' model gives."""
+    """The number of input sets on which each graph agrees with transformers' model."""
     notes: list[str] = field(default_factory=list)
     chain: list[str] = field(default_factory=list)
     """The graphs that were run one behind the other, each on what those before it gave."""
     examples: dict[str, Example] = field(default_factory=dict)
-    """By graph: what it was given, and gave."""
+    """The inputs and outputs of each graph."""
 
 
 @dataclass
 class Judging:
-    """Runs graphs that are saved for a while."""
+    """Runs graphs that are saved temporarily."""
 
     weights: list[Path]
     """The folder of the model, or its files."""
@@ -64,7 +64,7 @@ class Judging:
     size: int
     """Bytes of the weights."""
     options: Mapping[str, Any]
-    """Of the save."""
+    """The options of the save."""
     merged: Graph | None = None
     """The decoder's graphs in one."""
     crossed: Graph | None = None
@@ -74,7 +74,7 @@ class Judging:
         """Compare all graphs with transformers' model.
 
         Args:
-            asked: True whatever it costs, False not at all.
+            asked: True to compare at any cost, False never.
             meter: measures it.
 
         Raises:
@@ -100,7 +100,7 @@ class Judging:
         return ""
 
     def _run(self, target: Path, found: CheckedGraphs) -> str:
-        """Compare what can be compared, and return why something cannot."""
+        """Compare as much as possible, and return why something cannot be compared."""
         quick = {"layout": "single", "overwrite": False, "fsync": False, "verify": False}
         quick |= {"progress": False, "files": contents_of(self.options["files"])}
         more = {MERGED: self.merged, _CROSSED: self.crossed}
@@ -157,10 +157,10 @@ class Judging:
         sessions: Mapping[str, Session],
         references: Mapping[str, ModuleReference],
     ) -> CheckedGraphs:
-        """Run graphs in the place of others that are right, and return what was run.
+        """Run graphs that replace others which are right, and return what was run.
 
         Raises:
-            ExportError: one gives something else than the model in its place.
+            ExportError: the outputs of one differ from those of the model that it replaces.
         """
         found = CheckedGraphs()
         try:
@@ -176,10 +176,10 @@ class Judging:
         references: Mapping[str, ModuleReference],
         found: CheckedGraphs,
     ) -> None:
-        """Run the graphs one behind the other, as a runtime does, beside transformers' model.
+        """Run the graphs one after the other, as a runtime does, beside transformers' model.
 
         Raises:
-            WrongPartError: a graph gives something else than the model in its place.
+            WrongPartError: the outputs of a graph differ from those of the model that it replaces.
         """
         try:
             passes = folder.passes()
@@ -220,12 +220,12 @@ def _session(path: Path) -> Session:
 
 
 class WrongPartError(WrongGraphError):
-    """A graph of a model gives something else than transformers' model."""
+    """The outputs of a graph differ from those of transformers' model."""
 
     def __init__(self, name: str, inputs: str, message: str, guards: Sequence[Guard] = ()) -> None:
         super().__init__(message, guards)
         self.name = name
-        """Of the graph."""
+        """The name of the graph."""
         self.inputs = inputs
         """The input set for which it is wrong."""
 
@@ -247,13 +247,13 @@ def judge(
     Args:
         name: of the graph.
         session: runs it.
-        reference: what it is compared with.
+        reference: the reference to compare with.
         each: the inputs.
-        sizes: what the trace assumed.
+        sizes: the assumptions of the trace.
         found: gets the number of sets.
 
     Raises:
-        WrongPartError: the graph gives something else.
+        WrongPartError: the outputs differ.
     """
     given = each.load()
     try:
@@ -289,7 +289,7 @@ def judge(
 
 
 def _feed(session: Runs, reference: ModuleReference, call: Any) -> dict[str, Any]:
-    """What a graph takes, some of which transformers.exporters compute of the model's inputs."""
+    """Return a graph's inputs, some of which transformers.exporters computes from the model's."""
     names = [form.name for form in session.inputs]
     try:
         return dict(reference.feed(call, names))

@@ -1,4 +1,4 @@
-"""How many graphs a model becomes, and which."""
+"""Choice of the graphs that a model becomes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _MAY_BE_TWO = "a graph for the prompt and one for the steps, if each of them can
 
 @dataclass
 class Choice:
-    """The graphs of a model, of which a decoder has one or two.
+    """The graphs of a model; a decoder has one or two.
 
     Args:
         ways: traces a graph.
@@ -73,7 +73,7 @@ class Choice:
                 self._split(f"it holds for {broken_text(broken)} only")
 
     def refuse_gaps(self) -> None:
-        """Refuse graphs that do not give what those behind them take.
+        """Raise an error if a graph does not return what later graphs take.
 
         Raises:
             ExportError: there is such a graph.
@@ -95,7 +95,7 @@ class Choice:
         """Trace a graph that is wrong, or that no runtime loads, in another way.
 
         Raises:
-            ExportError: there is none.
+            ExportError: there is no other way.
         """
         part = self.parts[error.name]
         if part.prompt is not None and "prompt" in error.inputs and self.asked is None:

@@ -1,4 +1,4 @@
-"""The graphs of a folder of transformers, beside transformers' own model with its weights."""
+"""The graphs of a transformers folder, paired with transformers' own model and weights."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _STEPS = 3
 """Tokens behind the prompt; graphs without sizes that vary take one."""
 
 Graph = tuple[ModuleReference, list[InputSet], list[str]]
-"""What a graph is compared with, on which sets, and what was left out."""
+"""The reference of a graph, its input sets, and what was left out."""
 
 
 class Pass(NamedTuple):
@@ -42,13 +42,13 @@ class Pass(NamedTuple):
     graph: str
     """Its name, such as "encoder_model", "decoder_with_past_model" or "decode"."""
     given: dict[str, Any]
-    """What transformers' module takes in this place."""
+    """The inputs of transformers' module in this run."""
 
 
 def passes(
     model: Any, given: Mapping[str, Any], graphs: Iterable[str], dynamic: bool
 ) -> list[Pass]:
-    """Return the runs that make a text, with the inputs that transformers gives its modules.
+    """Return the runs that make a text, with the inputs that transformers passes to its modules.
 
     Args:
         model: of transformers.
@@ -69,7 +69,7 @@ def passes(
 
 
 def _longer(given: Mapping[str, Any], model: Any) -> dict[str, Any]:
-    """Other examples: one row more, and texts that are longer, or one picture more."""
+    """Return other examples: one row more, and longer texts or one image more."""
     pictures = _one_picture_more(given, model)
     if pictures is not None:
         return pictures
@@ -98,7 +98,7 @@ def _longer(given: Mapping[str, Any], model: Any) -> dict[str, Any]:
 
 
 def _shorter(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Other examples: one row of two words, fewer than the code of a state may need at least."""
+    """Return other examples: one row of two tokens, fewer than code with a state may need."""
     found = {}
     for name, value in given.items():
         if isinstance(value, torch.Tensor) and value.dim() > 0:
@@ -110,7 +110,7 @@ def _shorter(given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _one_picture_more(given: Mapping[str, Any], model: Any) -> dict[str, Any] | None:
-    """Pictures of different sizes, for towers that take the patches of all pictures in one row.
+    """Return images of different sizes, for towers that take the patches of all in one row.
 
     A text that comes with them gets as many places more. None if the inputs have no such form.
     """
@@ -137,7 +137,7 @@ def _one_picture_more(given: Mapping[str, Any], model: Any) -> dict[str, Any] | 
 
 
 def _with_places(words: Any, config: Any, count: int) -> Any:
-    """The places of a text, and then those of a picture more, with what stands around a picture.
+    """Return the positions of a text, then those of another image with its surrounding tokens.
 
     None if the text has several rows, or no picture.
     """
@@ -179,11 +179,11 @@ def example_graphs(
 
 
 def input_sets(given: Mapping[str, Any], graph: Any) -> list[InputSet]:
-    """Return the input sets of a graph of onnx.
+    """Return the input sets of an ONNX graph.
 
     Args:
         given: by title, the inputs of transformers' module.
-        graph: takes them, or what its attention takes of them.
+        graph: the graph that takes them, or a form that its attention accepts.
     """
     found = [
         (title, name, inputs)
@@ -203,7 +203,7 @@ def _same(title: str, given: Mapping[str, Any]) -> Iterator[tuple[str, dict[str,
 
 @dataclass
 class Folder:
-    """The graphs of a model, and where transformers' model is."""
+    """The graphs of a model, and the place of transformers' model."""
 
     models: dict[str, Path]
     source: Path
@@ -226,7 +226,7 @@ class Folder:
         return loaded(self.source, self.task, self.dtype or self.computes, self.variant)
 
     def passes(self) -> list[Pass]:
-        """Return the runs of several graphs that make a text, one behind the other.
+        """Return the runs of several graphs that make a text, one after the other.
 
         Raises:
             ExportError: transformers' model does not run.
@@ -239,7 +239,7 @@ class Folder:
         return inputs_of(self.model, self.source, self.inputs)
 
     def graphs(self) -> dict[str, Graph]:
-        """Load transformers' model, and return what each graph is compared with.
+        """Load transformers' model, and return the reference of each graph.
 
         Raises:
             ExportError: transformers cannot load it, or it does not run.
@@ -269,7 +269,7 @@ class Folder:
 
     @staticmethod
     def _part_of(name: str, graph: Any, parts: Mapping[str, Part]) -> str | None:
-        """The part that a graph is: by its name, else the only one with its inputs; or None."""
+        """Return the part that a graph represents, by its name or its inputs; or None."""
         if name in parts or len(parts) == 1:
             return name if name in parts else next(iter(parts))
         taken = {each.name for each in graph.input}

@@ -25,12 +25,12 @@ _PREFIX = "cross/"
 
 
 def crossed(encoder: Graph, prompt: Graph) -> Graph:
-    """Return an encoder with the part of a decoder that depends on the encoder alone.
+    """Return an encoder with the part of a decoder that depends only on the encoder.
 
     Args:
-        encoder: stays as it is.
-        prompt: the decoder's graph for a prompt, whose outputs `present.N.encoder.key` and
-            `.value` the encoder is to have.
+        encoder: the graph of the encoder, which is not changed.
+        prompt: the decoder's graph for a prompt, whose outputs `present.N.encoder.key` and `.value`
+            the encoder shall have.
 
     Raises:
         ExportError: they depend on the prompt.
@@ -102,7 +102,7 @@ def _nodes_behind(values: Iterable[onnx_ir.Value], nodes: list[onnx_ir.Node]) ->
 
 
 def _is_of_rows(node: onnx_ir.Node) -> bool:
-    """Return whether a node reads nothing but the number of rows, which the encoder has too."""
+    """Return whether a node only reads the batch size, which the encoder has too."""
     start, end = (node.attributes.get(name) for name in ("start", "end"))
     if node.op_type != "Shape" or end is None:
         return False

@@ -19,7 +19,7 @@ from ..torch._guards import Guard, Sizes
 from ._loading import told
 
 Graphs = Literal["one", "two"]
-"""How many graphs a decoder becomes."""
+"""The number of graphs for a decoder."""
 _GROWING = ("DynamicLayer", "DynamicSlidingWindowLayer")
 """Layers of caches that get longer with each word."""
 
@@ -27,8 +27,8 @@ _GROWING = ("DynamicLayer", "DynamicSlidingWindowLayer")
 def cache_for(model: Any) -> dict[str, Any]:
     """Return generate()'s argument for a cache in which every layer keeps the whole text.
 
-    transformers cuts what a layer with a sliding window keeps, so that a trace would have another
-    length for it; the mask applies the window anyway. Nothing is returned for other caches.
+    transformers truncates the cache of a layer with a sliding window, so that its length would
+    differ in a trace; the mask applies the window anyway. For other caches, nothing is returned.
     """
     taken = inspect.signature(model.forward).parameters
     name = "cache" if "cache" in taken else "past_key_values"
@@ -84,7 +84,7 @@ def _emptied(cache: Any) -> Any:
 def unfit_for_prompts(sizes: Sizes, module: Any, prompt: Mapping[str, Any]) -> list[Guard]:
     """Return the assumptions of the trace with a cache that an empty one violates.
 
-    That a layer of the cache says that it has no words is no assumption: its keys say the same.
+    That a layer of the cache has no tokens is not an assumption: its keys state the same.
     """
     own = f"{cache_utils.__file__}:"
     broken = sizes.broken(((), prepared(module, prompt)))

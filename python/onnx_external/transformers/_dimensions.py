@@ -1,7 +1,7 @@
 """Dimensions that a trace calls dynamic although its assumptions fix them to the example's.
 
-torch.export writes down what it assumed of dimensions ("a quarter of the height is 8"), and a
-program of its own checks that. A graph of ONNX does not: it would take any size, and fail later.
+torch.export records its assumptions on dimensions ("a quarter of the height is 8"), and its own
+programs check them. An ONNX graph does not: it would accept any size, and fail later.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class _Input:
     dims: tuple[Any, ...]
     """Numbers and expressions of torch's symbols."""
     sizes: dict[Any, int]
-    """Of the symbols, in the example."""
+    """The values of the symbols, in the example."""
 
     def sized(self, sizes: Mapping[Any, int]) -> dict[str, Any]:
         """Return the names that guards use, for the given values of the symbols."""
@@ -73,7 +73,7 @@ def _bound(exported: torch.export.ExportedProgram) -> dict[str, int]:
 def fix_bound_dimensions(model: onnx_ir.Model, exported: torch.export.ExportedProgram) -> None:
     """Fix dimensions to the example's size where any other size would break the graph.
 
-    They are in the inputs, and in what is computed of them.
+    They occur in the inputs, and in values computed from them.
     """
     bound = {symbol: str(size) for symbol, size in _bound(exported).items()}
     if bound:

@@ -87,4 +87,4 @@ QUANTIZATION_FILES = (
     "hf_quant_config.json",
     "quanto_qmap.json",
 )
-"""Where libraries say how they quantized, if not in config.json."""
+"""Files in which libraries describe their quantization, if not in config.json."""

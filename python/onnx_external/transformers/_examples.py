@@ -26,9 +26,9 @@ _CHOICES = 3
 _MOST = 1 << 27
 """Elements of an example."""
 _SAMPLES = 16_000
-"""Of a sound: a second of it."""
+"""The samples of a sound: a second of it."""
 _FRAMES = 128
-"""Of a spectrum whose length no config says."""
+"""The frames of a spectrum whose length is not in the config."""
 _PARTS = ("text_config", "vision_config", "audio_config", "encoder", "encoder_config")
 
 
@@ -150,7 +150,7 @@ def in_choices(made: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
 def has_head_behind_decoder(model: Any) -> bool:
     """Return whether a model has a classification head behind its decoder.
 
-    forward() then gives the decoder the encoder's text, moved on by one token.
+    forward() then passes the decoder the encoder's text, shifted by one token.
     """
     from transformers.models.auto.modeling_auto import MODEL_MAPPING_NAMES as bare
 
@@ -353,4 +353,4 @@ MAKERS: dict[str, Maker] = {
     "noise": _order,
     "decoder_input_ids": _decoder_text,
 }
-"""How each input is made; those come first by whose sizes others go."""
+"""The maker of each input, in an order in which sizes of later inputs depend on earlier ones."""

@@ -1,4 +1,4 @@
-"""What an export of a folder did, or would do."""
+"""Reports of a folder's export, done or planned."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ._naming import listed
 
 @dataclass
 class ModelReport(Stepwise):
-    """What an export of a folder did, or would do."""
+    """The report of a folder's export, done or planned."""
 
     path: str
     """The folder that was written into."""
@@ -23,52 +23,53 @@ class ModelReport(Stepwise):
     dry_run: bool
     """True: nothing was written."""
     graphs: dict[str, SavedModel]
-    """By name: "model", or "prefill" and "decode", or "encoder_model", "decoder_model" and
-    "decoder_with_past_model"."""
+    """The graphs by name: "model", or "prefill" and "decode", or "encoder_model", "decoder_model"
+    and "decoder_with_past_model"."""
     save: SaveReport
-    """Of all of them: they share their data files."""
+    """The report of the save of all graphs, which share their data files."""
     sources: dict[str, dict[str, Source]]
-    """By graph and initializer: where its values came from."""
+    """The origin of each initializer's values, by graph."""
     unused_keys: list[str]
     """Keys that no graph has: those that transformers does not load into this class, and those that
     it loads and the graphs do not use, of which a note tells."""
     copied: list[str]
     """Files of tokenizer and configuration that lie beside the model now."""
     steps: list[Step]
-    """What was done, with its time and memory."""
+    """The steps, with their time and memory."""
     versions: dict[str, str]
-    """Of the packages that took part."""
+    """The versions of the packages involved."""
     patches: list[str]
-    """What transformers.exporters replaced while it traced."""
+    """The replacements by transformers.exporters during the traces."""
     left: dict[str, dict[str, int]]
-    """By graph: `ExportReport.left`."""
+    """`ExportReport.left`, by graph."""
     fixed: dict[str, list[str]]
-    """By graph: dimensions of its inputs that do not vary, such as "input_ids[1] = 8"."""
+    """The fixed dimensions of the inputs, such as "input_ids[1] = 8", by graph."""
     inputs: dict[str, dict[str, str]]
-    """By graph and name: the type and the dimensions ("int64[batch_size, sequence_length]")."""
+    """The type and the dimensions of inputs ("int64[batch_size, sequence_length]"), by graph and
+    name."""
     outputs: dict[str, dict[str, str]]
     """Likewise."""
     notes: list[str] = field(default_factory=list)
-    """What of the folder is not in the graphs, such as the pooling of sentence-transformers, and
-    why graphs were not checked."""
+    """Remarks on parts of the folder that are not in the graphs, such as the pooling of
+    sentence-transformers, and why graphs were not checked."""
     checked: dict[str, int] = field(default_factory=dict)
-    """By graph: input sets on which it gave what transformers' model gives."""
+    """The number of input sets on which each graph agreed with transformers' model."""
     chain: list[str] = field(default_factory=list)
     """The graphs that were run one behind the other, each on what those before it gave, and gave
     what transformers' model gives: "encoder_model.onnx", "decoder_model.onnx", ..."""
     rewriting: dict[str, Rewriting] = field(default_factory=dict)
-    """By graph that was rewritten: `ExportReport.rewriting`."""
+    """`ExportReport.rewriting`, by graph that was rewritten."""
     repeated: list[str] = field(default_factory=list)
     """The graphs that were made by repeating the layers of a shallow model's."""
     variants: dict[str, list[str]] = field(default_factory=dict)
     """With `variants`: the graphs of each, which transformers.js calls so: "fp32", "q8", ..."""
     quality: dict[str, str] = field(default_factory=dict)
-    """By graph of `variants` with codes: what it loses beside the graph in floats."""
+    """The loss of each graph of `variants` with codes, relative to the graph in floats."""
     omitted_inputs: list[str] = field(default_factory=list)
     """Tensors that forward() takes and no graph does, such as `position_ids` and `labels`."""
 
     def __str__(self) -> str:
-        """Return a screen: the graphs, their inputs and outputs, notes; `repr()` has all of it."""
+        """Return graphs, inputs, outputs and notes on one screen; `repr()` returns everything."""
         told = [f"{self.model_class}: {self.save}"]
         for name in self.graphs:
             told.append(f"{name}: compared on {self.checked.get(name, 0)} input sets")

@@ -28,7 +28,7 @@ def exporter(run: Run, translations: Mapping[Any, Callable[..., Any]] | None = N
     """Return an exporter of transformers that keeps `exported` and `sizes` of its last run.
 
     Its `decomposed` is the program whose nodes became those of the graph. Its `names` are lists to
-    which each run of a model adds: the names of its inputs, of its outputs, and what it returned.
+    which each run of a model adds: the names of its inputs, of its outputs, and its result.
 
     Args:
         run: calls the trace, which torch.export does, without the conversion that follows.
@@ -134,7 +134,7 @@ def patches_of_transformers() -> list[str]:
 def silently(what: str, way_out: str) -> Iterator[None]:
     """Enter told(), naming the line of the model's code in errors.
 
-    Torch and the exporter, whose logger is none of transformers', are silent, too.
+    Torch and the exporter, whose logger does not belong to transformers, are silent as well.
     """
     from transformers.exporters import exporter_dynamo
 

@@ -1,4 +1,4 @@
-"""oe.transformers.export."""
+"""Implementation of oe.transformers.export."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def export(
     clients: str | abc.Sequence[str] = (),
     variants: str | abc.Sequence[str] = (),
 ) -> ModelReport:
-    """Export the model of a folder, without reading its weights into memory.
+    """Export the model of a folder, without loading its weights into memory.
 
     ```python
     oe.transformers.export("llama/", "out")
@@ -101,56 +101,56 @@ def export(
             config names.
         dtype: torch's name of the float type to compute in, to which weights are converted while
             they are written. None: the checkpoint's; for bfloat16, which ONNX Runtime lacks on a
-            CPU, float32, and the weights stay as they are.
+            CPU, float32, and the weights are not converted.
         dynamic: dimensions that the model allows to vary do. False: all are the examples'.
         inputs: the inputs of the graph, those of generate() if the model has it, else of forward():
-            names, of which examples are made, or a dict of examples. None: what the folder's
-            tokenizer or processor gives, and what forward() has a default value for.
+            names, for which examples are made, or a dict of examples. None: the results of the
+            folder's tokenizer or processor, and inputs with a default in forward().
         variant: which weights are read: "fp16" takes model.fp16.safetensors.
         layout: as for oe.save(): "single", "per-tensor", "shards", "inline" or "link"; with "link",
             `path` is `folder` or above.
         quantize: as for oe.save(): how matrices become codes, after the check of the floats. The
             codes of a quantized checkpoint are kept by default; "float" makes floats of them.
-        overwrite: replace what is there.
+        overwrite: replace existing files.
         verify: read everything back and compare every byte before the model appears.
         fsync: wait until the disk has it all.
-        dry_run: trace, and report what would be written.
+        dry_run: trace, and report what an export would write.
         threads: the most threads that a save uses; 0 means one per CPU.
-        progress: as for oe.save(); the steps before a save are told with sizes of 0.
+        progress: as for oe.save(); the steps before a save are reported with sizes of 0.
         mapping: as for oe.save(), without `map`, which the export makes. None:
             `oe.Mapping(unmatched="skip")`, since other classes may have other keys.
-        files: as for oe.save(): what the files are called and how they are made.
-        optimize: run torch's optimizer on the graphs, and let single operators stand for norms and
-            rotary embeddings. Names and shapes of weights stay.
+        files: the names and contents of the files, as for oe.save().
+        optimize: run torch's optimizer on the graphs, and use single operators for norms and rotary
+            embeddings. Names and shapes of weights do not change.
         opset_version: the version of ONNX's operators in the graphs, 18 to 25. None: 23 for graphs
             with RMSNormalization or RotaryEmbedding, which older versions lack and ONNX Runtime
             runs since 1.23; the exporter's own for others.
         check: run the graphs on ONNX Runtime before they are saved, on the example and on other
             sizes, and compare them with transformers' model and its weights. None: if onnxruntime
             is installed, and the weights have no more than 512 MiB. False: never.
-        repeat: trace a model with few layers in the place of a deep one, and repeat them in the
-            graph, where it is proved that this gives the same. False: trace all layers.
+        repeat: trace a deep model with few layers, and repeat them in the graph, after proving that
+            this is equivalent. False: trace all layers.
         rewrite: as for oe.torch.export(); the code is run on a small model of the same class, so
             that no weights are read. So are `asserts` and `max_iterations`.
         asserts: as for oe.torch.export().
         max_iterations: as for oe.torch.export().
         graphs: "one": a decoder becomes one graph, which reads a prompt if its cache is empty;
-            "two": prefill for the prompt, and decode for what follows. None: one, unless its code
-            treats an empty cache otherwise.
+            "two": prefill for the prompt, and decode for the steps after it. None: one, unless its
+            code treats an empty cache differently.
         base: the folder or GGUF file of an adapter's base, if adapter_config.json does not lead to
             it.
-        attention: how a decoder attends to its cache. "fused": by ONNX Runtime's
+        attention: the form of a decoder's attention to its cache. "fused": ONNX Runtime's
             GroupQueryAttention with the mask of the model, which is exact for any padding;
-            "lengths": by the same with the lengths of the rows, which is faster on CUDA, and gives
-            NaN for rows that are padded on the left; "standard": by ONNX's Attention, of opset 23;
-            "traced": by the operators of the model's code, as all attention is that no operator
-            is known to equal.
-        clients: the programs that are to open the folder: "fastembed", "genai", "openvino",
-            "optimum", "sentence-transformers", "transformers.js" (docs/consumers.md). What they
-            need beyond the usual names is made; what cannot be is an error.
-        variants: graphs beside each other, in the place of `dtype` and `quantize`: "fp32", "fp16"
-            (model_fp16.onnx), "int8" (model_quantized.onnx), "uint8", "q4", "q4f16". The first one
-            is what clients take by default.
+            "lengths": the same with the lengths of the texts, which is faster on CUDA, and returns
+            NaN for texts that are padded on the left; "standard": ONNX's Attention, of opset 23;
+            "traced": the operators of the model's code, as for all attention that no operator is
+            known to equal.
+        clients: the programs that shall open the folder: "fastembed", "genai", "openvino",
+            "optimum", "sentence-transformers", "transformers.js" (docs/consumers.md). Their needs
+            beyond the usual names are met; it is an error if that is impossible.
+        variants: graphs side by side, instead of `dtype` and `quantize`: "fp32", "fp16"
+            (model_fp16.onnx), "int8" (model_quantized.onnx), "uint8", "q4", "q4f16". Clients use
+            the first one by default.
 
     Raises:
         RewriteError: a test or a loop has no graph; the message names its line.

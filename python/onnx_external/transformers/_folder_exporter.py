@@ -1,4 +1,4 @@
-"""The stages of an export of a folder in one float type, behind its traces: plan and comparison."""
+"""The stages of a folder's export in one float type, after its traces: plan and comparison."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from ._widening import note_on_types
 
 @dataclass
 class FolderExporter:
-    """Plans and compares the graphs of a model, and makes those again that are wrong."""
+    """Plans and compares the graphs of a model, and traces wrong ones again."""
 
     loaded: Loaded
     given: Source
@@ -49,7 +49,7 @@ class FolderExporter:
     options: dict[str, Any]
     """Options of oe.save."""
     variants: list[Variant]
-    """How the matrices are stored, and what files are called; the check is of the floats."""
+    """The storage of the matrices, and the names of files; the check uses floats."""
     choice: Choice
     meter: Meter
     made: Path
@@ -62,12 +62,12 @@ class FolderExporter:
     saves: Saving = field(init=False)
     _notes: list[str] = field(default_factory=list)
     _graphs: dict[str, Graph] = field(default_factory=dict)
-    """As they are saved."""
+    """The graphs to save."""
     _crossed: Graph | None = None
     """The encoder, if it gives what the decoder keeps of it."""
 
     def __post_init__(self) -> None:
-        """Look at the model before it is traced."""
+        """Inspect the model before it is traced."""
         self.computes = self.loaded.dtype
 
     def judge(self, check: bool | None, dry_run: bool) -> SaveReport:
@@ -90,7 +90,7 @@ class FolderExporter:
         return planned
 
     def _planned(self) -> SaveReport:
-        """Plan the save of all graphs: nothing is written unless all can be."""
+        """Plan the save of all graphs; nothing is written unless all can be saved."""
         self.choice.refuse_gaps()
         graphs = self._packed()
         self.wanted.refuse_pair(graphs)
@@ -119,7 +119,7 @@ class FolderExporter:
             return self.saves.plan(self.options)
 
     def _file_name(self) -> str:
-        """Return what the graph of the first variant is called if there is one only."""
+        """Return the name of the first variant's graph if it is the only one."""
         if self.target.suffix == ".onnx" and not self.target.is_dir():
             return self.target.name
         return f"model{self.variants[0].suffix}.onnx"
@@ -142,9 +142,9 @@ class FolderExporter:
     def _packed(self) -> dict[str, Graph]:
         """Pack the products of the only graph of a model whose attention goes by lengths.
 
-        A packed matrix is no key: other checkpoints and adapters are not put into it by name, and
-        it has no codes of a quantized checkpoint. So only the form that is for GPUs has them,
-        where each node counts.
+        A packed matrix is not a key: other checkpoints and adapters cannot fill it by name, and it
+        has no codes of a quantized checkpoint. So packing is only used in the form for GPUs, where
+        each node counts.
         """
         graphs, tracing = dict(self.choice.graphs), self.choice.ways.tracing
         if len(graphs) > 1 or self.options["layout"] == "link" or self.loaded.quantized:
@@ -154,7 +154,7 @@ class FolderExporter:
         return {name: packed(each) for name, each in graphs.items()}
 
     def named(self, variant: Variant) -> list[str]:
-        """Return what the graphs of a variant are called."""
+        """Return the names of a variant's graphs."""
         return [f"{name}{variant.suffix}" for name in self._graphs]
 
     def report(self, report: SaveReport, copied: list[str]) -> ModelReport:

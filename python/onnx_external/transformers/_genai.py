@@ -1,9 +1,9 @@
-"""genai_config.json, by which ONNX Runtime GenAI runs a decoder, or a Whisper.
+"""genai_config.json, with which ONNX Runtime GenAI runs a decoder, or a Whisper.
 
-Tried with onnxruntime-genai 0.18: it takes one graph with `past_key_values.0.key` among its inputs
+Tested with onnxruntime-genai 0.18: it takes one graph with `past_key_values.0.key` among its inputs
 and `present.0.key` among its outputs, and all layers must have caches of one size. A Whisper is an
-encoder that gives the keys and values that the decoder keeps of it, and a decoder for the steps.
-audio_processor_config.json has what makes the encoder's input of a sound.
+encoder that also returns the keys and values that the decoder keeps of it, and a decoder for the
+steps. audio_processor_config.json describes how to compute the encoder's input from sound.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ _NO_TOKENIZER = (
     ".save_pretrained(FOLDER) writes it"
 )
 _TYPE = "decoder"
-"""What GenAI calls a model of which it assumes nothing but its inputs and outputs."""
+"""GenAI's type for a model of which it assumes nothing but its inputs and outputs."""
 _INPUTS = ("input_ids", "attention_mask", "position_ids")
 _LENGTHS = ("max_position_embeddings", "n_positions", "max_sequence_length", "seq_length")
 _USUAL_LENGTH = 2048
-"""Where a config names none: the positions of ALiBi have no end."""
+"""The length if a config has none: the positions of ALiBi have no end."""
 _BUFFER = 2 << 30
 """Bytes of the caches of one row, which GenAI takes at once for the longest text."""
 _LEAST_LENGTH = 2048
@@ -41,7 +41,7 @@ _TYPES = {"FLOAT", "FLOAT16", "BFLOAT16"}
 
 
 def _shapes(values: Any, prefix: str) -> dict[str, tuple[Any, ...]]:
-    """The shapes of caches, by their names without the prefix."""
+    """Return the shapes of caches, by their names without the prefix."""
     return {
         (value.name or "").removeprefix(prefix): tuple(value.shape or ())
         for value in values
@@ -75,11 +75,11 @@ def why_not(model: onnx_ir.Model) -> str:
 def write(
     graphs: Mapping[str, onnx_ir.Model], file: str, config: Any, source: Path, folder: Path
 ) -> tuple[list[Path], list[str]]:
-    """Write genai_config.json if there is a decoder that GenAI can run, and return it, or why not.
+    """Write genai_config.json if GenAI can run the decoder; return it, or the reason why not.
 
     Args:
         graphs: by name.
-        file: what the graph is called if there is one only.
+        file: the name of the graph if there is only one.
         config: of transformers' model.
         source: the model's folder.
         folder: where to.
@@ -105,7 +105,7 @@ def _written(path: Path, document: Any) -> Path:
 
 
 def is_whisper(config: Any, graphs: Collection[str]) -> bool:
-    """Return whether GenAI could run these graphs of a model, as a Whisper."""
+    """Return whether GenAI could run these graphs of a model as a Whisper."""
     return getattr(config, "model_type", "") == "whisper" and {ENCODER, STEP} <= set(graphs)
 
 
@@ -116,7 +116,7 @@ def _gives_caches(graphs: Mapping[str, onnx_ir.Model]) -> bool:
 def _write_whisper(
     graphs: Mapping[str, onnx_ir.Model], file: str, config: Any, source: Path, folder: Path
 ) -> tuple[list[Path], list[str]]:
-    """Write what GenAI needs beside the graphs of a Whisper."""
+    """Write the files that GenAI needs beside the graphs of a Whisper."""
     paths = [_written(folder / _FILE, whisper_document(graphs, file, config, source))]
     features = _features(source)
     notes = [] if (source / "tokenizer.json").is_file() else [_NO_TOKENIZER]
@@ -126,7 +126,7 @@ def _write_whisper(
 
 
 def _instead_of_model(file: str, name: str) -> str:
-    """Return the file of a graph that lies where "onnx/model_q4.onnx" would be if it were alone."""
+    """Return the file of a graph beside one such as "onnx/model_q4.onnx", with its suffix."""
     path = PurePosixPath(file)
     return str(path.with_name(path.name.replace("model", name, 1)))
 
@@ -134,11 +134,11 @@ def _instead_of_model(file: str, name: str) -> str:
 def whisper_document(
     graphs: Mapping[str, onnx_ir.Model], file: str, config: Any, folder: Path
 ) -> dict[str, Any]:
-    """Return what genai_config.json says of a Whisper.
+    """Return the content of genai_config.json for a Whisper.
 
     Args:
         graphs: by name.
-        file: what a graph alone would be called.
+        file: the name of the graph if it were the only one.
         config: of transformers' model.
         folder: has generation_config.json.
     """
@@ -193,7 +193,7 @@ def whisper_document(
 
 
 def _features(source: Path) -> Any:
-    """Return how GenAI makes the input of a Whisper of a sound, as its feature extractor says."""
+    """Return how GenAI computes a Whisper's input from sound, by its feature extractor."""
     found = read_leniently(source, "preprocessor_config.json")
     if not found:
         part = read_leniently(source, "processor_config.json").get("feature_extractor")
@@ -213,7 +213,7 @@ def _features(source: Path) -> Any:
 
 
 def document(model: onnx_ir.Model, file: str, config: Any, folder: Path) -> dict[str, Any]:
-    """Return what genai_config.json says of a graph that GenAI can run.
+    """Return the content of genai_config.json for a graph that GenAI can run.
 
     Args:
         model: the graph.
@@ -258,7 +258,7 @@ def document(model: onnx_ir.Model, file: str, config: Any, folder: Path) -> dict
 
 
 def bytes_of_token(model: onnx_ir.Model) -> int:
-    """Return how much the caches of a graph hold of each token."""
+    """Return how many bytes the caches of a graph have for each token."""
     caches = [each for each in model.graph.inputs if (each.name or "").startswith(_PAST)]
     sizes = [(each.dtype.itemsize if each.dtype else 4, tuple(each.shape or ())) for each in caches]
     return max(1, int(sum(size * int(shape[1]) * int(shape[3]) for size, shape in sizes)))
@@ -304,7 +304,10 @@ def _settings(folder: Path, config: Any, name: str) -> Iterator[Any]:
 
 
 def _search(folder: Path) -> dict[str, Any]:
-    """The settings of generate() that GenAI knows, too; it takes the likeliest word by default."""
+    """Return the settings of generate() that GenAI supports.
+
+    By default the likeliest token is taken.
+    """
     given = read_leniently(folder, "generation_config.json")
     found = {name: given[name] for name in _SEARCH if isinstance(given.get(name), (int, float))}
     found.setdefault("do_sample", False)

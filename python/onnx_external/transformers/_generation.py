@@ -62,8 +62,8 @@ def token_ids(config: Any) -> Any:
 def plain_generation(model: Any, folder: Path) -> list[str]:
     """Reduce a model's settings to token ids, and report what was left out.
 
-    Beams, samples, helpers and limits would change what is run while the graphs are traced, or
-    keep it from running.
+    Beams, sampling, assistants and limits would change what runs while the graphs are traced, or
+    prevent it.
     """
     file, given, notes = _settings(model, folder)
     kept: dict[str, Any] = {}

@@ -106,7 +106,7 @@ def usable(found: Any, name: str, place: str) -> Any:
     """Return a class if it makes models; tokenizers and configs would look for files on the Hub.
 
     Args:
-        found: what transformers, or the user, has under the name.
+        found: the object of transformers, or of the user, with the name.
         name: the name.
         place: where it was named, for the message.
     """
@@ -132,8 +132,8 @@ def read_config(folder: Path) -> dict[str, Any]:
     """Return the settings of config.json, after rejecting code of the folder or the Hub.
 
     Raises:
-        NotFoundError: there is none.
-        FormatError: it is no object of JSON.
+        NotFoundError: there is no config.json.
+        FormatError: it is not an object of JSON.
         ExportError: it needs code that is not run.
     """
     from transformers.configuration_utils import get_configuration_file

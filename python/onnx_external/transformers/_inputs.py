@@ -1,7 +1,7 @@
 """Choice of a graph's inputs: the tensors that the folder's tokenizer or processor returns.
 
 forward() has a default for most of its arguments, and an argument that a trace does not get is not
-in the graph. So they are chosen by what a caller will give, and not by what forward() needs.
+in the graph. So they are chosen by what a caller will pass, and not by what forward() needs.
 """
 
 from __future__ import annotations
@@ -53,9 +53,9 @@ def inputs_of(model: Any, folder: Path, inputs: Inputs | None) -> Inputs:
 
     Args:
         model: of transformers.
-        folder: what says which tensors a tokenizer or a processor gives.
-        inputs: what the caller chose; None: the tensors that these give, and those that forward()
-            takes and has a default value for.
+        folder: the folder whose tokenizer or processor returns tensors.
+        inputs: the caller's choice; None: the tensors that these return, and those that forward()
+            takes with a default.
 
     Raises:
         InvalidArgumentError: forward() has no such input.
@@ -111,7 +111,7 @@ def _is_number(value: Any) -> bool:
 def varied(model: Any, given: Mapping[str, Any]) -> dict[str, Any]:
     """Return examples with batch size and length of at least 2: a trace would fix a size of 1.
 
-    The code of a model with a state may mix up rows, and so keeps what it was given.
+    The code of a model with a state may mix up rows, so its examples are not changed.
     """
     tensors = {name: each for name, each in given.items() if isinstance(each, torch.Tensor)}
     found, sizes = dict(given), [each.shape[0] for each in tensors.values() if each.dim()]
@@ -173,8 +173,8 @@ def note_of_omitted(model: Any, names: Sequence[str], inputs: Inputs) -> list[st
 
     Args:
         model: of transformers.
-        names: what `omitted` found.
-        inputs: what the graphs were traced with; an input of them that is omitted has no effect.
+        names: the result of `omitted`.
+        inputs: the inputs of the traces; an input of them that is omitted has no effect.
     """
     usual = [name for name in names if name not in _ASIDE and name not in inputs]
     if model.can_generate():  # it returns no others, and a mask only for texts
@@ -280,8 +280,8 @@ def _ordered(names: Sequence[str]) -> list[str]:
 def plain_words(model: Any) -> Any:
     """Return a function that lets generate() only choose a token that is not special.
 
-    Without weights all words are alike, and the first is often the one that ends or pads a text,
-    which generate() of some classes cuts off before it looks at what is left.
+    Without weights all tokens have equal scores, and the first is often the one that ends or pads a
+    text, which generate() of some classes cuts off before it looks at the rest.
     """
     settings = model.generation_config
     special: set[int] = set()

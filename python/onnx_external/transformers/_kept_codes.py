@@ -1,4 +1,4 @@
-"""What becomes of weights that the checkpoint of a folder holds quantized."""
+"""Treatment of weights that are quantized in a folder's checkpoint."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from .._folders.config import read_leniently
 from ._loading import Loaded
 
 FLOATS = "float"
-"""As a scheme: weights become floats, those of quantized checkpoints, too."""
+"""The scheme that makes floats of weights, also of those in quantized checkpoints."""
 
 
 def given_scheme(quantize: QuantizeArgument) -> QuantizeArgument:
-    """Return what is to be quantized without looking at a checkpoint: None for floats."""
+    """Return the scheme if it does not depend on the checkpoint; None for floats."""
     return None if scheme_text(quantize) == FLOATS else quantize
 
 
 def scheme_of(quantize: QuantizeArgument, loaded: Loaded, *, plain: bool) -> QuantizeArgument:
-    """Return how matrices become codes: those of a quantized checkpoint are kept by default.
+    """Return the scheme for matrices; codes of a quantized checkpoint are kept by default.
 
     Args:
         quantize: as it was given.
         loaded: the model.
-        plain: the graph may only have operators of ONNX, none of which takes all codes.
+        plain: the graph may only have standard ONNX operators, none of which supports all codes.
     """
     if quantize is None and loaded.quantized and not plain:
         return Quantize("keep")
@@ -35,10 +35,10 @@ def scheme_of(quantize: QuantizeArgument, loaded: Loaded, *, plain: bool) -> Qua
 
 
 def note_on_codes(quantize: QuantizeArgument, loaded: Loaded) -> list[str]:
-    """Return the note on what becomes of quantized weights.
+    """Return the note on the treatment of quantized weights.
 
     Args:
-        quantize: as scheme_of() gives it.
+        quantize: the result of scheme_of().
         loaded: the model.
     """
     count = len(loaded.quantized)

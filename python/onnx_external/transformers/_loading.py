@@ -36,17 +36,17 @@ _MOST = 800
 
 @dataclass
 class Loaded:
-    """A model as from_pretrained() makes it, except that its parameters have no values."""
+    """A model as made by from_pretrained(), except that its parameters have no values."""
 
     model: Any
     made: dict[str, Made]
-    """How each parameter and buffer that the checkpoint fills is made of its keys."""
+    """The origin of each parameter and buffer that the checkpoint fills, in keys and operations."""
     weights: list[Path]
-    """What the checkpoint consists of: its folder or file, and files that the class also reads."""
+    """The files of the checkpoint: its folder or file, and files that the class also reads."""
     unused: list[str] = field(default_factory=list)
     """Keys that transformers does not load into this class."""
     notes: list[str] = field(default_factory=list)
-    """What of the folder is not in the graphs."""
+    """Remarks on parts of the folder that are not in the graphs."""
     dtype: str | None = None
     """The type that the model computes in, if that is not what transformers takes by itself."""
     narrow: dict[str, str] = field(default_factory=dict)
@@ -59,14 +59,14 @@ class Loaded:
 def told(
     what: str, way_out: str = "", reason: Callable[[BaseException], str] = first_line
 ) -> Iterator[None]:
-    """Make an ExportError of what transformers raises, and keep what it says from the terminal.
+    """Convert transformers' errors to ExportError, and keep its output off the terminal.
 
-    Whatever it does meanwhile, it does alone().
+    All of it runs inside alone().
 
     Args:
-        what: what does not work.
-        way_out: what may.
-        reason: what an error says, in a line.
+        what: the work that fails.
+        way_out: advice for the message.
+        reason: a function that returns an error's reason in a line.
     """
     bars = transformers.logging.is_progress_bar_enabled()
     transformers.logging.disable_progress_bar()
@@ -89,7 +89,7 @@ def told(
 
 @contextlib.contextmanager
 def _one_thread() -> Iterator[None]:
-    """Let transformers load in this thread, where operations are written down."""
+    """Let transformers load in this thread, in which operations are recorded."""
     name = "HF_DEACTIVATE_ASYNC_LOAD"
     before = os.environ.get(name)
     os.environ[name] = "1"
@@ -103,7 +103,7 @@ def _one_thread() -> Iterator[None]:
 
 
 def model_class(folder: Path, task: str | None) -> Any:
-    """The class of the model: of the task, else the one that the config names."""
+    """Return the class of the model: that of the task, else the one that the config names."""
     path, config = folder / "config.json", read_config(folder)
     if not isinstance(config.get("quantization_config") or {}, dict):
         raise FormatError(f"{path}: no config of transformers: quantization_config is no object")
@@ -124,7 +124,7 @@ def model_class(folder: Path, task: str | None) -> Any:
 
 
 def _class_of_task(task: str) -> Any:
-    """An Auto class of a task's name as the Hub has it, or of a class name."""
+    """Return the Auto class for a task's name as on the Hub, or the class of this name."""
     name = task if hasattr(transformers, task) else _TASKS.get(task, "")
     if not name:
         raise InvalidArgumentError(
@@ -134,7 +134,7 @@ def _class_of_task(task: str) -> Any:
 
 
 def sizes_of(folder: Path, checkpoint: Checkpoint) -> Sizes:
-    """The sizes of a checkpoint, which contradict no number of the config.
+    """Return the sizes in a checkpoint, after checking the config against them.
 
     Raises:
         MismatchError: they do.
@@ -146,7 +146,7 @@ def sizes_of(folder: Path, checkpoint: Checkpoint) -> Sizes:
 
 
 def chosen(folder: Path, made_by: Any) -> tuple[Any, Any]:
-    """The class of a folder's model, which is no Auto class, and its config."""
+    """Return the class of a folder's model, which is not an Auto class, and its config."""
     with told(f"{folder}: transformers cannot read its config"):
         config = transformers.AutoConfig.from_pretrained(folder, **LOCAL)
     if getattr(config, "fusion_config", None) is not None:
@@ -186,7 +186,10 @@ _TASKS = {
 
 
 def _equality(checkpoint: Checkpoint) -> Any:
-    """Whether two keys have the same bytes; mapped, so that they take no memory."""
+    """Return a comparison of two keys' bytes.
+
+    They are memory-mapped, so that they take no memory.
+    """
 
     def equal(first: str, second: str) -> bool:
         one, other = checkpoint[first], checkpoint[second]
@@ -198,19 +201,19 @@ def _equality(checkpoint: Checkpoint) -> Any:
 
 
 class Opened(NamedTuple):
-    """The checkpoint of a folder, and what its config makes of it."""
+    """The checkpoint of a folder, and its treatment by the config."""
 
     made_by: Any
     config: Any
     sizes: Sizes
     weights: list[Path]
-    """What it consists of: the folder or file, and files that the class reads after its own."""
+    """Its files: the folder or file, and files that the class reads after its own."""
     checkpoint: Checkpoint
 
 
 @contextlib.contextmanager
 def opened(folder: Path, made_by: Any, variant: str | None) -> Iterator[Opened]:
-    """Open the checkpoint of a folder, which contradicts no number of its config."""
+    """Open the checkpoint of a folder, after checking the config against it."""
     with contextlib.ExitStack() as stack:
         given = weights_of(folder)
         checkpoint = stack.enter_context(open_checkpoint(given, variant=variant))
@@ -226,14 +229,14 @@ def opened(folder: Path, made_by: Any, variant: str | None) -> Iterator[Opened]:
 
 
 def load(folder: Path, task: str | None, dtype: str | None, variant: str | None = None) -> Loaded:
-    """Make the model of a folder, of its files or those of a variant.
+    """Make the model of a folder, from its files or those of a variant.
 
     transformers' own loader runs: renames, prefixes, ties, merged and split tensors, types and
     buffers are as it decides; only the bytes stay where they are.
 
     Raises:
         MappingError: the checkpoint lacks parameters, which transformers would make up.
-        ExportError: transformers cannot load the model, or does what cannot be written down.
+        ExportError: transformers cannot load the model, or uses operations that cannot be recorded.
     """
     notes = check_folder(folder) + notes_of(folder)
     made_by = model_class(folder, task)

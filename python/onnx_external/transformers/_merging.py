@@ -1,4 +1,4 @@
-"""The graph of a decoder for the prompt and that for the steps behind it, merged into one.
+"""Merging of a decoder's graphs, for the prompt and for the steps, into one.
 
 `decoder_model_merged.onnx` has one If, on `use_cache_branch`. The weights are outside of its
 branches, so that both of them use the same ones.
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def merged(graphs: Mapping[str, Graph], keeps_step: bool = False) -> dict[str, Graph]:
-    """Return the graphs of a model with one in the place of the two of its decoder.
+    """Return the graphs of a model, with one in place of the two of its decoder.
 
     Args:
         graphs: by name, as they are traced.
@@ -36,7 +36,7 @@ def merged(graphs: Mapping[str, Graph], keeps_step: bool = False) -> dict[str, G
 
 
 class _Merge:
-    """Merges two graphs, which stay as they are."""
+    """Merges two graphs, which are not changed."""
 
     def __init__(self, prompt: Graph, step: Graph) -> None:
         self._prompt, self._step = prompt, step
@@ -117,7 +117,7 @@ class _Merge:
         return ir.Graph([], outputs, nodes=nodes, name=f"{prefix}branch")
 
     def _input(self, value: onnx_ir.Value) -> onnx_ir.Value:
-        """Return the input of the whole graph that an input of a branch is."""
+        """Return the input of the whole graph that corresponds to an input of a branch."""
         import onnx_ir as ir
 
         name = value.name or ""
@@ -131,7 +131,7 @@ class _Merge:
         return before
 
     def _share_weights(self, model: onnx_ir.Model, source: Graph, prefix: str) -> None:
-        """Move weights and constants out of a branch, each once for both branches."""
+        """Move weights and constants out of a branch, shared by both branches."""
         import onnx_ir as ir
 
         for name, value in list(model.graph.initializers.items()):
@@ -155,7 +155,7 @@ def _is_of_encoder(name: str | None) -> bool:
 
 
 def _equal(one: onnx_ir.Value, other: onnx_ir.Value) -> bool:
-    """Return whether two weights have one form, and one value if they have any."""
+    """Return whether two weights have equal forms, and equal values if they have any."""
     if (one.dtype, one.shape) != (other.dtype, other.shape):
         return False
     first, second = one.const_value, other.const_value
@@ -165,7 +165,7 @@ def _equal(one: onnx_ir.Value, other: onnx_ir.Value) -> bool:
 
 
 def rename_computed(model: onnx_ir.Model, prefix: str) -> None:
-    """Give what the nodes compute names that nothing around the branch has."""
+    """Rename the results of nodes so that no name outside of the branch is equal."""
     for node in all_nodes(model):
         node.name = f"{prefix}{node.name or node.op_type}"
         inner = [value for graph in graphs_of(node) for value in graph.inputs]

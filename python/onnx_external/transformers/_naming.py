@@ -1,10 +1,10 @@
 """Names of the inputs, outputs and dimensions of a graph.
 
-transformers.exporters name them by the paths of Python's objects (`input.cache.layers.0.keys`), and
-torch names dimensions by its symbols (`s44`). Runtimes that generate text expect
-`past_key_values.0.key`, and `present.0.key` for the longer cache. Dimensions, and what a decoder
-takes of the encoder before it, have the names that optimum gives them, by which transformers.js and
-other runtimes find them.
+transformers.exporters names them by the paths of Python's objects (`input.cache.layers.0.keys`),
+and torch names dimensions by its symbols (`s44`). Runtimes that generate text expect
+`past_key_values.0.key`, and `present.0.key` for the longer cache. Dimensions, and the decoder's
+inputs from the encoder, have optimum's names, by which transformers.js and other runtimes find
+them.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _BEHIND_AN_ENCODER = {
     "decoder_inputs_embeds": "inputs_embeds",
     "decoder_position_ids": "position_ids",
 }
-"""What a decoder takes, whose encoder is another graph."""
+"""The inputs of a decoder whose encoder is another graph."""
 
 
 def input_names(paths: Iterable[str]) -> dict[str, str]:
@@ -168,8 +168,8 @@ def name_dimensions(
 ) -> None:
     """Name dynamic sizes by their role, with one name for each size.
 
-    torch gives sizes that it does not know to be equal, such as the rows of a text and of its mask,
-    two symbols. They get one name if they are the same by their place, and in the example.
+    torch uses two symbols for sizes that it does not know to be equal, such as the batch sizes of a
+    text and of its mask. They get one name if they are equal by their place, and in the example.
 
     Args:
         model: its inputs and outputs have their names.
@@ -212,9 +212,9 @@ def _simplified(text: str, symbols: Mapping[str, Any], words: int | None = None)
     """Return the text with one name for the sum of cache and text lengths.
 
     Args:
-        text: what a dimension says.
+        text: the text of a dimension.
         symbols: by name.
-        words: how many the graph takes, if that does not vary.
+        words: the number of tokens that the graph takes, if fixed.
     """
     if words is not None and text == f"{PAST} + {words}":
         return TOTAL
@@ -242,7 +242,7 @@ class _Roles:
         )
         self._text = ENCODER_SEQUENCE if is_encoder else SEQUENCE
         self.words = next(iter(_numbers_of_words(model)), None)
-        """How many words the graph takes, if that does not vary."""
+        """The number of tokens that the graph takes, if fixed."""
 
     def of(self, name: str, place: int, shape: Sequence[Any]) -> str | None:
         """Return the name of a dimension; None if unknown."""

@@ -11,8 +11,8 @@ def packed(graph: Graph) -> Graph:
     """Return a graph in which one slot replaces the weights of several products.
 
     Args:
-        graph: the only one of its model: another one would need the weights as they are, and they
-            would be stored twice. It stays.
+        graph: the only graph of its model: another one would need the weights unpacked, and they
+            would be stored twice. It is not changed.
     """
     from .._fusing.packing import pack_products  # which needs onnx_ir
 

@@ -22,7 +22,8 @@ def map_document(slots: Mapping[str, Made]) -> dict[str, Any]:
 def map_of_set(graphs: Mapping[str, Mapping[str, Made]]) -> dict[str, Any]:
     """Return a document for several graphs, by their files' names: `{"models": {...}}`.
 
-    What two of them join from the same keys is one derived tensor, whatever their slots are called.
+    A tensor that two of them join from the same keys is one derived tensor, whatever their slots
+    are called.
     """
     derived = _Derived()
     models = {name: _filled(slots, name, derived) for name, slots in graphs.items()}

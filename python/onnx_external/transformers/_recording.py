@@ -1,9 +1,9 @@
 """Record of transformers' operations on tensors of a checkpoint while loading, without data.
 
 A model's classes may have other tensors than its checkpoint: the experts of a layer in one tensor,
-three projections that the file has as one. transformers has a table of such conversions, and code
-that applies it to tensors. Here it is applied to tensors without data, and what it does to them is
-written down: which keys, in which order, sliced, stacked, transposed.
+or three projections that are one tensor in the file. transformers has a table of such conversions,
+and code that applies it to tensors. Here it is applied to tensors without data, and its operations
+are recorded: which keys, in which order, sliced, stacked, transposed.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class Unknown:
 
 
 Made = Key | Step | Join | Unknown
-"""How a tensor is made of a checkpoint's."""
+"""The origin of a tensor in the checkpoint."""
 
 _Handler = Callable[..., Any]
 _HANDLERS: dict[Any, _Handler] = {}
@@ -162,7 +162,7 @@ _HARMLESS = {
     aten.sym_stride.int,
     aten.is_pinned.default,
 }
-"""What reads no element."""
+"""Operators that read no element."""
 
 
 def _handles(*functions: Any) -> Callable[[_Handler], _Handler]:

@@ -46,11 +46,11 @@ def loaded(folder: Path, task: str | None, dtype: str | None, variant: str | Non
 
 
 def _without(empty: Any, value: Value) -> Value:
-    """Return an output with zeros in the places of tokens.
+    """Return an output with zeros in place of tokens.
 
     Args:
         empty: [batch, all tokens], the places.
-        value: a longer cache, or what was computed of the new tokens, which are the last ones.
+        value: a longer cache, or a result for the new tokens, which are the last ones.
     """
     if not isinstance(value, np.ndarray) or value.ndim < 3 or len(value) != len(empty):
         return value
@@ -63,13 +63,14 @@ def _without(empty: Any, value: Value) -> Value:
 
 
 class TransformersReference(ModuleReference):
-    """A model, or a part of one, whose inputs and outputs are named as the export names them.
+    """A model, or a part of one, whose inputs and outputs are named as in the export.
 
     Args:
         module: the part.
         kept: the outputs of the graph, which does not have those that only hand an input on.
-        graph: of onnx. Fused attention gives something else than the functions of some models for
-            tokens that see nothing, padding before a text; by lengths, for all padding.
+        graph: the ONNX graph. Fused attention returns other values than the functions of some
+            models for tokens that attend to nothing, i.e. padding before a text; by lengths, for
+            all padding.
     """
 
     def __init__(self, module: Any, kept: Collection[str], graph: Any = None) -> None:
@@ -102,14 +103,14 @@ class TransformersReference(ModuleReference):
         return {name: _without(empty, value) for name, value in values.items()}
 
     def named(self, result: Any) -> Iterator[tuple[str, Any]]:
-        """Yield the tensors of a result, those of caches among them."""
+        """Yield the tensors of a result, including those of caches."""
         from transformers.exporters.utils import get_leaf_tensors
 
         for path, tensor in get_leaf_tensors(result).items():
             yield output_name(path), tensor
 
     def named_inputs(self, given: dict[str, Any]) -> Iterator[tuple[str, Any]]:
-        """Yield the tensors of what it is called with, with the names of a graph's inputs."""
+        """Yield the tensors of its arguments, with the names of a graph's inputs."""
         return self._arguments((), given)
 
     def _arguments(self, args: Any, kwargs: Any) -> Iterator[tuple[str, Any]]:

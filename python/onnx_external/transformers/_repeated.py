@@ -40,11 +40,11 @@ class Repeating:
     done: set[str] = field(default_factory=set)
     """The graphs that were made so."""
     notes: list[tuple[str, str]] = field(default_factory=list)
-    """Why others were not."""
+    """Remarks on why other graphs were not repeated."""
     _refused: set[str] = field(default_factory=set)
     _stacks: list[Stack] | None = None
     _parts: dict[Graphs, dict[str, Part]] = field(default_factory=dict)
-    """Of the shallow model, by how many graphs a decoder has."""
+    """The parts of the shallow model, by the number of graphs for a decoder."""
 
     def graph(self, name: str, part: Part) -> Graph | None:
         """Make a graph; None if its layers cannot be repeated, which `notes` report."""

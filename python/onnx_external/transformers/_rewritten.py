@@ -38,7 +38,7 @@ class _Observed:
 
     twin: Twin
     parts: dict[str, Part]
-    """By the input set."""
+    """The parts, by the input set."""
     surroundings: TransformersSurroundings
     rewriter: Rewriter
     tries: int = 0
@@ -57,8 +57,8 @@ class FolderWays:
         tracing: traces one graph.
         inputs: examples, or the names of those that are made.
         rewrite: "auto": where the plain trace fails or is wrong; True: always; False: never.
-        asserts: "omit" or "refuse": what becomes of assertions on the values of tensors.
-        max_iterations: the most rounds of loops whose state grows.
+        asserts: the treatment of assertions on the values of tensors: "omit" or "refuse".
+        max_iterations: the largest number of iterations of loops whose state grows.
         repeat: make graphs of deep models from those of shallow ones, where that is proved.
     """
 
@@ -69,11 +69,11 @@ class FolderWays:
     max_iterations: int | None = None
     repeat: bool = True
     done: dict[str, Rewriting] = field(default_factory=dict)
-    """By graph: what was rewritten."""
+    """The rewriting of each graph."""
     notes: list[tuple[str, str]] = field(default_factory=list)
     _observed: dict[str, _Observed] = field(default_factory=dict)
     _plain: dict[str, ExportError] = field(default_factory=dict)
-    """Why the plain graphs were no good."""
+    """The errors of the plain graphs."""
 
     def __post_init__(self) -> None:
         """Prepare to repeat layers."""
@@ -118,7 +118,7 @@ class FolderWays:
             error: why the graph before was no good; None: there was none.
 
         Raises:
-            ExportError: that does not help; it says what was tried.
+            ExportError: it does not help; the message says what was tried.
         """
         if isinstance(error, WrongGraphError) and self.tracing.fusing.has_fused(name):
             return self._not_fused(name, part, "the graph with fused attention was wrong")
@@ -254,7 +254,7 @@ class FolderWays:
         """Compare rewritten graphs with their code on the twins, without reading weights.
 
         Raises:
-            ExportError: one gives something else.
+            ExportError: the outputs of one differ.
         """
         for name, observed in self._observed.items():
             if name not in self.done or checked.sets.get(name):

@@ -23,26 +23,26 @@ from ._recording import Made
 
 
 class Graph(NamedTuple):
-    """One graph, and what fills it."""
+    """One graph, and the data that fills it."""
 
     skeleton: Skeleton
     made: abc.Mapping[str, Made]
-    """How its weights are made of the checkpoint's."""
+    """The origin of its weights in the checkpoint."""
     sizes: Sizes
-    """What its trace assumed about sizes."""
+    """The assumptions of its trace about sizes."""
 
 
 class Part(NamedTuple):
-    """Graphs that share their data files, and how their weights are stored."""
+    """Graphs that share their data files, and the storage of their weights."""
 
     graphs: abc.Mapping[str, Graph]
-    """By name, without the suffix."""
+    """The graphs by name, without the suffix."""
     suffix: str = ""
     """Behind the name of each graph in the names of files."""
     quantize: QuantizeArgument = None
 
     def file(self, name: str) -> str:
-        """Return what the file of a graph is called."""
+        """Return the file name of a graph."""
         return f"{name}{self.suffix}.onnx"
 
 
@@ -62,13 +62,13 @@ class Saving:
         """Prepare a save.
 
         Args:
-            weights: what holds the weights.
+            weights: the file or folder with the weights.
             target: where to, a folder or a file.
             parts: the graphs, each part over data files of its own.
-            made: files that were made to lie beside the graphs, in the place of the model's.
-            place: the folder in `target` that the graphs lie in.
+            made: files that were made to replace those of the model beside the graphs.
+            place: the folder in `target` for the graphs.
             apart: each graph has data files of its own.
-            source: the model's folder, if its weights lie elsewhere.
+            source: the model's folder, if its weights are elsewhere.
         """
         self._weights, self._source, self._target = weights, source or weights[0], target
         self._parts, self._apart = list(parts), apart
@@ -85,7 +85,7 @@ class Saving:
 
     @classmethod
     def of_all(cls, savings: abc.Sequence[Saving]) -> Saving:
-        """Return what saves the graphs of several at once, with the files beside the first one."""
+        """Return a Saving for the graphs of several, with the files beside the first one."""
         one = savings[0]
         parts = [part for each in savings for part in each._parts]
         if len(savings) == 1:
@@ -112,14 +112,14 @@ class Saving:
 
     @property
     def _is_staged(self) -> bool:
-        """Whether it takes several saves, whose files are put in place together in the end.
+        """True if there are several saves, whose files are moved into place together at the end.
 
         Also if data is found by its name, which a save beside an older one would change.
         """
         return self._apart or len(self._parts) > 1
 
     def plan(self, options: abc.Mapping[str, Any]) -> SaveReport:
-        """Find out whether all of it can be saved."""
+        """Check whether everything can be saved."""
         if self._is_staged and not options.get("overwrite"):
             for name in self._graphs:
                 refuse_existing(self._place / name)
@@ -155,7 +155,7 @@ class Saving:
 
     @property
     def beside(self) -> list[str]:
-        """The names of the files that will lie beside the graphs."""
+        """The names of the files that will be beside the graphs."""
         return [file.name for file in self._files]
 
     def _save(self, options: abc.Mapping[str, Any], last: Beside | None, place: Path) -> SaveReport:
@@ -163,7 +163,7 @@ class Saving:
 
         Args:
             options: of oe.save.
-            last: is told the progress of a single save.
+            last: the callback for the progress of a single save.
             place: where to.
         """
         given = {name: each for name, each in options.items() if name != "variant"}
@@ -218,6 +218,6 @@ def _with_data_name(options: abc.Mapping[str, Any], model: str) -> dict[str, Any
 
 
 def _given(graph: Graph, options: abc.Mapping[str, Any]) -> Skeleton | bytes:
-    """As an object, whose constants are shared if two graphs have the same; link takes none."""
+    """Return the graph as an object, which shares constants with others; "link" takes bytes."""
     linked = options.get("layout") == "link"
     return graph.skeleton.SerializeToString() if linked else graph.skeleton

@@ -1,8 +1,8 @@
 """Sentence embeddings: the modules in modules.json, applied inside the model's graph.
 
-sentence-transformers pools the tokens of a model, and may put dense layers and a normalization
-behind that. `task="sentence-similarity"` makes them a part of the model, whose outputs are then
-`token_embeddings` and `sentence_embedding`, as optimum names them.
+sentence-transformers pools the tokens of a model, and may add dense layers and a normalization
+after that. `task="sentence-similarity"` makes them a part of the model, whose outputs are then
+`token_embeddings` and `sentence_embedding`, optimum's names.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _MODES = {  # as older versions write them, one flag for each
     "lasttoken": "lasttoken",
 }
 _LENGTH = 1e-9
-"""By what is divided at least, where a mask has no ones."""
+"""The smallest divisor, where a mask has no ones."""
 
 
 @dataclass
@@ -49,7 +49,7 @@ def with_sentences(model: Any, folder: Path) -> Any:
     """Append the modules of sentence-transformers to a model.
 
     Args:
-        model: of transformers; gives last_hidden_state.
+        model: a model of transformers that returns last_hidden_state.
         folder: has modules.json.
 
     Raises:

@@ -30,7 +30,7 @@ WAY_OUT = (
 def with_prompt(model: Any, given: Mapping[str, Any]) -> dict[str, Any]:
     """Return the inputs of generate(), with several tokens for a decoder with an encoder.
 
-    By a prompt of one token, torch would fix its length. Other numbers of rows get prompts of other
+    With a prompt of one token, torch would fix its length. Other batch sizes get prompts of other
     lengths, before which generate() of most classes puts the token that starts a text.
     """
     found = dict(given)
@@ -56,7 +56,7 @@ def forward_calls(model: Any, given: Mapping[str, Any], count: int) -> list[dict
     Args:
         model: of transformers; its weights need no values.
         given: the inputs of generate().
-        count: of new tokens, for each of which there is one pass.
+        count: the number of new tokens, each of which is one pass.
 
     Raises:
         ExportError: it does not run.
@@ -82,7 +82,8 @@ def several_steps(calls: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Return the inputs of one forward pass that is equivalent to several with one token each.
 
     Args:
-        calls: one behind the other; the cache and what does not grow are those of the first.
+        calls: consecutive calls; the cache and everything that does not grow are those of the
+            first.
     """
     found = dict(calls[0])
     for name, dim in _ALONG.items():

@@ -13,9 +13,10 @@ _PLAIN = {
     "gradient_checkpointing": False,
     "chunk_size_feed_forward": 0,  # which saves memory, and fixes lengths
 }
-"""What each switch has where a model is only run."""
+"""The value of each switch if a model is only run."""
 _ATTENTION = "_attn_implementation_internal"
-"""Where a config has its kernel; the property that sets it would set those of its parts, too."""
+"""The place of the kernel in a config; the property that sets it would also set those of its
+parts."""
 
 
 def without_switches(config: Any, made_by: Any) -> list[str]:

@@ -22,7 +22,7 @@ class Chunk(NamedTuple):
     """A few rows of a text."""
 
     given: dict[str, Any]
-    """What the module takes."""
+    """The inputs of the module."""
     ids: Any
     """The tokens."""
 

@@ -1,4 +1,4 @@
-"""The graphs of a model: which there are, and how each is traced and converted."""
+"""The graphs of a model: their choice, trace and conversion."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ from ._widening import widened
 
 
 class Part(NamedTuple):
-    """What becomes one graph: a module, which is the model or a part of it, and its inputs."""
+    """A module that becomes one graph, the model or a part of it, and its inputs."""
 
     module: Any
     given: dict[str, Any]
@@ -57,7 +57,7 @@ def graph_modules(
     dynamic: bool,
     graphs: Graphs | None = None,
 ) -> dict[str, Part]:
-    """The graphs of a model: each a module and its inputs.
+    """Return the graphs of a model, each as a module and its inputs.
 
     Args:
         model: of transformers.
@@ -86,7 +86,7 @@ def graph_modules(
 
 
 def encoder_of(model: Any, given: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
-    """Return the encoder of a model, and what it takes of the inputs of generate()."""
+    """Return the encoder of a model, and its inputs among those of generate()."""
     names = (model.main_input_name, "attention_mask")
     return model.get_encoder(), {name: given[name] for name in names if name in given}
 
@@ -94,7 +94,7 @@ def encoder_of(model: Any, given: Mapping[str, Any]) -> tuple[Any, dict[str, Any
 def _generating(
     model: Any, given: Mapping[str, Any], several: bool
 ) -> dict[str, tuple[Any, dict[str, Any]]]:
-    """The graphs that generate() runs, without an encoder: each a module and its inputs."""
+    """Return the graphs that generate() runs, without an encoder, as modules with inputs."""
     from transformers.exporters.utils import decompose_for_generation
 
     if model.config.is_encoder_decoder:
@@ -113,7 +113,7 @@ def _generating(
 
 
 def examples_of(model: Any, inputs: Inputs, dynamic: bool) -> dict[str, Any]:
-    """Return examples: those that were given, or made ones of the inputs that were named."""
+    """Return examples: the given ones, or made ones for the named inputs."""
     if isinstance(inputs, Mapping):
         return varied(model, inputs) if dynamic else dict(inputs)
     what = f"{type(model).__name__}: no example inputs can be made of its config"
@@ -122,14 +122,14 @@ def examples_of(model: Any, inputs: Inputs, dynamic: bool) -> dict[str, Any]:
 
 
 class Converted(NamedTuple):
-    """The graph of a part as torch.onnx made it."""
+    """The graph of a part, as torch.onnx made it."""
 
     graph: Any
-    """Of onnx_ir."""
+    """The graph of onnx_ir."""
     sizes: Sizes
-    """What it assumes of sizes."""
+    """Its assumptions about sizes."""
     program: Any
-    """What was converted, node by node."""
+    """The program that was converted, node by node."""
 
 
 Change: TypeAlias = Callable[[Any], Any]
@@ -146,7 +146,7 @@ def _as_it_is(model: Any) -> Any:
 
 @dataclass
 class Tracing:
-    """Traces the parts of a model, whose weights lie in files."""
+    """Traces the parts of a model, whose weights are in files."""
 
     loaded: Loaded
     dynamic: bool
@@ -182,12 +182,12 @@ class Tracing:
         return widened(found, self.loaded.narrow)
 
     def converted(self, name: str, part: Part, model: Any, run: Run = _plainly) -> Converted:
-        """Return the graph of a part, which nothing has optimized.
+        """Return the unoptimized graph of a part.
 
         Args:
             name: of the graph.
             part: the module and its inputs.
-            model: what the module is, or is a part of.
+            model: the model that the module is, or is a part of.
             run: calls the trace.
         """
         exporting = exporter(run, self.fusing.translations(name))
@@ -252,7 +252,7 @@ def name_graph(model: Any, name: str, part: Part) -> None:
     Args:
         model: the graph, of onnx_ir.
         name: of the graph.
-        part: what it was traced with.
+        part: the part that was traced.
     """
     from transformers.exporters.utils import get_leaf_tensors
 
@@ -268,7 +268,7 @@ def _what(name: str, part: Part) -> str:
 
 
 def made_of(loaded: Loaded, module: Any) -> dict[str, Any]:
-    """How the tensors of a module, which is a part of the model, are made, by its own names."""
+    """Return how the tensors of a module in the model are made, by the module's own names."""
     if module is loaded.model:
         return loaded.made
     by_tensor = {
@@ -284,13 +284,13 @@ def made_of(loaded: Loaded, module: Any) -> dict[str, Any]:
 
 
 def _shapes(model: Any, given: Mapping[str, Any], lengths: bool) -> dict[str, Any] | None:
-    """Dimensions that vary, where transformers.exporters would not get them right.
+    """Return dynamic dimensions where transformers.exporters would not get them right.
 
     The code of models with a state loops over the text, or cuts it into pieces of a fixed length: a
     trace is right for one length only, and does not always say so.
 
     Args:
-        model: what is exported.
+        model: the model to export.
         given: its inputs.
         lengths: the loops are rewritten, so that the length of a text varies as well.
     """
@@ -320,12 +320,12 @@ def _words(given: Mapping[str, Any]) -> int:
 
 
 def has_length(model: Any, part: Part) -> bool:
-    """Whether the code of a part loops over a text, whose length a plain trace would fix."""
+    """Return whether a part's code loops over a text, whose length a plain trace would fix."""
     return bool(getattr(model, "_is_stateful", False)) and _words(part.given) > 1
 
 
 def refuse_one_step(what: str, made: Skeleton) -> None:
-    """Refuse a graph that would run once: the trace has fixed the length of a growing cache."""
+    """Raise an error for a graph that only runs once: its growing cache has a fixed length."""
     outputs = {value.name: value for value in made.model.graph.outputs}
     for value in made.model.graph.inputs:
         longer = outputs.get(output_of(value.name or ""))
@@ -341,12 +341,12 @@ def refuse_one_step(what: str, made: Skeleton) -> None:
 
 
 def fixed_dimensions(made: Skeleton) -> list[str]:
-    """The fixed dimensions of what a caller gives; caches have such by nature."""
+    """Return the fixed dimensions of a caller's inputs; caches naturally have some."""
     return [f"{name}[{place}] = {dim}" for name, place, dim, _ in _fixed(made)]
 
 
 def _fixed(made: Skeleton) -> Iterator[tuple[str, int, int, Sequence[Any]]]:
-    """The inputs with fixed dimensions: the name, the place, the size, and the shape."""
+    """Yield the inputs with fixed dimensions: the name, the place, the size, and the shape."""
     for value in made.model.graph.inputs:
         if value.name and not is_carried(value.name) and value.shape is not None:
             for place, dim in enumerate(value.shape):
@@ -355,10 +355,10 @@ def _fixed(made: Skeleton) -> Iterator[tuple[str, int, int, Sequence[Any]]]:
 
 
 def notes_on_runtimes(graphs: Iterable[Skeleton], opset_version: int | None = None) -> list[str]:
-    """Return the note on what the opset version of the graphs costs.
+    """Return the note on the consequences of the graphs' opset version.
 
     Args:
-        graphs: as they are saved.
+        graphs: the graphs to save.
         opset_version: the version that was asked for.
     """
     newest = max((each.model.opset_imports.get("", 0) for each in graphs), default=0)
@@ -379,11 +379,11 @@ def notes_on_runtimes(graphs: Iterable[Skeleton], opset_version: int | None = No
 FIXED_SIZES = "fixed-sizes"
 """The kind of the note on sizes that do not vary."""
 FIXED = "sizes that do not vary"
-"""What the lists of them are called."""
+"""The title of the lists of them."""
 
 
 def notes_of_fixed(graphs: Mapping[str, Skeleton]) -> list[Note]:
-    """Return the note on rows, lengths and sides of images that the traces have fixed.
+    """Return the note on batch sizes, lengths and image sides that the traces have fixed.
 
     A decoder takes one word at a time by nature.
     """

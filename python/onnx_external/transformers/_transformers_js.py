@@ -23,7 +23,7 @@ _CONFIG, _PROCESSOR = "config.json", "preprocessor_config.json"
 _SETTINGS, _COUNTS = "transformers.js_config", "use_external_data_format"
 _TOKENIZER = "tokenizer.json"
 _PARTS = ("image_processor", "feature_extractor")
-"""Of processor_config.json, which transformers 5 writes and transformers.js does not read."""
+"""Parts of processor_config.json, which transformers 5 writes and transformers.js does not read."""
 LARGEST = 3 << 30
 """Bytes of weights: with 3.0 GiB Chromium's 4 GiB were enough, and with 3.75 GiB not."""
 _TEXTS = ("tokenizer_config.json", "vocab.txt", "vocab.json", "spiece.model", "tokenizer.model")

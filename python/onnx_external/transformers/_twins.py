@@ -1,8 +1,8 @@
 """A small model with the code of a large one, to observe that code.
 
-The tests and loops of a model stand in its classes, and all layers of a class share them. So a
-model of the same classes that has few layers, and weights of its own, shows what they see; the
-weights of the model itself stay where they are.
+The control flow of a model is in its classes, and all layers of a class share it. So a model of the
+same classes that has few layers, and weights of its own, shows the values it sees; the weights of
+the model itself are not read.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _NO_WIDTHS = re.compile(
 _FEW_LAYERS = (2, 3, 4, 6, 8, 12, 1 << 30)
 _NARROWER = (1, 2, 4, 8, 16, 32, 64)
 _STATE = ("training", "name_or_path")
-"""What differs between a model that was loaded and one that was made."""
+"""Attributes that differ between a loaded model and a newly made one."""
 _MOST = 1 << 25
 """Parameters that a twin may have: 128 MiB."""
 
@@ -40,14 +40,14 @@ class Twin:
 
     model: Any
     text: str
-    """What it is, in a sentence."""
+    """Its description, in a sentence."""
     has_weights: bool = True
 
 
 def twins(model: Any) -> Iterator[Twin]:
     """Yield models with a model's code, and numbers to run it on, the best first.
 
-    The last is the model itself, whose weights read as zeros where they have no values.
+    The last is the model itself, whose weights read as zeros if they have no values.
 
     Args:
         model: of transformers; its weights need no values.

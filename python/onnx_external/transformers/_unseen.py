@@ -26,7 +26,7 @@ def refuse_unseen(model: Any, given: Iterable[Mapping[str, Any]]) -> None:
         given: the inputs of each graph.
 
     Raises:
-        ExportError: no graph takes what the model takes.
+        ExportError: no graph takes the media of the model.
     """
     taken = _media_of(model)
     fed = {name for each in given for name, value in each.items() if value is not None}
@@ -99,11 +99,11 @@ def left_keys(report: SaveReport, unused: Iterable[str]) -> list[str]:
 def note_on_keys(report: SaveReport, left: Iterable[str], class_name: str) -> list[str]:
     """Return the note on tensors that a model loads and that no graph has.
 
-    Counters of training and mask tokens are none of them.
+    This excludes counters of training and mask tokens.
 
     Args:
         report: on the save.
-        left: what left_keys() gave.
+        left: the result of left_keys().
         class_name: of the model.
     """
     names = sorted({*report.skipped_keys}.intersection(left))

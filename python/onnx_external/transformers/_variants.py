@@ -1,4 +1,4 @@
-"""The graphs of a model in all variants that were asked for: saved at once, and reported together.
+"""The graphs of a model in all requested variants, saved and reported together.
 
 Each float type has a trace of its own, since the code of a model depends on it: in float16 it
 computes norms in float32, for one. Variants with codes are saves of the graph in floats.
@@ -34,7 +34,7 @@ class Exports:
     """The exports of a model, one for each float type.
 
     Args:
-        exporters: whose graphs are right.
+        exporters: the exporters, whose graphs are right.
         has_names: variants were asked for by name.
         meter: measures it.
     """
@@ -43,7 +43,7 @@ class Exports:
     has_names: bool
     meter: Meter
     quality: dict[str, str] = field(default_factory=dict)
-    """By graph with codes: what it loses."""
+    """The loss of each graph with codes."""
     _notes: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -58,7 +58,7 @@ class Exports:
             dry_run: write nothing.
 
         Raises:
-            ExportError: a graph with codes gives no numbers.
+            ExportError: a graph with codes returns no numbers.
             RunError: ONNX Runtime cannot load it.
         """
         first = self.exporters[0]
@@ -78,7 +78,7 @@ class Exports:
         return [variant for each in self.exporters for variant in each.variants]
 
     def _compare(self, folder: Path) -> None:
-        """Run the graphs with codes beside those with floats, before they are put in place."""
+        """Run the graphs with codes beside those with floats, before they are moved into place."""
         for exporter in self.exporters:
             for variant in exporter.variants:
                 if variant.quantize is not None and exporter.checked.examples:
@@ -127,7 +127,7 @@ class Exports:
 
 
 def _refuse_no_numbers(name: str, output: str, got: Any, want: Any) -> None:
-    """Refuse a graph with codes that gives NaN or infinities where the floats do not."""
+    """Raise an error for a graph with codes that returns NaN or infinity where floats do not."""
     if is_float(want) and is_float(got) and got.shape == want.shape:
         if (np.isfinite(want) & ~np.isfinite(got)).any():
             raise ExportError(
@@ -137,7 +137,7 @@ def _refuse_no_numbers(name: str, output: str, got: Any, want: Any) -> None:
 
 
 def _joined(reports: list[ModelReport]) -> ModelReport:
-    """Return the report on the graphs of several: what is told by graph is told of all."""
+    """Return the report on the graphs of several exports, with their lists by graph merged."""
     first, *rest = reports
     for other in rest:
         for each in fields(ModelReport):

@@ -1,9 +1,9 @@
 """Graphs that compute in float32 with weights that keep the 16 bits of their files.
 
 ONNX Runtime's CPU provider lacks operators in bfloat16, the type of most language models. A weight
-of a graph in float32 can have the type of its file if a Cast stands behind it: ONNX Runtime
-computes it once, when it loads the model. So no weight is converted on the disk, and a model can
-still link to its checkpoint.
+of a graph in float32 can have the type of its file if a Cast follows it: ONNX Runtime computes it
+once, when it loads the model. So no weight is converted on disk, and a model can still link to its
+checkpoint.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def narrow_keys(state: Mapping[str, torch.Tensor], halves: bool = False) -> dict
 
     Args:
         state: the tensors of a checkpoint.
-        halves: also those in float16, of a checkpoint whose other tensors are float32.
+        halves: include those in float16, for a checkpoint whose other tensors are float32.
     """
     kinds = _NARROW | ({torch.float16: "FLOAT16"} if halves else {})
     return {name: kinds[tensor.dtype] for name, tensor in state.items() if tensor.dtype in kinds}
@@ -71,7 +71,7 @@ def widened(graph: Graph, keys: Mapping[str, str]) -> Graph:
 
     Args:
         graph: its skeleton is changed.
-        keys: as narrow_keys() gives them.
+        keys: the result of narrow_keys().
     """
     made: dict[str, Made] = dict(graph.made)
     skeleton = graph.skeleton

@@ -1,1 +1,1 @@
-"""What a GGUF file says of its model, as the files of a folder of transformers."""
+"""Conversion of a GGUF file's metadata to the files of a transformers folder."""

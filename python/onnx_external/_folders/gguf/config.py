@@ -1,4 +1,4 @@
-"""config.json of a GGUF file's model: a row for each architecture that has names of tensors."""
+"""config.json for a GGUF file's model: a row for each architecture whose tensor names are known."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _GEMMA2_27B, _GEMMA3_27B = 46, 62
 
 
 def config_of(file: Metadata, shapes: Shapes) -> Config:
-    """Return what config.json says of a model.
+    """Return the content of config.json for a model.
 
     Args:
         file: its keys.
@@ -48,7 +48,7 @@ def config_of(file: Metadata, shapes: Shapes) -> Config:
 
 
 def _tokens(file: Metadata, count: int) -> Config:
-    """Return the ids that begin, end and pad a text, where the file has them."""
+    """Return the ids that begin, end and pad a text, if the file has them."""
     found = {}
     for name in _TOKENS:
         value = file.get(f"tokenizer.ggml.{name}_token_id")
@@ -58,7 +58,7 @@ def _tokens(file: Metadata, count: int) -> Config:
 
 
 def _llama(file: Metadata, shapes: Shapes) -> Config:
-    """Return the config of Llama, of Mistral, which is one, or of Mixtral."""
+    """Return the config of Llama, also for Mistral, or of Mixtral."""
     if file.own("expert_count"):
         made = decoder(file, shapes, "mixtral", "MixtralForCausalLM") | rms(file)
         return made | experts(file, "num_local_experts") | window(file)
@@ -72,7 +72,7 @@ def _llama(file: Metadata, shapes: Shapes) -> Config:
 
 
 def _granite(file: Metadata, shapes: Shapes) -> Config:
-    """Return the config of Granite, which is Llama with factors."""
+    """Return the config of Granite, which is Llama with additional factors."""
     made = decoder(file, shapes, "granite", "GraniteForCausalLM") | rms(file)
     if not file.flag("rope.scaling.finetuned", True):  # so llama.cpp reads it for this family
         raise ExportError(f"{file.path}: a Granite model without positions, which is not exported")
@@ -137,7 +137,7 @@ def _qwen3(file: Metadata, shapes: Shapes) -> Config:
 
 
 def _qwen_experts(file: Metadata, normed: bool) -> Config:
-    """Return the settings of experts; whether their weights are normed is usually in no key."""
+    """Return the settings of experts; usually no key says whether their weights are normalized."""
     return {
         **experts(file, "num_experts"),
         "moe_intermediate_size": file.size("expert_feed_forward_length"),
@@ -171,7 +171,7 @@ def _gemma(file: Metadata, shapes: Shapes) -> Config:
 
 
 def _softcaps(file: Metadata, attention: float | None, final: float | None) -> Config:
-    """Return the softcaps; llama.cpp has defaults for Gemma 2."""
+    """Return the soft caps; llama.cpp has defaults for Gemma 2."""
     found = {}
     for name, usual in (("attn", attention), ("final", final)):
         value = file.number(f"{name}_logit_softcapping", usual or 0.0)

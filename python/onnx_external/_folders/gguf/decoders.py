@@ -1,4 +1,4 @@
-"""What config.json says alike of several architectures of GGUF files."""
+"""Entries of config.json that several architectures of GGUF files share."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _ROTATING_PARTS = ("nemotron", "phi3")
 
 
 def rows_of(file: Metadata, shapes: Shapes) -> int:
-    """Return the size of the vocabulary, which keys may give otherwise than the tensors."""
+    """Return the size of the vocabulary, which may differ between keys and tensors."""
     for name in _EMBEDDINGS:
         if len(shapes.get(name, ())) == 2:
             return shapes[name][0]
@@ -24,7 +24,7 @@ def rows_of(file: Metadata, shapes: Shapes) -> int:
 
 
 def decoder(file: Metadata, shapes: Shapes, kind: str, made_by: str) -> Config:
-    """Return what all decoders with a rotary embedding have.
+    """Return the settings that all decoders with rotary embeddings have.
 
     Args:
         file: the keys.
@@ -82,7 +82,7 @@ def rms(file: Metadata) -> Config:
 
 
 def experts(file: Metadata, count: str) -> Config:
-    """Return how many experts there are, by the given name, and how many compute a token."""
+    """Return the number of experts, under the given name, and how many compute a token."""
     return {
         count: file.size("expert_count"),
         "num_experts_per_tok": file.size("expert_used_count"),
@@ -101,12 +101,12 @@ def biases(shapes: Shapes) -> Config:
 
 
 def window(file: Metadata) -> Config:
-    """Return the window of attention; 0 is none."""
+    """Return the window of attention; 0 for none."""
     return {"sliding_window": file.size_if_any("attention.sliding_window")}
 
 
 def unused_window(file: Metadata) -> Config:
-    """Return Qwen's window, which its files name, and which its models do not use."""
+    """Return Qwen's window, which its files state and its models do not use."""
     file.own("attention.sliding_window")
     return {"use_sliding_window": False, "sliding_window": None}
 
@@ -117,7 +117,7 @@ def rotated_part(file: Metadata, head: int) -> Config:
 
 
 def layer_types(file: Metadata, layers: int, period: int) -> list[str]:
-    """Return the kind of each layer: one in a period sees all tokens.
+    """Return the kind of each layer: one layer in each period attends to all tokens.
 
     Args:
         file: may have the period, or a flag for each layer that slides.

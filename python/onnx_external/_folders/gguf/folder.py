@@ -1,4 +1,4 @@
-"""A GGUF file as a folder of transformers or peft, so that whatever takes a folder takes it."""
+"""A GGUF file as a folder of transformers or peft, for everything that takes a folder."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ _NO_MODEL = re.compile(r".*-(?!00001-of-)\d{5}-of-\d{5}\.gguf|mmproj.*\.gguf")
 """Later parts of a model in several files, and the part of a model that sees."""
 _OTHER_WEIGHTS = ("*.safetensors", "*.bin", "*.pt", "*.pth")
 _NOTES = ".notes"
-"""What the folder lacks, in lines; it is not copied."""
+"""The file with notes, one in a line, on what the folder lacks; it is not copied."""
 
 
 def gguf_in(path: Any) -> Path | None:
-    """Return the GGUF file that a path is, or that is a folder's only model; else None.
+    """Return the GGUF file at a path, or the only model in a folder; else None.
 
     Raises:
         InvalidArgumentError: a folder has several and nothing else.
@@ -49,7 +49,7 @@ def gguf_in(path: Any) -> Path | None:
 
 
 def weights_of(folder: Path) -> list[Path]:
-    """Return what holds the weights of a folder: it, a GGUF file alone in it, or linked files."""
+    """Return the source of a folder's weights: itself, its only GGUF file, or linked files."""
     links = [Path(os.readlink(each)) for name in _LINKS if (each := folder / name).is_symlink()]
     found = links or _models_in(folder)
     others = any(next(folder.glob(each), None) is not None for each in _OTHER_WEIGHTS)
@@ -57,25 +57,25 @@ def weights_of(folder: Path) -> list[Path]:
 
 
 def link_weights(folder: Path, weights: list[Path]) -> None:
-    """Let a folder have weights that lie elsewhere, and an adapter behind them."""
+    """Link a folder to weights that are elsewhere, followed by those of an adapter."""
     for name, path in zip(_LINKS, weights, strict=False):
         (folder / name).symlink_to(path.absolute())
 
 
 def is_made(folder: Path) -> bool:
-    """Return whether a folder was made of a GGUF file."""
+    """Return whether a folder was made from a GGUF file."""
     return (folder / _LINKS[0]).is_symlink()
 
 
 def notes_of(folder: Path) -> list[str]:
-    """Return what a folder that was made of a GGUF file lacks."""
+    """Return notes on what a folder made from a GGUF file lacks."""
     path = folder / _NOTES
     return path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
 
 
 @contextlib.contextmanager
 def as_folder(path: Any, with_tokenizer: bool = True) -> Iterator[Any]:
-    """Yield a temporary folder of transformers for a GGUF model, and anything else as it is.
+    """Yield a temporary folder of transformers for a GGUF model, and anything else unchanged.
 
     Args:
         path: may be anything.
@@ -113,7 +113,7 @@ def _is_gguf(path: Path) -> bool:
 
 
 def _models_in(folder: Path) -> list[Path]:
-    """Return the GGUF models of a folder; of one in several files the first."""
+    """Return the GGUF models of a folder; for one in several files, the first."""
     return [
         each
         for each in sorted(folder.glob("*.gguf"))
@@ -171,7 +171,7 @@ def _shapes(source: Path) -> Shapes:
 
 
 def _generation(config: dict[str, Any], ends: list[int]) -> dict[str, Any]:
-    """Return generation_config.json: how a text begins, ends and is padded."""
+    """Return generation_config.json: the tokens that begin, end and pad a text."""
     found = {f"{name}_token_id": config[f"{name}_token_id"] for name in ("bos", "pad")}
     found["eos_token_id"] = (ends[0] if len(ends) == 1 else ends) or config["eos_token_id"]
     return {name: value for name, value in found.items() if value is not None}

@@ -15,7 +15,7 @@ Shapes = Mapping[str, tuple[int, ...]]
 FACTORS = ("rope_freqs.weight", "rope_factors_long.weight", "rope_factors_short.weight")
 """Tensors that are settings; they lie among the keys."""
 _MOST = 1 << 31
-"""Of a size or a number of layers, heads or tokens."""
+"""The bound of a size or a number of layers, heads or tokens."""
 _HARMLESS = (
     "vocab_size", "tensor_data_layout", "rope.scaling.finetuned", "use_parallel_residual",
     "context_length_train",
@@ -29,7 +29,7 @@ def shortest(number: float) -> float:
 
 
 class Metadata:
-    """The keys of a file; those of the architecture are asked for without its name."""
+    """The keys of a file; those of the architecture are looked up without its name."""
 
     def __init__(self, path: Path, values: Mapping[str, Any]) -> None:
         """Args: the file, for messages; its keys as `gguf_metadata` gives them."""
@@ -44,7 +44,7 @@ class Metadata:
         return found
 
     def get(self, key: str) -> Any:
-        """Return a value by its whole key; None if there is none."""
+        """Return a value by its full key; None if there is none."""
         return self._values.get(key)
 
     def own(self, name: str) -> Any:
@@ -53,7 +53,7 @@ class Metadata:
         return self._values.get(f"{self.architecture}.{name}")
 
     def size(self, name: str, default: int | None = None) -> int:
-        """Return a positive integer; a list of one for each layer counts if all are the same.
+        """Return a positive integer; a list with a value for each layer counts if all are equal.
 
         Raises:
             FormatError: it is something else, or there is none and no default.
@@ -74,11 +74,11 @@ class Metadata:
         return found
 
     def size_if_any(self, name: str) -> int | None:
-        """Return a positive integer; None if there is none, or 0, as writers spell that."""
+        """Return a positive integer; None without one, or for 0, which some writers use instead."""
         return self.size(name) if self.own(name) else None
 
     def number(self, name: str, default: float | None = None) -> float:
-        """Return a finite number, as short as a float32 of the same bits can be written.
+        """Return a finite number, written as short as a float32 of the same bits allows.
 
         Raises:
             FormatError: it is something else, or there is none and no default.
@@ -119,7 +119,7 @@ class Metadata:
         return [shortest(each) for each in found]
 
     def unknown(self) -> list[str]:
-        """Return the settings of the architecture that nothing has asked for and that are not 0."""
+        """Return the settings of the architecture that were never looked up and are not 0."""
         start = f"{self.architecture}."
         return sorted(
             key

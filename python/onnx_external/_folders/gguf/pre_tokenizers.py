@@ -1,7 +1,7 @@
-"""How a text is split before its pieces are merged, by the names that GGUF files give.
+"""Rules for splitting a text into words, by the names in GGUF files.
 
-llama.cpp knows a pre-tokenizer by a name alone. These are the rules of the tokenizers that the
-names stand for. A name that is not here is not guessed.
+llama.cpp knows a pre-tokenizer only by its name. These are the rules of the tokenizers with these
+names. An unknown name is not guessed.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ _UPPER, _LOWER = r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]", r"[\p{Ll}\p{Lm}\p{Lo}\p{M}]
 
 
 def _words(numbers: str) -> str:
-    """Return the pattern of cl100k and those made after it."""
+    """Return the pattern of cl100k and its successors."""
     return (
         rf"{_CONTRACTIONS}|[^\r\n\p{{L}}\p{{N}}]?\p{{L}}+|{numbers}"
         rf"| ?[^\s\p{{L}}\p{{N}}]+[\r\n]*|{_REST}"
@@ -22,7 +22,7 @@ def _words(numbers: str) -> str:
 
 
 def _cased_words(numbers: str, ends: str) -> str:
-    """Return the pattern of o200k and those made after it, which split before capitals."""
+    """Return the pattern of o200k and its successors, which also split before capitals."""
     return (
         rf"[^\r\n\p{{L}}\p{{N}}]?{_UPPER}*{_LOWER}+{ends}"
         rf"|[^\r\n\p{{L}}\p{{N}}]?{_UPPER}+{_LOWER}*{ends}"
@@ -54,7 +54,7 @@ _DEEPSEEK_CODER = (
 
 
 class PreTokenizer(NamedTuple):
-    """How texts are split, and what follows from the same name."""
+    """The rule for splitting texts, and other settings that follow from its name."""
 
     patterns: tuple[str, ...] = ()
     """Each splits what the one before it has left."""
@@ -70,7 +70,7 @@ class PreTokenizer(NamedTuple):
     """The text is composed by NFC first."""
 
     def document(self) -> dict[str, Any]:
-        """Return it as tokenizer.json has it."""
+        """Return it as in tokenizer.json."""
         splits: list[dict[str, Any]] = [
             {
                 "type": "Split",
@@ -113,4 +113,4 @@ _NAMES = (
     (PreTokenizer((_BLOOM,), digits=True), "viking"),
 )
 PRE_TOKENIZERS = {name: each for each, names in _NAMES for name in names.split()}
-"""By the value of `tokenizer.ggml.pre`."""
+"""The pre-tokenizers, by the value of `tokenizer.ggml.pre`."""

@@ -11,9 +11,9 @@ from ..._base.errors import ExportError, FormatError
 from .metadata import Metadata, shortest
 
 _BANDS = ((1.0, 4.0), (1.0, 2.0), (1.0, 8.0), (1.0, 32.0), (2.0, 8.0), (1.0, 16.0))
-"""What low_freq_factor and high_freq_factor of Llama 3 are looked for among."""
+"""Candidates for low_freq_factor and high_freq_factor of Llama 3."""
 _ROUNDING = 2e-6
-"""How far the powers of two libraries differ; other settings give numbers farther away."""
+"""The difference between the powers of two libraries; other settings give numbers farther away."""
 
 
 def rope_parameters(file: Metadata, size: int, positions: int) -> dict[str, Any]:
@@ -43,7 +43,7 @@ def rope_parameters(file: Metadata, size: int, positions: int) -> dict[str, Any]
 
 
 def _scaled(file: Metadata, positions: int) -> dict[str, Any]:
-    """Return what `rope.scaling` says, without factors for single frequencies."""
+    """Return the settings of `rope.scaling`, without factors for single frequencies."""
     kind = file.own("rope.scaling.type")
     factor = file.number("rope.scaling.factor", 0.0) or file.number("rope.scale_linear", 0.0) or 1.0
     if kind in (None, "linear"):  # a factor without a type is one of this type
@@ -121,8 +121,8 @@ def _long(
 def _divided(theta: float, size: int, divisors: list[float], positions: int) -> dict[str, Any]:
     """Return settings whose frequencies are the plain ones divided by these numbers.
 
-    They are those of Llama 3 if some of these give the same divisors; their numbers are then the
-    ones that the model was trained with. Else the divisors stand as they are.
+    They are those of Llama 3 if some of these settings give the same divisors; their numbers are
+    then the ones that the model was trained with. Otherwise the divisors are returned unchanged.
     """
     factor, wanted = max(divisors), np.array(divisors, dtype=np.float32)
     for low, high in _BANDS:
@@ -148,7 +148,7 @@ def _divided(theta: float, size: int, divisors: list[float], positions: int) -> 
 def _of_llama3(
     theta: float, size: int, factor: float, low: float, high: float, original: int
 ) -> Any:
-    """Return Llama 3's divisors, in float32 as those of files are."""
+    """Return Llama 3's divisors in float32, like those in files."""
     even = np.arange(0, size, 2, dtype=np.float32)
     waves = np.float32(2 * math.pi) / (
         np.float32(1) / np.float32(theta) ** (even / np.float32(size))

@@ -1,4 +1,4 @@
-"""The tokenizer that the keys of a GGUF file hold, as tokenizer.json and tokenizer_config.json.
+"""The tokenizer in the keys of a GGUF file, as tokenizer.json and tokenizer_config.json.
 
 Two kinds are read: byte-level BPE (`gpt2`) and the BPE of sentencepiece (`llama`), which has scores
 in the place of merges. Both become a BPE of the library tokenizers.
@@ -23,7 +23,7 @@ _WAY_OUT = "put the tokenizer.json of the original model into the output for tex
 _ENDS = ("<|eot_id|>", "<|eom_id|>", "<|im_end|>", "<|endoftext|>", "<end_of_turn>", "<|end|>")
 """Control tokens with which a turn of a chat ends, if they are not the end of a text."""
 _HARMONY = ("<|return|>", "<|call|>")
-"""What ends a turn where `<|end|>` ends but a message of it."""
+"""Tokens that end a turn where `<|end|>` only ends a message of it."""
 
 
 class Token(NamedTuple):
@@ -36,10 +36,10 @@ class Token(NamedTuple):
 
 
 class Tokenizer(NamedTuple):
-    """What is written of a tokenizer."""
+    """The files of a tokenizer."""
 
     files: dict[str, Document]
-    """By name, as JSON."""
+    """The files by name, as JSON."""
     templates: dict[str, str]
     """The templates of chats by the names of their files."""
     ends: list[int]
@@ -156,7 +156,7 @@ def _model(tokens: list[Token], merges: list[list[str]], **settings: Any) -> Doc
 
 
 def _frame(file: Metadata, tokens: list[Token], begins: bool) -> Document | None:
-    """Return what puts tokens around a text; None if there are none."""
+    """Return the post-processor that adds tokens around a text; None if there is none."""
     begin = _named(file, tokens, "bos") if _flag(file, "add_bos_token", begins) else None
     end = _named(file, tokens, "eos") if _flag(file, "add_eos_token", False) else None
     if begin is None and end is None:
@@ -189,7 +189,7 @@ def _flag(file: Metadata, name: str, default: bool) -> bool:
 
 
 def _named(file: Metadata, tokens: list[Token], name: str) -> Token | None:
-    """Return the token of a role: "bos", "eos"; None if the file names none that there is."""
+    """Return the token of a role ("bos", "eos"); None if the file names no existing one."""
     found = file.get(f"tokenizer.ggml.{name}_token_id")
     known = isinstance(found, int) and not isinstance(found, bool) and 0 <= found < len(tokens)
     return tokens[found] if known else None
@@ -214,7 +214,7 @@ def _byte_level(file: Metadata, tokens: list[Token], pre: PreTokenizer) -> Docum
 
 
 def _merges(file: Metadata, tokens: list[Token]) -> list[list[str]]:
-    """Return the merges of which parts and result are tokens, in their order.
+    """Return the merges whose parts and result are tokens, in their order.
 
     Raises:
         FormatError: they are no list of texts.
@@ -228,7 +228,7 @@ def _merges(file: Metadata, tokens: list[Token]) -> list[list[str]]:
 
 
 def _sentencepiece(file: Metadata, tokens: list[Token]) -> Document:
-    """Return a BPE over characters in which the higher score is merged first."""
+    """Return a BPE over characters in which higher scores are merged first."""
     prefix = _flag(file, "add_space_prefix", True)
     spaces = {"type": "Replace", "pattern": {"String": " "}, "content": _SPACE}
     before = [{"type": "Prepend", "prepend": _SPACE}] if prefix else []
@@ -257,7 +257,7 @@ def _sentencepiece(file: Metadata, tokens: list[Token]) -> Document:
 
 
 def _merges_by_score(tokens: list[Token]) -> list[list[str]]:
-    """Return every way to make a token of two others, the highest score first."""
+    """Return every pair of tokens that makes a token, the highest score first."""
     known = {each.text: each for each in tokens if each.kind == _NORMAL}
     found = [
         (-whole.score, whole.number, known[text[:cut]].number, text[:cut], text[cut:])
@@ -269,7 +269,7 @@ def _merges_by_score(tokens: list[Token]) -> list[list[str]]:
 
 
 def _stripping(file: Metadata, tokens: list[Token]) -> frozenset[str]:
-    """Return the control tokens that take the spaces behind them: those of Phi-3's chats."""
+    """Return the control tokens that absorb the spaces after them: those of Phi-3's chats."""
     if file.architecture != "phi3":
         return frozenset()
     plain = ("<unk>", "<s>", "<|endoftext|>")
@@ -294,7 +294,7 @@ def _settings(file: Metadata, tokens: list[Token]) -> Document:
 
 
 def _ends(file: Metadata, tokens: list[Token]) -> list[int]:
-    """Return the tokens with which a text or a turn of a chat ends, that of a text first."""
+    """Return the tokens that end a text or a turn of a chat, that of a text first."""
     named = [_named(file, tokens, name) for name in ("eos", "eot", "eom")]
     found = [each.number for each in named if each is not None]
     if file.get("tokenizer.chat_template") is not None:

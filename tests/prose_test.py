@@ -1,8 +1,11 @@
-"""No code decides by what a message or a note says. usage: prose_test.py ROOT
+"""No code decides by what a message or a note says, and docstrings begin well. usage: prose_test.py ROOT
 
 Programs read `code`, `kind` and names (docs/python.md); sentences are for people. In the Python package, the
 text of an exception or of a note must not be searched or compared, and no title of a list may be typed again. In C++,
 no message may be searched. What other projects say is read in the places below, and nowhere else.
+
+At most 1 % of the package's docstrings may begin with a question word or "Of": a function's begins with a verb in the
+imperative ("Return whether ..."), any other with a noun (CONTRIBUTING.md).
 """
 
 import ast
@@ -123,6 +126,16 @@ def lines_of(code, titles):
     return sorted(found)
 
 
+def questions(code):
+    """Return the number of docstrings in a module, and the lines of those that begin with a question word."""
+    kinds = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+    known = [(node, ast.get_docstring(node)) for node in ast.walk(ast.parse(code)) if isinstance(node, kinds)]
+    texts = [(node.body[0].lineno, text) for node, text in known if text]
+    return len(texts), [line for line, text in texts if QUESTION.match(text)]
+
+
+QUESTION = re.compile(r"(What|Whether|Which|How|Within|Where|Why|When|Who|Whose|Of)\b")
+MOST_QUESTIONS = 0.01
 SAMPLE = '''
 def one(error: Error, kind):
     text = f"{error}"
@@ -143,10 +156,15 @@ titles = {"".join(re.findall(r'"([^"]*)"', title)) for _, title in rows} - {""}
 if lines_of(SAMPLE, titles) != [5, 7, 13] or len(titles) < 25 or not IN_CPP.search('error.message.find("x")'):
     sys.exit(f"the check does not find what it looks for: {lines_of(SAMPLE, titles)}, {len(titles)} titles")
 
-places, used = [], set()
+if questions('"""What."""\ndef f():\n    "Return what."') != (2, [1]):
+    sys.exit("the check does not find a question")
+
+places, used, asked, count = [], set(), [], 0
 for path in sorted(PACKAGE.rglob("*.py")):
     name = path.relative_to(PACKAGE).as_posix()
     found = lines_of(path.read_text(), titles)
+    number, lines = questions(path.read_text())
+    count, asked = count + number, asked + [f"python/onnx_external/{name}:{line}" for line in lines]
     used |= {name} if found else set()
     places += [f"python/onnx_external/{name}:{line}" for line in found if name not in ALLOWED]
 for folder in ("src", "tools", "python/native"):
@@ -162,4 +180,6 @@ print("\n".join(f"{name}: reads no text any more; take it off the list" for name
 docs = (root / "docs/python.md").read_text()
 untold = [name for name, _ in rows if name and f"`{name}`" not in docs]
 print("\n".join(f"docs/python.md: no kind `{name}`" for name in untold))
-sys.exit(1 if places or untold or ALLOWED.keys() - used else 0)
+too_many = asked if len(asked) > MOST_QUESTIONS * count else []
+print("\n".join(f"{place}: begins with a question; say what it does or is" for place in too_many))
+sys.exit(1 if places or untold or too_many or ALLOWED.keys() - used else 0)

@@ -150,7 +150,7 @@ class Layers:
     # --- kinds
 
     def is_like(self, one: Segment, other: Segment) -> bool:
-        """Whether two layers have the same nodes, connected in the same way."""
+        """Return whether two layers have the same nodes, connected in the same way."""
         mine, its = self.nodes.get(one, []), self.nodes.get(other, [])
         return len(mine) == len(its) and all(
             self._form(a) == self._form(b) for a, b in zip(mine, its, strict=True)

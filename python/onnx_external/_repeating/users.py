@@ -133,7 +133,7 @@ class Following:
         return self._users(its[place], after) - self._users(mine[place], there)
 
     def _is_alike(self, one: Segment, other: Segment) -> bool:
-        """Whether two layers have the same operators."""
+        """Return whether two layers have the same operators."""
         if (one, other) not in self._alike:
             rows = (self._rows.get(each, []) for each in (one, other))
             mine, its = ([node.target for node in row] for row in rows)

@@ -293,7 +293,7 @@ class _Bounded:
         return _Round(given[0], bound, list(given[1:front]), values, leaves, table)
 
     def _items(self, place: int, rounds: torch.Tensor, buffers: Sequence[Any]) -> Any:
-        """How many items of a list the rounds before have made: those that are kept."""
+        """Return how many items of a list earlier iterations have made and kept."""
         found, rest = [], iter(buffers)
         for each in self.carried.emitted:
             parts = [next(rest) for _ in range(each.count())]

@@ -65,7 +65,7 @@ class Fusing:
     """Fuses the attention of decoders.
 
     Args:
-        form: how it is written.
+        form: the form in which it is written.
     """
 
     form: Form = "fused"

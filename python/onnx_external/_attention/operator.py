@@ -34,11 +34,11 @@ def cached_attention(
         value: likewise.
         past_key: [batch, heads of the cache, cached tokens, size].
         past_value: likewise.
-        bias: is added to the scores; broadcasts to [batch, heads, new tokens, all tokens].
+        bias: a summand of the scores; broadcasts to [batch, heads, new tokens, all tokens].
         last: int32 [batch], the place of the last token of each row.
         total: int32, how many tokens there are, cached and new.
         sinks: [heads], additional scores in the sum of the softmax, which belong to no token.
-        scale: of the scores.
+        scale: the scale of the scores.
         softcap: the bound of scores before the bias; 0 for none.
         window: the most tokens that one sees; -1: all.
 

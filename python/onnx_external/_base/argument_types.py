@@ -161,9 +161,9 @@ def check_type(name: str, value: Any, may_be_none: bool = False) -> None:
     """Raise an error if the value does not have a type that this argument can have.
 
     Args:
-        name: of the argument; about one that is not in the table nothing is known.
+        name: the name of the argument; one that is not in the table is not checked.
         value: the value of the argument.
-        may_be_none: whether None is right.
+        may_be_none: True if None is valid.
 
     Raises:
         InvalidArgumentError: a text is none of those that there are.

@@ -56,8 +56,8 @@ class Mapping:
         inputs: names of the graph's inputs that are the caller's own, in full; any other input is
             a weight. None: the inputs that no key fits are the caller's.
         keep: names of weights that keep the data which the graph has for them.
-        overlay: of a key that several of `weights` have, take the last one's tensor. By default it
-            is refused.
+        overlay: for a key that several of `weights` have, take the last one's tensor. By default
+            this is an error.
         ignore: regular expressions of RE2; a key that contains a match of one is not used.
         unmatched: the treatment of keys that no weight takes: "strict" raises an error, "skip"
             lists them in the report, "keep" adds them to the graph as initializers.
@@ -115,8 +115,8 @@ class Layout:
             torch or an onnx_ir.Model that gets `weights`, in any layout but "link".
         checksum: "sha1" adds the digest of its file to each entry of external data.
         resume: continue a killed save of the same model. False starts from the beginning.
-        max_expand: how many times the bytes of its files the data may have, such as views that
-            repeat elements. More is refused, as an attack on memory.
+        max_expand: the largest size of the data as a multiple of its files, e.g. by views that
+            repeat elements. More is an error, as an attack on memory.
         base_dir: the folder of external data that the given model refers to. None: the model's own
             folder, or the current one for a model that is not a file.
         test_data: files of recorded inputs, as torch.save((args, kwargs), FILE) writes them. Each

@@ -147,7 +147,7 @@ class StepLines:
     """
 
     def __init__(self, counted: bool = False) -> None:
-        """Args: whether steps come with their number and how many there are, not with bytes."""
+        """Make the lines; `counted` steps have a number and a count instead of bytes."""
         self._counted = counted
         self._out = sys.stderr  # a trace has another one, so that torch's prints are not seen
         self._live = sys.stderr.isatty()

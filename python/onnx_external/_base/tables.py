@@ -39,8 +39,8 @@ def table(rows: Sequence[Sequence[str]], columns: int | None = None) -> list[str
 
     Args:
         rows: the heading, and the rows below it.
-        columns: of the terminal; cells are shortened in the middle until lines fit: those of the
-            last column first, down to _LEAST, then the widest.
+        columns: the width of the terminal; cells are shortened in the middle until lines fit: those
+            of the last column first, down to _LEAST, then the widest.
     """
     used = [each for each in zip(*rows, strict=True) if any(each[1:])]
     widths = [max(map(len, column)) for column in used]

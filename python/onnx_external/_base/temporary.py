@@ -28,7 +28,7 @@ def temporary_folder(place: Path | None = None, prefix: str = _PREFIX) -> Iterat
     ended are removed first, so the leftovers of a killed process stay only until the next call.
 
     Args:
-        place: where it is made; None: where TMPDIR says.
+        place: the folder to make it in; None for that in TMPDIR.
         prefix: the start of its name.
 
     Raises:

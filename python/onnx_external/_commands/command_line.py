@@ -56,7 +56,7 @@ class Parser(argparse.ArgumentParser):
         """Make the parser.
 
         Args:
-            name: that of the command, such as "export".
+            name: the name of the command, such as "export".
             description: the purpose of the command.
             epilog: the text below the options.
             words: the equivalent options of arguments of Python, such as "dynamic=False", where
@@ -193,7 +193,7 @@ def reported(
     Args:
         given: the options, with --html, --overwrite and --json.
         work: makes the report.
-        title: that of the page; None: the report's own.
+        title: the title of the page; None for the report's own.
     """
     _core.check_page(given.html or "", given.overwrite)
     report = work()
@@ -208,8 +208,8 @@ def run(parser: Parser, arguments: Sequence[str], work: Callable[[argparse.Names
     """Parse the arguments and do the work; return the exit code.
 
     Args:
-        parser: has an option --json.
-        arguments: those of the command line.
+        parser: a parser with an option --json.
+        arguments: the arguments of the command line.
         work: a function of the parsed arguments that returns 0 or 1.
     """
     given = parser.parse(arguments)
@@ -235,8 +235,8 @@ def man_page(front: str, parsers: Iterable[Parser], version: str) -> str:
 
     Args:
         front: the output of its --help.
-        parsers: those of the commands in Python.
-        version: that of the package.
+        parsers: the parsers of the commands in Python.
+        version: the version of the package.
     """
     name, _, what = front.partition(" ")
     what, _, body = what.partition(".\n")

@@ -88,7 +88,7 @@ class FirstStep:
 
     Args:
         step: the graph.
-        encoder: has already been run on the input that the prompt belongs to.
+        encoder: the encoder, already run on the input that the prompt belongs to.
     """
 
     def __init__(self, step: Session, encoder: CrossEncoder) -> None:

@@ -25,7 +25,7 @@ def handed_on(graph: str, outputs: Mapping[str, Any]) -> dict[str, Any]:
 
     Args:
         graph: its name.
-        outputs: of any kind, by name.
+        outputs: the outputs, of any kind, by name.
     """
     renamed = (("present.", "past_key_values."), ("output.", "input."))
     found = {

@@ -90,7 +90,7 @@ def call_of(given: Any, argument: str = "inputs") -> Call:
     """Return the arguments of the module in one input set.
 
     Args:
-        given: as callers give it.
+        given: the caller's argument.
         argument: its name for messages.
 
     Raises:
@@ -186,7 +186,7 @@ def chosen_sets(
         reference: the reference of the comparison.
         against: the caller's argument for the reference.
         inputs: the caller's argument.
-        making: how sets are made.
+        making: the settings for making sets.
     """
     recorded = is_path(against) and isinstance(reference, RecordedReference)
     if making.is_asked and (inputs is not None or recorded):

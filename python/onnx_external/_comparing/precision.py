@@ -133,7 +133,7 @@ class Quantized:
             atol: the tolerance that was taken.
             rtol: likewise.
             precision: the type of floats that it is that of.
-            scale: of the output.
+            scale: the scale of the output.
         """
         start = f"{self.share:.0%} of an output's scale"
         if scale:

@@ -318,9 +318,9 @@ def choices_of(
     """Return the places that another model picked among equal values.
 
     Args:
-        run: of the module.
-        outputs: of the other model, by the names of the run's outputs.
-        agree: whether values are equal.
+        run: a run of the module.
+        outputs: the other model's outputs, by the names of the run's outputs.
+        agree: a function that tells whether values are equal.
     """
     return {
         pick.number: places

@@ -120,7 +120,7 @@ class Session:
         model: a path, or the bytes of a model.
         providers: as provider_names() returns them.
         name: its name in errors.
-        folder: where the external data of bytes is.
+        folder: the folder with the external data of a model in bytes.
         lean: leave weights in their mapped files: they are neither copied into another order nor
             folded, no node is optimized, and nodes run in the order of the file.
         is_piece: inputs without dimensions take any shape. ONNX Runtime does not distinguish them

@@ -228,7 +228,7 @@ def capture(
     Args:
         module: the model.
         calls: arguments and keywords of each run.
-        folder: for the values; memory holds those of the calls that are not finished.
+        folder: the folder for the values; memory holds those of unfinished calls.
         traced: as for method_of().
     """
     found = [

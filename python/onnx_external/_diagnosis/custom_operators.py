@@ -187,7 +187,7 @@ class _Operator:
 
         Args:
             tensors: the results of the operator.
-            leaves: of the arguments.
+            leaves: the leaves of the arguments.
             arguments: (args, kwargs).
         """
         rest, others, values = iter(tensors), iter(self._others), []

@@ -127,7 +127,7 @@ def diagnose(
         atol: as for oe.validate().
         rtol: likewise.
         providers: likewise.
-        task: of a folder, as for oe.transformers.export().
+        task: the task for a folder, as for oe.transformers.export().
         dtype: likewise.
         progress: a callable (name of a module, its number, their count), called before each is
             judged, whose exceptions stop the work; True for lines on stderr, or False for none.

@@ -250,14 +250,14 @@ def diagnose_export(
     Args:
         module: a module of torch in eval mode, or a folder of transformers; of its graphs, as
             oe.transformers.export() makes them, the first that fails is diagnosed.
-        inputs: as for oe.diagnose(). Sizes that differ among two or more sets vary.
+        inputs: as for oe.diagnose(). Sizes that differ among two or more sets are dynamic.
         exporter: "export" (torch.export.export), "onnx" (then torch.onnx.export and ONNX Runtime)
             or "torchscript" (torch.onnx.export with dynamo=False, and ONNX Runtime).
         strategy: "failing" looks into a module if it fails, "always" into each, and "local" tries
             each with the modules inside it replaced by custom operators.
         opaque: names or classes of modules that are custom operators in every attempt.
-        traced_method: by name or class of a module, the method that is exported in the place of
-            forward; if it is empty, the module is not tried by itself.
+        traced_method: by name or class of a module, the method to export instead of forward; if
+            empty, the module is not tried by itself.
         shape_functions: by name or class of a module, the shapes of its outputs if it is a custom
             operator: f(number of the output, *args, **kwargs) returns one, or None to have it
             guessed.
@@ -269,7 +269,7 @@ def diagnose_export(
             control flow helps, as oe.torch.export() does it; not with "torchscript".
         max_iterations: as for oe.torch.export().
         onnx_options: as for oe.torch.export(), with the exporter "onnx".
-        task: of a folder, as for oe.transformers.export().
+        task: the task for a folder, as for oe.transformers.export().
         dtype: likewise.
         progress: a callable (name of a module, its number, their count), called before each is
             tried, whose exceptions stop the work; True for lines on stderr, or False for none.

@@ -52,8 +52,8 @@ class Judge:
         whole: it, loaded.
         root: it as the piece of the outermost module.
         boundary: inner values of the model.
-        count: how many input sets there are.
-        tolerance: of all comparisons.
+        count: the number of input sets.
+        tolerance: the tolerance of all comparisons.
         follow: also run each piece on the values that the model computes before it.
         unmarked: nodes that are in no module's piece.
     """

@@ -339,7 +339,7 @@ def compare_outputs(
         wanted: the recorded outputs.
         handed_on: the inputs of the module.
         ends: outputs of the whole model that only the first result could be.
-        tolerance: of the comparison.
+        tolerance: the tolerance of the comparison.
         unfinished: values from which nodes marked with no module may compute a result, so that one
             far from it is not another value of the piece.
     """

@@ -68,7 +68,7 @@ class Recorder:
     """Runs a model on input sets, while the inputs and outputs of its modules are recorded."""
 
     def __init__(self, folder: Path) -> None:
-        """Args: the folder for the values."""
+        """Make a recorder that writes values into `folder`."""
         self.folder, self.number, self._order = folder, 0, 0
 
     def returned(self, found: ModuleRecord) -> None:
@@ -181,7 +181,7 @@ def record(module: Any, calls: Sequence[Call], folder: Path) -> list[Recorded]:
     Args:
         module: the reference.
         calls: arguments and keywords of each run.
-        folder: for the values; memory holds those of one call of one module.
+        folder: the folder for the values; memory holds those of one call of one module.
     """
     modules = [
         Recorded(name, each, number=number)

@@ -22,9 +22,9 @@ class Walk:
     Args:
         judge: judges one.
         modules: all of them, each module before those inside it.
-        strategy: which are looked into.
+        strategy: the rule for which modules to look into.
         opaque: names or classes of modules that are not looked into.
-        progress: is called with a module's name, its number and how many there are.
+        progress: a callback with a module's name, its number and their count.
     """
 
     def __init__(

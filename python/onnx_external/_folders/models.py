@@ -59,7 +59,7 @@ def model_in(path: StrPath, call: str) -> str:
 
     Args:
         path: the model, or the folder.
-        call: how callers give one, for the error: "oe.diagnose({}, ...)".
+        call: the call in which a path is passed, for the error: "oe.diagnose({}, ...)".
 
     Raises:
         InvalidArgumentError: the folder has several.

@@ -87,7 +87,7 @@ def refuse_targets(
     Args:
         folders: the folders to export, from model_folders().
         target: the folder or file that is to be written.
-        graphs: how many a decoder is to have, as for oe.transformers.export().
+        graphs: the number of graphs for a decoder, as for oe.transformers.export().
         overwrite: files may be replaced.
         dry_run: nothing is written.
         place: the folder in `target` for the graphs.
@@ -113,9 +113,9 @@ def refuse_inline(folder: Path, layout: str, graphs: str | None, task: str | Non
     """Raise an error for inline weights in several graphs, as a save would after the trace.
 
     Args:
-        folder: of a model of transformers.
+        folder: the folder of a model of transformers.
         layout: as for oe.save().
-        graphs: how many a decoder is to have.
+        graphs: the number of graphs for a decoder.
         task: the caller's choice; a class chosen by it may have one graph.
 
     Raises:

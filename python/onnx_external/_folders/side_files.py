@@ -121,7 +121,7 @@ def refuse_copies(files: Iterable[SideFile], folder: Path, overwrite: bool) -> N
 
     Args:
         files: the files to copy.
-        folder: where to.
+        folder: the target folder.
         overwrite: files may be replaced.
 
     Raises:

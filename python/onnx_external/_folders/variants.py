@@ -42,11 +42,11 @@ def variants_of(
     """Return the variants of an export; one without a suffix if none are named.
 
     Args:
-        names: as they were given.
+        names: the caller's names.
         dtype: the type that an export without variants computes in.
-        quantize: how its matrices are stored.
+        quantize: the scheme for its matrices.
         layout: as for oe.save().
-        path: where to.
+        path: the target.
 
     Raises:
         InvalidArgumentError: a name is not known, or other options do not go with variants.

@@ -101,13 +101,13 @@ def make(
     """Make a node at the place of another one.
 
     Args:
-        kind: of the operator.
+        kind: the kind of the operator.
         inputs: its inputs.
         like: the node whose module and line it gets.
         results: the values whose types its outputs get; None for an output that is left out.
-        attributes: of the node.
-        shape: of its outputs; None: those of `results`.
-        domain: of the operator.
+        attributes: the attributes of the node.
+        shape: the shape of its outputs; None for those of `results`.
+        domain: the domain of the operator.
     """
     outputs = [onnx_ir.Value(name="" if each is None else None) for each in results]
     for made, each in zip(outputs, results, strict=True):
@@ -129,7 +129,7 @@ def replace(
     """Replace several nodes by one, and remove those that nothing else needs.
 
     Args:
-        graph: of the nodes.
+        graph: the graph of the nodes.
         place: the node before which it is inserted; users of its outputs are behind that.
         node: the new one, which is called like the node that made the first of the old values.
         outputs: replaced values, each with the output that replaces it and gets its name.

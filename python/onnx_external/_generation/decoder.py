@@ -47,8 +47,8 @@ class Decoder:
     """The graph, or the two graphs, of a decoder.
 
     Args:
-        folder: where they are: model.onnx, or prefill.onnx and decode.onnx.
-        providers: of ONNX Runtime.
+        folder: the folder with model.onnx, or prefill.onnx and decode.onnx.
+        providers: the providers of ONNX Runtime.
     """
 
     _by_lengths = False

@@ -85,10 +85,11 @@ def generate(
             the start in the model's settings.
         max_new_tokens: at most; a text ends earlier with the token that ends it, or where a model
             with a table of positions has no more of them.
-        providers: of ONNX Runtime, such as "cuda"; by default the CPU's.
+        providers: the providers of ONNX Runtime, such as "cuda"; by default the CPU's.
         input_features: an array for an encoder of sound.
         pixel_values: an array for an encoder of images.
-        decoder_input_ids: how the text of a decoder behind an encoder begins, a list for each row.
+        decoder_input_ids: the start of the decoder's text if there is an encoder, a list for each
+            prompt.
         inputs: other arrays for the encoder, by the names of its inputs.
 
     Returns:

@@ -55,7 +55,7 @@ class NextTokens:
     """Chooses tokens.
 
     Args:
-        settings: of `generate()`, as generation_config.json has them.
+        settings: the settings of `generate()` in generation_config.json.
         file: the name of that file, for messages.
 
     Raises:

@@ -35,8 +35,8 @@ class Pair(Decoder):
     """The graphs of an encoder and a decoder, the latter as two graphs or one with two branches.
 
     Args:
-        folder: where they are.
-        providers: of ONNX Runtime.
+        folder: the folder with the graphs.
+        providers: the providers of ONNX Runtime.
     """
 
     def __init__(self, folder: Path, providers: str | Sequence[Any] | None = None) -> None:
@@ -88,7 +88,8 @@ class Pair(Decoder):
 
         Args:
             rows: the ids of texts, which the encoder reads if it can, and the decoder otherwise.
-            inputs: of the encoder by name, such as sound features, and `decoder_input_ids`.
+            inputs: the inputs of the encoder by name, such as sound features, and
+                `decoder_input_ids`.
 
         Raises:
             InvalidArgumentError: they do not go together.

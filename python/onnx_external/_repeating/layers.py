@@ -214,8 +214,8 @@ class Layers:
 
         Args:
             segment: the layer that takes it.
-            place: of the node in it.
-            number: of the node's input.
+            place: the position of the node in it.
+            number: the number of the node's input.
             before: the layer of the shallow model that represents the one before.
         """
         wanted = self._root(("use", self.likeness(segment), place, number))

@@ -134,7 +134,7 @@ class Names:
         """Return an unused name for a value or node of a repeated layer.
 
         Args:
-            name: in the layer that is repeated.
+            name: the name in the layer that is repeated.
             layer: the layer of the deep model.
             wanted: the name that a trace would give it; None if unknown.
         """
@@ -149,9 +149,9 @@ class Names:
         """Return a layer's metadata, changed to that of another layer.
 
         Args:
-            text: of the shallow model.
+            text: the shallow model's text.
             segment: the layer of the shallow model.
-            layer: that of the deep one.
+            layer: the layer of the deep model.
             renamed: the values of the shallow model that have other names in the deep one.
         """
         name = self.stacks[segment.stack].name

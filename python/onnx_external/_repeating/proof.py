@@ -45,7 +45,7 @@ class Proof:
         Args:
             stacks: the lists of layers.
             deep: the names of the deep model's inputs.
-            shallow: those of the shallow one's.
+            shallow: the names of the shallow model's inputs.
         """
         for number, name in enumerate(deep):
             if number in self.inputs:

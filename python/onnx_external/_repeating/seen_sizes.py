@@ -129,8 +129,8 @@ class SizesSeen(TorchFunctionMode):  # type: ignore[misc]
         """Make the mode.
 
         Args:
-            note: gets the name of a comparison and its values.
-            asked: is called with each tensor whose size is asked for.
+            note: a callback with the name of a comparison and its values.
+            asked: a callback with each tensor whose size is asked for.
         """
         super().__init__()
         self._compared, self._asked = note, asked

@@ -34,7 +34,7 @@ def stamp(
         stacks: the lists of layers.
         names: the names of its inputs and outputs.
         exported: the program that the graph was converted from, which knows the users of values.
-        starts: where the numbers of its layers started before it was optimized.
+        starts: the first numbers of its layers before it was optimized.
 
     Raises:
         Unprovable: the layers of the graph are not alike, although the traced ones are.

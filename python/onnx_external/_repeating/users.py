@@ -199,8 +199,8 @@ def counted(text: str, more: Callable[[str], int]) -> str:
     """Return torch's text on a node, with the users that it has in the deep model.
 
     Args:
-        text: that of the shallow model.
-        more: how many more there are, by the node's name.
+        text: the shallow model's text.
+        more: the number of additional users, by the node's name.
     """
     found = _COUNT.match(text)
     if found is None:

@@ -38,8 +38,8 @@ class Plan(SaveReport):
         The arguments are read again, so later changes to them count.
 
         Args:
-            path: as for `oe.save`. None: where it was planned for.
-            progress: as for `oe.save`. None: as it was planned.
+            path: as for `oe.save`. None: the path of the plan.
+            progress: as for `oe.save`. None: the progress of the plan.
 
         Raises:
             Error: as `oe.save` raises it.
@@ -81,12 +81,12 @@ def plan(
 
     Args:
         model: as for `oe.save`, and so are all others.
-        path: where it would be saved, by name only. None: no folder is looked at.
+        path: the target of the save, by name only. None: no folder is looked at.
         weights: the weights for the graph, by name only. None: the weights in the model.
         layout: "single", "per-tensor", "shards", "inline" or "link".
         dtype: the float type to which floats of the weights are converted.
-        quantize: how matrices become codes. The report has the sizes before and after, and errors
-            that are measured on a few rows.
+        quantize: the quantization of matrices. The report has the sizes before and after, and
+            errors measured on a few rows.
         overwrite: plan to replace the model that is there.
         verify: for `plan.save()`: compare every byte before the model appears.
         fsync: for `plan.save()`: wait for the disk.

@@ -167,7 +167,7 @@ def moved_pairs(
     """Return the option `map` with entries on weights changed to entries on transposed slots.
 
     Args:
-        options: those of the save.
+        options: the options of the save.
         models: the names of the graphs, or [""] for one alone.
         planned: the tensors of each graph.
         turned: the result of `chosen`.

@@ -38,7 +38,7 @@ def verify(
         progress: as for `oe.save`.
         mapping: the mapping options of the save, if its manifest does not record them. `learn_map`
             is not needed: the manifest has the learned pairs.
-        max_expand: how many times the bytes of its files `against` may have.
+        max_expand: the largest size of `against` as a multiple of its files.
 
     Returns:
         The findings. `ok` says that there are none and that no weight lacks its value.
@@ -81,11 +81,12 @@ def inspect(
         paths: a model or a checkpoint, or the folder of one; several files are one checkpoint.
         key: list only the dict of names to tensors that this is in a nested checkpoint, e.g.
             "state_dict".
-        variant: of a folder, the files of this variant: "fp16" takes model.fp16.safetensors.
-        overlay: of a tensor that several paths have, take the last one's.
+        variant: for a folder, the variant whose files are read: "fp16" reads
+            model.fp16.safetensors.
+        overlay: for a tensor that several paths have, take the last one's.
         densify: list sparse tensors as dense ones.
         widen_complex32: list complex32 tensors as complex64.
-        max_expand: how many times the bytes of its files the tensors may have.
+        max_expand: the largest size of the tensors as a multiple of their files.
         filter: only names that contain a match of this regular expression (RE2).
         sha256: read every tensor that is listed, for its digest.
         raw: list the stored parts of quantized weights instead of the floats they represent.

@@ -91,8 +91,9 @@ class Writer:
         The tensor is not used any more when this returns.
 
         Args:
-            name: that of the initializer.
-            tensor: of torch, numpy or onnx_ir, or an object with `__dlpack__` or `__array__`.
+            name: the name of the initializer.
+            tensor: a tensor of torch, numpy or onnx_ir, or an object with `__dlpack__` or
+                `__array__`.
 
         Raises:
             Error: the tensor cannot be saved, or the disk is full.

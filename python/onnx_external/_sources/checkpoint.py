@@ -355,14 +355,15 @@ def open_checkpoint(
         paths: a checkpoint file, a shard index or a folder; several are one checkpoint.
         key: the dict of names to tensors in a nested checkpoint, e.g. "state_dict"; "." takes all,
             under their full names. None: the only one.
-        variant: of a folder, the files of this variant: "fp16" takes model.fp16.safetensors.
-        overlay: of a tensor that several paths have, take the last one's.
+        variant: for a folder, the variant whose files are read: "fp16" reads
+            model.fp16.safetensors.
+        overlay: for a tensor that several paths have, take the last one's.
         max_expand: views may grow to so many times the size of the files.
         densify: make sparse tensors dense.
         widen_complex32: make complex32 tensors complex64.
         scratch_dir: the folder for unnamed temporary files with the content of compressed records.
             None: /tmp. For a checkpoint that `oe.save` opens itself, it is the output folder.
-        threads: how many files are opened at a time; 0 means one per CPU.
+        threads: the number of files opened at a time; 0 means one per CPU.
         raw: list the stored parts of quantized weights instead of the floats they represent; for a
             GGUF file, its tensors under their own names.
 

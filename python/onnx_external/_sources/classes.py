@@ -76,7 +76,7 @@ def unregister_class(cls: type | str) -> bool:
     """Undo a registration. Calls that have already begun still use it.
 
     Args:
-        cls: as it was registered.
+        cls: the registered class.
 
     Returns:
         False if there is none.

@@ -179,7 +179,7 @@ def _sizes_for(environment: Any, tests: list[Any]) -> dict[Any, Any] | None:
     """Return sizes close to the example's for which all conditions hold, or None.
 
     Args:
-        environment: of torch.
+        environment: the ShapeEnv of torch.
         tests: their expressions; those with values that only the graph knows are left aside.
     """
     hints = _hints(environment)

@@ -83,7 +83,7 @@ def left_to_graph(empty: bool) -> AbstractContextManager[None]:
     """Return a context in which the graph decides comparisons that differ for a size of 0.
 
     Args:
-        empty: whether sizes of inputs may be 0; otherwise it does not.
+        empty: True if sizes of inputs may be 0; otherwise the graph decides nothing.
     """
     return set_within(_left, empty)
 

@@ -22,7 +22,7 @@ def evaluated(expression: Any, sizes: Mapping[Any, Any]) -> Any:
     """Return the value of an expression; parts excluded by a condition are not computed.
 
     Args:
-        expression: of sympy.
+        expression: an expression of sympy.
         sizes: the values of its symbols.
 
     Raises:

@@ -151,7 +151,7 @@ def reason_of(error: BaseException, program: Any, inside_model: bool, in_full: b
     Args:
         error: the exporter's exception.
         program: the exported program, if there is one.
-        inside_model: whether the error was raised while the module's own code ran.
+        inside_model: True if the error was raised while the module's own code ran.
         in_full: name the file with its path.
     """
     every = list(chain(error))

@@ -68,7 +68,7 @@ def tests_value(frame: FrameType, *others: str) -> bool:
     """Return whether a frame is evaluating the truth of a value.
 
     Args:
-        frame: which is at an instruction.
+        frame: a frame at an instruction.
         others: the prefixes of further instructions that count.
     """
     instruction = dis.opname[frame.f_code.co_code[frame.f_lasti]]

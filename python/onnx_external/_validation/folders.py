@@ -80,7 +80,7 @@ def opened(
         inputs: as oe.transformers.export() takes them.
         exporting: keywords of oe.transformers.export(), and `output`, its path; None: a temporary
             folder.
-        meter: gets the export's steps.
+        meter: the meter for the export's steps.
     """
     refuse_other_inputs(inputs)
     refuse_at_once(model if against is None else against)

@@ -15,7 +15,7 @@ def refuse_mistaken(against: StrPath, model: StrPath | None, function: str, want
 
     Args:
         against: the path that was given.
-        model: that of the model; None: it is in no file.
+        model: the model's path; None if it is not in a file.
         function: the one that was called, such as "oe.validate".
         wanted: the references that it takes.
     """

@@ -260,8 +260,8 @@ def validate(
         memory: report the memory for loading and running it.
         dump: a folder for the inputs, the outputs and the expected outputs.
         overwrite: replace sets in `dump`, and files of the export.
-        output: for a folder of transformers, where it is exported to; by default a temporary
-            folder, which is removed.
+        output: the target of the export of a transformers folder; by default a temporary folder,
+            which is removed.
         task: the task for a folder of transformers, as for oe.transformers.export().
         dtype: likewise.
         variant: likewise.

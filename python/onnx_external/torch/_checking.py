@@ -113,7 +113,7 @@ class Checking:
         """Save the graph to a temporary folder, and run it on all sets.
 
         Args:
-            save_into: is given the model's path.
+            save_into: a function that saves to the given path.
 
         Raises:
             ExportError: the outputs of the graph differ from the module's.

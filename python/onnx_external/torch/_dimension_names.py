@@ -98,8 +98,8 @@ def name_sizes(model: onnx_ir.Model, names: Mapping[str, str]) -> None:
 
     Args:
         model: its inputs and outputs have their names.
-        names: of symbols that have one; others are called after the first input or output that
-            they are a dimension of.
+        names: the names of symbols; other symbols are named after the first input or output with
+            this dimension.
     """
     found = dict(names)
     for value in (*model.graph.inputs, *model.graph.outputs):
@@ -136,7 +136,7 @@ def give_names(
 
     Args:
         model: the graph.
-        names: by symbol.
+        names: the names, by symbol.
         change: makes another text of a dimension that has names.
     """
     known = dict(names)

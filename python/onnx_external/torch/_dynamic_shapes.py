@@ -27,7 +27,7 @@ def check_shapes(target: Any, calls: Sequence[Call], shapes: Any) -> None:
     Args:
         target: the object to export; inputs are known by name only for a module.
         calls: the example, and further sets.
-        shapes: as the caller gave them.
+        shapes: the caller's dynamic_shapes.
 
     Raises:
         InvalidArgumentError: names the input and the dimension.

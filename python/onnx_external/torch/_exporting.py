@@ -88,7 +88,7 @@ def skeleton(
         rewrite: as for export(); so are `asserts` and `max_iterations`.
         asserts: as for export().
         max_iterations: as for export().
-        onnx_options: of torch.onnx.export: `input_names`, `output_names`, `opset_version`,
+        onnx_options: options of torch.onnx.export: `input_names`, `output_names`, `opset_version`,
             `custom_translation_table`.
 
     Raises:
@@ -179,7 +179,7 @@ def export(
             has others.
         layout: as for oe.save(): "single", "per-tensor", "shards", "inline" or "link".
         dtype: as for oe.save(): the float type to which the weights are converted.
-        quantize: as for oe.save(): how matrices become codes, after the check of the floats.
+        quantize: the quantization of matrices, as for oe.save(), after the check of the floats.
         overwrite: replace a model that is there.
         verify: read everything back and compare every byte before the model appears.
         fsync: wait until the disk has it all.
@@ -192,7 +192,7 @@ def export(
         optimize: run torch's optimizer on the graph. Names and shapes of weights stay.
         keep: parameters and persistent buffers whose values stay in the graph, taken from the
             module.
-        onnx_options: of torch.onnx.export: `input_names`, `output_names`, `opset_version`,
+        onnx_options: options of torch.onnx.export: `input_names`, `output_names`, `opset_version`,
             `custom_translation_table`.
         check: run the graph on ONNX Runtime before it is saved, and compare it with the module on
             the example and all input sets, or on made-up sizes if there are none. None: if

@@ -234,7 +234,7 @@ def fixed_sizes(target: Any, calls: Sequence[Call], dynamic_shapes: Any) -> list
     Args:
         target: a module, or a program, which has its sizes already.
         calls: the example, and further sets.
-        dynamic_shapes: as the caller gave it; None: not at all.
+        dynamic_shapes: the caller's argument, or None.
     """
     programs = torch.export.ExportedProgram, torch.onnx.ONNXProgram
     if dynamic_shapes is not None or len(calls) > 1 or isinstance(target, programs):

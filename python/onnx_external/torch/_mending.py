@@ -222,8 +222,8 @@ class _NestedTests:
         """Return whether anything in a graph depends on inputs.
 
         Args:
-            graph: of the model, a branch, or the body of a loop.
-            is_decided: whether it is in a branch of a test that depends on no input.
+            graph: the graph of the model, a branch, or the body of a loop.
+            is_decided: True if it is in a branch of a condition that depends on no input.
         """
         varying = [self._visit_node(node, is_decided) for node in list(graph)]
         return any(varying)

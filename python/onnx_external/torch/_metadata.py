@@ -50,7 +50,7 @@ def fold_metadata(model: onnx_ir.Model) -> None:
     """Remove metadata that names the machine, or is redundant; name lines by their files.
 
     Args:
-        model: as torch exported it, or as it was optimized.
+        model: torch's model, or the optimized one.
     """
     model.producer_version = (model.producer_version or "").partition("+")[0] or None
     for key in _OF_GRAPH:

@@ -48,7 +48,7 @@ def refuse_opset(version: int | None, needed: int = 0) -> None:
     """Raise an error for an opset version that the graphs of a folder cannot have.
 
     Args:
-        version: as it was given; None: any.
+        version: the caller's version; None for any.
         needed: the version of the operators that attention= asks for.
 
     Raises:

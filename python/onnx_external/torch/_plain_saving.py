@@ -38,7 +38,7 @@ def save_alone(made: Skeleton, path: StrPath, options: Mapping[str, Any]) -> Sav
     Args:
         made: the graph.
         path: as for oe.save().
-        options: of oe.save(); those for weights say nothing here.
+        options: the options of oe.save(); those for weights have no effect.
 
     Raises:
         ExistsError: there is a model, and `overwrite` is False.

@@ -195,7 +195,7 @@ def captured(
         args: its positional inputs.
         kwargs: its inputs by name.
         dynamic_shapes: as torch.export.export takes them, or with names of sizes.
-        onnx_options: of torch.onnx.export.
+        onnx_options: options of torch.onnx.export.
         meter: measures the steps.
         tracer: traces a module.
         repeat: trace a module with few of its layers, if it is proved that they can be repeated.

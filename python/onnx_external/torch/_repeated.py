@@ -57,7 +57,7 @@ class Repetition:
         Args:
             model: the graph of few layers.
             exported: the program that it was converted of.
-            starts: where the numbers of layers started.
+            starts: the first numbers of layers.
 
         Raises:
             ExportError: the graph does not show its layers as the module does.

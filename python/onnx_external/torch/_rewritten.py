@@ -37,7 +37,7 @@ class ModuleWays:
         rewrite: "auto": where the plain export fails or is wrong; True: always; False: never.
         asserts: the treatment of assertions on the values of tensors: "omit" or "refuse".
         max_iterations: the largest number of iterations of loops whose state grows.
-        changes_example: whether the capture takes `example`, which may become another call.
+        changes_example: True if the capture takes `example`, which may become another call.
     """
 
     target: Any

@@ -282,7 +282,7 @@ def described(model: onnx_ir.Model, origins: Mapping[str, str]) -> Skeleton:
 
     Args:
         model: the graph.
-        origins: of initializers with values, by name, as `Skeleton.constants` has them.
+        origins: the origins of initializers with values, by name, as in `Skeleton.constants`.
     """
     slots, constants = {}, {}
     for name, value in model.graph.initializers.items():

@@ -52,7 +52,7 @@ def changed_by(program: torch.export.ExportedProgram, module: Any = None) -> lis
     """Return the buffers and inputs that a program changes, in the order of its inputs.
 
     Args:
-        program: of torch.export.
+        program: a program of torch.export.
         module: the module from which it was traced, which has the names of inputs.
     """
     signature = program.graph_signature
@@ -153,7 +153,7 @@ class StateReference(ModuleReference):
         Args:
             module: the module.
             changed: the buffers and inputs that it changes.
-            names: by which these outputs are paired.
+            names: the names for pairing these outputs.
         """
         super().__init__(module, any_mode=True)
         self._changed, self._names = changed, names

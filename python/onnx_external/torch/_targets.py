@@ -110,7 +110,7 @@ def made_of(target: Target, meter: Meter) -> tuple[nn.Module | Program, bool]:
     """Return what to trace, and whether a function of the caller's has just made it.
 
     Args:
-        target: as `checked_target` returns it.
+        target: a result of `checked_target`.
         meter: measures the step.
 
     Raises:

@@ -110,7 +110,7 @@ def merged(
         folder: a model's, or that of an adapter.
         base: the folder of the adapter's base; None: it is where adapter_config.json says.
         near: the output, beside which the merged weights are for a while.
-        options: of the save.
+        options: the options of the save.
 
     Raises:
         NotFoundError: the base is not there.

@@ -49,7 +49,7 @@ def by_rows(title: str, given: Mapping[str, Any]) -> Iterator[tuple[str, dict[st
     Inputs with one token, one row or no cached tokens stay together.
 
     Args:
-        title: of the inputs.
+        title: the title of the inputs.
         given: the inputs of a transformers module.
     """
     rows, tokens, past = _sizes(given)
@@ -66,7 +66,7 @@ def by_lengths(title: str, given: Mapping[str, Any]) -> Iterator[tuple[str, dict
     """Yield inputs without padding instead of the given ones, and prompts padded on the right.
 
     Args:
-        title: of the inputs.
+        title: the title of the inputs.
         given: the inputs of a transformers module.
     """
     _, tokens, past = _sizes(given)

@@ -33,7 +33,7 @@ class Beside:
     def __init__(
         self, files: list[SideFile], folder: Path, progress: ProgressCallback | None
     ) -> None:
-        """Args: what is copied; where to; what the save calls with its progress."""
+        """Make the copies of `files` in `folder`; the save calls `progress`."""
         self._files, self._folder, self._progress = files, folder, progress
         self._sync = True
         self._staging: Path | None = None

@@ -245,12 +245,12 @@ def judge(
     """Compare one graph on one set.
 
     Args:
-        name: of the graph.
+        name: the name of the graph.
         session: runs it.
         reference: the reference to compare with.
         each: the inputs.
         sizes: the assumptions of the trace.
-        found: gets the number of sets.
+        found: the place for the number of sets.
 
     Raises:
         WrongPartError: the outputs differ.

@@ -27,7 +27,7 @@ class Choice:
     Args:
         ways: traces a graph.
         inputs: examples, or the names of those that are made.
-        asked: how many graphs a decoder is to have; None: one if it can serve.
+        asked: the number of graphs for a decoder; None for one if possible.
         fewer: the inputs to do with if there is no graph that takes all of them; None: `inputs`.
     """
 

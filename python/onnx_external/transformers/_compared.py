@@ -51,7 +51,7 @@ def passes(
     """Return the runs that make a text, with the inputs that transformers passes to its modules.
 
     Args:
-        model: of transformers.
+        model: a model of transformers.
         given: inputs of generate().
         graphs: the names of the graphs, in order.
         dynamic: sizes of the graphs vary.
@@ -182,7 +182,7 @@ def input_sets(given: Mapping[str, Any], graph: Any) -> list[InputSet]:
     """Return the input sets of an ONNX graph.
 
     Args:
-        given: by title, the inputs of transformers' module.
+        given: the inputs of transformers' module, by title.
         graph: the graph that takes them, or a form that its attention accepts.
     """
     found = [

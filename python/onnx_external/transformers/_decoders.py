@@ -49,7 +49,7 @@ def prompt_of(prefill: Mapping[str, Any], decode: Mapping[str, Any]) -> dict[str
 
     Args:
         prefill: the inputs of the prompt, without a cache.
-        decode: those of the steps behind it.
+        decode: the inputs of the steps after it.
 
     Returns:
         None: the graph that takes a cache needs what a prompt does not have.

@@ -32,7 +32,7 @@ def exporter(run: Run, translations: Mapping[Any, Callable[..., Any]] | None = N
 
     Args:
         run: calls the trace, which torch.export does, without the conversion that follows.
-        translations: of operators, for torch.onnx.export, beside those of transformers.
+        translations: translations of operators for torch.onnx.export, beside those of transformers.
 
     Raises:
         ExportError: the installed transformers has none.

@@ -106,11 +106,11 @@ def export(
         inputs: the inputs of the graph, those of generate() if the model has it, else of forward():
             names, for which examples are made, or a dict of examples. None: the results of the
             folder's tokenizer or processor, and inputs with a default in forward().
-        variant: which weights are read: "fp16" takes model.fp16.safetensors.
+        variant: the variant of the weights to read: "fp16" reads model.fp16.safetensors.
         layout: as for oe.save(): "single", "per-tensor", "shards", "inline" or "link"; with "link",
             `path` is `folder` or above.
-        quantize: as for oe.save(): how matrices become codes, after the check of the floats. The
-            codes of a quantized checkpoint are kept by default; "float" makes floats of them.
+        quantize: the quantization of matrices, as for oe.save(), after the check of the floats. The
+            codes of a quantized checkpoint are kept by default; "float" converts them to floats.
         overwrite: replace existing files.
         verify: read everything back and compare every byte before the model appears.
         fsync: wait until the disk has it all.

@@ -78,11 +78,11 @@ def write(
     """Write genai_config.json if GenAI can run the decoder; return it, or the reason why not.
 
     Args:
-        graphs: by name.
+        graphs: the graphs by name.
         file: the name of the graph if there is only one.
-        config: of transformers' model.
+        config: the config of transformers' model.
         source: the model's folder.
-        folder: where to.
+        folder: the target folder.
     """
     if not any(_shapes(each.graph.inputs, _PAST) for each in graphs.values()):
         return [], []
@@ -137,10 +137,10 @@ def whisper_document(
     """Return the content of genai_config.json for a Whisper.
 
     Args:
-        graphs: by name.
+        graphs: the graphs by name.
         file: the name of the graph if it were the only one.
-        config: of transformers' model.
-        folder: has generation_config.json.
+        config: the config of transformers' model.
+        folder: the folder with generation_config.json.
     """
     decoder = graphs[STEP].graph
     past = _shapes(decoder.inputs, _PAST)
@@ -218,8 +218,8 @@ def document(model: onnx_ir.Model, file: str, config: Any, folder: Path) -> dict
     Args:
         model: the graph.
         file: its name.
-        config: of transformers' model.
-        folder: has generation_config.json.
+        config: the config of transformers' model.
+        folder: the folder with generation_config.json.
     """
     names = {value.name for value in model.graph.inputs}
     past = _shapes(model.graph.inputs, _PAST)

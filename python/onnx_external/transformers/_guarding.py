@@ -108,7 +108,7 @@ def usable(found: Any, name: str, place: str) -> Any:
     Args:
         found: the object of transformers, or of the user, with the name.
         name: the name.
-        place: where it was named, for the message.
+        place: the place that names it, for the message.
     """
     needs = getattr(found, "_backends", None)
     if needs and ("For" in name or name.endswith(("Model", "Backbone"))):

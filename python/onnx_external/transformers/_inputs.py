@@ -52,7 +52,7 @@ def inputs_of(model: Any, folder: Path, inputs: Inputs | None) -> Inputs:
     """Return examples, or the names of inputs for which to make examples.
 
     Args:
-        model: of transformers.
+        model: a model of transformers.
         folder: the folder whose tokenizer or processor returns tensors.
         inputs: the caller's choice; None: the tensors that these return, and those that forward()
             takes with a default.
@@ -161,7 +161,7 @@ def omitted(model: Any, graphs: Iterable[Iterable[str]]) -> list[str]:
     """Return the tensor arguments of forward() that no graph takes.
 
     Args:
-        model: of transformers.
+        model: a model of transformers.
         graphs: the names of the inputs of each graph.
     """
     names = {name for graph in graphs for name in parameters(graph)}
@@ -172,7 +172,7 @@ def note_of_omitted(model: Any, names: Sequence[str], inputs: Inputs) -> list[st
     """Return the note on tensors that a caller may have, but cannot pass to a graph.
 
     Args:
-        model: of transformers.
+        model: a model of transformers.
         names: the result of `omitted`.
         inputs: the inputs of the traces; an input of them that is omitted has no effect.
     """

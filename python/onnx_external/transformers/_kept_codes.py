@@ -25,7 +25,7 @@ def scheme_of(quantize: QuantizeArgument, loaded: Loaded, *, plain: bool) -> Qua
     """Return the scheme for matrices; codes of a quantized checkpoint are kept by default.
 
     Args:
-        quantize: as it was given.
+        quantize: the caller's argument.
         loaded: the model.
         plain: the graph may only have standard ONNX operators, none of which supports all codes.
     """

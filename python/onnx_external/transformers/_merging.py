@@ -24,7 +24,7 @@ def merged(graphs: Mapping[str, Graph], keeps_step: bool = False) -> dict[str, G
     """Return the graphs of a model, with one in place of the two of its decoder.
 
     Args:
-        graphs: by name, as they are traced.
+        graphs: the traced graphs, by name.
         keeps_step: the graph for the steps stays beside it.
     """
     if not {PROMPT, STEP} <= graphs.keys():

@@ -213,7 +213,7 @@ def _simplified(text: str, symbols: Mapping[str, Any], words: int | None = None)
 
     Args:
         text: the text of a dimension.
-        symbols: by name.
+        symbols: the symbols by name.
         words: the number of tokens that the graph takes, if fixed.
     """
     if words is not None and text == f"{PAST} + {words}":

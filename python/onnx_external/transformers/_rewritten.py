@@ -113,7 +113,7 @@ class FolderWays:
         """Trace a part with more of its code rewritten.
 
         Args:
-            name: of the graph.
+            name: the name of the graph.
             part: the module and its inputs.
             error: why the graph before was no good; None: there was none.
 

@@ -63,7 +63,7 @@ class Saving:
 
         Args:
             weights: the file or folder with the weights.
-            target: where to, a folder or a file.
+            target: a folder or a file.
             parts: the graphs, each part over data files of its own.
             made: files that were made to replace those of the model beside the graphs.
             place: the folder in `target` for the graphs.
@@ -134,8 +134,8 @@ class Saving:
         """Save it.
 
         Args:
-            options: of oe.save.
-            look: is called with the folder of the graphs before they are put in place.
+            options: the options of oe.save.
+            look: a callback with the folder of the graphs before they are moved into place.
         """
         beside = self._beside(options)
         with beside.saving(bool(options.get("fsync", True)), bool(options.get("overwrite"))):
@@ -162,9 +162,9 @@ class Saving:
         """Save all graphs.
 
         Args:
-            options: of oe.save.
+            options: the options of oe.save.
             last: the callback for the progress of a single save.
-            place: where to.
+            place: the target.
         """
         given = {name: each for name, each in options.items() if name != "variant"}
         given |= {"progress": last} if last else {}

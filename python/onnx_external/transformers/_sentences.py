@@ -50,7 +50,7 @@ def with_sentences(model: Any, folder: Path) -> Any:
 
     Args:
         model: a model of transformers that returns last_hidden_state.
-        folder: has modules.json.
+        folder: the folder with modules.json.
 
     Raises:
         NotFoundError: it has none.

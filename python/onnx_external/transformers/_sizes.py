@@ -67,7 +67,7 @@ class Sizes:
     """The shapes in a checkpoint, and the numbers in a config."""
 
     def __init__(self, path: Path, config: Mapping[str, Any], shapes: Mapping[str, Any]) -> None:
-        """Args: the config's file; what it says; the shapes of the checkpoint's tensors."""
+        """Take the config's file, its content, and the shapes of the checkpoint's tensors."""
         self._path = path
         self._numbers = list(_numbers(dict(config)))
         self._shapes = {name: tuple(shape) for name, shape in shapes.items()}
@@ -174,7 +174,7 @@ class Sizes:
             raise self._too_large(found) from error
 
     def _refuse(self, shape: tuple[int, ...] | None) -> MismatchError:
-        """Args: the shape that is too large; None: there are too many parameters."""
+        """Raise the error for the shape that is too large; None for too many parameters."""
         if shape is None:
             counts = [each for each in self._numbers if _LAYERS.search(each.key)]
             counts = counts or [each for each in self._numbers if _NUMBER_OF.match(each.key)]

@@ -21,7 +21,7 @@ def refusing_hidden_states(model: Any, given: Mapping[str, Any]) -> Iterator[Non
     """Raise an error if a model leaves state in its modules while generate() runs inside.
 
     Args:
-        model: of transformers.
+        model: a model of transformers.
         given: the inputs of generate().
 
     Raises:

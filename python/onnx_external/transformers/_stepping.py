@@ -54,7 +54,7 @@ def forward_calls(model: Any, given: Mapping[str, Any], count: int) -> list[dict
     the language, and call that of the base class for the text.
 
     Args:
-        model: of transformers; its weights need no values.
+        model: a model of transformers; its weights need no values.
         given: the inputs of generate().
         count: the number of new tokens, each of which is one pass.
 
@@ -100,7 +100,7 @@ def pair_of_calls(
     """Return the two graphs of a decoder with an encoder, each as a module and its inputs.
 
     Args:
-        model: of transformers.
+        model: a model of transformers.
         given: the inputs of generate().
         several: prompts and steps are to have any number of tokens.
     """
@@ -116,7 +116,7 @@ def calls_of_several(model: Any, given: Mapping[str, Any]) -> list[dict[str, Any
     None if the code of the model takes one token at a time.
 
     Args:
-        model: of transformers.
+        model: a model of transformers.
         given: the inputs of generate().
     """
     try:

@@ -23,7 +23,7 @@ def without_switches(config: Any, made_by: Any) -> list[str]:
     """Disable the switches, and return the note on them.
 
     Args:
-        config: of the model, which is changed, and so are its parts.
+        config: the config of the model, which is changed, and so are its parts.
         made_by: the class of the model.
     """
     found: dict[str, None] = {}

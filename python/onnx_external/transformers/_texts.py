@@ -60,7 +60,7 @@ def chunks(model: Any, given: Mapping[str, Any], ids: Any, dynamic: bool) -> Ite
     Rows are as many as the example has. The last tokens, fewer than that, are left out.
 
     Args:
-        model: of transformers.
+        model: a model of transformers.
         given: the example, with an empty cache if there is any.
         ids: all tokens.
         dynamic: lengths vary; otherwise rows are as long as those of the example.

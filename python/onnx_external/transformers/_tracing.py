@@ -60,7 +60,7 @@ def graph_modules(
     """Return the graphs of a model, each as a module and its inputs.
 
     Args:
-        model: of transformers.
+        model: a model of transformers.
         inputs: examples, or the names of those that are made of the config.
         dynamic: sizes are to vary.
         graphs: "two": a decoder has one graph for the prompt and one for the steps behind it;
@@ -162,7 +162,7 @@ class Tracing:
         """Trace a part, convert and optimize it.
 
         Args:
-            name: of the graph.
+            name: the name of the graph.
             part: the module and its inputs.
             run: calls the trace.
 
@@ -185,7 +185,7 @@ class Tracing:
         """Return the unoptimized graph of a part.
 
         Args:
-            name: of the graph.
+            name: the name of the graph.
             part: the module and its inputs.
             model: the model that the module is, or is a part of.
             run: calls the trace.
@@ -216,7 +216,7 @@ class Tracing:
         """Optimize a graph; `ties` stays empty, since the map has every slot.
 
         Args:
-            name: of the graph.
+            name: the name of the graph.
             part: the module and its inputs.
             program: the graph.
             keep: tensors of the module that the checkpoint does not fill.
@@ -251,7 +251,7 @@ def name_graph(model: Any, name: str, part: Part) -> None:
 
     Args:
         model: the graph, of onnx_ir.
-        name: of the graph.
+        name: the name of the graph.
         part: the part that was traced.
     """
     from transformers.exporters.utils import get_leaf_tensors

@@ -35,7 +35,7 @@ def files(source: Path, made: Path) -> list[Path]:
 
     Args:
         source: the model's folder.
-        made: where the files are made.
+        made: the folder in which the files are made.
     """
     found = [_written(made / _CONFIG, without_settings(read_leniently(source)))]
     flat = _flat_processor(source)
@@ -51,9 +51,9 @@ def settle(made: Path, dtype: str, data: Mapping[str, int], target: Path) -> Non
     """Write into config.json which graph is taken by default, and how the data is found.
 
     Args:
-        made: where files() has made it.
+        made: the folder in which files() has made it.
         dtype: the variant.
-        data: how many data files a graph has, by the name of its file.
+        data: the number of data files of a graph, by the name of its file.
         target: the folder that it goes into, which may have other graphs already.
     """
     old = read_leniently(target).get(_SETTINGS)

@@ -50,7 +50,7 @@ def twins(model: Any) -> Iterator[Twin]:
     The last is the model itself, whose weights read as zeros if they have no values.
 
     Args:
-        model: of transformers; its weights need no values.
+        model: a model of transformers; its weights need no values.
     """
     whole = _without_memory(model, model.config)  # one that has run may have other flags
     wanted = _parts(model if whole is None else whole)

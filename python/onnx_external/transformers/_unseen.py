@@ -22,7 +22,7 @@ def refuse_unseen(model: Any, given: Iterable[Mapping[str, Any]]) -> None:
     """Raise an error for graphs without media of a model that takes media: a part would be lost.
 
     Args:
-        model: of transformers.
+        model: a model of transformers.
         given: the inputs of each graph.
 
     Raises:
@@ -104,7 +104,7 @@ def note_on_keys(report: SaveReport, left: Iterable[str], class_name: str) -> li
     Args:
         report: on the save.
         left: the result of left_keys().
-        class_name: of the model.
+        class_name: the name of the model's class.
     """
     names = sorted({*report.skipped_keys}.intersection(left))
     if not names:

@@ -44,7 +44,7 @@ def computing_type(config: Any, state: Mapping[str, torch.Tensor]) -> str | None
     """Return "float32" if transformers would compute in a type that no CPU supports, or None.
 
     Args:
-        config: of the model.
+        config: the config of the model.
         state: the tensors of its checkpoint.
     """
     said = getattr(config, "dtype", None)

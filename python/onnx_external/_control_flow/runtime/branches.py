@@ -36,12 +36,13 @@ def branched(
     """Return the result of one of two functions, chosen by a condition.
 
     Args:
-        state: of the runtime.
+        state: the state of the runtime.
         test: a tensor or a SymBool.
         functions: the branches; the first one is taken if the test holds.
-        key: of the test.
-        names: of the values of the tuple that the functions return; none: they return one value.
-        promotes: whether an int and a float as the whole result become a float.
+        key: the key of the condition.
+        names: the names of the values in the tuple that the functions return; empty if they return
+            one value.
+        promotes: True if an int and a float as the whole result become a float.
     """
     places = Places(functions)
     runs = []
@@ -107,7 +108,7 @@ def operator(
         types: gives what has the types of its results. Inside of code that is only tried it does:
             if branches and rounds ran again, the time would double with each level around them.
         places: the objects that the branches see.
-        operands: of the operator.
+        operands: the operands of the operator.
     """
     if is_only_tried():
         return types()

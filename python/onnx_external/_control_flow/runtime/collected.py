@@ -26,8 +26,8 @@ class Collected:
 
     Args:
         values: the candidates, one in each row.
-        kept: for each row whether it is an item; None: all are.
-        lengths: how much of each row is an item's, where items have different lengths.
+        kept: for each row, whether it is an item; None if all are.
+        lengths: the length of the item in each row, if items have different lengths.
     """
 
     _why_not = _NO_ITEM

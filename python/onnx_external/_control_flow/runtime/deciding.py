@@ -30,8 +30,8 @@ def answer(state: State, key: str, test: Any) -> Any:
     """Return the outcome of a condition if it is already decided, else the condition itself.
 
     Args:
-        state: of the runtime.
-        key: of the test.
+        state: the state of the runtime.
+        key: the key of the condition.
         test: a tensor or a SymBool.
     """
     asked = state.asked[-1] if state.asked else None
@@ -59,9 +59,9 @@ def decided(state: State, call: Function, key: str) -> Any:
     """Return the condition that decides a call's result; True if no tensor decides it.
 
     Args:
-        state: of the runtime.
+        state: the state of the runtime.
         call: the call.
-        key: of the call.
+        key: the key of the call.
     """
     inner = state.splits[key]
     if detect_fake_mode(None) is None:

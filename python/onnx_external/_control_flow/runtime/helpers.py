@@ -57,7 +57,7 @@ class Runtime:
         asserts: the treatment of assertions and exceptions on tensors: "omit" leaves them out of
             the graph and notes that, "refuse" raises an error.
         absorbed: keys of the conditions whose branches already contain what follows them.
-        empty_sizes: whether sizes of inputs may be 0, which torch takes that they never are.
+        empty_sizes: True if sizes of inputs may be 0, which torch assumes not to happen.
         splits: the condition's key, for calls made for both outcomes of a condition inside them.
     """
 

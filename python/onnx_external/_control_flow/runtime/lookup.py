@@ -28,10 +28,10 @@ def looked_up(state: State, items: Any, parts: tuple[Any, ...], key: str) -> Any
     """Return `items[f"..."]`.
 
     Args:
-        state: of the runtime.
+        state: the state of the runtime.
         items: a dict, or a module that is one.
         parts: the parts of the text.
-        key: of the lookup.
+        key: the key of the lookup.
     """
     indices = [each for each in parts if is_fake(each)]
     if not indices:
@@ -57,10 +57,10 @@ def chosen(state: State, items: Any, index: Any, key: str) -> Any:
     """Return `items[index]`.
 
     Args:
-        state: of the runtime.
+        state: the state of the runtime.
         items: a list, or similar, of tensors, numbers, or callables.
-        index: of an item.
-        key: of the place.
+        index: the index of an item.
+        key: the key of the place.
     """
     if not is_fake(index) or isinstance(items, torch.Tensor):
         return items[index]

@@ -144,14 +144,14 @@ def while_looped(
     """Return the state after a loop that continues while a condition holds.
 
     Args:
-        state: of the runtime.
+        state: the state of the runtime.
         goes_on: the test, of the state.
         step: an iteration: from a state to the next one.
-        names: of the values of the state.
+        names: the names of the values of the state.
         init: the state before the first iteration.
-        key: of the loop.
+        key: the key of the loop.
         bound: the largest number of iterations, if a size is known to bound it.
-        ends_early: whether it may take fewer.
+        ends_early: True if it may take fewer.
     """
     places = Places([goes_on, step])
     carried = Carried(state, step, names, key, places, init, counts_rounds=True)

@@ -153,9 +153,9 @@ def part_of(
     Args:
         one: the value in the branch that is taken if the test holds.
         other: the value in the other one.
-        key: of the test.
-        name: of the value, for messages.
-        unset: whether a value that one branch does not set may be zeros there. Python would raise
+        key: the key of the condition.
+        name: the name of the value, for messages.
+        unset: True if a value that one branch does not set may be zeros there. Python would raise
             an exception where it is read.
         test: the condition that chooses between the values.
     """

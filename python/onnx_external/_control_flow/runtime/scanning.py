@@ -36,12 +36,12 @@ def scanned(
     """Return the state after an iteration for each row of `columns`.
 
     Args:
-        state: of the runtime.
+        state: the state of the runtime.
         columns: tensors of as many rows.
         step: an iteration: from a list of rows and the state to the next state.
-        names: of the values of the state.
+        names: the names of the values of the state.
         init: the state before the first iteration.
-        key: of the loop.
+        key: the key of the loop.
 
     Raises:
         GrowsError: the state grows, or an iteration asks for the length of a list that grows.

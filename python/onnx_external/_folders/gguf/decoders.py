@@ -120,9 +120,9 @@ def layer_types(file: Metadata, layers: int, period: int) -> list[str]:
     """Return the kind of each layer: one layer in each period attends to all tokens.
 
     Args:
-        file: may have the period, or a flag for each layer that slides.
-        layers: how many there are.
-        period: if the file has none.
+        file: the metadata, which may have the period, or a flag for each layer with a window.
+        layers: the number of layers.
+        period: the default period.
     """
     found = file.own("attention.sliding_window_pattern")
     if isinstance(found, list):

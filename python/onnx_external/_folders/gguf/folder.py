@@ -78,7 +78,7 @@ def as_folder(path: Any, with_tokenizer: bool = True) -> Iterator[Any]:
     """Yield a temporary folder of transformers for a GGUF model, and anything else unchanged.
 
     Args:
-        path: may be anything.
+        path: a path of any kind.
         with_tokenizer: also make the tokenizer, which may take seconds.
 
     Raises:

@@ -32,7 +32,7 @@ class Metadata:
     """The keys of a file; those of the architecture are looked up without its name."""
 
     def __init__(self, path: Path, values: Mapping[str, Any]) -> None:
-        """Args: the file, for messages; its keys as `gguf_metadata` gives them."""
+        """Take the file, for messages, and its keys as returned by `gguf_metadata`."""
         self.path, self._values = path, values
         self._asked: set[str] = set()
         self.architecture = self._architecture()

@@ -21,8 +21,8 @@ def rope_parameters(file: Metadata, size: int, positions: int) -> dict[str, Any]
 
     Args:
         file: the keys.
-        size: of the part of a head that is rotated.
-        positions: how many the model was made for.
+        size: the size of the part of a head that is rotated.
+        positions: the number of positions that the model was made for.
 
     Raises:
         FormatError: the keys contradict each other.

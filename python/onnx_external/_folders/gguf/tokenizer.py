@@ -52,7 +52,7 @@ def tokenizer_of(file: Metadata, rows: int) -> Tokenizer:
 
     Args:
         file: its keys.
-        rows: of the embeddings.
+        rows: the number of rows of the embeddings.
 
     Raises:
         FormatError: the keys contradict each other.

@@ -51,8 +51,8 @@ def patches(
         input_sets: inputs that make the module take all its branches: each a tuple of positional
             inputs, a dict of inputs by name, or a pair of both. None of them: nothing is rewritten.
         rewrite: rewrite data-dependent control flow, see docs/python-rewriting.md.
-        torch: how torch.onnx.export traces: sizes of 0 and 1 vary like others, and LSTM and GRU
-            become loops.
+        torch: trace as torch.onnx.export does: sizes of 0 and 1 are dynamic like others, and LSTM
+            and GRU become loops.
         transformers: the patches of transformers' own exporters, if it is installed.
         caches: register the caches of transformers that a model uses with torch.
         classes: further classes of inputs or outputs: classes, or pairs of a class and the names of

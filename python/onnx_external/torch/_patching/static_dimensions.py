@@ -84,7 +84,7 @@ def sizes_watched(stop: bool, found: list[SizeConstraint]) -> Iterator[None]:
 
     Args:
         stop: raise a StaticDimensionError where a dynamic size becomes a number.
-        found: gets the constraints, in the order in which they arise.
+        found: a list for the constraints, in the order in which they arise.
     """
     replace = ShapeEnv._set_replacement
 

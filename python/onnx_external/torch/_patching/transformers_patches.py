@@ -28,7 +28,7 @@ def transformers_patched(applied: list[AppliedPatch]) -> Iterator[None]:
     """Apply transformers' own patches, if a version that has them is imported.
 
     Args:
-        applied: gets a row for each, when it is in place.
+        applied: a list for a row on each patch, when it is applied.
     """
     if "transformers" not in sys.modules:  # a module that needs them has imported it
         yield

@@ -1,4 +1,4 @@
-"""The ways of exporting that README.md shows first, for architectures of the zoo.
+"""The ways of exporting that docs/mapping.md shows first, for architectures of the zoo.
 
 Each graph gets a checkpoint of other weights than it had at export, and ONNX Runtime must then compute what torch
 computes; a graph that was saved without its constants must be refused with the way out.

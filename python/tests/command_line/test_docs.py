@@ -4,6 +4,7 @@ import re
 import shutil
 import subprocess
 import sys
+import textwrap
 from pathlib import Path
 
 import pytest
@@ -57,6 +58,18 @@ def test_the_page_on_errors_has_all_exceptions() -> None:
     del found["Error"]
     assert found.keys() == dict(named).keys()
     assert all(base in found[name] for name, base in named)
+
+
+def test_the_program_of_the_readme_prints_what_stands_below_it(tmp_path: Path) -> None:
+    pytest.importorskip("torch", minversion="2.9")
+    for name in ("onnx", "onnxscript", "onnxruntime"):
+        pytest.importorskip(name)
+    text = (DOCS.parent / "README.md").read_text()
+    shown = re.search(r"^```python\n(.*?)^```\n\nprints\n\n((?:    [^\n]*\n)+)", text, re.M | re.S)
+    assert shown is not None
+    command = [sys.executable, "-c", shown[1]]
+    result = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+    assert result.stdout == textwrap.dedent(shown[2]), result.stderr
 
 
 def test_the_docstring_s_program_runs(tiny: Path, tmp_path: Path) -> None:

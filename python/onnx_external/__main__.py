@@ -27,7 +27,7 @@ OURS = {
     "validate": "run a model on ONNX Runtime, and compare its outputs",
     "diagnose": "name the module that is wrong, or does not export",
 }
-"""The commands in Python, each a module of `_commands`, and what it does."""
+"""The commands in Python, each a module of `_commands`, with their purpose."""
 
 
 def help_text() -> str:

@@ -19,7 +19,7 @@ class Mask:
     """A mask that transformers made while a model is traced."""
 
     made: torch.Tensor
-    """[batch, 1, new tokens, all tokens]: bools, or what is added to scores."""
+    """The mask as bools or summands of scores, [batch, 1, new tokens, all tokens]."""
     why_not: str
     """The reason why attention with it is not fused; "" if it is."""
     bias: torch.Tensor | None = None
@@ -28,9 +28,9 @@ class Mask:
     total: torch.Tensor | None = None
     window: int = -1
     seen: torch.Tensor | None = None
-    """[batch, new tokens, 1, 1]: which tokens see any; None if attention knows it by the bias."""
+    """[batch, new tokens, 1, 1]: which tokens attend to any; None if the bias shows that."""
     spoiled: torch.Tensor | None = None
-    """NaN where the lengths of the rows do not say what the mask says, else 0; to be added."""
+    """NaN where the lengths of the texts differ from the mask, else 0; to be added."""
 
 
 def mask_of(made: torch.Tensor, given: dict[str, Any], by_lengths: bool) -> Mask:

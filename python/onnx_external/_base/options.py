@@ -202,7 +202,7 @@ def quantize_options(quantize: QuantizeArgument) -> dict[str, Any]:
 
 
 NOT_QUANTIZED = dict.fromkeys(quantize_options(Quantize()))
-"""These options, none of them given."""
+"""These options, all at their defaults for no quantization."""
 
 
 class SaveKeywords(TypedDict, total=False):

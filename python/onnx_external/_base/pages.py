@@ -12,7 +12,7 @@ class Paged:
     """A report that can be viewed in a browser."""
 
     _verified: str | None = None
-    """The model, or its folder, whose tensors stand on the page of a verification."""
+    """The model, or its folder, whose tensors are on the page of a verification."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain dicts and lists."""

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 _T = TypeVar("_T")
 _MISSING = object()
-"""Stands for an attribute that is not there."""
+"""A placeholder for a missing attribute."""
 
 
 class _Owed(threading.local):

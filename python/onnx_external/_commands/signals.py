@@ -17,10 +17,8 @@ _ENDING = {
     signal.SIGTERM: signal.SIG_DFL,
     signal.SIGHUP: signal.SIG_DFL,
 }
-"""Signals that are handled, and by whom if nobody has asked for something else.
-
-`nohup` ignores SIGHUP, and a shell that is no terminal SIGINT in the background.
-"""
+"""The handled signals, with their default handlers. `nohup` ignores SIGHUP, and a non-interactive
+shell SIGINT in the background."""
 
 
 class Ended(KeyboardInterrupt):

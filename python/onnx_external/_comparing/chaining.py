@@ -10,7 +10,7 @@ from .._folders.models import ENCODER, PROMPTS
 ENCODED = "encoder_hidden_states"
 """The decoder's name for the result of the encoder before it."""
 USES_CACHE = "use_cache_branch"
-"""Tells a merged decoder which branch runs."""
+"""The input that selects the branch of a merged decoder."""
 RESULT = "last_hidden_state"
 _OTHER_RESULTS = "encoder_outputs."
 

@@ -34,8 +34,8 @@ class Comparison:
     beyond: int = 0
     """Elements that do not agree; one that is NaN or infinite agrees with its equal only."""
     masked: int = 0
-    """Elements that both sides have as one repeated extreme, such as -1e9 or the lowest float: what
-    a mask fills in. They are compared, and the scale is that of the others."""
+    """The number of elements that are one repeated extreme on both sides, such as -1e9 or the
+    lowest float, which a mask fills in. They are compared, and the scale is that of the others."""
     scale: float | None = None
     """Three quarters of the other elements that are expected are no larger; atol grows with it."""
     atol: float = 0.0

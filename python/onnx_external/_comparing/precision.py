@@ -13,7 +13,8 @@ from .._base.errors import Error, RunError
 from .._saving.verify import inspect
 
 _FLOATS = {1: "float32", 10: "float16", 11: "float64", 16: "bfloat16"}
-"""In which models compute, by ONNX's numbers. Types of 8 bits are those of stored weights."""
+"""The float types that models compute in, by ONNX's numbers. 8-bit types are only those of stored
+weights."""
 _OF_16_BITS = ("float16", "bfloat16")
 
 
@@ -117,7 +118,7 @@ class Quantized:
     """The quantization of a model."""
 
     operators: tuple[str, ...]
-    """In which integers stand for floats."""
+    """The operators in which integers represent floats."""
     bits: int
     """The bits of its weights: 8, or 4 if any weights have 4."""
 

@@ -50,9 +50,9 @@ class Quality:
     limits: Limits
     has_logits: bool = False
     positions: int = 0
-    """Those in which logits were compared."""
+    """The number of positions in which logits were compared."""
     tokens: int = 0
-    """Those of a text; all but the first one of each chunk are predicted."""
+    """The number of tokens of a text; all but the first one of each chunk are predicted."""
     agreement: float | None = None
     """The share of positions in which both sides have the largest logit in the same place."""
     kl: float | None = None
@@ -61,8 +61,8 @@ class Quality:
     """The perplexity of a text."""
     reference_perplexity: float | None = None
     error: float | None = None
-    """The root of the mean square difference over that of what is expected: of logits, or else the
-    largest of all outputs."""
+    """The root of the mean square difference over that of the expected values: of logits, or else
+    the largest of all outputs."""
 
     @property
     def faults(self) -> list[str]:

@@ -200,7 +200,7 @@ class ModuleReference:
         self._mode: Any = contextlib.nullcontext()
         self._change: Callable[[Any], Any] | None = None
         self.numbers: set[str] = set()
-        """The names of what it gave as numbers of Python; in a graph, some are outputs."""
+        """The names of its results that are Python scalars; in a graph, some are outputs."""
         self.program = module if isinstance(module, torch.export.ExportedProgram) else None
         self.module = module.module() if self.program is not None else module
         self.name = name or (

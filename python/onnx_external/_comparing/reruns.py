@@ -31,7 +31,7 @@ _PICKING = {
 """Operators that give the places of values, and along how many last dimensions these count
 together; 0: along the dimension that they are given."""
 _DRAWS = 8
-"""Runs that say what rounding does."""
+"""The number of runs that determine the effect of rounding."""
 _MARGIN = 16.0
 """Another way to compute the same may be off by so many times as much."""
 _MARGIN_OF_HALVES = 4.0
@@ -51,11 +51,11 @@ class Pick:
     number: int
     name: str
     values: torch.Tensor
-    """From which it picked."""
+    """The values from which it picked."""
     dim: int | None
-    """None: in all of them."""
+    """The dimension in which it picked; None for all."""
     keeps: bool
-    """The places have the dimension, too."""
+    """True if the places keep the dimension."""
     falls: bool
     """The largest values are first."""
     together: int

@@ -17,7 +17,7 @@ import numpy as np
 from .values import Array
 
 _OCTAVE = 64
-"""Bins from one power of two to the next: as many as 6 bits of a mantissa tell apart."""
+"""The bins from one power of two to the next: as many as 6 bits of a mantissa distinguish."""
 _SHIFT = 46
 """The dropped bits of a float64; its exponent and 6 bits of its mantissa remain."""
 _GAP = 4 * _OCTAVE
@@ -25,7 +25,8 @@ _GAP = 4 * _OCTAVE
 _FAR = 8 * _OCTAVE
 """Giants are 256 times as large as the rest, and fewer than it."""
 _BAND = _OCTAVE // 8
-"""One repeated value, or what a float type leaves of a logit that is added to it."""
+"""The bins of one repeated value, or of a logit that is added to it, as far as float types keep
+it."""
 _BANDS = 3
 """Repeated values in one place: two masks that are added give a third."""
 _CONCENTRATED = 0.05
@@ -42,7 +43,7 @@ class Scale:
     ordinary: int
     """The number of elements that are not zero."""
     fill: float
-    """From this size on elements are what a mask fills in; infinite if there are none."""
+    """The size from which elements count as filled in by a mask; infinite if there are none."""
 
     @property
     def careful(self) -> float:

@@ -16,17 +16,18 @@ from .scale import Scale
 from .values import Array
 
 _RATIO = 30.0
-"""A slice stands apart if its size is so many times smaller or larger than that of the array."""
+"""A slice stands apart if its size is smaller or larger than the array's by this factor."""
 _ENOUGH = 8
-"""Elements of a slice whose quartiles say how large it is."""
+"""The number of elements from which quartiles show how large a slice is."""
 _FEW = 4
-"""Elements of neighbours, of a few each, that stand apart together."""
+"""The number of elements of neighbours, with few each, that stand apart together."""
 _SHARE = 0.75
-"""If fewer elements are not zero, the slice was clipped to be small, and not computed small."""
+"""The share of nonzero elements below which a slice was clipped to be small, and not computed
+small."""
 _OCTAVES = 48
-"""Powers of two that are told apart."""
+"""The number of powers of two to distinguish."""
 _BELOW = 40
-"""So many of them are below the scale of the array."""
+"""The number of them below the scale of the array."""
 _MOST_COUNTS = 1 << 22
 """Counts of an axis; one with more slices is not looked at."""
 _MOST_ELEMENTS = 1 << 20

@@ -26,7 +26,7 @@ class Tolerance:
     scale: float | None = None
     """The size that atol was made for."""
     fill: float = math.inf
-    """From this size on an expected element is one that a mask fills in."""
+    """The size from which an expected element counts as filled in by a mask."""
     row: float = 0.0
     """The allowed difference per unit of the largest element in the row."""
     most: float = 0.0
@@ -49,10 +49,10 @@ class _Precision(NamedTuple):
     """The resolution of a float type, and the tolerance for its results."""
 
     atol: float
-    """For elements of the size 1."""
+    """The tolerance for elements of the size 1."""
     rtol: float
     step: float
-    """From 1 to the next number."""
+    """The distance from 1 to the next number."""
     least: float
     """The smallest number that is not zero."""
 

@@ -25,7 +25,7 @@ _WORDS = {
     "float8e5m2": "float8_e5m2",
     "float8e5m2fnuz": "float8_e5m2fnuz",
 }
-"""ONNX Runtime's words for element types, where they are not numpy's."""
+"""ONNX Runtime's names of element types, where they differ from numpy's."""
 
 _NARROW = {
     "bfloat16": 16,

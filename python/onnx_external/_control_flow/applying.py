@@ -24,13 +24,14 @@ RUNTIME = "__oe_rt__"
 """The global name under which rewritten code finds the runtime."""
 
 one_thread = threading.RLock()
-"""Held while functions are exchanged, and while a module is traced: what torch changes for a trace
-is the whole process's, so that another thread's module must not be traced, or run, meanwhile."""
+"""The lock held while functions are replaced, and while a module is traced: torch's changes for a
+trace affect the whole process, so that another thread's module must not be traced, or run,
+meanwhile."""
 _FUTURE = 0
 for _name in __future__.all_feature_names:
     _FUTURE |= getattr(__future__, _name).compiler_flag
 _NO_CLASS = "_"
-"""A class of underscores alone leaves private names as they are."""
+"""A class name of underscores only, which leaves private names unchanged."""
 
 
 def compiled(function: Function, tree: FunctionNode) -> CodeType:

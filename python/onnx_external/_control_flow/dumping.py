@@ -14,7 +14,8 @@ from onnx_external._control_flow.rewriter import Rewriting
 from onnx_external._control_flow.showing import dump
 
 Write = Callable[[Mapping[str, Rewriting]], int]
-"""Writes what was rewritten, by the graph's name, and returns the number of functions."""
+"""A function that writes rewritten code, by the graph's name, and returns the number of
+functions."""
 
 
 @contextlib.contextmanager

@@ -52,7 +52,7 @@ class Rewriting:
     changes: list[Change] = field(default_factory=list)
     """The changes, one for each rewritten function."""
     places: list[str] = field(default_factory=list)
-    """The lines of the tests and loops that were rewritten: "model.py:12"."""
+    """The lines of the rewritten conditions and loops: "model.py:12"."""
     notes: list[str] = field(default_factory=list)
     """Parts of the code missing in the graph: assertions and exceptions on the values of
     tensors."""

@@ -32,7 +32,7 @@ class Undefined:
 
 
 UNDEFINED = Undefined()
-"""Stands for a name that is not bound."""
+"""The value of a name that is not bound."""
 
 _SYMBOLIC = (torch.SymBool, torch.SymInt, torch.SymFloat)
 

@@ -42,7 +42,7 @@ class _Job:
 
     captured: Captured
     calls: list[tuple[int, StoredCall]]
-    """With their input sets; the first is exported."""
+    """The calls with their input sets; the first is exported."""
     operators: CustomOperators
     with_custom: bool
     folder: Path
@@ -73,7 +73,7 @@ class Attempts:
     rewrites: bool = False
     """True if data-dependent control flow is rewritten."""
     max_iterations: int | None = None
-    """The most rounds of rewritten loops whose state grows."""
+    """The largest number of iterations of rewritten loops whose state grows."""
 
     def attempt(self, captured: Captured, instead: Sequence[Captured] = ()) -> Outcome:
         """Export a module.

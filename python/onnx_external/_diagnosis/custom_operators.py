@@ -39,7 +39,7 @@ class _Output:
     dtype: torch.dtype
     device: torch.device
     sizes: list[Size] | None
-    """None if only a function of the user knows them."""
+    """The sizes; None if only a function of the user knows them."""
 
 
 _Place = tuple[int, int]

@@ -30,10 +30,10 @@ class ExportedModule(ModuleDiagnosis):
     dynamic: list[str] = field(default_factory=list)
     """Sizes of its inputs that vary, such as "x[0]"."""
     instead: list[str] = field(default_factory=list)
-    """The modules inside of it that were custom operators."""
+    """The modules inside it that were custom operators."""
     notes: list[str] = field(default_factory=list)
     rewriting: str = ""
-    """For one that fails: "rewriting mends it", with the tests and loops, or why it does not."""
+    """For a module that fails: "rewriting mends it", with the places, or why it does not."""
 
     @property
     def tried(self) -> bool:
@@ -167,7 +167,7 @@ MENDS = "rewriting mends it"
 MENDED = "mended"
 """The kind of `ExportedModule.rewriting` if oe.torch.export exports the module all the same."""
 MENDED_WHOLE = "mended-whole"
-"""The same, of a model whose modules do not export by themselves."""
+"""The kind of the same note for a model whose modules do not export by themselves."""
 _EXPORTS_ALL = "oe.torch.export exports the model as it is: it rewrites its tests and loops."
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 _MOST = 16
-"""Sizes that vary of which three are combined."""
+"""The number of dynamic sizes up to which three are combined."""
 
 
 class Sizes(Protocol):

@@ -20,10 +20,10 @@ class Outcome:
     sets: list[list[Comparison]] = field(default_factory=list)
     """The comparisons, by input set."""
     followed: list[list[Comparison]] = field(default_factory=list)
-    """Likewise, where it takes what the model computes before it."""
+    """The comparisons when run on the values that the model computes before it."""
     notes: list[str] = field(default_factory=list)
     unjudged: bool = False
-    """A module inside of it could not be a custom operator."""
+    """True if a module inside it could not be a custom operator."""
 
     @property
     def compared(self) -> list[Comparison]:

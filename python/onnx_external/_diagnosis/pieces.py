@@ -108,7 +108,7 @@ class Boundary:
     """Inner values of the model, as the model computes them, on disk."""
 
     _AT_ONCE = 64
-    """Values that one run of the model gives, and memory holds."""
+    """The number of values that one run of the model returns, and memory holds."""
 
     def __init__(
         self,
@@ -215,9 +215,9 @@ def _distance(one: Array, other: Array) -> float:
 _FAR = 1e30
 """The distance of values that can be compared, but are NaN or infinite."""
 _REORDERED = 1e-3
-"""Likewise, of values that are sorted before: of two random ones these are near, too."""
+"""The largest distance of values that are sorted first: even two random ones are close then."""
 _SAME = 0.5
-"""A value of the model stands for a recorded one if it is not farther from it than this."""
+"""A value of the model corresponds to a recorded one up to this distance."""
 
 
 def stand_ins(

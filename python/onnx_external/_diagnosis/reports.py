@@ -32,14 +32,14 @@ class Status(enum.Flag):
     OK = enum.auto()
     """Its piece, or its export, computes the same as the module."""
     DISC = enum.auto()
-    """It gives something else."""
+    """It computes something else."""
     FAIL = enum.auto()
     """Its piece cannot be cut, loaded or run; or it does not export."""
     NOINPUT = enum.auto()
     """There was nothing to run or compare."""
     CHILDC = enum.auto()
-    """The rest holds with modules inside of it replaced: by what they gave in the reference, or by
-    custom operators."""
+    """The other flags hold with modules inside it replaced: by their outputs in the reference, or
+    by custom operators."""
     CUSTOM = enum.auto()
     """It was replaced, so that the modules around it could be judged."""
 
@@ -109,9 +109,10 @@ class ModuleDiagnosis:
     sets: list[list[Comparison]] = field(default_factory=list)
     """The comparisons of its outputs, by input set."""
     replaced: list[list[Comparison]] = field(default_factory=list)
-    """Likewise, where wrong modules inside of it give what they gave in the reference."""
+    """The comparisons when wrong modules inside it are replaced by their outputs in the
+    reference."""
     followed: list[list[Comparison]] = field(default_factory=list)
-    """Likewise, where it takes what the model computes before it."""
+    """The comparisons when run on the values that the model computes before it."""
 
     @property
     def worst(self) -> Comparison | None:
@@ -149,9 +150,9 @@ class Diagnosis(Paged):
     """The tree of modules of one model."""
 
     model: str
-    """The path of the graph, or what was exported."""
+    """The path of the graph, or the exported object."""
     modules: list[ModuleDiagnosis]
-    """A module stands before those inside of it."""
+    """The modules, each before those inside it."""
     notes: list[str] = field(default_factory=list)
     """Remarks on what was left out, and why."""
     numbers: list[int] = field(default_factory=list)

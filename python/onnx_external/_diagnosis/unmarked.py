@@ -13,7 +13,7 @@ from .._saving.cut import cut_bytes
 _MARKS = ("pkg.torch.onnx.name_scopes", "namespace")
 """Metadata of a node that names its module; torch's older exporter has it in the node's name."""
 _ROOT = "_export_root."
-"""Before the names of modules in what torch makes of a branch or a loop."""
+"""The prefix of modules' names in torch's graphs of branches and loops."""
 _SHOWN = 5
 
 
@@ -24,11 +24,11 @@ class Unmarked:
     kinds: list[str] = field(default_factory=list)
     """The operators of these nodes, one for each node."""
     reads: set[str] = field(default_factory=set)
-    """Values that they take. What a module computes last may come after one of them."""
+    """Values that they read. A module's last results may depend on one of them."""
     gives: set[str] = field(default_factory=set)
-    """Values that they compute, which may lie in the middle of a module."""
+    """Values that they compute, which may be in the middle of a module."""
     inside: set[str] = field(default_factory=set)
-    """Modules with nodes inside of a branch or a loop, which no piece begins or ends in."""
+    """Modules with nodes inside a branch or a loop, where no piece begins or ends."""
 
     @property
     def note(self) -> str:

@@ -27,8 +27,8 @@ class Client:
     apart: bool = False
     """Each graph has a data file of its own, called after it."""
     crosses: bool = False
-    """An encoder gives the keys and values that the decoder keeps of it, and there is the decoder
-    for the steps."""
+    """True if an encoder returns the keys and values that the decoder keeps of it, and the decoder
+    is the one for the steps."""
     plain: bool = False
     """It does not know the operators that ONNX Runtime has of its own, such as fused attention."""
     needs: tuple[str, ...] = ()

@@ -23,7 +23,7 @@ class Pack(NamedTuple):
 
     name: str
     parts: tuple[str, ...]
-    """The slots that lie in it one behind the other, in their first dimension."""
+    """The slots that are concatenated in it, in their first dimension."""
 
 
 class _Product(NamedTuple):

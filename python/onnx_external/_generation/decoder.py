@@ -29,7 +29,7 @@ _ATTENTION = "onnx_external.attention"
 _LARGEST = np.iinfo(np.int64).max
 _POSITIONS = ("max_position_embeddings", "n_positions", "max_seq_len", "n_ctx")
 _FULL = -1
-"""Stands for the next token of a row that has no further positions."""
+"""A placeholder for the next token of a text that has no further positions."""
 
 
 @dataclass

@@ -26,7 +26,7 @@ from .pairs import Pair, is_pair
 
 _LARGEST = np.iinfo(np.int64).max
 _MOST_WORDS = 64
-"""New words if nobody says how many."""
+"""The default number of new tokens."""
 
 
 @overload

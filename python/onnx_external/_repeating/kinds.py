@@ -17,8 +17,8 @@ import torch
 from torch import nn
 
 _ORDINARY = 3
-"""Layers of each kind that a shallow model has: the first, which may compute what all of them
-share, and two that show what is repeated."""
+"""The number of layers of each kind in a shallow model: the first, which may compute values that
+all share, and two that show what to repeat."""
 
 HasData: TypeAlias = Callable[[torch.Tensor], bool]
 Place: TypeAlias = tuple[str, str]

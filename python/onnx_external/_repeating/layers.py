@@ -16,7 +16,7 @@ from .recording import Segment, Unprovable
 _SCOPES = "pkg.torch.onnx.name_scopes"
 
 Port: TypeAlias = tuple[Any, int, int]
-"""A value that layers make: of which class of layers, the place of the node, and of its output."""
+"""A value made in layers: the class of layers, the position of the node, and of its output."""
 
 
 @dataclass(frozen=True)

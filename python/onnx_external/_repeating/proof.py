@@ -22,7 +22,7 @@ class Slot(NamedTuple):
     number: int
     """The number in the shallow model."""
     segment: Segment
-    """A layer of the deep model; `stack` is -1 for what does not belong to one layer."""
+    """A layer of the deep model; `stack` is -1 if it does not belong to one layer."""
 
 
 @dataclass
@@ -35,7 +35,7 @@ class Proof:
     """For each input of the deep model, whether it is a tensor; the numbers above count only
     tensors."""
     shallow_given: list[bool] = field(default_factory=list)
-    """Likewise of the shallow one's."""
+    """For each input of the shallow model, whether it is a tensor."""
 
     def match_unused(
         self, stacks: Sequence[Stack], deep: Sequence[str], shallow: Sequence[str]

@@ -65,7 +65,7 @@ class SavedTensor:
     recipe: list[str | dict[str, list[int]]] = field(default_factory=list)
     """The steps that make it from the key, as in a map file."""
     file: str | None = None
-    """Relative to the model's folder; None for what is inside of the model."""
+    """The data file, relative to the model's folder; None for data inside the model."""
     offset: int = 0
     """The offset of its bytes in `file`."""
     overflowed: int = 0
@@ -110,7 +110,7 @@ class SavedModel:
     `bytes`, and `error`, the root mean square of what changed over that of the values (in a dry
     run, of a few rows)."""
     floats: list[dict[str, Any]] = field(default_factory=list)
-    """With `quantize`: what stays as it is: `weight`, `reason`, `bytes`."""
+    """The matrices left in floats, with `quantize`: `weight`, `reason`, `bytes`."""
 
     @property
     def pairs(self) -> list[SavedTensor]:
@@ -155,9 +155,9 @@ class SaveReport(_Document):
     derived: dict[str, Any] = field(default_factory=dict)
     """Derived tensors that the map defined, as in a map file."""
     notes: list[str] = field(default_factory=list)
-    """Sentences on what may surprise, such as a file of a folder that was not read."""
+    """Remarks on surprises, such as a file of a folder that was not read."""
     linked_bytes: int = 0
-    """With the layout "link": bytes of the ranges that the models refer to."""
+    """The size of the ranges that the models refer to, with the layout "link"."""
     data_left_for: list[dict[str, str]] = field(default_factory=list)
     """Data files of replaced models that stay: `file`, and `model`, another that uses it."""
     test_data: list[dict[str, Any]] = field(default_factory=list)
@@ -305,9 +305,9 @@ class VerifyReport(_Document):
     tensors: int
     """The number of external tensors."""
     inline_tensors: int
-    """Tensors inside of the model that the manifest or the weights have."""
+    """The number of tensors inside the model that are also in the manifest or the weights."""
     inline_uncompared: int
-    """Float initializers inside of the model that were compared with nothing."""
+    """The number of float initializers inside the model that were not compared with anything."""
     bytes: int
     """Bytes that were read."""
     compared: int
@@ -327,7 +327,7 @@ class VerifyReport(_Document):
     overflowed: int = 0
     """Values that became infinite when they were converted for this model, by its manifest."""
     notes: list[str] = field(default_factory=list)
-    """Sentences on what may surprise, such as a file of a folder that was not read."""
+    """Remarks on surprises, such as a file of a folder that was not read."""
     remarks: list[dict[str, Any]] = field(default_factory=list)
     """Peculiarities of external data that can be read: `kind`, `first` and `tensors`, `message`."""
     models: dict[str, VerifyReport] = field(default_factory=dict)
@@ -392,7 +392,7 @@ class InspectedTensor:
     view: dict[str, Any] | None = None
     """The layout in a file, if it is not a plain range: `file`, `offset`, `strides`, ..."""
     sha256: str | None = None
-    """With `sha256`: of the contiguous row-major little-endian bytes."""
+    """The SHA-256 of the contiguous row-major little-endian bytes, with `sha256`."""
     problem: str | None = None
     """The fault of an initializer whose entry violates the rules."""
     scheme: str | None = None
@@ -411,7 +411,7 @@ class Inspection(_Document):
     format: str
     """Such as "torch-zip", "safetensors", "sharded safetensors", "dcp" or "onnx"."""
     tensors: list[InspectedTensor]
-    """In the order of the files."""
+    """The tensors, in the order of the files."""
     bytes: int
     """The sum of their `nbytes`."""
     files: int
@@ -441,7 +441,7 @@ class Inspection(_Document):
     refused_tensors: list[dict[str, str]] = field(default_factory=list)
     """Tensors that a save would refuse, and why."""
     notes: list[str] = field(default_factory=list)
-    """Sentences on what may surprise, such as a file of a folder that was not read."""
+    """Remarks on surprises, such as a file of a folder that was not read."""
     metadata: dict[str, str] = field(default_factory=dict)
     """The keys of a GGUF file with their values as strings, long ones cut; "GGUF.tensor_types" has
     the types of its tensors with their numbers."""
@@ -501,7 +501,7 @@ def cut_report(text: str) -> CutReport:
 
 
 _IN_EACH = ("unmatched_keys", "baked_keys", "unused_modules", "ignored_keys", "skipped_keys")
-"""Lists of what a save does not use: several saves use what one of them does."""
+"""Lists of unused things: several saves use everything that one of them uses."""
 
 
 def together(reports: Sequence[SaveReport]) -> SaveReport:

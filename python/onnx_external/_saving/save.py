@@ -190,7 +190,7 @@ def save(
 
 
 _PLAN_ONLY = {"dry_run": True, "dedup": "storage", "before_publish": None, **NOT_QUANTIZED}
-"""Options of a plan that tells where weights would go, without reading them."""
+"""Options of a plan that only shows where weights would go, without reading them."""
 
 
 def _named(

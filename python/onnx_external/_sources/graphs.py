@@ -59,7 +59,7 @@ class Given(NamedTuple):
     """The name of each; a ModelProto or a file; the folder of its external data. External data at
     `_core.loose_location` with the offset N is that of the tensor N."""
     tensors: list[Loose]
-    """Those of all."""
+    """The tensors of all models."""
 
 
 class _Taken(NamedTuple):

@@ -26,7 +26,7 @@ from onnx_external._base.swapping import exchanged, set_within
 _MOST = 400
 """Operations of a definition; a size with a longer one is a value that only the graph knows."""
 _VALUES = "real_tensor_prop_unbacked_vals"
-"""Attribute of a ShapeEnv: what torch decides by, where a symbol has no value."""
+"""An attribute of a ShapeEnv: the values by which torch decides if a symbol has none."""
 _BY_VALUES = "propagate_real_tensors"
 """The start of the message of an assertion that torch makes of such a decision."""
 

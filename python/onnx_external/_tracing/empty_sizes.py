@@ -26,9 +26,9 @@ from onnx_external._tracing.frames import LIBRARIES, outside, tests_value
 
 _COMPARISONS = ("eq", "ne", "lt", "le", "gt", "ge")
 _for_users: set[str] = set()
-"""Files of ours that compare what the user's code gives them."""
+"""Files of ours that make comparisons for the user's code."""
 _MARK = "_oe_compared"
-"""Attribute of a node of torch: what was compared, if only a size of 0 makes a difference."""
+"""An attribute of a node of torch: the comparison, if only a size of 0 makes a difference."""
 
 
 class NotEmpty(NamedTuple):

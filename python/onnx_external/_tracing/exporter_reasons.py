@@ -131,7 +131,7 @@ _MEANINGS_OF_WORDS = {
         "compute the value from the size in each call, or leave the size out of dynamic_shapes"
     ),
 }
-"""The same, for errors of common classes, by a part of their text."""
+"""The meanings of errors of common classes, by a part of their text."""
 
 
 _GRADIENTS = (

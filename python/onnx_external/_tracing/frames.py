@@ -17,7 +17,7 @@ import torch
 LIBRARIES = tuple(
     str(Path(place)) + "/" for place in (Path(torch.__file__).parent, Path(__file__).parents[1])
 )
-"""Folders whose lines tell a user nothing: torch's, and this package's."""
+"""Folders whose lines do not help a user: torch's, and this package's."""
 
 
 def _folder(module: Any) -> str:

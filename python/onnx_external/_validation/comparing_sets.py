@@ -58,7 +58,7 @@ class _Comparing:
     settings: Settings
     found: GraphValidation
     sums: QualitySums | None = None
-    """What is lost, if that is measured."""
+    """The measured loss, if wanted."""
 
     def run(self, sets: Sequence[InputSet], asked: str | None) -> None:
         """Run all sets; `asked` is the type that a reference was converted to."""

@@ -76,29 +76,29 @@ class GraphValidation:
     model: str
     against: str
     providers: list[str]
-    """Of ONNX Runtime, as the session has them."""
+    """The providers of ONNX Runtime in the session."""
     inputs: list[ValidatedInput] = field(default_factory=list)
     outputs: list[ComparedOutput] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
-    """What was left out, and why."""
+    """Remarks on what was left out, and why."""
     lacks: list[str] = field(default_factory=list)
     """Inputs that the reference is called with, and the model does not have."""
     draws: list[str] = field(default_factory=list)
-    """What draws random numbers in the model or the reference, so that two runs differ."""
+    """The random operators of the model or the reference, because of which two runs differ."""
     computes: dict[str, str] = field(default_factory=dict)
     """Types of floats beside those of the outputs that a tolerance may be of, and whose they are,
     such as {"float16": "weights of the model"}."""
     quantized: Quantized | None = None
-    """How a model is quantized of which an output does not agree, or whose quality is judged."""
+    """The quantization of a model whose outputs do not agree, or whose quality is judged."""
     quality: Quality | None = None
-    """What a model with quantized weights loses in all; `ok` follows its limits."""
+    """The total loss of a model with quantized weights; `ok` follows its limits."""
     latency: Latency | None = None
     reference_latency: Latency | None = None
-    """If the reference is a model, too."""
+    """The latency of the reference, if it is a model."""
     load_memory: int | None = None
     """Bytes of memory that belongs to no file (RssAnon of Linux), which loading added at most."""
     run_memory: int | None = None
-    """The same of loading and the first run."""
+    """The memory of loading and the first run."""
 
     @property
     def empty(self) -> list[str]:
@@ -152,9 +152,9 @@ class Validation(Paged):
     exported: str | None = None
     """The folder into which a folder of transformers was exported."""
     steps: list[Step] = field(default_factory=list)
-    """What was done, with its time and memory."""
+    """The steps, with their time and memory."""
     versions: dict[str, str] = field(default_factory=dict)
-    """Of the packages that took part."""
+    """The versions of the packages involved."""
 
     @property
     def ok(self) -> bool:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from ..transformers._compared import Folder
 
 _WITH_TEXT = ("prompt", "example")
-"""The sets in which a text stands, the best one first: a prompt has an empty cache."""
+"""The sets that contain text, the best one first: a prompt has an empty cache."""
 
 
 def quality_on_text(

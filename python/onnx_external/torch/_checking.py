@@ -50,12 +50,12 @@ class Checked:
     """The result of a comparison."""
 
     sets: int = 0
-    """Input sets on which the graph gives what the module gives."""
+    """The number of input sets on which the graph agrees with the module."""
     notes: list[str] = field(default_factory=list)
     made: int = 0
-    """Those among them that nobody gave: the example with other sizes."""
+    """The number of those that were made up: the example with other sizes."""
     disproved: set[str] = field(default_factory=set)
-    """Guards that a set breaks although the graph is right: they limit nothing."""
+    """Guards that a set violates although the graph is right: they limit nothing."""
     unloadable: str = ""
     """The reason why ONNX Runtime, lacking an operator for a type, cannot load the graph."""
 

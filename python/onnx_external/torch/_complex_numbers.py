@@ -36,7 +36,7 @@ class _Pair(NamedTuple):
 
 
 _Made: TypeAlias = Any
-"""A node, a pair, or a list of them for an operator that gives several values."""
+"""A node, a pair, or a list of them for an operator with several results."""
 
 
 _OF_DECOMPOSITIONS = (NotImplementedError, RuntimeError, AssertionError, TypeError, ValueError)

@@ -13,7 +13,7 @@ _aten = torch.ops.aten
 _MOST_FACTORS = 8
 """The largest power that is written as a product."""
 _LEAST_INEXACT = 64
-"""The least length of a Fourier transform that is not left to ONNX Runtime as it is."""
+"""The length from which a Fourier transform is not left to ONNX Runtime."""
 _BY_LENGTH = 2
 """torch's number for a transform that is divided by its length."""
 REAL = {

@@ -12,7 +12,7 @@ import torch
 from .._base.swapping import exchanged
 
 _read: dict[Any, Any] = {}
-"""The registries that were read, by what they depend on."""
+"""The registries that were read, by their dependencies."""
 _MOST = 4
 """The number of registries to keep."""
 

@@ -32,7 +32,7 @@ class Source:
 
 
 _GUARDS_SHOWN = 3
-"""In the text of a report."""
+"""The number of guards in the text of a report."""
 _SHOWN = (UNCHECKED, "other-opset", "fixed-sizes", "changed-state")
 """The kinds of the notes in it."""
 
@@ -52,7 +52,8 @@ class ExportReport(Stepwise):
     patches: list[str]
     """The changes to torch and transformers while the module was traced."""
     checked: int
-    """Input sets, the example among them, on which the graph gave what the module gives."""
+    """The number of input sets, including the example, on which the graph agrees with the
+    module."""
     guards: list[str]
     """Assumptions of the trace about sizes, such as "x.size()[1] > 6", or "words > 6" if
     `dynamic_shapes` calls it so, with the line of the code. One that rules out a single size is

@@ -34,7 +34,7 @@ class Guard:
     """One assumption about dynamic sizes."""
 
     text: str
-    """In a user's words, e.g. "x.size()[1] > 6"."""
+    """The text in a user's words, e.g. "x.size()[1] > 6"."""
     expression: Any
     """The expression of sympy."""
     where: str = ""
@@ -64,7 +64,7 @@ class Guard:
 
 
 _TRIED = 128
-"""Sizes that tell whether a guard rules out one of them only."""
+"""The number of sizes to try to see whether a guard excludes only one of them."""
 
 
 @dataclass(frozen=True)

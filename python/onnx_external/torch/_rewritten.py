@@ -177,7 +177,7 @@ class ModuleWays:
 MOST_NAMED = 3
 """Functions that one message names."""
 MOST_GRAPHS = 10
-"""Graphs that are made until one is right: each that is wrong names tests on sizes."""
+"""The number of graphs to make until one is right: each wrong one names conditions on sizes."""
 
 
 _without_dynamo = partial(trace, fall_back=False)
@@ -227,7 +227,7 @@ def not_helped(plain: ExportError, refused: ExportError) -> ExportError:
 
 
 _BY_VALUES = "by-values"
-"""The kind of the errors of code that decides by values: rewriting is the way out."""
+"""The kind of errors on data-dependent control flow, which rewriting fixes."""
 
 
 def _without_source(plain: ExportError, missing: Sequence[Missing]) -> ExportError:

@@ -25,7 +25,7 @@ _KIND = "pkg.torch.export.graph_signature.InputSpec.kind"
 _PERSISTENT = "pkg.torch.export.graph_signature.InputSpec.persistent"
 _FOLDED = "pkg.onnxscript.optimizer.folded_from"
 _WITHOUT_DATA = "pkg.onnx_external.without_data"
-"""Tells whoever fills a slot that no optimizer can have merged it with an equal constant."""
+"""A mark that no optimizer can have merged a slot with an equal constant."""
 
 _MOST_BYTES = 2**31 - 1
 """Protobuf's limit on a model."""

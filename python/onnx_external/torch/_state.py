@@ -33,7 +33,7 @@ class Changed:
     place: int
     """The position of the tensor among the caller's inputs; 0 for a buffer."""
     node: str
-    """In the program."""
+    """The name of the node in the program."""
 
     @property
     def note(self) -> Note:

@@ -47,7 +47,7 @@ class CheckedGraphs:
     """The number of input sets on which each graph agrees with transformers' model."""
     notes: list[str] = field(default_factory=list)
     chain: list[str] = field(default_factory=list)
-    """The graphs that were run one behind the other, each on what those before it gave."""
+    """The graphs that were run one after the other on each other's outputs."""
     examples: dict[str, Example] = field(default_factory=dict)
     """The inputs and outputs of each graph."""
 
@@ -60,7 +60,7 @@ class Judging:
     """The folder of the model, or its files."""
     graphs: Mapping[str, Graph]
     folder: Callable[[dict[str, Path]], Folder]
-    """Makes, of the graphs' files, what they are compared with."""
+    """A function that makes the folder of references from the files of the graphs."""
     size: int
     """Bytes of the weights."""
     options: Mapping[str, Any]
@@ -68,7 +68,7 @@ class Judging:
     merged: Graph | None = None
     """The decoder's graphs in one."""
     crossed: Graph | None = None
-    """The encoder with what the decoder keeps of it."""
+    """The encoder with the keys and values that the decoder keeps of it."""
 
     def judged(self, asked: bool | None, meter: Meter) -> CheckedGraphs:
         """Compare all graphs with transformers' model.

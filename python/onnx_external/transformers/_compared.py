@@ -25,9 +25,9 @@ from ._stepping import calls_of_several, forward_calls, with_prompt
 from ._tracing import Part, encoder_of, examples_of, graph_modules
 
 _MORE = 5
-"""Words that the second set has more than the first; and it has one row more."""
+"""The number of additional tokens in the second set, which also has one row more."""
 _FEW = 2
-"""Words of a short text."""
+"""The number of tokens in a short text."""
 
 _STEPS = 3
 """Tokens behind the prompt; graphs without sizes that vary take one."""

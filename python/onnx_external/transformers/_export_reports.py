@@ -31,9 +31,9 @@ class ModelReport(Stepwise):
     """The origin of each initializer's values, by graph."""
     unused_keys: list[str]
     """Keys that no graph has: those that transformers does not load into this class, and those that
-    it loads and the graphs do not use, of which a note tells."""
+    it loads and the graphs do not use, which a note names."""
     copied: list[str]
-    """Files of tokenizer and configuration that lie beside the model now."""
+    """Files of tokenizer and configuration that are beside the model now."""
     steps: list[Step]
     """The steps, with their time and memory."""
     versions: dict[str, str]
@@ -48,21 +48,21 @@ class ModelReport(Stepwise):
     """The type and the dimensions of inputs ("int64[batch_size, sequence_length]"), by graph and
     name."""
     outputs: dict[str, dict[str, str]]
-    """Likewise."""
+    """The type and the dimensions of outputs, by graph and name."""
     notes: list[str] = field(default_factory=list)
     """Remarks on parts of the folder that are not in the graphs, such as the pooling of
     sentence-transformers, and why graphs were not checked."""
     checked: dict[str, int] = field(default_factory=dict)
     """The number of input sets on which each graph agreed with transformers' model."""
     chain: list[str] = field(default_factory=list)
-    """The graphs that were run one behind the other, each on what those before it gave, and gave
-    what transformers' model gives: "encoder_model.onnx", "decoder_model.onnx", ..."""
+    """The graphs that were run one after the other on each other's outputs, and agreed with
+    transformers' model: "encoder_model.onnx", "decoder_model.onnx", ..."""
     rewriting: dict[str, Rewriting] = field(default_factory=dict)
     """`ExportReport.rewriting`, by graph that was rewritten."""
     repeated: list[str] = field(default_factory=list)
     """The graphs that were made by repeating the layers of a shallow model's."""
     variants: dict[str, list[str]] = field(default_factory=dict)
-    """With `variants`: the graphs of each, which transformers.js calls so: "fp32", "q8", ..."""
+    """With `variants`: the graphs of each, by the names of transformers.js: "fp32", "q8", ..."""
     quality: dict[str, str] = field(default_factory=dict)
     """The loss of each graph of `variants` with codes, relative to the graph in floats."""
     omitted_inputs: list[str] = field(default_factory=list)

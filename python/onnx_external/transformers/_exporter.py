@@ -21,7 +21,7 @@ from ..torch._tracing import lines_of_guards
 from ._loading import told
 
 Run = Callable[[Callable[[], Any]], Any]
-"""Calls what it is given, which traces, and may do so again."""
+"""A function that calls its argument, a trace, once or again."""
 
 
 def exporter(run: Run, translations: Mapping[Any, Callable[..., Any]] | None = None) -> Any:

@@ -36,14 +36,14 @@ Inputs: TypeAlias = Mapping[str, Any] | Sequence[str]
 _WITH_DEFAULTS = ("bbox", "pixel_mask", "global_attention_mask", "token_type_ids", "attention_mask")
 """Inputs that forward() replaces by a constant, so that a caller can always give them."""
 _GIVEN_ONLY = ("token_type_ids", "attention_mask")
-"""Those that are inputs only if the folder's tokenizer or processor gives them."""
+"""Inputs that are used only if the folder's tokenizer or processor returns them."""
 _ASIDE = (
     "inputs_embeds", "decoder_inputs_embeds", "position_ids", "decoder_position_ids",
     "encoder_hidden_states", "encoder_attention_mask", "decoder_attention_mask", "labels",
     "start_positions", "end_positions", "next_sentence_label", "bool_masked_pos", "mask_labels",
     "class_labels", "future_values", "target_values",
 )  # fmt: skip
-"""Alternatives to others, what is computed of others, and what training needs."""
+"""Alternatives to other inputs, values computed from others, and inputs for training."""
 _TEXTS = ("input_ids", "inputs_embeds")
 _STATES = ("past_key_values", "cache", "cache_params", "state", "mems", "encoder_outputs")
 

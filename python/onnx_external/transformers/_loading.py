@@ -31,7 +31,7 @@ from ._switches import without_switches
 from ._widening import computing_type, narrow_keys
 
 _MOST = 800
-"""Characters of a message: it may quote what is in a file."""
+"""The maximum length of a message: it may quote the contents of a file."""
 
 
 @dataclass
@@ -48,9 +48,9 @@ class Loaded:
     notes: list[str] = field(default_factory=list)
     """Remarks on parts of the folder that are not in the graphs."""
     dtype: str | None = None
-    """The type that the model computes in, if that is not what transformers takes by itself."""
+    """The type that the model computes in, if not transformers' own choice."""
     narrow: dict[str, str] = field(default_factory=dict)
-    """The types of the keys that graphs in float32 have as they are, by ONNX's names."""
+    """The types of the keys that graphs in float32 keep, by ONNX's names."""
     quantized: list[str] = field(default_factory=list)
     """Keys whose floats are computed from the checkpoint's codes."""
 

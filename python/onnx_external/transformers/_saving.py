@@ -81,7 +81,7 @@ class Saving:
         self._place = self.folder / place
         self.notes = note_on_pointers(self._files)
         self.copied: list[str] = []
-        """Files that lie beside the graphs now."""
+        """Files that are beside the graphs now."""
 
     @classmethod
     def of_all(cls, savings: abc.Sequence[Saving]) -> Saving:

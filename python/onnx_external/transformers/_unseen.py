@@ -11,7 +11,7 @@ from .._base.errors import ExportError
 from .._saving.reports import SaveReport
 
 _MEDIA = re.compile(r"pixel|image|video|vision|visual|audio|speech|sound|spectrogram")
-"""In the names of inputs and of modules."""
+"""A pattern for the names of inputs and of modules."""
 _SOUNDS = ("input_features", "input_values")
 _KINDS = {"image": "images", "video": "videos", "audio": "sound"}
 _SHOWN = 4

@@ -27,9 +27,9 @@ InputSet = tuple[Sequence[Any], dict[str, Any]]
 """The positional and the keyword arguments of one run."""
 
 _ROWS = frozenset({"zip", "enumerate", "reversed"})
-"""Builtins whose result gives a tensor's rows, and does not say so."""
+"""Builtins whose results yield a tensor's rows without showing it."""
 _DECIDING = frozenset({"bool", "max", "min", "any", "all"})
-"""Builtins that ask for the truth of what they get, or of a comparison of it."""
+"""Builtins that ask for the truth of their arguments, or of a comparison of them."""
 _PLAIN = (bool, int, float, str, bytes, list, tuple, dict, set, type(None), torch.Tensor)
 """Types whose truth is asked without any effect."""
 

@@ -51,7 +51,7 @@ class Choice:
     taken: set[str]
     """Names that occur; those that are made are others."""
     done: dict[str, None] = field(default_factory=dict)
-    """The keys of what was rewritten, in order."""
+    """The keys of the rewritten nodes, in order."""
     number: int = 0
     """The last number of a name that was made."""
 

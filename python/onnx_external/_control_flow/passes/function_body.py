@@ -33,7 +33,7 @@ class FunctionBody(ABC):
         self.outside: set[str] = set()
         """Names that functions made of parts of this one bind in it."""
         self.handlers: list[ast.Try] = []
-        """The `try` with handlers that the statement in hand stands in."""
+        """The `try` statements with handlers around the current statement."""
         self.grown: frozenset[str] = frozenset()
         """The texts of the lists to which a loop that is rewritten adds something."""
 

@@ -18,7 +18,7 @@ _MATH = frozenset(
     "sqrt exp log log2 log10 pow fabs sin cos tan tanh floor ceil trunc hypot isnan isinf "
     "isfinite".split()
 )
-"""Functions of math that a tensor can be given to; by that name, others may be meant, too."""
+"""Functions of math that accept tensors; other functions may have the same names."""
 _COUNTING = frozenset({"linspace"})
 """Functions of torch that take a number of items, which a tensor may decide."""
 _WHOLE = frozenset({"int", "floor", "ceil", "trunc"})

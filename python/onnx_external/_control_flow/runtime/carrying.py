@@ -96,14 +96,14 @@ class Carried:
     places: Places
     init: tuple[Any, ...]
     starts: list[Any] = field(default_factory=list)
-    """The leaves of the state before the first round."""
+    """The leaves of the state before the first iteration."""
     leaves: list[Any] = field(default_factory=list)
     """The same, but another object for each tensor: the body may read the same tensors."""
     is_carried: list[bool] = field(default_factory=list)
     growth: dict[int, Growth] = field(default_factory=dict)
     emitted: list[Emitted] = field(default_factory=list)
     marked: list[Place] = field(default_factory=list)
-    """The lists that have a mark for the items of the rounds before."""
+    """The lists with a mark for the items of earlier iterations."""
     marks: list[Mark] = field(default_factory=list)
     """One for each of them."""
     counts_rounds: bool = False

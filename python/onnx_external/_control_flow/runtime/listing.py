@@ -12,7 +12,7 @@ from onnx_external._base.errors import RewriteError
 from onnx_external._control_flow.runtime.collected import Collected, Rows, is_collected, whole
 
 _UNCHANGED = frozenset({"append", "clear", "copy", "extend"})
-"""Methods that do with the items of all rounds what they do with one."""
+"""Methods that treat the items of all iterations like a single item."""
 
 
 def item(values: Any, at: Any) -> Any:

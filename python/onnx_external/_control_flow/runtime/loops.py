@@ -326,7 +326,7 @@ class _Round:
     bound: Any
     buffers: list[torch.Tensor]
     values: list[torch.Tensor]
-    """The state, with what grows filled up."""
+    """The state, with growing tensors padded."""
     leaves: list[Any]
     table: dict[int, Any]
 

@@ -44,7 +44,7 @@ class Part:
     test: Any = None
     """The condition that chooses between the values."""
     size: Any = None
-    """The definition of a number that a test on sizes chooses."""
+    """The definition of a number that a condition on sizes chooses."""
     parts: list[Part] = field(default_factory=list)
     spec: Any = None
     """The way to build a value from the parts: a function, or a pytree spec."""

@@ -37,7 +37,7 @@ _HOLDERS = (
     weakref.WeakKeyDictionary,
     weakref.WeakValueDictionary,
 )
-"""Classes of Python whose objects hold what is put into them."""
+"""Python classes whose objects contain other objects."""
 _INSTALLED = ("/site-packages/", "/dist-packages/")
 _CACHED: Any = functools._lru_cache_wrapper
 
@@ -88,7 +88,7 @@ class OuterPlaces(Places):
 
     def __init__(self, module: Any) -> None:
         self.cached: list[tuple[Any, str]] = []
-        """Owners and names of functions that keep what they return (`functools.lru_cache`)."""
+        """Owners and names of functions that cache their results (`functools.lru_cache`)."""
         self._careful: set[int] = set()
         """Places of installed packages, by their number."""
         self._noted: set[Any] = set()

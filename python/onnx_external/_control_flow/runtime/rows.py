@@ -13,7 +13,7 @@ from onnx_external._control_flow.runtime.sizes import size_of
 from onnx_external._control_flow.values import described, is_fake
 
 Columns: TypeAlias = tuple[list[torch.Tensor], Callable[[list[torch.Tensor]], Any]]
-"""Tensors of as many rows, and what a row of each makes the item of a round."""
+"""Tensors with equally many rows, and a function that makes an iteration's item of their rows."""
 
 
 class Lazy:

@@ -20,7 +20,7 @@ class Decision:
 
     key: str
     depth: int
-    """In how many branches and loops it must be reached."""
+    """The number of branches and loops in which it must be reached."""
     outcome: bool = False
     used: bool = False
 
@@ -34,7 +34,7 @@ class State:
     max_iterations: int | None = None
     refuses_assertions: bool = False
     absorbed: Collection[str] = ()
-    """Tests whose tails already stand in both branches."""
+    """Conditions whose branches already contain what follows them."""
     empty_sizes: bool = False
     """True if sizes of inputs may be 0."""
     tables: list[dict[int, torch.Tensor]] = field(default_factory=list)
@@ -47,7 +47,7 @@ class State:
     bounds: dict[Any, Any] = field(default_factory=dict)
     """The largest value of sizes that tensors decide, by their symbols."""
     choices: dict[Any, tuple[Any, Any]] = field(default_factory=dict)
-    """Sizes that a test decides: what they are in its branches, by their symbols."""
+    """Sizes that a condition decides: their values in its branches, by their symbols."""
     splits: Mapping[str, str] = field(default_factory=dict)
     """The condition's key, for calls that are made for both outcomes of a condition inside them."""
     asked: list[Decision] = field(default_factory=list)

@@ -13,14 +13,14 @@ from ..._base.errors import ExportError, FormatError
 Shapes = Mapping[str, tuple[int, ...]]
 """The tensors of the model, by transformers' names."""
 FACTORS = ("rope_freqs.weight", "rope_factors_long.weight", "rope_factors_short.weight")
-"""Tensors that are settings; they lie among the keys."""
+"""Tensors that are settings, like the keys."""
 _MOST = 1 << 31
 """The bound of a size or a number of layers, heads or tokens."""
 _HARMLESS = (
     "vocab_size", "tensor_data_layout", "rope.scaling.finetuned", "use_parallel_residual",
     "context_length_train",
 )  # fmt: skip
-"""Settings that change no number of the model, or that its tensors say, too."""
+"""Settings that affect no result of the model, or that its tensors also show."""
 
 
 def shortest(number: float) -> float:

@@ -1,4 +1,4 @@
-"""What keeping the codes of a GGUF file costs beside a copy of it: a Llama of 7B by shapes, Q4_K_M by types.
+"""Measure the cost of keeping the codes of a GGUF file, beside a copy of it: a Llama of 7B by shapes, Q4_K_M by types.
 
 usage: keep_gguf.py COMMAND FOLDER [GB] [ROUNDS]
 

@@ -27,7 +27,7 @@ _OTHERS = re.compile(
     r"|(?i:licen[cs]e.*)|.*log\.txt|quantize_config\.json|(hf_)?quant_config\.json"
     r"|quanto_qmap\.json"
 )
-"""Files that a training, a pip, a person, a library that quantized or an earlier export has left."""
+"""Files left by a training, a pip, a person, a quantizing library or an earlier export."""
 _OF_MODULES = (".safetensors", ".bin")
 """The types of the weights files of such a module."""
 _FOLDERS = ("additional_chat_templates",)

@@ -21,7 +21,7 @@ class Paged:
     def html(self, title: str | None = None) -> str:
         """Return the report as one self-contained HTML page, which needs no network.
 
-        docs/page.md describes it. A page contains at most 16 MiB of the report, and notes what it
+        docs/cli.md describes it. A page contains at most 16 MiB of the report, and notes what it
         leaves out; `to_dict()` has everything.
 
         Args:

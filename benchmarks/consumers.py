@@ -1,4 +1,4 @@
-"""Test which tools take the models that each way of exporting writes, as Markdown: docs/consumers.md has the tables.
+"""Test which tools take the models that each way of exporting writes, as Markdown: docs/consumers.md sums them up.
 
 A BERT and a Llama of 2 layers are exported in every way, in the layout `single`, and the BERT by
 oe.torch.export in all layouts. Each tool runs in a process of its own.

@@ -198,7 +198,8 @@ std::optional<std::string> foreign_data(std::string_view head) {
   constexpr std::size_t kLeastMagic = 4;  // random bytes are shorter ones by chance
   constexpr std::string_view kDvcOutputs = "outs:\n- ";
   for (const Format& format : kFormats) {
-    if (format.magic.size() < kLeastMagic || !format.begins(head)) {
+    const bool may_be_linked = format.advice == kIsCheckpoint;
+    if (may_be_linked || format.magic.size() < kLeastMagic || !format.begins(head)) {
       continue;
     }
     const bool says_what_to_do = format.kind == kPacked || format.kind == kPointer;

@@ -115,13 +115,17 @@ TEST(ForeignData, IsAPointerOrAPageInThePlaceOfTensors) {
       {"\xef\xbb\xbf\n<html>", "a web page; download it again"},
       {"<?xml version=\"1.0\"?><Error><Code>AccessDenied", "error message of a server"},
       {"{\"error\": \"Not found\"}", "error message of a server"},
-      {"GGUF\3\0\0\0", "belongs to the model"},
+      {"\x93NUMPY\1", "belongs to the model"},
   };
   for (const auto& [head, words] : heads) {
     const auto found = foreign_data(head);
     ASSERT_TRUE(found) << head;
     EXPECT_NE(found->find(words), std::string::npos) << *found;
   }
+}
+
+TEST(ForeignData, IsNotACheckpointToWhichAModelMayLink) {
+  EXPECT_EQ(foreign_data("GGUF\3\0\0\0"), std::nullopt);
 }
 
 TEST(ForeignData, IsNotWhatTensorsMayHoldByChance) {

@@ -169,12 +169,14 @@ class Campaign:
         """Return the table, with the reasons below it."""
         notes: list[str] = []
         lines = [
-            "| model | " + " | ".join(VERSIONS[each] for each in self.clients) + " |",
-            "|---|" + "---|" * len(self.clients),
+            "| " + " | ".join(VERSIONS[each] for each in self.clients) + " | models |",
+            "|" + "---|" * len(self.clients) + "---|",
         ]
+        alike: dict[str, dict[str, None]] = {}
         for name in self.jobs:
             row = [self._shown(self.cells.get((client, name), NOT_FOR), notes) for client in self.clients]
-            lines.append(f"| {MODELS[name].kind} | " + " | ".join(row) + " |")
+            alike.setdefault(" | ".join(row), {})[MODELS[name].kind] = None
+        lines += [f"| {row} | {', '.join(kinds)} |" for row, kinds in alike.items()]
         reasons = [f"{number}. {note}" for number, note in enumerate(notes, 1)]
         return "\n".join([*lines, *([""] if reasons else []), *reasons, ""])
 

@@ -37,7 +37,7 @@ def _size_of(text: str) -> tuple[str, list[int]]:
     try:
         return name, [int(size) for size in sizes.split(",")]
     except ValueError:
-        raise argparse.ArgumentTypeError(f"{text}: {sizes} is no size") from None
+        raise argparse.ArgumentTypeError(f"{text}: {sizes} is not a size") from None
 
 
 def _range_of(text: str) -> tuple[str, tuple[float, float]]:

@@ -159,7 +159,7 @@ def _values(
     low, high = (0, 1) if limits is None else (int(limits[0]), int(limits[1]))
     least, most = np.iinfo(dtype).min, np.iinfo(dtype).max
     if not least <= low <= high <= most:
-        raise InvalidArgumentError(f"input {form.name}: {low} .. {high} is no range of {dtype}")
+        raise InvalidArgumentError(f"input {form.name}: {low} .. {high} is not a range of {dtype}")
     made = random.integers(low, high, shape, dtype, endpoint=True)
     return np.asarray(made, dtype), f"made: {low} .. {high}"
 
@@ -191,13 +191,13 @@ def _refuse_unknown(forms: Sequence[Form], making: Making) -> None:
         _check_size(forms, name)
         numbers = [given] if isinstance(given, int) else list(given)
         if not numbers or min(numbers) < 0:
-            raise InvalidArgumentError(f"dims: {name}: {given} is no size, or list of sizes")
+            raise InvalidArgumentError(f"dims: {name}: {given} is not a size, or a list of sizes")
     if making.sets is not None and not 1 <= making.sets <= _MOST_SETS:
         raise InvalidArgumentError(
-            f"sets: {making.sets} is no number of sets; give 1 to {_MOST_SETS:,}"
+            f"sets: {making.sets} is not a number of sets; use 1 to {_MOST_SETS:,}"
         )
     if making.seed < 0:
-        raise InvalidArgumentError(f"seed: {making.seed} is no seed; give 0 or more")
+        raise InvalidArgumentError(f"seed: {making.seed} is not a seed; use 0 or more")
     names = [form.name for form in forms]
     for name, limits in making.ranges.items():
         if name not in names:

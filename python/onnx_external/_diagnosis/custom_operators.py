@@ -134,7 +134,7 @@ class _Operator:
                     return _Output(dtype, device, None)
                 self.refuse(
                     f"dimension {dim} of its output {number} is {', '.join(map(str, wanted))} in "
-                    "the input sets, which is no sum, difference or product of the sizes of its "
+                    "the input sets, which is not a sum, difference or product of the sizes of its "
                     "inputs; shape_functions={name: function} tells it"
                 )
             else:

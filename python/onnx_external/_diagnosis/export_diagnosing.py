@@ -296,7 +296,9 @@ def diagnose_export(
     if is_transformers(module):
         models = _of_folder(module, inputs, task, dtype, dynamic, notes)
     elif isinstance(module, (str, os.PathLike)):
-        raise NotFoundError(f"{os.fspath(module)}: is no folder with a config.json of transformers")
+        raise NotFoundError(
+            f"{os.fspath(module)}: is not a folder with a config.json of transformers"
+        )
     elif task is not None or dtype is not None:
         raise InvalidArgumentError("task, dtype: these are for a folder of transformers")
     else:

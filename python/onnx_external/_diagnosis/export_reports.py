@@ -111,7 +111,7 @@ class ExportDiagnosis(Diagnosis):
             name: the module's; empty for the model itself.
         """
         if name not in self.shapes:
-            raise InvalidArgumentError(f"{name!r} is no module that was exported by itself")
+            raise InvalidArgumentError(f"{name!r} is not a module that was exported by itself")
         return self.shapes[name]
 
     def _shown(self) -> set[str]:

@@ -41,4 +41,4 @@ def check_choice(option: str, value: Any, allowed: Collection[str]) -> None:
     """Raise an error for a value that is not allowed."""
     if value not in allowed:
         known = ", ".join(map(repr, allowed))
-        raise InvalidArgumentError(f"{option}: {value!r} is none of {known}")
+        raise InvalidArgumentError(f"{option}: {value!r} is not one of {known}")

@@ -88,7 +88,7 @@ class Wanted:
         for name in self.names:
             if name not in CLIENTS:
                 raise InvalidArgumentError(
-                    f"{name!r} is none of the programs that clients= knows: {', '.join(CLIENTS)}"
+                    f"{name!r} is not one of the programs for clients=: {', '.join(CLIENTS)}"
                 )
             if CLIENTS[name].apart and layout not in ("single", "inline"):
                 raise InvalidArgumentError(

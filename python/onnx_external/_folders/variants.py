@@ -57,7 +57,7 @@ def variants_of(
         if name not in VARIANTS:
             more = "; codes have 4 or 8 bits" if name in _FOREIGN else ""
             raise InvalidArgumentError(
-                f"{name!r} is none of the names that variants= knows: {', '.join(VARIANTS)}{more}"
+                f"{name!r} is not one of the names for variants=: {', '.join(VARIANTS)}{more}"
             )
     if not known:
         return [Variant("", dtype, quantize)]  # type: ignore[arg-type]

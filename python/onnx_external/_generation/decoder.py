@@ -211,7 +211,7 @@ def _refuse_unknown(session: Session, ids: Any, error: RunError) -> None:
     size = next(form.shape[-1] for form in session.outputs if form.name == "logits")
     if isinstance(size, int) and ids.max() >= size:
         raise InvalidArgumentError(
-            f"generate: {ids.max()} is no id of a token: the model knows 0 to {size - 1}"
+            f"generate: {ids.max()} is not the id of a token: the model has 0 to {size - 1}"
         ) from error
 
 

@@ -95,7 +95,7 @@ class NextTokens:
         try:
             return kind(value)
         except (TypeError, ValueError, IndexError) as error:
-            raise FormatError(f"{self._file}: {name}: {value!r} is no value of it") from error
+            raise FormatError(f"{self._file}: {name}: {value!r} is not a valid value") from error
 
 
 @dataclass

@@ -46,8 +46,8 @@ def wanted(
         reason = "no weights are given; weights=module.state_dict() gives those of a module"
     elif models is None:
         reason = (
-            "the model is no program of torch.onnx.export or onnx_ir.Model; onnx_ir.load(FILE) "
-            "and onnx_ir.from_proto(PROTO) make one"
+            "the model is neither a program of torch.onnx.export nor an onnx_ir.Model; "
+            "onnx_ir.load(FILE) and onnx_ir.from_proto(PROTO) make one"
         )
     elif learn_map is not None:
         reason = "with learn_map, the slots of the graph are compared with its old weights"

@@ -106,7 +106,7 @@ def checked_name(what: str, name: object) -> str:
             name.encode()
         except UnicodeEncodeError:
             raise InvalidArgumentError(
-                f"{what}: the name {name!a} is no text: it has half of a surrogate pair"
+                f"{what}: the name {name!a} is not valid text: it has half of a surrogate pair"
             ) from None
     return name
 

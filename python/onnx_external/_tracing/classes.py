@@ -100,7 +100,7 @@ def known_classes(
         for each in (*classes, *sorted(_registered(), key=lambda one: one[0].__qualname__)):
             cls, names = each if isinstance(each, tuple) else (each, None)
             if not isinstance(cls, type):
-                raise InvalidArgumentError(f"classes: {cls!r} is no class")
+                raise InvalidArgumentError(f"classes: {cls!r} is not a class")
             if cls not in pytree.SUPPORTED_NODES:
                 _register(cls, names)
                 added.append(cls)

@@ -100,7 +100,7 @@ def opened(
             yield Folder(models, path, task, dtype, inputs, dynamic, exported, variant)
         return
     if output is not None:
-        raise InvalidArgumentError(f"output: {path} is no folder of transformers to export")
+        raise InvalidArgumentError(f"output: {path} is not a folder of transformers to export")
     if against is None:
         _refuse_without_weights(path)
     folder = _folder_of(model, against, inputs, task, dtype)

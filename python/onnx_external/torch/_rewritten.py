@@ -58,7 +58,7 @@ class ModuleWays:
     def _why_not(self) -> str:
         """Return why nothing can be rewritten; "" if something can."""
         if not isinstance(self.target, nn.Module):
-            return "what is exported is no module, whose functions could be rewritten"
+            return "only the functions of a module can be rewritten, and the target is not a module"
         tensors = [*self.target.parameters(), *self.target.buffers()]
         if any(nn.parameter.is_lazy(each) or has_no_data(each) for each in tensors):
             return "the module has no weights of its own, so it cannot be run to see its tests"

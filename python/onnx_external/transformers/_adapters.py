@@ -123,7 +123,7 @@ def merged(
     remove_abandoned(place, _TEMPORARY)
     if not is_adapter(folder):
         if base is not None:
-            raise InvalidArgumentError(f"base: {folder} is no adapter: it has no {ADAPTER}")
+            raise InvalidArgumentError(f"base: {folder} is not an adapter: it has no {ADAPTER}")
         yield Source(folder, variant, [])
         return
     if options.get("layout") == "link":

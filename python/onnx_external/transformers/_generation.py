@@ -102,7 +102,7 @@ def _settings(model: Any, folder: Path) -> tuple[str, dict[str, Any], list[str]]
         if not isinstance(found, dict):
             raise ValueError("no object")
     except (OSError, ValueError, RecursionError) as error:
-        return name, own, [f"{name}: left out, as it is no JSON ({error}); no graph needs it"]
+        return name, own, [f"{name}: left out, because it is not JSON ({error}); no graph needs it"]
     if name != GENERATION:
         usual = vars(transformers.GenerationConfig())
         found = own | {key: value for key, value in found.items() if key in usual}

@@ -116,8 +116,8 @@ def usable(found: Any, name: str, place: str) -> Any:
     if isinstance(found, type) and (_makes_models(found) or hasattr(found, "_model_mapping")):
         return found
     raise InvalidArgumentError(
-        f"{place}: {name} of transformers {transformers.__version__} is no class of models; give "
-        "one, such as LlamaForCausalLM, or a task, such as text-generation"
+        f"{place}: {name} of transformers {transformers.__version__} is not a class of models; "
+        "use one, such as LlamaForCausalLM, or a task, such as text-generation"
     )
 
 

@@ -106,7 +106,9 @@ def model_class(folder: Path, task: str | None) -> Any:
     """Return the class of the model: that of the task, else the one that the config names."""
     path, config = folder / "config.json", read_config(folder)
     if not isinstance(config.get("quantization_config") or {}, dict):
-        raise FormatError(f"{path}: no config of transformers: quantization_config is no object")
+        raise FormatError(
+            f"{path}: no config of transformers: quantization_config is not an object"
+        )
     if task is not None:
         return _class_of_task(task)
     named = config.get("architectures")
@@ -128,7 +130,7 @@ def _class_of_task(task: str) -> Any:
     name = task if hasattr(transformers, task) else _TASKS.get(task, "")
     if not name:
         raise InvalidArgumentError(
-            f"task: {task!r} is none of {', '.join(sorted(_TASKS))}, and no class of transformers"
+            f"task: {task!r} is not one of {', '.join(sorted(_TASKS))}, nor a class of transformers"
         )
     return usable(getattr(transformers, name), name, "task")
 

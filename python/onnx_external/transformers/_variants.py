@@ -131,7 +131,7 @@ def _refuse_no_numbers(name: str, output: str, got: Any, want: Any) -> None:
     if is_float(want) and is_float(got) and got.shape == want.shape:
         if (np.isfinite(want) & ~np.isfinite(got)).any():
             raise ExportError(
-                f"{name}: gives values of {output} that are no numbers for the example, which the "
+                f"{name}: gives values of {output} that are not numbers for the example, which the "
                 "graph in floats does not; leave this variant away"
             )
 

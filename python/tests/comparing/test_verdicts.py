@@ -206,9 +206,9 @@ def test_sizes_that_the_model_fixes_are_not_given() -> None:
         oe.validate(twice(), twice(), dims={"rows": 2, "x[1]": 4})
     assert oe.validate(twice(), twice(), dims={"x[0]": 4}).ok
     for wrong in (-1, [], [2, -1]):
-        with pytest.raises(oe.InvalidArgumentError, match=r"rows: .* is no size"):
+        with pytest.raises(oe.InvalidArgumentError, match=r"rows: .* is not a size"):
             oe.validate(twice(), twice(), dims={"rows": wrong})
-    with pytest.raises(oe.InvalidArgumentError, match="0 is no number of sets"):
+    with pytest.raises(oe.InvalidArgumentError, match="0 is not a number of sets"):
         oe.validate(fixed, fixed, sets=0)
     x = np.ones((2, 3), np.float32)
     for more in ({"dims": {"rows": 4}}, {"ranges": {"x": (0, 1)}}, {"sets": 2}):

@@ -412,7 +412,7 @@ def test_dynamic_shapes_are_what_torch_takes() -> None:
     args, kwargs = made(9)
     assert program.module()(*args, **kwargs).shape == (9, 4)
     assert oe.diagnose_export(model, [made(5)], exporter="export").dynamic_shapes() is None
-    with pytest.raises(oe.InvalidArgumentError, match="'other' is no module"):
+    with pytest.raises(oe.InvalidArgumentError, match="'other' is not a module"):
         report.dynamic_shapes("other")
 
 
@@ -554,8 +554,8 @@ def test_bad_input_is_refused(tmp_path: Path) -> None:
     refused("expected a module of torch", 7, sets())
     refused("at least one set", model)
     refused("at least one set", model, [])
-    refused("exporter: 'onnxx' is none of 'export', 'onnx'", model, sets(), exporter="onnxx")
-    refused("strategy: 'some' is none of 'always'", model, sets(), strategy="some")
+    refused("exporter: 'onnxx' is not one of 'export', 'onnx'", model, sets(), exporter="onnxx")
+    refused("strategy: 'some' is not one of 'always'", model, sets(), strategy="some")
     refused("opaque: 'layers.9' is neither", model, sets(), opaque=["layers.9"])
     refused("traced_method: 'Nothing' is neither", model, sets(), traced_method={"Nothing": "x"})
     refused("has no method 'encode'", model, sets(), traced_method={"head": "encode"})
@@ -563,7 +563,7 @@ def test_bad_input_is_refused(tmp_path: Path) -> None:
     refused("the model itself", model, sets(), traced_method={"": ""})
     refused("are for a folder", model, sets(), task="text-generation")
     refused("training mode", Model(Branches()), sets())
-    with pytest.raises(oe.NotFoundError, match="no folder with a config"):
+    with pytest.raises(oe.NotFoundError, match="not a folder with a config"):
         oe.diagnose_export(tmp_path)
     with pytest.raises(oe.RunError, match="cannot run input set 1: TypeError"):
         oe.diagnose_export(model, [*sets()[:1], {"y": torch.ones(2)}])

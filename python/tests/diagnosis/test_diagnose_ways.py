@@ -150,7 +150,7 @@ def test_opaque_modules_are_not_looked_into(exported: tuple[Path, Any], model: A
         assert ("blocks.1.last" in statuses(report)) == (opaque == "blocks.2")
     with pytest.raises(oe.InvalidArgumentError, match="'Scale' is neither the name nor"):
         oe.diagnose(exported[0], model, SETS, opaque=["Scale"])
-    with pytest.raises(oe.InvalidArgumentError, match="strategy: 'never' is none of 'always'"):
+    with pytest.raises(oe.InvalidArgumentError, match="strategy: 'never' is not one of 'always'"):
         oe.diagnose(exported[0], model, SETS, strategy="never")  # type: ignore[arg-type]
 
 

@@ -147,7 +147,7 @@ def test_the_patches_of_a_module_are_found() -> None:
         ({"_PATCHES_": "forward"}, "must be the list"),
         ({"_PATCHES_": ["forward"]}, "which the class does not define"),
         ({"_PATCHES_": ["gone"], "gone": len}, "has no 'gone' in the installed version"),
-        ({"_PATCHED_CLASS_": 3, "_PATCHES_": []}, "is no class"),
+        ({"_PATCHED_CLASS_": 3, "_PATCHES_": []}, "is not a class"),
     ],
 )
 def test_a_patch_of_another_form_is_refused(members: dict[str, Any], message: str) -> None:
@@ -174,7 +174,7 @@ def test_a_patch_for_other_versions_is_left_out() -> None:
 
 def test_what_is_no_patch_is_refused() -> None:
     with (
-        pytest.raises(oe.InvalidArgumentError, match="no class with _PATCHED_CLASS_"),
+        pytest.raises(oe.InvalidArgumentError, match="not a class with _PATCHED_CLASS_"),
         oe.torch.patches(custom=[Halves]),
     ):
         pass

@@ -197,7 +197,7 @@ def test_an_adapter_without_its_base_or_of_another_is_refused(base: Path, tmp_pa
         oe.transformers.export(lost, tmp_path / "out")
     with pytest.raises(oe.InvalidArgumentError, match=r"layout='link' refers to weights"):
         oe.transformers.export(lost, tmp_path / "out", layout="link", base=base)
-    with pytest.raises(oe.InvalidArgumentError, match="is no adapter"):
+    with pytest.raises(oe.InvalidArgumentError, match="is not an adapter"):
         oe.transformers.export(base, tmp_path / "out", base=base)
     other = {"base_model.model.model.layers.7.mlp.up_proj.lora_A.weight": torch.ones(4, 64)}
     other["base_model.model.model.layers.7.mlp.up_proj.lora_B.weight"] = torch.ones(96, 4)

@@ -223,9 +223,9 @@ def test_a_folder_whose_class_transformers_has_is_loaded_as_if_it_had_no_code(
 def test_a_name_that_is_no_class_of_models_is_refused_without_the_network(
     watched: Watched, name: str
 ) -> None:
-    refused(watched.folder, name, f"{name}.*no class of models")
+    refused(watched.folder, name, f"{name}.*not a class of models")
     watched.edit(architectures=[name])
-    refused(watched.folder, None, f"{name}.*no class of models")
+    refused(watched.folder, None, f"{name}.*not a class of models")
 
 
 @pytest.mark.parametrize("named", [None, 7, "LlamaForCausalLM", {}, [], [[]], [None], ["No" * 9]])

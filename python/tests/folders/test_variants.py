@@ -152,8 +152,16 @@ def test_names_that_are_not_known_and_options_that_say_the_same_are_refused(
 ) -> None:
     saved(tmp_path / "given", "BertModel", **BERT)
     for variants, more, why in (
-        ("fp32,bnb4", {}, r"'bnb4' is none of the names that variants= knows: fp32, .*4 or 8 bits"),
-        ("word", {}, r"'word' is none of the names that variants= knows: fp32, fp16, int8, uint8"),
+        (
+            "fp32,bnb4",
+            {},
+            r"'bnb4' is not one of the names for variants=: fp32, .*4 or 8 bits",
+        ),
+        (
+            "word",
+            {},
+            r"'word' is not one of the names for variants=: fp32, fp16, int8, uint8",
+        ),
         (["fp16"], {"dtype": "float16"}, "variants say what dtype= would; leave dtype away"),
         (["q4"], {"quantize": "int4"}, "leave quantize away"),
         (["q4"], {"layout": "link"}, "variants are copies in other types"),
@@ -163,5 +171,5 @@ def test_names_that_are_not_known_and_options_that_say_the_same_are_refused(
     with pytest.raises(oe.InvalidArgumentError, match="variants are several files"):
         oe.transformers.export(tmp_path / "given", tmp_path / "x.onnx", variants="fp32")
     done = commands.run("export", tmp_path / "given", "-o", tmp_path / "out", "--variants", "q1")
-    assert done.returncode == 1 and "names that --variants knows: fp32" in done.stderr
+    assert done.returncode == 1 and "names for --variants: fp32" in done.stderr
     assert not (tmp_path / "out").exists()

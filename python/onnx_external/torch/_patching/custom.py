@@ -72,7 +72,7 @@ def _classes(custom: Iterable[type | ModuleType]) -> Iterator[type]:
             yield each
         else:
             raise InvalidArgumentError(
-                f"custom: {each!r} is no class with _PATCHED_CLASS_ and _PATCHES_, nor a module "
+                f"custom: {each!r} is not a class with _PATCHED_CLASS_ and _PATCHES_, nor a module "
                 "of such classes"
             )
 
@@ -147,7 +147,7 @@ def method_patches(
             continue
         try:
             if not isinstance(owner, type):
-                raise InvalidArgumentError(f"{patch.__qualname__}: _PATCHED_CLASS_ is no class")
+                raise InvalidArgumentError(f"{patch.__qualname__}: _PATCHED_CLASS_ is not a class")
             found += _methods(patch, owner)
         except InvalidArgumentError as error:
             if strict:

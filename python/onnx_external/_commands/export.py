@@ -201,8 +201,8 @@ def _add_trace_options(parser: Parser) -> None:
     parser.add_argument(
         "--rewrite",
         action=argparse.BooleanOptionalAction,
-        help="rewrite tests and loops on tensors into those of ONNX, at once or never (by default "
-        "where a graph fails, or is wrong for other sizes than the example's)",
+        help="rewrite data-dependent control flow to operators of ONNX, always or never (by "
+        "default if a graph fails, or is wrong for other sizes than the example's)",
     )
     parser.add_argument(
         "--repeat",

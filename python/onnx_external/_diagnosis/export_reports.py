@@ -168,7 +168,7 @@ MENDED = "mended"
 """The kind of `ExportedModule.rewriting` if oe.torch.export exports the module all the same."""
 MENDED_WHOLE = "mended-whole"
 """The kind of the same note for a model whose modules do not export by themselves."""
-_EXPORTS_ALL = "oe.torch.export exports the model as it is: it rewrites its tests and loops."
+_EXPORTS_ALL = "oe.torch.export exports the whole model, by rewriting its control flow."
 
 
 def _is_mended(module: ExportedModule) -> bool:

@@ -218,10 +218,10 @@ def not_helped(plain: ExportError, refused: ExportError) -> ExportError:
     If rewriting solves the problem of the plain trace, the next problem is reported.
     """
     if plain.kind == _BY_VALUES and not isinstance(refused, TraceError):
-        refused.args = (f"{refused.args[0]}; its tests and loops on tensors were rewritten before",)
+        refused.args = (f"{refused.args[0]}; its control flow was rewritten before",)
         return refused
     if str(refused) != str(plain):
-        plain.args = (f"{plain.args[0]}; rewriting tests and loops does not help: {refused}",)
+        plain.args = (f"{plain.args[0]}; rewriting its control flow does not help: {refused}",)
         plain.kind = plain.kind or refused.kind
     return plain
 
@@ -234,9 +234,7 @@ def _without_source(plain: ExportError, missing: Sequence[Missing]) -> ExportErr
     """Return the error of the plain way, naming the functions whose source is unavailable."""
     if missing:
         told = ", ".join(map(str, missing[:MOST_NAMED]))
-        way_out = (
-            f"put the class into a file, so that its tests and loops can be rewritten ({told})"
-        )
+        way_out = f"put the class into a file, so that its control flow can be rewritten ({told})"
         text = str(plain.args[0])
         first = plain.kind == _BY_VALUES or isinstance(plain, WrongGraphError)
         plain.args = (f"{way_out}; as it is: {text}" if first else f"{text}; {way_out}",)

@@ -1,5 +1,5 @@
 # ruff: noqa
-"""Functions with everything that Python's grammar has beside tests and loops.
+"""Functions with everything that Python's grammar has besides control flow.
 
 Each is called with the numbers -3 to 6 and gives, or raises, the same after it is rewritten.
 """

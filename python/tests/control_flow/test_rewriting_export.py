@@ -1,4 +1,4 @@
-"""oe.torch.export of modules whose tests and loops depend on tensors or on sizes."""
+"""oe.torch.export of modules whose control flow depends on tensors or on sizes."""
 
 from __future__ import annotations
 
@@ -116,9 +116,7 @@ def test_a_class_whose_source_is_not_there_is_named(tmp_path: Path) -> None:
     with pytest.raises(oe.ExportError) as caught:
         oe.torch.export(module, (torch.ones(2),), tmp_path / "model.onnx")
     told = str(caught.value)
-    assert told.startswith(
-        "put the class into a file, so that its tests and loops can be rewritten ("
-    )
+    assert told.startswith("put the class into a file, so that its control flow can be rewritten (")
     assert "forward: its source is not there); as it is: torch.export cannot trace" in told
     assert told.count("Could not guard") == 1
 
@@ -472,7 +470,7 @@ class Chooses(torch.nn.Module):
 def test_a_diagnosis_says_that_a_model_exports_though_its_modules_do_not() -> None:
     report = oe.diagnose_export(Chooses().eval(), SETS[:2])
     assert report.sentence.startswith(
-        "oe.torch.export exports the model as it is: it rewrites its tests and loops. Without "
+        "oe.torch.export exports the whole model, by rewriting its control flow. Without "
         "that, the first module that does not export is part (TensorOrNone)"
     )
 
@@ -506,7 +504,7 @@ def test_the_obstacle_that_rewriting_does_not_mend_is_told(tmp_path: Path) -> No
     with pytest.raises(oe.ExportError) as refused:
         oe.torch.export(Hooked(), SETS[0], tmp_path / "model.onnx", input_sets=SETS[1:])
     assert str(refused.value).startswith("torch.onnx cannot convert the program: ")
-    assert str(refused.value).endswith("its tests and loops on tensors were rewritten before")
+    assert str(refused.value).endswith("its control flow was rewritten before")
 
 
 class Writes(torch.nn.Module):

@@ -1,4 +1,4 @@
-"""Folders of transformers whose models have tests and loops on tensors."""
+"""Folders of transformers whose models have data-dependent control flow."""
 
 from __future__ import annotations
 

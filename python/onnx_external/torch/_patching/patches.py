@@ -128,7 +128,7 @@ def _rewritten(module: nn.Module, input_sets: Sequence[Any], made: Patches) -> I
     try:
         with rewriter.applied() as rewriting:
             for each in rewriting.changes:
-                why = f"{each.count} tests and loops on tensors are rewritten"
+                why = f"{each.count} conditions and loops on tensors are rewritten"
                 place = ((each.path, each.line, each.line + each.before.count("\n") - 1),)
                 made.applied.append(AppliedPatch("rewriting", each.name, why, place))
                 made.diffs[each.name] = each.diff

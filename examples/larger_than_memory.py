@@ -4,7 +4,7 @@
 # `torch.onnx.export` needs all weights in memory. Here the folder of a model of transformers is
 # exported without them: torch traces a model whose tensors have no data, and the library then
 # attaches the files of the folder. The model here is small; a Llama of 70e9 parameters (141 GB)
-# takes the same lines and less than 2 GiB of memory (docs/python-export.md has the figures).
+# takes the same lines and less than 2 GiB of memory (docs/measurements.md has the figures).
 
 # %%
 from pathlib import Path

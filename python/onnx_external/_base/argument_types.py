@@ -166,7 +166,7 @@ def check_type(name: str, value: Any, may_be_none: bool = False) -> None:
         may_be_none: True if None is valid.
 
     Raises:
-        InvalidArgumentError: a text is none of those that there are.
+        InvalidArgumentError: a string is not one of the valid ones.
         WrongTypeError: it has another type; the message lists the valid ones.
     """
     kind = _TYPES.get(name)

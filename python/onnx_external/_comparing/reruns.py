@@ -282,7 +282,7 @@ class Reruns:
             differ: by output, the largest difference that is to be explained.
 
         Returns:
-            By output, the difference that is rounding; None if nothing tells, or it cannot be.
+            The difference due to rounding, by output; None if unknown, or if it cannot be rounding.
         """
         found: dict[str, Array] = {}
         for seed in range(_DRAWS):

@@ -16,15 +16,15 @@ from .._validation.reports import finite
 class Status(enum.Flag):
     """The verdict on a module. Several flags may be set, as in `DISC CHILDC`.
 
-    - OK: What was made of it gives what the module gave.
-    - DISC: It gives something else (a discrepancy).
-    - FAIL: There is nothing that gives anything. Of oe.diagnose(): its piece of the model cannot be
-      cut, loaded or run; of oe.diagnose_export(): it does not export, load or run.
+    - OK: Its piece, or its export, computes the same as the module.
+    - DISC: It computes something else (a discrepancy).
+    - FAIL: There is no result. For oe.diagnose(), its piece of the model cannot be cut, loaded or
+      run; for oe.diagnose_export(), it does not export, load or run.
     - NOINPUT: There was nothing to run or to compare; the reason is beside it.
-    - CHILDC: The rest of the status holds with modules inside of it replaced (the children are
-      custom): by what they gave in the reference, or by custom operators. `OK CHILDC` speaks of the
-      operations around them alone: as a whole the module may be wrong. With strategy="local" all
-      modules inside of it are replaced.
+    - CHILDC: The other flags hold with modules inside it replaced (the children are custom): by
+      their outputs in the reference, or by custom operators. `OK CHILDC` only describes the
+      operations around them: as a whole the module may be wrong. With strategy="local" all modules
+      inside it are replaced.
     - CUSTOM: It goes wrong, and was replaced so that the modules around it could be judged.
     """
 

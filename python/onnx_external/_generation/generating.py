@@ -93,9 +93,9 @@ def generate(
         inputs: other arrays for the encoder, by the names of its inputs.
 
     Returns:
-        What follows each prompt, without it: a list of texts, or of lists of ids if the prompts
-        are ids. With an encoder, the text of the decoder without its beginning. (The command
-        prints the prompt before what follows it.)
+        The continuation of each prompt, without the prompt: a list of texts, or of lists of ids if
+        the prompts are ids. With an encoder, the text of the decoder without its beginning. (The
+        command prints the prompt before its continuation.)
 
     Raises:
         NotFoundError: there is no graph of a decoder, or no tokenizer.json.

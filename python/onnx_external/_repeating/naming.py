@@ -52,12 +52,12 @@ class Names:
 
     Attributes:
         stacks: the lists of layers.
-        proof: which inputs and outputs of the deep model stand for which of the shallow one.
+        proof: the correspondence of the inputs and outputs of both models.
         inputs: the names of the deep model's inputs; so are `outputs`.
         outputs: the names of its outputs.
         shallow_inputs: the names of the shallow model's inputs; so are `shallow_outputs`.
         shallow_outputs: the names of its outputs.
-        numbered_outputs: outputs are called by the operators that give them, none by its layer.
+        numbered_outputs: True if outputs are named after their operators, and none after its layer.
     """
 
     stacks: Sequence[Stack]

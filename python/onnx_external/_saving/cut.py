@@ -50,7 +50,7 @@ def cut(
         fsync: wait until the piece is on the disk.
 
     Returns:
-        Which nodes the piece has, and its inputs and outputs.
+        The nodes, inputs and outputs of the piece.
 
     Raises:
         NotFoundError: no such model, module or value exists.

@@ -121,9 +121,9 @@ def save(
             "model.onnx.data".
 
     Returns:
-        What was done: `tensors` says where each lies and which key it came from, `verified` that
-        the bytes were compared, `complete` that no weight lacks its value. Of several models,
-        `models` says so of each.
+        A report: `tensors` has the place and the key of each tensor, `verified` tells that the
+        bytes were compared, `complete` that no weight lacks its value. With several models,
+        `models` has this for each.
 
     Raises:
         MappingError: weights and keys do not fit one to one, or weights have no data.

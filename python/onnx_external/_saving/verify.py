@@ -41,7 +41,7 @@ def verify(
         max_expand: the largest size of `against` as a multiple of its files.
 
     Returns:
-        The findings. `ok` says that there are none and that no weight lacks its value.
+        The findings; `ok` is True if there are none and no weight lacks its value.
 
     Raises:
         NotFoundError: no such model exists.

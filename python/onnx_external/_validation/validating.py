@@ -270,8 +270,8 @@ def validate(
         progress: as for oe.save(); each step is reported with sizes of 0.
 
     Returns:
-        A validation: `ok`, `sentence` (what does not agree, and why that may be), `graphs` (the
-        inputs, outputs, differences and quality of each model), `html()` (a page).
+        A validation: `ok`, `sentence` (the outputs that do not agree, and likely reasons), `graphs`
+        (the inputs, outputs, differences and quality of each model), `html()` (a page).
 
     Raises:
         RunError: ONNX Runtime, or the reference, cannot run the model.

@@ -221,11 +221,11 @@ def export(
 
     Returns:
         A report: `complete` (every weight has its value), `verified` (every byte was read back),
-        `checked` (input sets on which ONNX Runtime gave what the module gives), `rewriting` (what
-        was changed: `changes`, each with its diff, and `unreached`), `save` (the files).
+        `checked` (input sets on which ONNX Runtime agreed with the module), `rewriting` (the
+        `changes`, each with its diff, and `unreached`), `save` (the files).
 
     Raises:
-        RewriteError: a test or a loop has no graph, or (`unreached="refuse"`) no set reaches a
+        RewriteError: a condition or a loop has no graph, or (`unreached="refuse"`) no set reaches a
             branch; the message names its line.
         ExportError: torch cannot trace or convert the module, or the graph is wrong for a set.
         MappingError: the module and the weights do not fit, or a weight has no value.

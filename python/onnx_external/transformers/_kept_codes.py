@@ -55,9 +55,9 @@ def note_on_codes(quantize: QuantizeArgument, loaded: Loaded) -> list[str]:
 
 _CONFIG = "config.json"
 _SETTINGS = ("quantization_config", "compression_config", "quantization")
-"""Where config.json says how a library quantized the weights beside it."""
+"""Settings of config.json in which a library describes its quantization of the weights."""
 _PARTS = ("text_config", "language_config", "llm_config")
-"""Configs inside of config.json that may say so."""
+"""Configs inside config.json that may have such settings."""
 
 
 def without_settings(config: Mapping[str, Any]) -> dict[str, Any]:

@@ -105,8 +105,9 @@ def operator(
 
     Args:
         call: it, with sizes.
-        types: gives what has the types of its results. Inside of code that is only tried it does:
-            if branches and rounds ran again, the time would double with each level around them.
+        types: a function that returns values with the types of the results. It is used inside code
+            that is only tried: if branches and iterations ran again, the time would double with
+            each level around them.
         places: the objects that the branches see.
         operands: the operands of the operator.
     """

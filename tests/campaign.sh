@@ -37,10 +37,10 @@ zoo() {
   sh packaging/wheel.sh $wheels
   sh tests/zoo/run.sh $wheels build/check/tests/zoo \
     python3 tests/strict/modern_env.py build/check/tests/strict/modern tests/zoo/zoo_test.py \
-    --bin-dir build/check/tools --work-dir build/check/tests/zoo --page docs/zoo.md --write
+    --bin-dir build/check/tools --work-dir build/check/tests/zoo --page docs/constructs.md --write
   sh tests/zoo/run.sh $wheels build/check/tests/zoo/folders \
     python3 tests/strict/modern_env.py build/check/tests/strict/modern tests/zoo/export_test.py \
-    --work-dir build/check/tests/zoo/folders --page docs/zoo.md --write
+    --work-dir build/check/tests/zoo/folders --page docs/constructs.md --write
 }
 
 # The programs of docs/consumers.md, which are installed; 10 minutes.

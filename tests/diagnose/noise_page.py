@@ -4,7 +4,7 @@ from pathlib import Path
 
 HEAD = """# Noise in one weight, beside masked outputs
 
-Small models of docs/zoo.md are exported once each. `oe.validate` and
+Small models of docs/constructs.md are exported once each. `oe.validate` and
 `oe.diagnose` must find nothing wrong with the graph as it is, beside the
 module that it was exported from. Then the first output is masked: a part of its elements (25, 50 or
 95 %, drawn by a seed) is replaced on both sides by the lowest float32, -1e9, -1e4 or -inf, or has

@@ -12,7 +12,7 @@ from faults import KINDS
 
 HEAD = """# Faults that were planted, and what diagnose says
 
-Small models of docs/zoo.md are exported from their folders by `oe.transformers.export`. On
+Small models of docs/constructs.md are exported from their folders by `oe.transformers.export`. On
 the graphs as they are, `oe.diagnose` must find nothing wrong, for both input
 sets. Then faults are planted, one at a time, in the model file or its data; the reference stays
 right. A seed draws the module first and then the place in it, over all modules and graphs

@@ -1,6 +1,6 @@
 """Today's architectures from their folders to ONNX Runtime, without weights in memory.
 
-docs/zoo.md says what becomes of each architecture; --write renews its table.
+docs/constructs.md says what becomes of each architecture; --write renews its table.
 
 usage: export_test.py --work-dir DIR --page FILE [--write] [--only NAME,...] [--jobs N]
 """
@@ -67,7 +67,7 @@ def parse() -> argparse.Namespace:
         "--work-dir", required=True, type=Path, help="its folder `export` is replaced"
     )
     parser.add_argument(
-        "--page", required=True, type=Path, help="docs/zoo.md, which says what is expected"
+        "--page", required=True, type=Path, help="docs/constructs.md, which says what is expected"
     )
     parser.add_argument("--write", action="store_true", help="write the page instead")
     parser.add_argument(

@@ -1,4 +1,4 @@
-"""Tables of docs/zoo.md, in which architectures with the same outcome share a row."""
+"""Tables of docs/constructs.md, in which architectures with the same outcome share a row."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Write and read the table of docs/zoo.md on saving; each run is held to it."""
+"""Write and read the table of docs/constructs.md on saving; each run is held to it."""
 
 from pathlib import Path
 

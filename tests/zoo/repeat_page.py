@@ -9,7 +9,7 @@ REPEATED, IN_FULL, WRONG = "repeated", "in full", "WRONG"
 
 HEAD = """# The zoo with repeated layers
 
-Architectures of docs/zoo.md, each with more layers (of each stage) than two, are exported
+Architectures of docs/constructs.md, each with more layers (of each stage) than two, are exported
 from a folder twice: with repeated layers, and with a full trace.
 The two graphs must have the same inputs, outputs, weights, nodes, forms and metadata, and the
 repeated one must be right on ONNX Runtime.

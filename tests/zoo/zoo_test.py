@@ -1,6 +1,6 @@
 """Complete and right, or refused: today's architectures of transformers, exported by today's torch.
 
-docs/zoo.md says what becomes of each architecture; --write renews its table.
+docs/constructs.md says what becomes of each architecture; --write renews its table.
 
 usage: zoo_test.py --bin-dir DIR --work-dir DIR --page FILE [--write] [--only NAME,...] [--jobs N] [-v]
 """
@@ -36,7 +36,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--bin-dir", required=True, type=Path, help="folder of the commands")
     parser.add_argument("--work-dir", required=True, type=Path, help="its folder `zoo` is replaced")
     parser.add_argument(
-        "--page", required=True, type=Path, help="docs/zoo.md, which says what is expected"
+        "--page", required=True, type=Path, help="docs/constructs.md, which says what is expected"
     )
     parser.add_argument("--write", action="store_true", help="write the page instead")
     parser.add_argument(

@@ -29,22 +29,28 @@ def parser() -> Parser:
         "model",
         help="a graph that `export` wrote, e.g. out/model.onnx, or a folder of transformers",
     )
-    parser.add_argument("-a", "--against", metavar="FOLDER", help="what a graph was exported from")
+    parser.add_argument(
+        "-a", "--against", metavar="FOLDER", help="the folder that a graph was exported from"
+    )
     parser.add_argument(
         "--exporter",
         choices=["export", "onnx", "torchscript"],
-        help="of a folder: export, onnx (default) or torchscript",
+        help="the exporter to try for a folder: export, onnx (default) or torchscript",
     )
     parser.add_argument(
         "--max-iterations",
         type=int,
         metavar="N",
-        help="of a folder: the most rounds of a loop whose state grows, when it is rewritten",
+        help="for a folder: the largest number of iterations of a rewritten loop whose state grows",
     )
     parser.add_argument("--atol", type=float, help="absolute tolerance; default: by type")
     parser.add_argument("--rtol", type=float, help="relative tolerance; default: by type")
-    parser.add_argument("--provider", action="append", help="of ONNX Runtime; default: cpu")
-    parser.add_argument("--task", help="e.g. text-generation, or a class of transformers")
+    parser.add_argument(
+        "--provider", action="append", help="the provider of ONNX Runtime; default: cpu"
+    )
+    parser.add_argument(
+        "--task", help="the task of the model, e.g. text-generation, or a class of transformers"
+    )
     parser.add_argument("--dtype", help="the float type that the graph computes in")
     parser.add_argument(
         "--strategy",
@@ -62,15 +68,16 @@ def parser() -> Parser:
     parser.add_argument(
         "--follow",
         action="store_true",
-        help="run modules also on what the model computes before them: where differences pile up",
+        help="also run modules on the values that the model computes before them, which shows "
+        "where differences accumulate",
     )
+    parser.add_argument("--html", metavar="FILE", help="also write the report as an HTML page")
     parser.add_argument(
-        "--html", metavar="FILE", help="write the report as a page for a browser, too"
+        "--overwrite", action="store_true", help="let --html replace an existing page"
     )
-    parser.add_argument("--overwrite", action="store_true", help="let --html replace a page")
-    parser.add_argument("--all", action="store_true", help="list sound modules as well")
-    parser.add_argument("--json", action="store_true", help="the report as a JSON document")
-    parser.add_argument("-q", "--quiet", action="store_true", help="only the first sentence")
+    parser.add_argument("--all", action="store_true", help="also list sound modules")
+    parser.add_argument("--json", action="store_true", help="print the report as a JSON document")
+    parser.add_argument("-q", "--quiet", action="store_true", help="only print the first sentence")
     return parser
 
 

@@ -25,9 +25,9 @@ from .._folders.variants import variants_of
 from .command_line import EXIT_CODES, Parser, run
 
 _LAYOUTS = (
-    "where the weights go: one data file (the default), one for each tensor, files of "
-    "--max-shard-size, into the graph (if there is one only), or nowhere: link refers to the "
-    "checkpoint's files, and OUT is then FOLDER"
+    "the place of the weights: one data file (the default), one for each tensor, files of "
+    "--max-shard-size, the graph itself (if there is only one), or, with link, the checkpoint's "
+    "files, and OUT is then FOLDER"
 )
 
 
@@ -58,9 +58,9 @@ def parser() -> Parser:
     _add_layout_options(parser)
     _add_quantize_options(parser)
     _add_trace_options(parser)
-    parser.add_argument("--dry-run", action="store_true", help="trace and plan, write nothing")
-    parser.add_argument("--json", action="store_true", help="the report as a JSON document")
-    parser.add_argument("-q", "--quiet", action="store_true", help="no text, no progress")
+    parser.add_argument("--dry-run", action="store_true", help="trace and plan, but write nothing")
+    parser.add_argument("--json", action="store_true", help="print the report as a JSON document")
+    parser.add_argument("-q", "--quiet", action="store_true", help="print no text and no progress")
     return parser
 
 
@@ -69,24 +69,27 @@ def _add_graph_options(parser: Parser) -> None:
     parser.add_argument(
         "folder",
         metavar="FOLDER",
-        help="config.json and weights, as save_pretrained() writes them, or a GGUF file",
+        help="a folder with config.json and weights, as save_pretrained() writes it, or a GGUF "
+        "file",
     )
     parser.add_argument(
-        "-o", "--output", required=True, metavar="OUT", help="the folder to write into"
+        "-o", "--output", required=True, metavar="OUT", help="the folder to write to"
     )
     parser.add_argument(
         "--base",
         metavar="FOLDER",
-        help="the base of an adapter of peft, a folder or a GGUF file, if adapter_config.json does "
-        "not lead to it; a LoRA is merged into it",
+        help="the base of a peft adapter, a folder or a GGUF file, if adapter_config.json does not"
+        " lead to it; a LoRA is merged into it",
     )
     parser.add_argument(
         "--inputs",
         metavar="NAME,...",
-        help="the inputs of the graph, by the names of forward()'s arguments (by default what the "
-        "folder's tokenizer or processor gives)",
+        help="the inputs of the graph, by the names of forward()'s arguments (default: the results"
+        " of the folder's tokenizer or processor)",
     )
-    parser.add_argument("--task", help="e.g. text-generation, or a class of transformers")
+    parser.add_argument(
+        "--task", help="the task of the model, e.g. text-generation, or a class of transformers"
+    )
     parser.add_argument("--dtype", help="the float type to compute in, e.g. float32")
     parser.add_argument(
         "--for",
@@ -94,34 +97,41 @@ def _add_graph_options(parser: Parser) -> None:
         action="append",
         default=[],
         metavar="CLIENT",
-        help="the program that is to open the folder, such as transformers.js or optimum; may be "
-        "given several times, or several with commas",
+        help="a program that shall open the folder, such as transformers.js or optimum; "
+        "repeatable, or several separated by commas",
     )
     parser.add_argument(
         "--variants",
         metavar="NAME,...",
-        help="graphs beside each other, named as transformers.js names them: fp32 (model.onnx), "
-        "fp16 (model_fp16.onnx), int8 (model_quantized.onnx), uint8, q4, q4f16; the first one is "
-        "what programs take by default",
+        help="graphs side by side, named as in transformers.js: fp32 (model.onnx), fp16 "
+        "(model_fp16.onnx), int8 (model_quantized.onnx), uint8, q4, q4f16; programs use the "
+        "first one by default",
     )
-    parser.add_argument("--variant", help="e.g. fp16 for the weights in model.fp16.safetensors")
+    parser.add_argument(
+        "--variant", help="the variant of the weights, e.g. fp16 for model.fp16.safetensors"
+    )
     parser.add_argument(
         "--graphs",
         choices=("one", "two"),
-        help="what a decoder becomes: model.onnx, which reads a prompt if its cache is empty (the "
-        "default, unless its code treats an empty cache otherwise), or prefill.onnx "
-        "and decode.onnx",
+        help="the graphs of a decoder: model.onnx, which reads a prompt if its cache is empty (the"
+        " default, unless its code treats an empty cache differently), or prefill.onnx and "
+        "decode.onnx",
     )
     parser.add_argument(
         "--attention",
         choices=("fused", "lengths", "standard", "traced"),
         default="fused",
-        help="how a decoder attends to its cache: by ONNX Runtime's GroupQueryAttention with the "
-        "model's mask (the default), by the same with the lengths of the rows, which must not be "
-        "padded on the left (for CUDA), by ONNX's Attention, or by the operators of its code",
+        help="the form of a decoder's attention to its cache: ONNX Runtime's GroupQueryAttention "
+        "with the model's mask (the default), the same with the lengths of the texts, which "
+        "must not be padded on the left (for CUDA), ONNX's Attention, or the operators of its"
+        " code",
     )
-    parser.add_argument("--static", action="store_true", help="all dimensions are the examples'")
-    parser.add_argument("--no-optimize", action="store_true", help="the graph as it was traced")
+    parser.add_argument(
+        "--static", action="store_true", help="give all dimensions the sizes of the examples"
+    )
+    parser.add_argument(
+        "--no-optimize", action="store_true", help="do not optimize the traced graph"
+    )
     parser.add_argument(
         "--opset",
         "--opset-version",
@@ -136,12 +146,16 @@ def _add_graph_options(parser: Parser) -> None:
 def _add_layout_options(parser: Parser) -> None:
     """Add options for how the data is stored."""
     parser.add_argument("--layout", choices=get_args(LayoutName), default="single", help=_LAYOUTS)
-    parser.add_argument("--max-shard-size", metavar="SIZE", help="for --layout shards, e.g. 2GB")
+    parser.add_argument(
+        "--max-shard-size",
+        metavar="SIZE",
+        help="the largest size of a file with --layout shards, e.g. 2GB",
+    )
     parser.add_argument(
         "--transpose-weights",
         action=argparse.BooleanOptionalAction,
-        help="store matrices as MatMul reads them, without Transpose nodes, which quantizers do "
-        "not see through (the default, but with --layout link)",
+        help="store matrices as MatMul reads them, without Transpose nodes, which hide weights "
+        "from quantizers (the default, except with --layout link)",
     )
 
 
@@ -150,9 +164,9 @@ def _add_quantize_options(parser: Parser) -> None:
     parser.add_argument(
         "--quantize",
         metavar="SCHEME",
-        help="int4 or int8: matrices become codes while they are written; int4/32 and others: "
-        "docs/quantize.md. keep: those of a quantized checkpoint stay as they are (the default "
-        "there); float: they become floats",
+        help="int4 or int8: quantize matrices while they are written; int4/32 and others: "
+        "docs/quantize.md. keep: keep the codes of a quantized checkpoint (the default for "
+        "one); float: convert them to floats",
     )
     parser.add_argument(
         "--dequantize",
@@ -165,13 +179,13 @@ def _add_quantize_options(parser: Parser) -> None:
         "--quantize-head",
         choices=("int8", "int4", "float"),
         default="int8",
-        help="with --quantize: what the head and the embeddings become (default: int8)",
+        help="with --quantize: the type of the head and the embeddings (default: int8)",
     )
     parser.add_argument(
         "--keep-float",
         metavar="PATTERN",
         action="append",
-        help="with --quantize: weights that stay as they are, with * and ? (repeatable)",
+        help="with --quantize: weights to leave in floats, with * and ? (repeatable)",
     )
     parser.add_argument(
         "--accuracy-level",
@@ -184,13 +198,13 @@ def _add_quantize_options(parser: Parser) -> None:
         "--quantize-form",
         choices=("matmulnbits", "qdq"),
         default="matmulnbits",
-        help="with --quantize: operators of ONNX Runtime (default), or DequantizeLinear of ONNX",
+        help="with --quantize: operators of ONNX Runtime (default), or ONNX's DequantizeLinear",
     )
 
 
 def _add_trace_options(parser: Parser) -> None:
     """Add options for how the model is traced and checked."""
-    parser.add_argument("--overwrite", action="store_true", help="replace what is there")
+    parser.add_argument("--overwrite", action="store_true", help="replace existing files")
     parser.add_argument("--no-fsync", action="store_true", help="do not wait for the disk")
     parser.add_argument(
         "--check",
@@ -208,26 +222,27 @@ def _add_trace_options(parser: Parser) -> None:
         "--repeat",
         action=argparse.BooleanOptionalAction,
         default=True,
-        help="trace a model with few layers in the place of a deep one, and repeat them in the "
-        "graph, where it is proved that this gives the same (the default); else trace all layers",
+        help="trace a deep model with few layers, and repeat them in the graph after proving that "
+        "this is equivalent (the default); otherwise trace all layers",
     )
     parser.add_argument(
         "--asserts",
         choices=("omit", "refuse"),
         default="omit",
-        help="what becomes of assertions on the values of tensors when code is rewritten: left out "
-        "of the graph, with a note (the default), or refused",
+        help="the treatment of assertions on the values of tensors in rewritten code: leave them "
+        "out of the graph, with a note (the default), or fail",
     )
     parser.add_argument(
         "--max-iterations",
         type=int,
         metavar="N",
-        help="the most rounds of a loop whose state grows, for which a graph needs a bound",
+        help="the largest number of iterations of a loop whose state grows, for which a graph "
+        "needs a bound",
     )
     parser.add_argument(
         "--dump-rewriting",
         metavar="DIR",
-        help="a new folder, which gets a diff of each function that was rewritten",
+        help="a new folder for the diffs of all rewritten functions",
     )
 
 

@@ -28,7 +28,11 @@ def parser() -> Parser:
         _WORDS,
     )
     add = parser.add_argument
-    add("folder", metavar="FOLDER", help="the graphs, with tokenizer.json beside them for texts")
+    add(
+        "folder",
+        metavar="FOLDER",
+        help="the folder with the graphs, and with tokenizer.json for texts",
+    )
     given = parser.add_mutually_exclusive_group()
     given.add_argument(
         "-p",
@@ -36,14 +40,14 @@ def parser() -> Parser:
         metavar="TEXT",
         type=_text,
         action="append",
-        help="the text to continue; several are continued together",
+        help="the text to continue; several are continued together (repeatable)",
     )
     given.add_argument(
         "--tokens",
         metavar="ID,ID,...",
         type=_tokens,
         action="append",
-        help="the ids of its tokens instead; ids are printed, and no tokenizer is needed",
+        help="the token ids of the prompt instead; ids are printed, and no tokenizer is needed",
     )
     add(
         "--input",
@@ -51,8 +55,8 @@ def parser() -> Parser:
         type=_input,
         action="append",
         default=[],
-        help="an array for an encoder (.npy), such as input_features; the prompt then is how the "
-        "decoder's text begins, by default as the model's settings say",
+        help="an array for an encoder (.npy), such as input_features; the prompt then is the start"
+        " of the decoder's text, by default that of the model's settings",
     )
     add(
         "-n",
@@ -60,13 +64,17 @@ def parser() -> Parser:
         metavar="N",
         type=int,
         default=64,
-        help="the most tokens that are added to each text (64)",
+        help="the largest number of tokens to add to each text (64)",
     )
-    add("--provider", metavar="NAME", help="of ONNX Runtime, e.g. cuda (the CPU's by default)")
+    add(
+        "--provider",
+        metavar="NAME",
+        help="the provider of ONNX Runtime, e.g. cuda (default: the CPU's)",
+    )
     add(
         "--json",
         action="store_true",
-        help="a JSON list of prompts and texts, these without the prompt",
+        help="print a JSON list of prompts and texts, the latter without the prompt",
     )
     return parser
 

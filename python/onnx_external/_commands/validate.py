@@ -61,14 +61,14 @@ def parser() -> Parser:
     )
     add = parser.add_argument
     add("model", help="a model (.onnx), a folder of transformers, or a folder of its graphs")
-    add("-a", "--against", metavar="REFERENCE", help="what its outputs are compared with")
+    add("-a", "--against", metavar="REFERENCE", help="the reference to compare its outputs with")
     add(
         "-i",
         "--inputs",
         action="append",
         metavar="SETS",
-        help="recorded inputs to run it on; beside a folder of transformers the names of the "
-        "inputs that its model gets (NAME,...)",
+        help="recorded inputs to run it on; for a folder of transformers, the names of the inputs "
+        "of its model (NAME,...)",
     )
     made = parser.add_argument_group("inputs that are made")
     made.add_argument(
@@ -76,50 +76,69 @@ def parser() -> Parser:
         action="append",
         type=_size_of,
         metavar="NAME=SIZE[,SIZE...]",
-        help="the size of a dimension; several are one for each set",
+        help="the size of a dimension; several sizes are for one set each",
     )
     made.add_argument(
         "--range",
         action="append",
         type=_range_of,
         metavar="INPUT=LEAST:LARGEST",
-        help="least and largest value of an input",
+        help="the least and largest value of an input",
     )
-    made.add_argument("--seed", type=int, default=0, help="of the numbers; default: 0")
-    made.add_argument("--sets", type=int, help="how many; default: one for each size of a --dim")
+    made.add_argument("--seed", type=int, default=0, help="the seed of the values; default: 0")
+    made.add_argument(
+        "--sets", type=int, help="the number of sets; default: one for each size of a --dim"
+    )
     add("--atol", type=float, help="absolute tolerance of floats; default: by type")
     add("--rtol", type=float, help="relative tolerance of floats; default: by type")
     quality = parser.add_argument_group("a quantized model")
-    quality.add_argument("--text", metavar="FILE", help="measure what it loses on this text")
+    quality.add_argument("--text", metavar="FILE", help="measure its loss on this text")
     quality.add_argument(
-        "--max-kl", type=float, metavar="NATS", help="largest mean KL divergence; default: 0.1"
+        "--max-kl", type=float, metavar="NATS", help="the largest mean KL divergence; default: 0.1"
     )
     quality.add_argument(
-        "--min-agreement", type=float, metavar="SHARE", help="least share of equal best tokens"
+        "--min-agreement",
+        type=float,
+        metavar="SHARE",
+        help="the least share of positions with the same best token",
     )
     quality.add_argument(
         "--max-error",
         type=float,
         metavar="SHARE",
-        help="largest relative error without logits; default: 0.25, of 8 bits 0.05",
+        help="the largest relative error without logits; default: 0.25, with 8 bits 0.05",
     )
-    add("--provider", action="append", help="of ONNX Runtime, e.g. cuda; default: cpu")
-    add("--latency", type=int, default=0, metavar="RUNS", help="measure so many runs")
-    add("--memory", action="store_true", help="measure what loading and running takes")
-    add("--dump", metavar="FOLDER", help="write inputs, outputs and what was expected")
+    add("--provider", action="append", help="the provider of ONNX Runtime, e.g. cuda; default: cpu")
+    add(
+        "--latency",
+        type=int,
+        default=0,
+        metavar="RUNS",
+        help="measure the duration of this many runs",
+    )
+    add("--memory", action="store_true", help="measure the memory of loading and running it")
+    add(
+        "--dump", metavar="FOLDER", help="write inputs, outputs and expected outputs to this folder"
+    )
     folder = parser.add_argument_group("a folder of transformers")
-    folder.add_argument("-o", "--output", help="where to export to; default: a temporary folder")
-    folder.add_argument("--task", help="e.g. text-generation, or a class of transformers")
-    folder.add_argument("--dtype", help="the float type to compute in, e.g. float16")
-    folder.add_argument("--variant", help="e.g. fp16 for the weights in model.fp16.safetensors")
-    folder.add_argument("--static", action="store_true", help="no dimension varies")
     folder.add_argument(
-        "--layout", choices=get_args(LayoutName), help="where the exported weights go"
+        "-o", "--output", help="the target of the export; default: a temporary folder"
     )
-    add("--html", metavar="FILE", help="write the report as a page for a browser, too")
-    add("--overwrite", action="store_true", help="replace what is in the output, dump and page")
-    add("--json", action="store_true", help="the report as a JSON document")
-    add("-q", "--quiet", action="store_true", help="only what does not agree")
+    folder.add_argument(
+        "--task", help="the task of the model, e.g. text-generation, or a class of transformers"
+    )
+    folder.add_argument("--dtype", help="the float type to compute in, e.g. float16")
+    folder.add_argument(
+        "--variant", help="the variant of the weights, e.g. fp16 for model.fp16.safetensors"
+    )
+    folder.add_argument("--static", action="store_true", help="export without dynamic dimensions")
+    folder.add_argument(
+        "--layout", choices=get_args(LayoutName), help="the place of the exported weights"
+    )
+    add("--html", metavar="FILE", help="also write the report as an HTML page")
+    add("--overwrite", action="store_true", help="replace an existing export, dump or page")
+    add("--json", action="store_true", help="print the report as a JSON document")
+    add("-q", "--quiet", action="store_true", help="only print outputs that do not agree")
     return parser
 
 

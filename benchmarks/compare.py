@@ -69,7 +69,7 @@ def small_shapes(count: int) -> list:
 
 
 def matrix_shapes(target_bytes: int, unit: int) -> list:
-    """A tall matrix, and in turn square ones and some of a fifth of its height, of about that many bytes."""
+    """Return a tall matrix, and in turn square ones and some of a fifth of its height, of about that many bytes."""
     scale = min(1.0, target_bytes / 2e9) ** 0.5
     width, height = int(4096 * scale), int(65536 * scale)
     shapes = [("tall.weight", [height, width])]
@@ -80,7 +80,7 @@ def matrix_shapes(target_bytes: int, unit: int) -> list:
 
 
 def random_chunks(size: int, seed: int):
-    """A function that gives `size` bytes in chunks, never the same twice for two seeds."""
+    """Return a function that gives `size` bytes in chunks, never the same twice for two seeds."""
 
     def chunks():
         block = BLOCK[seed * 4099 % CHUNK :] + BLOCK[: seed * 4099 % CHUNK]
@@ -285,7 +285,7 @@ class Case:
         self.reads.append(self._meter.run([reader, out, str(self._arguments.threads)]).seconds)
 
     def disk_rows(self) -> list:
-        """The disk's rates, and a default save over an unverified one and one read."""
+        """Return the disk's rates, and a default save over an unverified one and one read."""
         times = {subject.name: [run.seconds for run in subject.runs] for subject in self.subjects}
         rows = []
         for name, seconds in ((READ_BACK_OF, times.get(READ_BACK_OF, [])), (READ_BACK, self.reads)):

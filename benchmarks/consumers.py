@@ -163,7 +163,7 @@ def weight_products(model) -> int:
 
 
 def bytes_of(path: Path) -> int:
-    """A model and the data that it refers to."""
+    """Return a model and the data that it refers to."""
     import onnx
 
     model = onnx.load(path, load_external_data=False)
@@ -205,7 +205,7 @@ def symbolic(path: Path, work: Path, about: dict) -> str:
 
 
 def feed_of(session, about: dict) -> dict:
-    """The example's inputs; a cache is empty, positions count."""
+    """Return the example's inputs; a cache is empty, positions count."""
     given = about["inputs"]
     found = {}
     for value in session.get_inputs():

@@ -92,7 +92,7 @@ def one(way: str, model: Path, module: str) -> None:
 
 
 def make(folder: Path, size: str) -> Path:
-    """The model's folder with its graph, and the names at the ends of the piece."""
+    """Return the model's folder with its graph, and the names at the ends of the piece."""
     export_memory.make(folder, size, random=False)
     program = (
         "import json, sys, onnx_external as oe, onnx_external.transformers\n"

@@ -85,7 +85,7 @@ def work(folder: str, graph: str) -> None:
 
 
 def tree(process: int) -> list[int]:
-    """A process and its children."""
+    """Return a process and its children."""
     found = [process]
     for each in found:
         for task in Path(f"/proc/{each}/task").glob("*/children"):

@@ -119,7 +119,7 @@ def written_by(process: int) -> int:
 
 
 def make(folder: Path, layers: int, hidden: int, seed: int, kinds: list[str]) -> dict[str, dict]:
-    """The sound model, and a folder for each fault; what is expected of each."""
+    """Return the sound model, and a folder for each fault; what is expected of each."""
     import numpy as np
     import torch
     import transformers
@@ -195,7 +195,7 @@ def program(tool: str, folder: Path, model: Path) -> dict:
 
 
 def command(line: list, folder: Path) -> dict:
-    """A command, below a shell whose bytes written are read when it has ended."""
+    """Return a command, below a shell whose bytes written are read when it has ended."""
     shell = 'log=$1; shift; "$@" >"$log" 2>&1; code=$?; cat /proc/$$/io; exit $code'
     start, used = time.perf_counter(), cpu_of_children()
     process = subprocess.Popen(

@@ -99,7 +99,7 @@ def write_gguf(path: Path, layers: int) -> None:
 
 
 def weights_of(layers: int) -> dict[str, tuple[int, int]]:
-    """The matrices of the graph under the names of transformers."""
+    """Return the matrices of the graph under the names of transformers."""
     return {f"model.layers.{i}.{name}.weight": shape for i in range(layers) for name, shape in zip(NAMES.values(), SHAPES, strict=True)}
 
 

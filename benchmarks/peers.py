@@ -44,7 +44,7 @@ def relayout(given: str, out: str) -> None:
 
 
 def consumer(index: int, name: str, shape: list) -> onnx.NodeProto:
-    """A node that uses the weight as a language model would."""
+    """Return a node that uses the weight as a language model would."""
     output = f"value_{index}"
     if "embed" in name:
         return helper.make_node("Gather", [name, "input_ids"], [output])

@@ -78,7 +78,7 @@ def state_dict(shapes: list) -> dict:
 
 
 def program_of(tensors: dict) -> "torch.onnx.ONNXProgram":
-    """A program as the exporter makes it: each weight is torch's own wrapper of the live tensor."""
+    """Return a program as the exporter makes it: each weight is torch's own wrapper of the live tensor."""
     from torch.onnx._internal.exporter import _core
 
     values, nodes = [], []

@@ -58,7 +58,7 @@ def write_checkpoint(path: Path, weights: dict) -> None:
 
 
 def graph_of(weights: dict) -> onnx.ModelProto:
-    """The greatest of x @ w.T for each weight: a product that reaches an output would be a head."""
+    """Return the greatest of x @ w.T for each weight: a product that reaches an output would be a head."""
     nodes, tensors, outputs = [], [], []
     for name, shape in weights.items():
         tensors.append(TensorProto(name=name, data_type=TensorProto.FLOAT, dims=shape))

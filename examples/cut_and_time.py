@@ -42,7 +42,7 @@ print(f"written: {Path('deep/layer.onnx').stat().st_size / 1000:.1f} kB")
 
 # %%
 def milliseconds(path: str, value: np.ndarray) -> float:
-    """The median of 20 runs, of the processor's time, after one that is not counted."""
+    """Return the median of 20 runs, of the processor's time, after one that is not counted."""
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = 1
     session = onnxruntime.InferenceSession(path, options)

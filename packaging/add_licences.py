@@ -21,7 +21,7 @@ COMMON = re.compile(r"/usr/share/common-licenses/([A-Za-z0-9.-]*[A-Za-z0-9])")
 
 
 def package_of(library: str) -> str:
-    """The Debian package of a library that auditwheel renamed: libfmt-4f700944.so.9.1.0."""
+    """Return the Debian package of a library that auditwheel renamed: libfmt-4f700944.so.9.1.0."""
     original = re.sub(r"-[0-9a-f]{8}(\.so)", r"\1", Path(library).name)
     found = subprocess.run(
         ["dpkg", "--search", f"*/{original}"], capture_output=True, text=True, check=False

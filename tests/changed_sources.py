@@ -15,14 +15,14 @@ ROOTS = ("src/", "include/", "tools/", "")  # what includes are relative to
 
 
 def changed(root: Path) -> set | None:
-    """The files that differ from those of COMMITS commits ago; None if nobody knows."""
+    """Return the files that differ from those of COMMITS commits ago; None if nobody knows."""
     command = ["git", "-C", root, "diff", "--name-only", f"HEAD~{COMMITS}", "--"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     return set(done.stdout.splitlines()) if done.returncode == 0 else None
 
 
 def included(root: Path) -> dict:
-    """The own headers that each file includes."""
+    """Return the own headers that each file includes."""
     files = [path for folder in FOLDERS for path in (root / folder).rglob("*") if path.suffix in (".cc", ".h")]
     texts = {str(path.relative_to(root)): path.read_text(encoding="utf-8") for path in files}
     names = {name: re.findall(r'#include "([^"]+)"', text) for name, text in texts.items()}
@@ -33,7 +33,7 @@ def included(root: Path) -> dict:
 
 
 def reached(start: str, headers: dict) -> set:
-    """The file and all that it includes."""
+    """Return the file and all that it includes."""
     found, left = set(), [start]
     while left:
         name = left.pop()

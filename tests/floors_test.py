@@ -32,7 +32,7 @@ def includes(path):
 
 
 def floor_of(include):
-    """The floor of an include; None for a file outside of src and include."""
+    """Return the floor of an include; None for a file outside of src and include."""
     folder, _, name = include.rpartition('/')
     if folder == 'onnx_external':
         return PUBLIC[name.removesuffix('.h')]

@@ -17,7 +17,7 @@ IN_HEADER = re.compile(r"(?:^ *//   .*\n)+", re.MULTILINE)
 
 
 def examples(path: Path) -> list:
-    """The texts of the examples of a header."""
+    """Return the texts of the examples of a header."""
     blocks = IN_HEADER.findall(path.read_text())
     return [re.sub(r"^ *//   ", "  ", block, flags=re.MULTILINE) for block in blocks]
 

@@ -31,7 +31,7 @@ IN_CPP = re.compile(r"\b(message|title|when)\b\)?\.?(?:\.?(?:find|rfind|starts_w
 
 
 def targets(node):
-    """The names that a loop or a comprehension binds; of a tuple the last, which is the text."""
+    """Return the names that a loop or a comprehension binds; of a tuple the last, which is the text."""
     node = node.elts[-1] if isinstance(node, ast.Tuple) else node
     return {each.id for each in ast.walk(node) if isinstance(each, ast.Name)}
 
@@ -114,7 +114,7 @@ class Function(ast.NodeVisitor):
 
 
 def lines_of(code, titles):
-    """The lines of a module that read prose."""
+    """Return the lines of a module that read prose."""
     tree, found = ast.parse(code), set()
     for node in ast.walk(tree):
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):

@@ -40,7 +40,7 @@ def module_count() -> list[int]:
 
 @pytest.fixture
 def tiny() -> Path:
-    """A graph without weights, and its checkpoint."""
+    """Return a graph without weights, and its checkpoint."""
     return FIXTURES / "tiny"
 
 

@@ -42,7 +42,7 @@ def value(name: str, dtype: str, shape: tuple[int, ...]) -> Any:
 
 
 def open_graph(slots: dict[str, tuple[str, tuple[int, ...]]], as_inputs: bool = False) -> Any:
-    """A model in which an Identity reads every slot: a name without a value, or an input."""
+    """Return a model in which an Identity reads every slot: a name without a value, or an input."""
     nodes = [helper.make_node("Identity", [name], [f"out.{name}"]) for name in slots]
     forms = [value(name, *form) for name, form in slots.items()]
     outputs = [value(f"out.{name}", *form) for name, form in slots.items()]
@@ -56,7 +56,7 @@ def model_file(path: Path) -> Path:
 
 
 def saved_bytes(path: Path) -> dict[str, bytes]:
-    """The bytes of every initializer, as onnx reads them."""
+    """Return the bytes of every initializer, as onnx reads them."""
     model = onnx.load(model_file(path))
     return {
         tensor.name: tensor.raw_data or numpy_helper.to_array(tensor).tobytes()

@@ -73,7 +73,7 @@ def import_all(done: Names, names: Names, tiny: Path, folder: Path) -> None:
 
 
 def branch_off(done: Names, names: Names, left: Names, tiny: Path, work: Path) -> int:
-    """The number of orders that begin with `done` and `names`; a child goes through them."""
+    """Return the number of orders that begin with `done` and `names`; a child goes through them."""
     reader, writer = os.pipe()
     child = os.fork()
     if child == 0:
@@ -94,7 +94,7 @@ def branch_off(done: Names, names: Names, left: Names, tiny: Path, work: Path) -
 
 
 def grow(done: Names, left: Names, tiny: Path, work: Path) -> int:
-    """The number of orders that begin with `done`, all of which have been gone through."""
+    """Return the number of orders that begin with `done`, all of which have been gone through."""
     if not left:
         return 1
     orders = 0

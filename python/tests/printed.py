@@ -20,7 +20,7 @@ _STEP = re.compile(
 
 
 def masked(text: str) -> str:
-    """The text without what differs from run to run: numbers with a fraction, and spaces."""
+    """Return the text without what differs from run to run: numbers with a fraction, and spaces."""
     return re.sub(r"\s+\n", "\n", re.sub(r"[ -]+", " ", _NUMBER.sub("#", text)))
 
 

@@ -185,5 +185,5 @@ def moments(count: int, calls: int) -> list[int]:
 
 
 def folder_of(path: Path) -> list[str]:
-    """The files of a folder."""
+    """Return the files of a folder."""
     return sorted(each.name for each in path.iterdir()) if path.exists() else []

@@ -49,7 +49,7 @@ def marked(mark: str, text: str) -> list:
 
 
 def printed(command: str, folder: Path, bin_dir: Path) -> list:
-    """The golden lines of what the command prints now."""
+    """Return the golden lines of what the command prints now."""
     environment = {**os.environ, "PATH": f"{bin_dir}:{os.environ['PATH']}", "LC_ALL": "C"}
     process = subprocess.run(
         ["sh", "-c", command], cwd=folder, env=environment, capture_output=True, text=True, timeout=120,

@@ -97,7 +97,7 @@ def says_when_the_inputs_differ():
 
 
 def processes_of(out, variable):
-    """The processes of a job that saves into `out`, with this in their environment."""
+    """Yield the processes of a job that saves into `out`, with this in their environment."""
     for process in Path("/proc").glob("[0-9]*"):
         try:
             is_it = (process / "comm").read_text() == "save-external-m\n"

@@ -26,7 +26,7 @@ PAUSE_SECONDS = 0.6
 
 
 def make_input(work: Path) -> tuple:
-    """A graph with open weights, and a checkpoint of zeros."""
+    """Return a graph with open weights, and a checkpoint of zeros."""
     names = [f"w{i}" for i in range(TENSORS)]
     shape = [BYTES // 4]
     inputs = [helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name in names]

@@ -154,7 +154,7 @@ MODELS = {
 
 
 def tensor(name: str) -> torch.Tensor:
-    """An input of a model by its name."""
+    """Return an input of a model by its name."""
     random = np.random.default_rng(3)
     if name == "input_ids":
         return torch.tensor([[17, 9, 33, 41, 28, 64, 2]])

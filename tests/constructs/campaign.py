@@ -76,7 +76,7 @@ class Calls:
         return iter(copy.deepcopy(self._sets))
 
     def shapes(self, module):
-        """The dynamic shapes for torch: sizes that differ among the sets vary."""
+        """Return the dynamic shapes for torch: sizes that differ among the sets vary."""
         shapes, keywords = pytree.tree_unflatten(
             dims_of(self._sets), pytree.tree_structure(self._sets[0])
         )
@@ -87,7 +87,7 @@ class Calls:
         return (shapes,) if has_star else shapes
 
     def example(self):
-        """The first call for torch.onnx.export, which takes a dict at its end for keywords."""
+        """Return the first call for torch.onnx.export, which takes a dict at its end for keywords."""
         args, keywords = copy.deepcopy(self._sets[0])
         return (*args, keywords) if keywords or isinstance(args[-1], dict) else args
 

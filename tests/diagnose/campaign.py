@@ -104,7 +104,7 @@ class Sound:
         return self._values[name]
 
     def planted(self, name: str, fault: Fault) -> Graph:
-        """A copy of everything, with the fault."""
+        """Return a copy of everything, with the fault."""
         shutil.rmtree(self.copy, ignore_errors=True)
         shutil.copytree(self.out, self.copy)
         fault.plant(Graph(self.copy / f"{name}.onnx"))
@@ -169,7 +169,7 @@ class Campaign:
         return row
 
     def _exported(self) -> Sound:
-        """The graphs of the folder, and their inputs as oe.validate records them."""
+        """Return the graphs of the folder, and their inputs as oe.validate records them."""
         folder = self._folder / "sound"
         self._module.save_pretrained(folder / "saved", max_shard_size="200KB")
         torch.manual_seed(3)
@@ -256,7 +256,7 @@ class Campaign:
         return row
 
     def _wrong(self, sound: Sound, name: str, fault: Fault) -> list[str]:
-        """The modules in which a fault shows, clearly, the first one first."""
+        """Return the modules in which a fault shows, clearly, the first one first."""
         found: dict[str, Module] = {}
         for part in fault.parts or [fault]:
             for module, far in sound.shows(name, part):

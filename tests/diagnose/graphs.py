@@ -17,7 +17,7 @@ Values = dict[str, np.ndarray]
 
 
 def scopes(node: onnx.NodeProto) -> list[str]:
-    """The modules that a node was made for, the outermost first; the model itself is not named."""
+    """Return the modules that a node was made for, the outermost first; the model itself is not named."""
     for entry in node.metadata_props:
         if entry.key == SCOPES:
             return [name for name in ast.literal_eval(entry.value)[:-1] if name]
@@ -25,7 +25,7 @@ def scopes(node: onnx.NodeProto) -> list[str]:
 
 
 def module_of(node: onnx.NodeProto) -> str:
-    """The innermost module; the empty name is the model itself, or that none is known."""
+    """Return the innermost module; the empty name is the model itself, or that none is known."""
     return (scopes(node) or [""])[-1]
 
 
@@ -63,7 +63,7 @@ class Graph:
     # ---- data
 
     def weight(self, name: str) -> onnx.TensorProto | None:
-        """A weight under its name in the module; it may be stored transposed."""
+        """Return a weight under its name in the module; it may be stored transposed."""
         return self.tensors.get(name) or self.tensors.get(f"{name}.transposed")
 
     def read(self, tensor: onnx.TensorProto) -> np.ndarray:
@@ -91,7 +91,7 @@ class Graph:
         self.path.write_bytes(self.model.SerializeToString())
 
     def sharing(self, tensor: onnx.TensorProto) -> list[str]:
-        """The names of all tensors with its bytes: tied ones share a place."""
+        """Return the names of all tensors with its bytes: tied ones share a place."""
         place = place_of(tensor)
         if place is None:
             return [tensor.name]
@@ -119,7 +119,7 @@ class Graph:
                         module.outputs.append(value)
 
     def modules_that_read(self, names: list[str]) -> list[Module]:
-        """The innermost modules of the nodes that read values, in the order of their return."""
+        """Return the innermost modules of the nodes that read values, in the order of their return."""
         nodes = [node for name in names for node in self.readers.get(name, [])]
         found = {module_of(node) for node in nodes} - {""}
         return sorted((self.modules[name] for name in found), key=lambda module: module.last)
@@ -127,7 +127,7 @@ class Graph:
     # ---- values
 
     def run(self, feed: Values) -> Values:
-        """Every float that the model computes, node by node."""
+        """Return every float that the model computes, node by node."""
         model = onnx.ModelProto()
         model.CopyFrom(self.model)
         known = {value.name for value in model.graph.output}
@@ -149,7 +149,7 @@ class Graph:
 
 
 def beyond(value: np.ndarray, sound: np.ndarray) -> float:
-    """The largest difference, as a multiple of what oe.diagnose allows in float32."""
+    """Return the largest difference, as a multiple of what oe.diagnose allows in float32."""
     if value.shape != sound.shape:
         return float("inf")
     with np.errstate(all="ignore"):

@@ -163,7 +163,7 @@ class Campaign:
         return Mask(name, fill, places.reshape(sound[name].shape))
 
     def _noise(self, sound: Arrays, mask: Mask, row: Row) -> Path:
-        """The graph with noise in a weight that reaches an element that is not masked."""
+        """Return the graph with noise in a weight that reaches an element that is not masked."""
         model = onnx.load(self._path)
         weights = [each for each in model.graph.initializer
                    if each.data_type == onnx.TensorProto.FLOAT and np.prod(each.dims) >= 4]  # fmt: skip
@@ -206,7 +206,7 @@ def _array(tensor: torch.Tensor) -> np.ndarray:
 
 
 def _change(got: Arrays, want: Arrays, mask: Mask) -> float:
-    """The largest change of the output that is masked, where it is not."""
+    """Return the largest change of the output that is masked, where it is not."""
     one, other = got[mask.name][~mask.mask], want[mask.name][~mask.mask]
     return float(np.abs(one - other).max() / np.abs(want[mask.name]).max())
 

@@ -32,7 +32,7 @@ def from_bits(bits: np.ndarray, dtype: str) -> torch.Tensor:
 
 
 def hard_values(dtype: str) -> torch.Tensor:
-    """All values of a 16-bit type; of a wider one random bits, the values of the others, and what lies
+    """Return all values of a 16-bit type; of a wider one random bits, the values of the others, and what lies
     beside and half-way between those."""
     if dtype in ("float16", "bfloat16"):
         return from_bits(np.arange(1 << 16).astype(np.uint16).view(np.int16), dtype)

@@ -40,7 +40,7 @@ def get_layout(name):
 
 
 def plain_class(module: str, name: str):
-    """An empty class that pickles as module.name, its attributes as a dict."""
+    """Return an empty class that pickles as module.name, its attributes as a dict."""
     return type(name, (), {"__module__": module})
 
 
@@ -100,7 +100,7 @@ class Names:
 
 
 def grid(shape, *counts) -> list:
-    """The boxes of a mesh: dimension d in counts[d] parts of equal size, the last what is left."""
+    """Return the boxes of a mesh: dimension d in counts[d] parts of equal size, the last what is left."""
     steps = [-(-size // count) for size, count in itertools.zip_longest(shape, counts, fillvalue=1)]
     starts = [range(0, size, step) if size else [0] for size, step in zip(shape, steps)]
     return [

@@ -139,7 +139,7 @@ def shapes_model() -> tuple:
 
 
 def places_model() -> tuple:
-    """A model with a weight in every place, and the case that says what it computes."""
+    """Return a model with a weight in every place, and the case that says what it computes."""
     random = np.random.RandomState(5)
     matrix = lambda: random.rand(SIZE, SIZE).astype(np.float32)  # noqa: E731
     main, attribute, function, inner, inner_constant, x = (matrix() for _ in range(6))

@@ -26,7 +26,7 @@ HEADS, WIDTH, LAYERS = 2, 4, 2
 
 
 def make_class(module: str, name: str, bases: tuple = (object,), **members) -> type:
-    """A class that pickles under a name of transformers."""
+    """Return a class that pickles under a name of transformers."""
     parts = module.split(".")
     for end in range(1, len(parts) + 1):
         sys.modules.setdefault(".".join(parts[:end]), types.ModuleType(".".join(parts[:end])))

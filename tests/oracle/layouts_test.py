@@ -27,7 +27,7 @@ class LayoutsTest(SaveTest):
     folder_name = "layouts"
 
     def saved(self, label: str, graph, state, case, *options) -> dict:
-        """The entries of the external initializers; nothing when the save failed."""
+        """Return the entries of the external initializers; nothing when the save failed."""
         result = self.accept(label, graph, state, case, *options, against=())
         return support.external_entries(result[0]) if result else {}
 

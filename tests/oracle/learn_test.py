@@ -56,7 +56,7 @@ class LearnTest(SaveTest):
     folder_name = "learn"
 
     def learn(self, label: str, old: zoo.Case, new: zoo.Case, *options):
-        """A folded export of `old`, filled with `new`; the document, or what was said instead."""
+        """Return a folded export of `old`, filled with `new`; the document, or what was said instead."""
         folder = support.fresh_folder(self.folder / label)
         graph = zoo.export(old.module, old.inputs, with_weights=True, fold=True)
         onnx.save(graph, str(folder / "graph.onnx"))

@@ -54,13 +54,13 @@ def opcodes(value) -> bytes:
 
 
 def storage_head(dtype: str, numel: int) -> bytes:
-    """A whole file of one storage, up to its bytes."""
+    """Return a whole file of one storage, up to its bytes."""
     root = pickle_bytes(storage_id(dtype, "1", numel))
     return preamble(root, ["1"]) + struct.pack("<q", numel)
 
 
 def tensor_of_bytes(opcode_and_length: bytes) -> bytes:
-    """The start of a tensor whose storage is loaded from bytes, up to these."""
+    """Return the start of a tensor whose storage is loaded from bytes, up to these."""
     rebuild, load = Global("torch._utils", "_rebuild_tensor"), Global("torch.storage", "_load_from_bytes")
     return opcodes(rebuild) + b"(" + opcodes(load) + opcode_and_length
 

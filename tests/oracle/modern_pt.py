@@ -139,7 +139,7 @@ def _encode(value, out: list) -> None:
 
 
 def pickle_bytes(value) -> bytes:
-    """The value as one pickle of protocol 2."""
+    """Return the value as one pickle of protocol 2."""
     out = [b"\x80\x02"]
     _encode(value, out)
     out.append(b".")

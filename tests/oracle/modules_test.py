@@ -96,7 +96,7 @@ def small_model() -> nn.Module:
 
 
 def graph_of(state: dict) -> onnx.ModelProto:
-    """A graph that reads each tensor of a state dict, and nothing else of use."""
+    """Return a graph that reads each tensor of a state dict, and nothing else of use."""
     data = helper.make_tensor_value_info("data", TensorProto.FLOAT, ["n"])
     inputs, outputs, nodes = [data], [helper.make_tensor_value_info("same", TensorProto.FLOAT, ["n"])], []
     nodes.append(helper.make_node("Identity", ["data"], ["same"]))
@@ -207,7 +207,7 @@ class ModulesTest:
     # --- TorchScript ---
 
     def archives(self, model: nn.Module, name: str, traced=None) -> dict:
-        """The module as torch.jit.save and as the mobile interpreter's writer write it."""
+        """Return the module as torch.jit.save and as the mobile interpreter's writer write it."""
         scripted = torch.jit.script(model) if traced is None else torch.jit.trace(model, traced)
         paths = {
             "torchscript": self.folder / f"{name}.pt",

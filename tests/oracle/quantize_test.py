@@ -41,7 +41,7 @@ class Packed:
 
 
 def used(codes, bits, columns):
-    """The codes that stand for columns: the last block may have more."""
+    """Return the codes that stand for columns: the last block may have more."""
     rows = codes.reshape(len(codes), -1)
     if bits == 4:
         rows = np.stack([rows & 15, rows >> 4], axis=-1).reshape(len(rows), -1)
@@ -63,7 +63,7 @@ def hard_matrix(columns):
 
 
 def run(nodes, initializers, feeds, outputs):
-    """The outputs of a model of these nodes in ONNX Runtime."""
+    """Return the outputs of a model of these nodes in ONNX Runtime."""
     inputs = [
         helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(value.dtype), value.shape)
         for name, value in feeds.items()

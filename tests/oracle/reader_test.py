@@ -48,7 +48,7 @@ def of_tensor(value: torch.Tensor) -> Expected:
 
 
 def of_tree(value, path: str = "") -> dict:
-    """Every tensor in nested dicts, lists and tuples, under its dotted path."""
+    """Return every tensor in nested dicts, lists and tuples, under its dotted path."""
     if torch.is_tensor(value):
         return {path: of_tensor(value)}
     items = (

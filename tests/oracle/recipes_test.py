@@ -43,7 +43,7 @@ class Maker:
         self.derived = {}
 
     def key(self, dtype, shape) -> tuple:
-        """A new key, perhaps one whose elements do not lie in order."""
+        """Return a new key, perhaps one whose elements do not lie in order."""
         values = torch.randint(-100, 100, tuple(shape)).to(torch.float32)
         tensor = (values > 0) if dtype == torch.bool else values.to(dtype)
         if len(shape) == 2 and self.random.random() < 0.3:
@@ -83,7 +83,7 @@ class Maker:
         return steps, tensor
 
     def definition(self, dtype, depth: int, shape=None) -> tuple:
-        """A KEY of a derived tensor, of the shape if it is given, and what torch makes of it."""
+        """Return a KEY of a derived tensor, of the shape if it is given, and what torch makes of it."""
         wanted = shape
         if depth == 0 or self.random.random() < 0.2:
             sizes = shape or [self.random.randrange(1, 9) for _ in range(self.random.randrange(1, 4))]
@@ -115,7 +115,7 @@ class Maker:
         return made, tensor
 
     def slot(self) -> tuple:
-        """An entry of the map, and what the slot must hold."""
+        """Return an entry of the map, and what the slot must hold."""
         dtype = self.random.choice(list(DTYPES))
         made, tensor = self.definition(dtype, self.random.randrange(3))
         name = f"slot.{len(self.derived)}"

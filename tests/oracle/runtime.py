@@ -23,7 +23,7 @@ NODE_MODULES = (
 
 
 def install(arguments: argparse.Namespace) -> Path:
-    """The folder with onnxruntime-node; installs it from the registry that npm is set to, if absent.
+    """Return the folder with onnxruntime-node; installs it from the registry that npm is set to, if absent.
 
     The package carries its CPU library, so no install script has to run.
     """

@@ -28,7 +28,7 @@ _NAMES = {
 
 
 def header_bytes(header: dict) -> bytes:
-    """The length and the header, padded with spaces to a multiple of 8 bytes."""
+    """Return the length and the header, padded with spaces to a multiple of 8 bytes."""
     text = json.dumps(header, separators=(",", ":")).encode()
     text += b" " * (-len(text) % 8)
     return struct.pack("<Q", len(text)) + text

@@ -37,7 +37,7 @@ class SaveTest:
     # --- one case ---
 
     def write(self, label: str, graph, checkpoint) -> tuple:
-        """The folder of the case, its graph file and its checkpoint file; both may be paths already."""
+        """Return the folder of the case, its graph file and its checkpoint file; both may be paths already."""
         folder = self.folder / label.replace(" ", "_").replace("/", "-")
         folder.mkdir(exist_ok=True)
         if isinstance(graph, onnx.ModelProto):

@@ -72,7 +72,7 @@ class SetsTest(SaveTest):
         self.graphs = {name: zoo.export(case.module, case.inputs) for name, case in self.cases.items()}
 
     def files(self, label: str) -> tuple:
-        """The folder, the graphs and the checkpoint of a case."""
+        """Return the folder, the graphs and the checkpoint of a case."""
         folder = self.folder / label.replace(" ", "_")
         folder.mkdir()
         paths = []

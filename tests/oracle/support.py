@@ -78,7 +78,7 @@ class Tools:
         self._bin_dir = bin_dir
 
     def run(self, tool: str, *arguments, cwd=None, limit_bytes=None, timeout=300, own_peak=False):
-        """The finished process: returncode (negative: a signal), stdout and stderr as text.
+        """Return the finished process: returncode (negative: a signal), stdout and stderr as text.
 
         own_peak: the peak memory that it tells is its own. Linux counts what the process had before exec, too:
         a child of Python has no less than Python; a child of a shell has.
@@ -109,7 +109,7 @@ class Tools:
         return self.run("verify-external", *arguments, "--json")
 
     def limit_for_memory(self, limit_bytes: int):
-        """The limit, or None where the commands do not start under one: a sanitizer reserves terabytes."""
+        """Return the limit, or None where the commands do not start under one: a sanitizer reserves terabytes."""
         if self.run("inspect-external", "--version", limit_bytes=limit_bytes).returncode == 0:
             return limit_bytes
         print("note  the commands do not start under a memory limit (a sanitizer?): memory is unbounded")
@@ -120,7 +120,7 @@ class Tools:
 
 
 def parse_json(text: str):
-    """The document, or None when the text is not one."""
+    """Return the document, or None when the text is not one."""
     try:
         return json.loads(text)
     except ValueError:
@@ -140,7 +140,7 @@ def short_dtype(tensor: torch.Tensor) -> str:
 
 
 def tensor_bytes(tensor: torch.Tensor) -> bytes:
-    """The contiguous row-major little-endian bytes."""
+    """Return the contiguous row-major little-endian bytes."""
     flat = tensor.detach().resolve_conj().resolve_neg().contiguous().reshape(-1)
     if flat.numel() == 0:
         return b""
@@ -154,7 +154,7 @@ def digest(data: bytes) -> str:
 
 
 def drop_tied(state: dict) -> tuple:
-    """The state dict as safetensors' save_model keeps it: of tied tensors the first name in sorted order.
+    """Return the state dict as safetensors' save_model keeps it: of tied tensors the first name in sorted order.
 
     Also gives the pairs (dropped name -> kept name) that save_model writes into the metadata.
     """
@@ -177,7 +177,7 @@ def save_safetensors(path: Path, state: dict, metadata=None) -> None:
 
 
 def initializer_bytes(tensor: onnx.TensorProto) -> bytes:
-    """The tensor's bytes, wherever python onnx's loader has put them."""
+    """Return the tensor's bytes, wherever python onnx's loader has put them."""
     if tensor.HasField("raw_data"):
         return tensor.raw_data
     return onnx.numpy_helper.to_array(tensor).tobytes()
@@ -199,7 +199,7 @@ def external_entries(model_path: Path) -> dict:
 
 
 def wrong_initializers(model_path: Path, truth: dict) -> list:
-    """The names of truth (initializer name -> torch tensor) that the model lacks or holds differently."""
+    """Return the names of truth (initializer name -> torch tensor) that the model lacks or holds differently."""
     try:
         found = load_initializers(model_path)
     except Exception as error:
@@ -214,7 +214,7 @@ def wrong_initializers(model_path: Path, truth: dict) -> list:
 
 
 def names_used(graph: onnx.GraphProto) -> set:
-    """The names that nodes read, those of subgraphs too, and the outputs of Identity nodes."""
+    """Return the names that nodes read, those of subgraphs too, and the outputs of Identity nodes."""
     names = set()
     for node in graph.node:
         names.update(node.input)
@@ -238,7 +238,7 @@ def expected_initializers(model: onnx.ModelProto, state: dict, name_of=lambda ke
 
 
 def rename_values(model: onnx.ModelProto, names: dict) -> onnx.ModelProto:
-    """A copy with the main graph's values renamed."""
+    """Return a copy with the main graph's values renamed."""
     copy = onnx.ModelProto()
     copy.CopyFrom(model)
     graph = copy.graph

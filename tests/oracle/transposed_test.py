@@ -44,7 +44,7 @@ def build(seed: int) -> zoo.Case:
 
 
 def folded_weights(graph: onnx.ModelProto) -> dict:
-    """The graph's name -> the key, for the weights that the exporter transposed, in their order."""
+    """Return the graph's name -> the key, for the weights that the exporter transposed, in their order."""
     names = [t.name for t in graph.graph.initializer if t.name.startswith("onnx::MatMul")]
     return dict(zip(names, ("wide.weight", "narrow.weight", "square.weight", "last.weight")))
 

@@ -24,7 +24,7 @@ INTEGERS = {torch.qint8: torch.int8, torch.quint8: torch.uint8, torch.qint32: to
 
 
 def of_array(value) -> tuple:
-    """The entry for a numpy value."""
+    """Return the entry for a numpy value."""
     array = numpy.asarray(value)
     little = numpy.ascontiguousarray(array.astype(array.dtype.newbyteorder("<")))
     return str(array.dtype.newbyteorder("=")), tuple(array.shape), support.digest(little.tobytes())

@@ -278,7 +278,7 @@ def make_case(
 
 
 def build(name: str, **options) -> Case:
-    """The case of that name; options as make_case."""
+    """Return the case of that name; options as make_case."""
     make, inputs = ARCHITECTURES[name]
     return make_case(name, make, inputs, **options)
 
@@ -289,7 +289,7 @@ def build(name: str, **options) -> Case:
 def export(
     module, inputs: tuple, with_weights: bool = False, fold: bool = False, **options
 ) -> onnx.ModelProto:
-    """The module's graph; without weights they are graph inputs named by their state-dict keys."""
+    """Return the module's graph; without weights they are graph inputs named by their state-dict keys."""
     settings = dict(opset_version=OPSET, do_constant_folding=fold, export_params=with_weights)
     settings.update(keep_initializers_as_inputs=not with_weights)
     settings.update(training=TrainingMode.EVAL if fold else TrainingMode.PRESERVE)
@@ -302,5 +302,5 @@ def export(
 
 
 def user_inputs(model: onnx.ModelProto, case: Case) -> list:
-    """The names of the graph inputs that the caller feeds: the exporter puts them first."""
+    """Return the names of the graph inputs that the caller feeds: the exporter puts them first."""
     return [value.name for value in model.graph.input][: len(case.inputs)]

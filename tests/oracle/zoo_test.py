@@ -50,7 +50,7 @@ VARIANTS = (
 
 
 def write_checkpoint(state: dict, variant: Variant, path: Path) -> Path:
-    """The checkpoint as the variant wants it; the file's path, with its extension."""
+    """Return the checkpoint as the variant wants it; the file's path, with its extension."""
     renamed = OrderedDict((variant.key_name(key), value) for key, value in state.items())
     if variant.safetensors:
         path = path.with_suffix(".safetensors")

@@ -23,7 +23,7 @@ case "$*" in *"$BREAK") echo "E: no room on the disk"; exit 100 ;; esac''',
 
 
 def run(command, folder, terminal=False, **environment):
-    """The exit code, and what is printed on stdout and stderr: on a terminal, or into a pipe."""
+    """Return the exit code, and what is printed on stdout and stderr: on a terminal, or into a pipe."""
     environment = {**os.environ, **environment}
     if not terminal:
         done = subprocess.run(command, cwd=folder, env=environment, stdout=subprocess.PIPE,

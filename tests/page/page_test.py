@@ -34,7 +34,7 @@ HOSTILE = [
 
 
 def checkpoint(path: Path, shapes: dict) -> Path:
-    """A safetensors file of zeros that takes no room on the disk."""
+    """Return a safetensors file of zeros that takes no room on the disk."""
     header, offset = {}, 0
     for name, shape in shapes.items():
         end = offset + 4 * shape[0] * shape[1]
@@ -54,7 +54,7 @@ def page_of(tool: Path, source: Path) -> Path:
 
 
 def page_with(report: dict, like: Path, page: Path) -> Path:
-    """The page of another report, which Python's report.html() would make."""
+    """Return the page of another report, which Python's report.html() would make."""
     data = json.dumps({"title": "out/model.onnx", "left_out": [], "report": report})
     data = data.replace("<", "\\u003c").replace("&", "\\u0026")
     start, mark, rest = like.read_text(encoding="utf-8").partition('type="application/json">')

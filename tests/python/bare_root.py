@@ -59,7 +59,7 @@ assert wrong.returncode == 2 and b"--no-such-option" in wrong.stderr
 
 
 def libraries_of(*files: Path) -> set[Path]:
-    """The shared libraries that the files need, and theirs."""
+    """Return the shared libraries that the files need, and theirs."""
     found = set()
     for file in files:
         printed = subprocess.run(["ldd", file], check=True, capture_output=True, text=True).stdout

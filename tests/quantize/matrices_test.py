@@ -232,7 +232,7 @@ def bfloat16_on_disk(g: Graph) -> int:
 
 
 def bfloat16_table_on_disk(g: Graph) -> int:
-    """A tied table: its rows are converted behind the lookup."""
+    """Return a tied table: its rows are converted behind the lookup."""
     table = g.weight("w", 48, 128, dtype="bfloat16")
     g.node("Gather", [table, g.ids("ids", 48, 2, 5)], "h")
     g.node("Cast", ["h"], "x", to=TensorProto.FLOAT)
@@ -260,7 +260,7 @@ def embedding_of_float16(g: Graph) -> int:
 
 
 def branches(g: Graph) -> int:
-    """The bodies of an If read weights of the outer graph, and one of their own."""
+    """Return an If whose bodies read weights of the outer graph, and one of their own."""
     x = g.input("x", 5, 128)
     outer = g.weight("w", 128, 48)
     g.inputs["c"] = np.array(True)

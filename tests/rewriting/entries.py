@@ -75,7 +75,7 @@ def entry(
 
 
 def zoo(transformers: bool = True) -> dict[str, Entry]:
-    """All entries, by name."""
+    """Return all entries, by name."""
     for path in sorted(HERE.glob("zoo_*.py")):
         if transformers or path.stem != "zoo_transformers":
             importlib.import_module(path.stem)

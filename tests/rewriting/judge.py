@@ -74,7 +74,7 @@ def by_ours(entry: Entry, path: str) -> str:
 
 
 def by_rewriter(entry: Entry, path: str) -> str:
-    """The rewriter alone, whether or not a plain export is right: what `ours` does at last."""
+    """Export by the rewriter alone, whether or not a plain export is right: what `ours` does at last."""
     from onnx_external._control_flow.rewriter import Rewriter
     from onnx_external.torch._converting import converted
     from onnx_external.torch._tracing import trace
@@ -93,7 +93,7 @@ def by_rewriter(entry: Entry, path: str) -> str:
 
 
 def flat(values: Any) -> list[np.ndarray]:
-    """The tensors and numbers of a result, in order."""
+    """Return the tensors and numbers of a result, in order."""
     return [np.asarray(each) for each in pytree.tree_leaves(values) if each is not None and not isinstance(each, str)]
 
 
@@ -110,7 +110,7 @@ def plain(values: Any) -> Any:
 
 
 def unlike(wanted: list[np.ndarray], got: list[np.ndarray], numbers_may_miss: bool = True) -> str:
-    """The first difference, in words."""
+    """Return the first difference, in words."""
     if len(wanted) != len(got):
         return f"{len(got)} outputs instead of {len(wanted)}"
     for n, (one, other) in enumerate(zip(wanted, got, strict=True)):

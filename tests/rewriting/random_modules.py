@@ -66,7 +66,7 @@ class Result:
 
 
 def loaded(text: str, name: str, folder: str) -> torch.nn.Module:
-    """The module of a source, which stands in a file, since a rewriter reads it."""
+    """Return the module of a source, which stands in a file, since a rewriter reads it."""
     path = Path(folder) / f"{name}.py"
     path.write_text(text)
     spec = importlib.util.spec_from_file_location(name, path)
@@ -107,7 +107,7 @@ def in_eager(rewriter: Any, module: torch.nn.Module, sets: list[Any]) -> str:
 
 
 def by_graph(rewriter: Any, sets: list[Any], folder: str) -> Result:
-    """The graph is not checked by the exporter, so that it is the rewriting that is judged."""
+    """Judge a graph that the exporter has not checked, so that the rewriting is judged."""
     import onnx_external as oe
 
     module = rewriter.module
@@ -153,7 +153,7 @@ def at_an_edge(module: torch.nn.Module, one: Any, got: Any) -> bool:
 
 
 def judged(text: str, seed: int, export: bool) -> Result:
-    """All that is checked of one module."""
+    """Return all that is checked of one module."""
     from onnx_external._control_flow.rewriter import Rewriter
 
     name = f"random_{seed}_{os.getpid()}"
@@ -264,7 +264,7 @@ def runs(text: str, seed: int) -> bool:
 
 
 def shrunk(text: str, fails: Callable[[str], bool], seconds: float = 60) -> str:
-    """The smallest source that still fails, of those that are found in time."""
+    """Return the smallest source that still fails, of those that are found in time."""
     end = time.monotonic() + seconds
     found = True
     while found:

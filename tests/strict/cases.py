@@ -157,7 +157,7 @@ def first_error(text: str) -> str:
 
 
 def difference(outputs, expected: list) -> float:
-    """The largest of all input sets; infinite where the runtime did not run the model."""
+    """Return the largest of all input sets; infinite where the runtime did not run the model."""
     if isinstance(outputs, str) or any(len(g) != len(w) for g, w in zip(outputs, expected)):
         return float("inf")
     return max(truth.distance(got, want) for got, want in zip(outputs, expected))

@@ -56,7 +56,7 @@ def prefixed(state: dict, prefix: str) -> dict:
 
 
 def is_end(name: str, of: str) -> bool:
-    """The last components of a name, dots and underscores being equal."""
+    """Return the last components of a name, dots and underscores being equal."""
     return ("_" + of.replace(".", "_")).endswith("_" + name.replace(".", "_"))
 
 

@@ -38,7 +38,7 @@ class Graph:
     broken: bool = False  # the exporter's graph with all its weights does not compute what torch does
 
     def tells_tie(self, named: str, given: str) -> bool:
-        """A node that uses the weight `named` says that it belongs to the module of the key `given`."""
+        """Return whether a node that uses the weight `named` says that it belongs to the module of the key `given`."""
         path = module_of(given)[:-1]
         scope = self.scopes.get(named, "")
         return f"/{path.rsplit('.', 1)[-1]}/" in scope or f"'{path}'" in scope
@@ -156,6 +156,6 @@ def _study_loose_data(result: Graph, whole: GraphFacts, other, state: dict) -> N
 
 
 def raw(value) -> bytes:
-    """The tensor's bytes, row-major."""
+    """Return the tensor's bytes, row-major."""
     flat = value.detach().contiguous().reshape(-1)
     return (flat.view(torch.int16) if flat.dtype == torch.bfloat16 else flat).numpy().tobytes()

@@ -23,7 +23,7 @@ STEPS = (
 
 
 def install(folder: Path) -> Path:
-    """The environment's Python; makes the environment if it is absent, or of other versions."""
+    """Return the environment's Python; makes the environment if it is absent, or of other versions."""
     folder.mkdir(parents=True, exist_ok=True)
     python, stamp = folder / "env" / "bin" / "python", folder / "installed"
     with open(folder / "lock", "w") as lock:

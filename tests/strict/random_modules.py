@@ -154,7 +154,7 @@ class Net(nn.Module):
 
 
 def spec(seed: int) -> Spec:
-    """The random module of that seed."""
+    """Return the random module of that seed."""
     draw = random.Random(f"inputs {seed}")
     torch.manual_seed(seed)
     sample = Net(seed)

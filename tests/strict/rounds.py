@@ -85,7 +85,7 @@ class Round:
         return [dict(zip(study.inputs, inputs)) for inputs in self.inputs]
 
     def _plan(self, damages: dict):
-        """The cases of this round; each checkpoint is written once."""
+        """Yield the cases of this round; each checkpoint is written once."""
         make = exporters.LegacyExporter if self.settings.exporter == "legacy" else exporters.ModernExporter
         opset = self.random.choice((13, 17))
         old, new = (make(self.spec, module, self.inputs[0], opset) for module in (self.old, self.new))

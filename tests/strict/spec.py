@@ -47,7 +47,7 @@ def spec(inputs, **settings):
 
 
 def rows(*shape):
-    """An input maker: one float tensor of this shape."""
+    """Return an input maker: one float tensor of this shape."""
     return lambda: (torch.randn(*shape),)
 
 

@@ -22,7 +22,7 @@ def run(module: nn.Module, inputs: tuple) -> tuple:
 
 
 def distance(got, want) -> float:
-    """The largest difference of two lists of outputs, relative to the largest value of each; inf for NaN."""
+    """Return the largest difference of two lists of outputs, relative to the largest value of each; inf for NaN."""
     worst = 0.0
     for a, b in zip(got, want):
         if a.shape != b.shape:
@@ -34,7 +34,7 @@ def distance(got, want) -> float:
 
 
 def complete_ties(module: nn.Module, state: dict) -> dict:
-    """The state with absent names of tied weights, where a partner is there."""
+    """Return the state with absent names of tied weights, where a partner is there."""
     whole = dict(state)
     for names in ties(module):
         given = [name for name in names if name in state]
@@ -75,7 +75,7 @@ def load(module: nn.Module, state: dict) -> Verdict:
 
 
 def without_ones(verdict: Verdict, state: dict) -> dict:
-    """The state with misshaped keys in the module's own shapes; empty where more than ones was added."""
+    """Return the state with misshaped keys in the module's own shapes; empty where more than ones was added."""
     own = verdict.module.state_dict()
     fits = [tuple(n for n in state[key].shape if n != 1) == tuple(n for n in own[key].shape if n != 1)
             for key in verdict.misshaped]  # fmt: skip
@@ -92,7 +92,7 @@ def positions_missing(verdict: Verdict) -> dict:
 
 
 def keys_that_matter(module: nn.Module, other: dict, input_sets: list) -> set:
-    """The keys of which the outputs depend: other values for one alone change them."""
+    """Return the keys of which the outputs depend: other values for one alone change them."""
     groups = {name: names for names in ties(module) for name in names}
     before = [run(module, inputs) for inputs in input_sets]
     found = set()

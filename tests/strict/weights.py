@@ -58,5 +58,5 @@ def ties(module: nn.Module) -> list:
 
 
 def plain_state(module: nn.Module) -> dict:
-    """The state dict as a plain dict; tied entries share their storage."""
+    """Return the state dict as a plain dict; tied entries share their storage."""
     return dict(module.state_dict())

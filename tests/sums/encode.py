@@ -71,7 +71,7 @@ def model(body: bytes, producer="pytorch", version="2.6.0", metadata=()) -> byte
 
 
 def graph_of_names(names, dims=(), sort="Sum") -> bytes:
-    """A model in which one node uses names that nothing defines; `dims`: None = not stated."""
+    """Return a model in which one node uses names that nothing defines; `dims`: None = not stated."""
     values = [] if dims is None else [value_info(name, dims) for name in names]
     return model(graph([node(sort, names, ["out"])], values=values))
 
@@ -100,7 +100,7 @@ def text(value: str) -> bytes:
 
 
 def pickled_tensors(shapes: dict, storage="0", key_of=None) -> bytes:
-    """A state dict as torch writes it, every tensor a view of one storage, or of key_of(place)."""
+    """Return a state dict as torch writes it, every tensor a view of one storage, or of key_of(place)."""
     out = [b"\x80\x02}("]
     for place, (name, shape) in enumerate(shapes.items()):
         count = 1

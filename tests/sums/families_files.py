@@ -8,7 +8,7 @@ SPARSE = 1 << 30  # bytes of a file that has none
 
 
 def commands(draw, name, more=()):
-    """The commands that read a checkpoint."""
+    """Return the commands that read a checkpoint."""
     if draw.random() < 0.5:
         flags = [["--sha256"], ["--json"], ["--tree"], ["--sort", "size", "--filter", "a.*b$"], ["--html", "x.html"], ["--diff", name]]
         return ["inspect-external", name, *draw.choice(flags), *more]
@@ -40,7 +40,7 @@ def deflated_pickle(draw, size):
 
 
 def deflated_tensors(draw, size):
-    """A state dict whose names repeat, so that it deflates well."""
+    """Return a state dict whose names repeat, so that it deflates well."""
     count = max(1, size // draw.choice([4, 20]))
     names = {f"{'n' * draw.choice([1, 40])}{i}": (1,) for i in range(min(count, 150_000))}
     return checkpoint(draw, "c.pt", e.torch_zip(e.pickled_tensors(names), [("0", bytes(4))], deflate=True))

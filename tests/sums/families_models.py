@@ -8,7 +8,7 @@ INSPECT = (["--json"], ["--sha256"], ["--tree"], ["--html", "x.html"], ["--sort"
 
 
 def reading(draw, files):
-    """The commands that read a model."""
+    """Return the commands that read a model."""
     files.setdefault("c.safetensors", e.safetensors({"w": (1,), "w0": (1,), "w1": (1,)}))
     options = [["inspect-external", "m.onnx", *draw.choice(INSPECT)], ["verify-external", "m.onnx"],
                ["verify-external", "m.onnx", "--against", "c.safetensors"], ["save-external", "m.onnx", "c.safetensors", "--dry-run"],
@@ -117,7 +117,7 @@ def bad_entries(draw, size):
 
 
 def manifests(draw, size):
-    """A manifest of huge lists, beside a model that refers to its folder."""
+    """Return a manifest of huge lists, beside a model that refers to its folder."""
     held = [e.tensor(f"w{i}", (1,), external={"location": f"d/w{i}", "length": 4}) for i in range(3)]
     unit = draw.choice(['{"slot":"w0","file":"w0","offset":0,"length":4,"key":"w","rule":"exact","dtype":"float32","shape":[1],"crc32":"00000000"},', '{"name":"w0"},', '"w0",', "{},", "[],", "1,"])
     key = draw.choice(["tensors", "files", "linked", "test_data", "sources", "x"])
@@ -143,7 +143,7 @@ def held_bytes(draw, size):
 
 
 def learned(draw, size):
-    """An old checkpoint whose tensors are all equal, or all unknown."""
+    """Return an old checkpoint whose tensors are all equal, or all unknown."""
     count = max(1, size // 250)
     fill = draw.choice([lambda i: bytes(8), lambda i: i.to_bytes(8, "little"), lambda i: b"\1\2\3\4\5\6\7\10"])
     held = [e.tensor(f"{draw.choice('xy')}{i}.w", (2,), fill(i)) for i in range(count)]

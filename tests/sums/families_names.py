@@ -161,7 +161,7 @@ def many_inputs(draw, size):
 
 
 def identities(draw, size):
-    """A chain of Identity nodes over one weight, forwards or in a star."""
+    """Return a chain of Identity nodes over one weight, forwards or in a star."""
     count = max(2, size // 40)
     chain = draw.random() < 0.5
     nodes = [e.node("Identity", [f"i{i - 1}" if chain and i else "w"], [f"i{i}"]) for i in range(count)]
@@ -201,7 +201,7 @@ def options_of_names(draw, size):
 
 
 def map_file(draw, size):
-    """A map, or ties, of every slot to the same key; the last name is wrong."""
+    """Return a map, or ties, of every slot to the same key; the last name is wrong."""
     count = max(2, size // 130)
     slots = [f"s{i}" for i in range(count)]
     last = draw.choice(["s0", "no"])

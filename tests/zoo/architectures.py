@@ -73,7 +73,7 @@ def spectrum(sizes: Sizes) -> dict:
 
 
 def plain(s: Sizes, **more) -> dict:
-    """The words that most configs use."""
+    """Return the words that most configs use."""
     return dict(
         vocab_size=s.words, hidden_size=s.width, intermediate_size=s.hidden, num_hidden_layers=2,
         num_attention_heads=s.heads, max_position_embeddings=64, pad_token_id=0, bos_token_id=1, eos_token_id=2,
@@ -197,7 +197,7 @@ class Architecture:
         return self.sizes is WIDE
 
     def make(self):
-        """The model, with the values that its init gives it."""
+        """Return the model, with the values that its init gives it."""
         import transformers
 
         made = getattr(transformers, self.model)

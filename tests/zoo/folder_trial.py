@@ -110,7 +110,7 @@ class FolderTrial:
         return Outcome("", REFUSED, why)
 
     def _loaded(self, dtype: str) -> nn.Module:
-        """The model with its weights, as transformers loads it."""
+        """Return the model with its weights, as transformers loads it."""
         import transformers
 
         with quiet():
@@ -242,7 +242,7 @@ def _calls_of_decoder(loaded: nn.Module, given: dict) -> list:
 
 
 def _fixed(report: oe.transformers.ModelReport) -> dict:
-    """The sizes that do not vary; what a step of decoding takes is not generate()'s, apart from the rows."""
+    """Return the sizes that do not vary; what a step of decoding takes is not generate()'s, apart from the rows."""
     fixed = {}
     has_encoder = "encoder_model" in report.fixed
     for name, found in report.fixed.items():
@@ -291,7 +291,7 @@ def _sees_other_weights(
 
 
 def _difference(session: onnxruntime.InferenceSession, module: nn.Module, given: dict) -> tuple:
-    """The largest difference to torch, as a part of the output's largest value, and what is wrong."""
+    """Return the largest difference to torch, as a part of the output's largest value, and what is wrong."""
     with torch.no_grad(), quiet():
         results = get_leaf_tensors(module(**copy.deepcopy(given)))
     wanted = {output_name(path).removeprefix("output."): value for path, value in results.items()}

@@ -67,7 +67,7 @@ class Judge:
 
 
 def initializers_of(path: Path) -> tuple:
-    """The initializers of a written model, and where those outside of it lie.
+    """Return the initializers of a written model, and where those outside of it lie.
 
     Weights that are stored transposed are given as the checkpoint has them.
     """

@@ -36,6 +36,6 @@ def save(
 
 
 def graph_of(path: Path) -> onnx_ir.Model:
-    """A graph as onnx_ir holds it, with the data that it has in its file."""
+    """Return a graph as onnx_ir holds it, with the data that it has in its file."""
     with quiet():
         return onnx_ir.load(path)

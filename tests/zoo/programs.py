@@ -36,7 +36,7 @@ def first_line(error: BaseException) -> str:
 
 
 def run(module: nn.Module, inputs: dict) -> list:
-    """The tensors that the model gives, in the order of the graph's outputs."""
+    """Return the tensors that the model gives, in the order of the graph's outputs."""
     with torch.no_grad():
         return [
             leaf for leaf in pytree.tree_leaves(module(**inputs)) if isinstance(leaf, torch.Tensor)
@@ -97,7 +97,7 @@ def initializers(program: torch.onnx.ONNXProgram) -> dict:
 
 
 def tied(program: torch.onnx.ONNXProgram) -> list:
-    """The initializers that are one tensor in torch: groups of names."""
+    """Return the initializers that are one tensor in torch: groups of names."""
     groups = {}
     for name, value in program.model.graph.initializers.items():
         raw = value.const_value.raw

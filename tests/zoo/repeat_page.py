@@ -48,7 +48,7 @@ def _row(found: Verdict, depth: int) -> str:
 
 
 def _tables(page: Path) -> dict[str, dict[str, str]]:
-    """The rows of the page, by heading and architecture."""
+    """Return the rows of the page, by heading and architecture."""
     found: dict[str, dict[str, str]] = {STATIC: {}, VARY: {}}
     heading = ""
     for line in page.read_text().splitlines() if page.exists() else []:

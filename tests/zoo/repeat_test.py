@@ -84,7 +84,7 @@ def outcome(name: str, folder: Path, depth: int, dynamic: bool) -> Verdict:
 
 
 def trial(name: str, work: Path, depth: int, dynamic: bool) -> tuple[Verdict, float]:
-    """The outcome for an architecture, and the seconds of CPU that it took."""
+    """Return the outcome for an architecture, and the seconds of CPU that it took."""
     start = time.process_time()
     os.environ["HF_HUB_OFFLINE"] = "1"  # nothing is fetched
     torch.set_num_threads(1)

@@ -68,7 +68,7 @@ class Trial:
         self._layouts = 0
 
     def run(self) -> list:
-        """The outcomes; raises CannotExport."""
+        """Return the outcomes; raises CannotExport."""
         try:
             graphs, now = self._export()
             files = {
@@ -89,7 +89,7 @@ class Trial:
             shutil.rmtree(self._folder, ignore_errors=True)
 
     def _export(self) -> tuple:
-        """All graphs, and the programs that have the new weights, as the module then has."""
+        """Return all graphs, and the programs that have the new weights, as the module then has."""
         self._old = checkpoints.torch_file(self._module, self._folder / "old")
         exporter = programs.Exporter(self._module, self._inputs)
         plain, default = exporter.program(optimize=False), exporter.program(optimize=True)
@@ -141,7 +141,7 @@ class Trial:
         )
 
     def _from_memory(self, graphs: list, now: dict) -> list:
-        """The programs themselves, and a state dict for graphs of the old weights."""
+        """Return the programs themselves, and a state dict for graphs of the old weights."""
         found = [self._own_bytes(now["plain"])]
         for graph in (graphs[0], graphs[2]):
             program, own = now[graph.name], replace(graph, name=MEMORY)
@@ -224,6 +224,6 @@ class Trial:
 
 
 def _refusal(document: str) -> str:
-    """The error's message, without the file that it begins with."""
+    """Return the error's message, without the file that it begins with."""
     error = json.loads(document)["error"]
     return " ".join(error["message"].removeprefix(error["file"]).lstrip(": ").split())

@@ -26,7 +26,7 @@ def fill(module: nn.Module, seed: int) -> None:
 
 
 def _parameter(name: str, value: torch.Tensor, noise: torch.Tensor) -> torch.Tensor:
-    """A value as training may give it: outputs stay finite, and depend on it."""
+    """Return a value as training may give it: outputs stay finite, and depend on it."""
     if value.dim() > 1 and name.endswith("weight"):
         fan_in = value[0].numel()
         return noise / fan_in**0.5

@@ -51,7 +51,7 @@ sys.exit(run(Parser("generate", "x"), [], work))
 
 
 def begun(folder: Path, **options: Any) -> Any:
-    """A process that has two temporary folders and waits."""
+    """Return a process that has two temporary folders and waits."""
     given = {**os.environ, "TMPDIR": str(folder)}
     process = subprocess.Popen(
         [sys.executable, "-c", WORK],

@@ -21,7 +21,7 @@ START = "<!DOCTYPE html>\n<!-- A report of onnx-external. -->\n"
 
 
 def compared(max_abs: float | None, beyond: int = 0, **more: Any) -> Comparison:
-    """A float32 output whose tolerance at the largest difference is 0.001."""
+    """Return a float32 output whose tolerance at the largest difference is 0.001."""
     found = dict(dtype="float32", expected_dtype="float32", shape=[2, 5], expected_shape=[2, 5])
     figures = dict(elements=10, beyond=beyond, atol=1e-4, rtol=9e-4, max_abs=max_abs)
     at = dict(max_abs_at=[0, 1], actual=1.5, expected=1.0)

@@ -20,7 +20,7 @@ MADE_BY_US = ("Checkpoint", "Error", "RewriteError", "Tensor", "UnmergeableError
 
 
 def public(module: Any) -> dict[str, Any]:
-    """The functions, and the constructors and methods of classes, that a module offers."""
+    """Return the functions, and the constructors and methods of classes, that a module offers."""
     found = {}
     for name in module.__all__:
         each = getattr(module, name)
@@ -77,7 +77,7 @@ def test_every_argument_of_every_public_function_is_explained() -> None:
 
 
 def undocumented(kind: type) -> list[str]:
-    """The fields of a dataclass that no docstring follows."""
+    """Return the fields of a dataclass that no docstring follows."""
     (tree,) = ast.parse(textwrap.dedent(inspect.getsource(kind))).body
     assert isinstance(tree, ast.ClassDef)
     explained = inspect.getdoc(kind) or ""

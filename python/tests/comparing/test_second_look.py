@@ -95,7 +95,7 @@ class Top(nn.Module):  # type: ignore[misc,name-defined]
 
 
 def another_order(module: Any, x: Any) -> list[Any]:
-    """The values, and the last of equal ones first."""
+    """Return the values, and the last of equal ones first."""
     values, places = given_by(module, x)
     scores = torch.relu(x - 0.6).flip(-1).sort(dim=-1, descending=True, stable=True)
     other = x.shape[-1] - 1 - scores.indices[:, : places.shape[1]].numpy()

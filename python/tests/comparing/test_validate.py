@@ -24,7 +24,7 @@ from onnx import TensorProto, helper, numpy_helper  # noqa: E402
 def scaled(
     path: Path, factor: float, bias: float = 0.0, dtype: int = TensorProto.FLOAT, **more: Any
 ) -> str:
-    """A model that gives y = factor * x + bias, and z = -y."""
+    """Return a model that gives y = factor * x + bias, and z = -y."""
     of = helper.tensor_dtype_to_np_dtype(dtype)
     values = [
         numpy_helper.from_array(np.array(value).astype(of), name)

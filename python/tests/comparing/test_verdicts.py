@@ -26,7 +26,7 @@ FILLS = [
 
 
 def masked(values: Any, mask: Any, fill: Any, added: bool) -> Any:
-    """The values with a mask, as float32 keeps them: replaced by it, or with it added."""
+    """Return the values with a mask, as float32 keeps them: replaced by it, or with it added."""
     with np.errstate(over="ignore"):
         return np.where(mask, values + fill if added else fill, values).astype(np.float32)
 
@@ -143,7 +143,7 @@ def test_without_elements_or_numbers_nothing_agrees() -> None:
 def model_of(
     nodes: list[Any], forms: dict[str, Any], outputs: list[str], functions: Any = (), **values: Any
 ) -> Any:
-    """A model of floats; of each name either a shape or a value is given."""
+    """Return a model of floats; of each name either a shape or a value is given."""
     infos = {n: helper.make_tensor_value_info(n, TensorProto.FLOAT, s) for n, s in forms.items()}
     constants = [numpy_helper.from_array(value, name) for name, value in values.items()]
     inputs = [info for name, info in infos.items() if name not in outputs]
@@ -217,7 +217,7 @@ def test_sizes_that_the_model_fixes_are_not_given() -> None:
 
 
 def drawing(name: str) -> Any:
-    """A model that draws random numbers, as y."""
+    """Return a model that draws random numbers, as y."""
     forms = {"x": [2, 300], "y": [2, 300]}
     like = ["x"], ["y"]
     on = dict(ratio=np.float32(0.5), on=np.array(True))

@@ -20,7 +20,7 @@ def source(function: Any) -> Function:
 
 
 def all_keys(function: Any, guards: bool = False) -> list[str]:
-    """The keys of everything in a function that decides something."""
+    """Return the keys of everything in a function that decides something."""
     found = source(function)
     keys: dict[str, None] = {}
     tree = found.tree()

@@ -87,7 +87,7 @@ def found(function: Any) -> Function:
 
 
 def again(function: Any) -> types.CodeType:
-    """The code of a function, compiled anew from its source."""
+    """Return the code of a function, compiled anew from its source."""
     source = found(function)
     return compiled(source, source.tree())
 

@@ -15,7 +15,7 @@ PARTIAL = oe.Mapping(partial=True)
 
 
 def half(lacking: str = "name") -> Any:
-    """A model with one of its two weights; of the other one nothing is there, or no data."""
+    """Return a model with one of its two weights; of the other one nothing is there, or no data."""
     nodes = [
         helper.make_node("MatMul", ["x", "a.weight"], ["t"]),
         helper.make_node("MatMul", ["t", "b.weight"], ["y"]),

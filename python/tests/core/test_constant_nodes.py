@@ -23,7 +23,7 @@ def constant(name: str) -> "onnx.NodeProto":
 
 
 def written(path: Path, nodes: list["onnx.NodeProto"], functions: tuple = ()) -> Path:
-    """A model that adds `w` to its input; the nodes make `w`."""
+    """Return a model that adds `w` to its input; the nodes make `w`."""
     add = onnx.helper.make_node("Add", ["x", "w"], ["y"])
     graph = onnx.helper.make_graph(
         [*nodes, add], "g", [value("x", [16, 16])], [value("y", [16, 16])]

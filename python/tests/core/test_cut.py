@@ -69,7 +69,7 @@ def test_the_command_runs_as_a_module(saved: Path) -> None:
 
 
 def exported(kind: str, folder: Path) -> tuple[Path, dict[str, np.ndarray[Any, Any]]]:
-    """A small model of transformers, exported with external data, and inputs for it."""
+    """Return a small model of transformers, exported with external data, and inputs for it."""
     torch = pytest.importorskip("torch", minversion="2.11")
     transformers = pytest.importorskip("transformers", minversion="5")
     pytest.importorskip("onnxscript")

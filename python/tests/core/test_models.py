@@ -107,7 +107,7 @@ def test_a_module_on_the_meta_device_is_a_graph_without_weights(tmp_path: Path) 
 
 
 def model_of(initializers: list[Any], nodes: list[Any] | None = None, **facts: Any) -> Any:
-    """A model of onnx_ir whose initializers Identity nodes read."""
+    """Return a model of onnx_ir whose initializers Identity nodes read."""
     given = list(nodes or [])
     for value in initializers:
         if value.type is None:
@@ -314,7 +314,7 @@ def test_a_tensor_of_unknown_shape_is_refused(tmp_path: Path) -> None:
 
 
 def rich_proto() -> Any:
-    """A model with subgraphs, a function, constants, and metadata everywhere."""
+    """Return a model with subgraphs, a function, constants, and metadata everywhere."""
     number = iter(range(100))
 
     def weight(name: str, shape: tuple[int, ...] = (16, 16)) -> Any:
@@ -378,7 +378,7 @@ def rich_proto() -> Any:
 
 
 def without_data(model: Any) -> Any:
-    """A copy whose tensors have no data and no places."""
+    """Return a copy whose tensors have no data and no places."""
     import copy
 
     bare = copy.deepcopy(model)

@@ -82,7 +82,7 @@ def refused(*_: Any) -> Any:
 
 
 def folder_of(path: Path, **more: Any) -> Path:
-    """A folder whose config is read, and nothing else."""
+    """Return a folder whose config is read, and nothing else."""
     path.mkdir()
     config = {"model_type": "bert", "architectures": ["BertModel"], **more}
     (path / "config.json").write_text(json.dumps(config))

@@ -25,7 +25,7 @@ def files_of(folder: Path) -> list[str]:
 
 
 def large_checkpoint(folder: Path, megabytes: int) -> tuple[Path, Path]:
-    """A checkpoint (safetensors) and a graph of one large weight."""
+    """Return a checkpoint (safetensors) and a graph of one large weight."""
     onnx = pytest.importorskip("onnx")
     shape = [megabytes, 1 << 18]
     header = {"w": {"dtype": "F32", "shape": shape, "data_offsets": [0, megabytes << 20]}}

@@ -28,7 +28,7 @@ def graph_of(names: list[str]) -> Any:
 
 
 def model_of(values: Weights) -> Any:
-    """A model that holds its weights and adds them up."""
+    """Return a model that holds its weights and adds them up."""
     tensors = [numpy_helper.from_array(value, name) for name, value in values.items()]
     node = helper.make_node("Sum", list(values), ["y"])
     output = helper.make_tensor_value_info("y", 1, SHAPE)

@@ -47,7 +47,7 @@ class Exported:
         oe.transformers.export(self.folder, self.out, fsync=False, progress=False)
 
     def changed(self, folder: Path, change: Any) -> Path:
-        """The folder of a model that is another one: the graphs are wrong for it."""
+        """Return the folder of a model that is another one: the graphs are wrong for it."""
         kept = {name: value.clone() for name, value in self.model.state_dict().items()}
         with torch.no_grad():
             change(dict(self.model.named_parameters()))

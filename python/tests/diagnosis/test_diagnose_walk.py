@@ -96,7 +96,7 @@ def test_what_a_module_hands_on_is_not_expected_of_its_piece() -> None:
 
 
 def judged_in_sets(*pairs: tuple[Any, Any]) -> ModuleDiagnosis:
-    """The model itself, with what it gave in each set beside what was expected."""
+    """Return the model itself, with what it gave in each set beside what was expected."""
     sets = [
         [compare("y", np.array(got, np.float32), np.array(want, np.float32), 1e-3, 0.0)]
         for got, want in pairs

@@ -53,7 +53,7 @@ def exported(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Any]:
 
 @pytest.fixture
 def model(exported: tuple[Path, Any]) -> Any:
-    """The reference, whose changes are undone."""
+    """Yield the reference, whose changes are undone."""
     kept = {name: value.clone() for name, value in exported[1].state_dict().items()}
     yield exported[1]
     exported[1].load_state_dict(kept)
@@ -240,7 +240,7 @@ def test_the_module_in_which_the_model_stops_is_named(
 
 
 def without_marks(path: Path, target: Path, *modules: str) -> Path:
-    """A model in which the nodes of some modules look like those that a quantizer makes."""
+    """Return a model in which the nodes of some modules look like those that a quantizer makes."""
     import onnx
 
     made = onnx.load(path)

@@ -29,14 +29,14 @@ class Layers(torch.nn.Module):
 
 
 def dims(**given: Any) -> list[list[Any]]:
-    """The dimensions of the inputs and outputs of a graph without weights."""
+    """Return the dimensions of the inputs and outputs of a graph without weights."""
     made = oe.torch.skeleton(Layers(), (X, {"y": Y}), **given)
     values = (*made.model.graph.inputs, *made.model.graph.outputs)
     return [[getattr(dim, "value", dim) for dim in value.shape] for value in values]
 
 
 def graph(inputs: Shapes, outputs: Shapes) -> Any:
-    """A graph of onnx_ir without nodes."""
+    """Return a graph of onnx_ir without nodes."""
 
     def values(shapes: Shapes) -> list[Any]:
         return [onnx_ir.Value(name=name, shape=onnx_ir.Shape(s)) for name, s in shapes.items()]

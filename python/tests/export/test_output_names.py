@@ -34,7 +34,7 @@ class Calls(torch.nn.Module):
 
 
 def outputs(function: Callable[[Any], Any], **given: Any) -> list[str]:
-    """The names of the outputs of a graph without weights."""
+    """Return the names of the outputs of a graph without weights."""
     made = oe.torch.skeleton(Calls(function).eval(), (X,), **given)
     return [value.name for value in made.model.graph.outputs]
 

@@ -279,7 +279,7 @@ def test_classes_of_the_one_registry_are_known_to_exports(tmp_path: Path) -> Non
 
 @pytest.fixture
 def diagnostic(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
-    """A package of the shape that onnx_diagnostic has."""
+    """Return a package of the shape that onnx_diagnostic has."""
     place = tmp_path / "onnx_diagnostic" / "torch_export_patches" / "patches"
     place.mkdir(parents=True)
     for each in (place, place.parent, place.parent.parent):

@@ -19,7 +19,7 @@ from onnx_external.torch._conversions import conversions_kept
 
 @pytest.fixture
 def read(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """The versions for which the functions were read."""
+    """Return the versions for which the functions were read."""
     versions: list[int] = []
     plain = _registration.ONNXRegistry.from_torchlib
 

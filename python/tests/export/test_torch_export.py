@@ -74,7 +74,7 @@ def differences(model: Path, net: Any) -> list[float]:
 
 @pytest.fixture
 def saved(tmp_path: Path) -> Path:
-    """A checkpoint of the trained module."""
+    """Return a checkpoint of the trained module."""
     torch.save(trained().state_dict(), tmp_path / "weights.pt")
     return tmp_path / "weights.pt"
 

@@ -64,7 +64,7 @@ def sets() -> list[tuple[Any]]:
 
 
 def nodes_of(graph: Any) -> Iterator[Any]:
-    """The nodes of a graph, and of the branches in it."""
+    """Yield the nodes of a graph, and of the branches in it."""
     for node in graph.node:
         yield node
         for attribute in node.attribute:

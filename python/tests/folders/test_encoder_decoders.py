@@ -159,7 +159,7 @@ PROMPT = [2, 50, 60, 63]
 
 
 def wanted(exported: Exported, features: Any, prompt: list[int], count: int) -> list[list[int]]:
-    """The tokens of transformers behind a prompt, up to the one that ends a text."""
+    """Return the tokens of transformers behind a prompt, up to the one that ends a text."""
     ids = torch.tensor([prompt] * len(features))
     base, settings = transformers.GenerationMixin, {"max_new_tokens": count, "do_sample": False}
     with torch.no_grad():

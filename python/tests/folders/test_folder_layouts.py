@@ -66,7 +66,7 @@ def text(words: str) -> Content:
 
 
 def config(*lines: str) -> Content:
-    """A configuration with more members, as they stand in the file."""
+    """Return a configuration with more members, as they stand in the file."""
 
     def write(path: Path) -> None:
         names = ["DistilBertModel"]
@@ -454,7 +454,7 @@ def by_us(source: Path, layout: Layout) -> tuple[dict[str, float], list[str]]:
 
 
 def graph() -> Any:
-    """All tensors of the model as inputs of one node, so that they can be filled."""
+    """Return all tensors of the model as inputs of one node, so that they can be filled."""
     make = onnx.helper
     value = make.make_tensor_value_info
     nodes = [make.make_node("Sum", [name, name], [f"{name}.out"]) for name in ALL]

@@ -62,7 +62,7 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 
 def edited(folder: Path, where: str, value: Any, out: Path) -> Path:
-    """A folder with other numbers, and the same weights."""
+    """Return a folder with other numbers, and the same weights."""
     out.mkdir()
     for file in folder.iterdir():
         (out / file.name).hardlink_to(file)

@@ -69,7 +69,7 @@ def run(path: Path, given: Any) -> dict[str, np.ndarray[Any, Any]]:
 
 
 def difference(path: Path, model: Any, given: Any) -> float:
-    """The largest difference to torch, as a part of the largest value."""
+    """Return the largest difference to torch, as a part of the largest value."""
     from transformers.exporters.utils import get_leaf_tensors
 
     with torch.no_grad():
@@ -176,7 +176,7 @@ def test_a_decoder_s_folder_becomes_one_graph_or_two(graphs: str, tmp_path: Path
 
 
 def emptied(cache: Any) -> Any:
-    """A cache of no words."""
+    """Return a cache of no words."""
     found = copy.deepcopy(cache)
     for layer in found.layers:
         layer.keys, layer.values = layer.keys[:, :, :0], layer.values[:, :, :0]
@@ -184,7 +184,7 @@ def emptied(cache: Any) -> Any:
 
 
 def started(model: Any, given: dict[str, Any]) -> dict[str, Any]:
-    """A prompt, with the cache that the one graph of a decoder takes."""
+    """Return a prompt, with the cache that the one graph of a decoder takes."""
     with torch.no_grad():
         cache = model(**given, use_cache=True).past_key_values
     return with_places(given) | {cache_of(model): emptied(cache)}
@@ -227,7 +227,7 @@ def expect_its_texts(model: Any, out: Path) -> None:
 
 
 def weights_of(folder: Path) -> int:
-    """The bytes of a checkpoint's tensors."""
+    """Return the bytes of a checkpoint's tensors."""
     with oe.open_checkpoint(folder) as checkpoint:
         return sum(tensor.nbytes for tensor in checkpoint.values())
 

@@ -23,7 +23,7 @@ int main(int argc, char** argv) {
   request.options.mode = oe::RunMode::kDryRun;
   const auto planned = oe::save(request);
   if (!planned) {
-    std::cerr << planned.error() << "\n";  // with what is missing, what is left over, and ways out
+    std::cerr << planned.error() << "\n";  // what is missing, what is left over, remedies
     return 1;
   }
   for (const auto& tensor : planned->models.front().tensors) {

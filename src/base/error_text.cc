@@ -92,7 +92,7 @@ std::string remedies_text(const std::vector<Remedy>& remedies) {
   for (const Remedy& remedy : remedies) {
     rows.push_back({option_text(remedy), calm(remedy.when)});
   }
-  return rows.empty() ? "" : "ways out:\n" + indented(table_text(rows, {}));
+  return rows.empty() ? "" : "to fix this:\n" + indented(table_text(rows, {}));
 }
 
 }  // namespace

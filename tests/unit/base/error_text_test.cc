@@ -38,7 +38,7 @@ TEST(ErrorText, ListsOneNameALineWithTheNearestBesideIt) {
             "  w1  FLOAT [4]  used by Add  nearest: v, u\n"
             "unused keys: 1\n"
             "  a\\x1b[31mb\n"
-            "ways out:\n"
+            "to fix this:\n"
             "  --inputs 'x,mask'  if they are the caller's own inputs\n"
             "  --partial          leaves them without data\n");
 }

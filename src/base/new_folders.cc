@@ -42,7 +42,7 @@ Result<NewFolders> NewFolders::make(const std::filesystem::path& path) {
     }
     TRY(check_no_dangling_link(folder));
     return fail(ErrorCode::kAlreadyExists,
-                folder.string() + ": is no folder; name another output folder");
+                folder.string() + ": is not a folder; name another output folder");
   }
   return folders;
 }

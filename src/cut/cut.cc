@@ -83,7 +83,7 @@ Result<bool> check_replaced(const Directory& folder, const std::string& piece,
   const auto note = old ? read_parent_note(*old->proto) : fail(old.error());
   if (!note || !*note) {
     return fail(ErrorCode::kAlreadyExists,
-                folder.child(piece) + ": exists, and is no piece; give the piece another name");
+                folder.child(piece) + ": exists, and is not a piece; give the piece another name");
   }
   return true;
 }

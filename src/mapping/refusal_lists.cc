@@ -339,7 +339,7 @@ void list_unused(const MappingTask& task, const Mapping& mapping, const SlotTrou
       "something else");
   refusal.add_remedy({RemedyOption::kIgnore,
                       "^" + escaped(task.keys.keys[unused.front()].name) + "$",
-                      "only for keys that are no weights of this model"});
+                      "only for keys that are not weights of this model"});
   refusal.add_remedy(
       {RemedyOption::kUnmatched, "skip", "to leave out all of them, if none is a weight"});
 }
@@ -476,7 +476,7 @@ void list_merged(std::vector<ErrorItem> items, Refusal& refusal) {
       "export the model with its trained weights, or with optimize=False, so that equal weights "
       "are not merged");
   refusal.add_remedy(
-      {RemedyOption::kIgnore, "RE", "only for keys that are no weights of this model"});
+      {RemedyOption::kIgnore, "RE", "only for keys that are not weights of this model"});
 }
 
 }  // namespace onnx_external

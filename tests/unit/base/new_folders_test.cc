@@ -70,7 +70,7 @@ TEST(NewFolders, NamesALinkToNothingAndAFileInTheWay) {
     EXPECT_FALSE(check_no_dangling_link(temp.path() / path));
   }
   EXPECT_THAT(NewFolders::make(temp.path() / "file"),
-              FailsWith(ErrorCode::kAlreadyExists, "file: is no folder"));
+              FailsWith(ErrorCode::kAlreadyExists, "file: is not a folder"));
   fs::create_directory(temp.path() / "nowhere");
   EXPECT_THAT(check_no_dangling_link(temp.path() / "link"), IsOk());
   EXPECT_THAT(NewFolders::make(temp.path() / "link" / "below"), IsOk());

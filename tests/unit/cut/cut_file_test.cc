@@ -114,7 +114,8 @@ TEST_F(CutFile, ReplacesNothingElse) {
   dir_.write("text.onnx", "text");
   std::filesystem::create_symlink("model.onnx", dir_.path() / "link.onnx");
   for (const char* name : {"other.onnx", "text.onnx"}) {
-    EXPECT_THAT(cut_to(name, Overwrite::kAllow), FailsWith(ErrorCode::kAlreadyExists, "not a piece"));
+    EXPECT_THAT(cut_to(name, Overwrite::kAllow),
+                FailsWith(ErrorCode::kAlreadyExists, "not a piece"));
   }
   for (const char* name : {"model.onnx", "link.onnx"}) {
     EXPECT_THAT(cut_to(name, Overwrite::kAllow),

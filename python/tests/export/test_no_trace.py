@@ -287,11 +287,14 @@ def exports(path: Path, module: Any) -> dict[str, Callable[[], Any]]:
 
 
 def interrupted(run: Callable[[], Any], number: int) -> bool:
-    """Run something that is interrupted; return whether it noticed."""
+    """Run something that is interrupted; return whether it noticed.
+
+    C++ of torch drops an exception of Python at some places, and then reports an error of its own.
+    """
     try:
         with interrupted_at(number):
             run()
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, oe.ExportError):
         return True
     return False
 

@@ -44,6 +44,8 @@ TEST(SaveText, AnIncompleteModelIsCalledSoInTheFirstLine) {
   EXPECT_THAT(save_text(report, RunMode::kDryRun, Lists::kShort),
               testing::StartsWith("incomplete (--partial): "));
   report.linked_bytes = 32;
+  EXPECT_THAT(text(), testing::HasSubstr("; the rest is verified\n"));
+  report.bytes = 0;
   EXPECT_THAT(text(), testing::HasSubstr("the ranges of the rest are verified"));
 }
 

@@ -4,7 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <chrono>
+#include <ctime>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -254,11 +254,11 @@ TEST(ShapeConflict, ManyNodesTakeNoTime) {
   }
   graph.node("Concat", many, {"c"});
   set_int(graph, "axis", 0);
-  const auto begin = std::chrono::steady_clock::now();
+  // Of the processor, since the machine may be busy. Work that grows with the square of the number
+  // of nodes takes minutes.
+  const std::clock_t begin = std::clock();
   EXPECT_EQ(conflict_in(graph, {weight("w", {8, 8})}), "");
-  const auto took = std::chrono::steady_clock::now() - begin;
-  RecordProperty("ms", static_cast<int>(took / std::chrono::milliseconds(1)));
-  EXPECT_LT(took, std::chrono::seconds(2));
+  EXPECT_LT((std::clock() - begin) / CLOCKS_PER_SEC, 20);
 }
 
 }  // namespace

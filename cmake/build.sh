@@ -1,6 +1,6 @@
 #!/bin/sh
-# Configures and builds, and shows what is being done: one line that moves on a terminal, else one
-# line a step. What fails is printed in full.
+# Configures and builds, and shows how far it is: one line that moves on a terminal, else one line
+# for each step. What fails is printed in full.
 # usage: [TARGETS="..."] build.sh BUILD_FOLDER [CMAKE_OPTIONS...]      all targets by default
 set -eu
 folder=$1
@@ -16,7 +16,5 @@ if ! cmake -S . -B "$folder" -G Ninja -DCMAKE_BUILD_TYPE=Release -DONNX_EXTERNAL
 fi
 
 echo "compiling (a few minutes)"
-set --
-[ -t 1 ] || set -- --quiet  # ninja moves one line on a terminal by itself
 # shellcheck disable=SC2086  # a list of targets
-cmake --build "$folder" --target ${TARGETS:-all} -- "$@"
+cmake --build "$folder" --target ${TARGETS:-all}

@@ -13,8 +13,7 @@ import onnx_external
 
 DOCS = Path(__file__).resolve().parents[3] / "docs"
 PAGES = {
-    "python": 7,
-    "python-saving": 5,
+    "python": 8,
     "python-validate": 1,
 }
 EXPORT_PAGE = DOCS / "python-export.md"

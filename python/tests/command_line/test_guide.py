@@ -7,7 +7,7 @@ import pytest
 from printed import masked, run_page
 
 DOCS = Path(__file__).resolve().parents[3] / "docs"
-STEPS = {"guide": 15, "consumers": 9}
+STEPS = {"guide": 15, "consumers": 7}
 MOST_LINES = 300
 
 

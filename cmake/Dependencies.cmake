@@ -1,5 +1,13 @@
 # Every library that this project stands on, as Debian packages them; also used by the installed
 # package's config file, so that both look in the same way.
+if(NOT CMAKE_FIND_PACKAGE_NAME)  # of the first two that most machines lack, one error says what to do
+  find_package(Protobuf QUIET)
+  find_package(ONNX CONFIG QUIET)
+  if(NOT Protobuf_FOUND OR NOT ONNX_FOUND)
+    message(FATAL_ERROR "C++ libraries are missing (protobuf or onnx). On Debian and Ubuntu, this "
+      "installs them: sh cmake/install-deps.sh build\ndocs/install.md has other systems.")
+  endif()
+endif()
 find_package(Threads REQUIRED)
 if(ONNX_EXTERNAL_OPENMP)
   find_package(OpenMP REQUIRED COMPONENTS CXX)

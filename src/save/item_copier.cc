@@ -138,7 +138,8 @@ Result<std::uint32_t> ItemCopier::write_tiles(const ItemCopy& copy, const TiledV
     }
     return step_(std::exchange(unreported, 0)) ? Status() : cancelled();
   };
-  TRY_ASSIGN(const auto crc, tiles.read(copy.item.first, copy.item.length, *buffer, write));
+  std::uint32_t crc = 0;
+  TRY(tiles.read(copy.item.first, copy.item.length, *buffer, write, &crc));
   if (!step_(unreported)) {
     return cancelled();
   }

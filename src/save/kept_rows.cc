@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
 #include <cstring>
 #include <set>
 #include <string>
@@ -13,7 +12,9 @@
 #include "checkpoint/quantized/number_reader.h"
 #include "checkpoint/storage/checkpoint_access.h"
 #include "checkpoint/storage/file_contents.h"
+#include "save/kept_zeros.h"
 #include "tensor/quantize/packed_layout.h"
+#include "tensor/quantize/rows_of_words.h"
 
 namespace onnx_external {
 namespace {
@@ -62,40 +63,6 @@ Result<StoredCodes> stored_codes(const QuantizedMatrix& matrix) {
   return stored;
 }
 
-// Tells from the zero points themselves whether they are the middle of the codes, or integers. Of
-// matrices with very many, only what their type says counts.
-Status judge_zeros(const MatrixRows& rows, StoredCodes& stored) {
-  constexpr std::uint64_t kMostZerosRead = std::uint64_t{1} << 20;
-  constexpr std::uint64_t kRowsAtOnce = 64;
-  const QuantizedMatrix& matrix = rows.matrix();
-  if ((!matrix.zero_codes && !matrix.zeros) || matrix.minima ||
-      matrix.all_rows() * matrix.groups > kMostZerosRead) {
-    return {};
-  }
-  const double middle = 1U << (stored.bits - 1);
-  const double most = (1U << stored.bits) - 1;
-  bool is_middle = true;
-  bool are_codes = true;
-  BlockParts parts;
-  for (std::uint64_t row = 0; row < matrix.all_rows(); row += kRowsAtOnce) {
-    const std::uint64_t count = std::min(kRowsAtOnce, matrix.all_rows() - row);
-    TRY(rows.read_groups({row, count, 0, matrix.columns}, parts));
-    for (const double zero : parts.zeros) {
-      is_middle = is_middle && zero == middle;
-      are_codes = are_codes && zero >= 0 && zero <= most && zero == std::trunc(zero);
-    }
-    if (!is_middle && (!are_codes || matrix.zero_codes)) {
-      break;  // nothing that follows changes the answer
-    }
-  }
-  if (is_middle) {
-    stored.zeros = CodeZeros::kMiddle;
-  } else if (matrix.zeros && are_codes) {
-    stored.zeros = CodeZeros::kIntegers;
-  }
-  return {};
-}
-
 // The same as a scheme says that was found so.
 void take_zeros(const Scheme& known, StoredCodes& stored) {
   stored.zeros = known.terms         ? CodeZeros::kAny
@@ -129,12 +96,18 @@ bool copies_codes(const QuantizedMatrix& matrix, const KeptForm& form) {
          (packing.flip == 0 || packing.bits == 8);
 }
 
+bool are_nibbles(std::span<const std::uint32_t> shifts) {
+  return std::all_of(shifts.begin(), shifts.end(),
+                     [](std::uint32_t shift) { return shift % 4 == 0 && shift < 32; });
+}
+
 // Whether pack_rows_of_words() makes the bytes.
 bool packs_words(const QuantizedMatrix& matrix, const KeptForm& form) {
   const CodePacking& packing = matrix.codes.packing;
   return keeps_bytes(form) && packing.bits == 4 && packing.axis == CodeAxis::kRows &&
          packing.parts == 0 && packing.word_bytes == 4 && packing.shifts.size() == kRowsOfWord &&
-         packing.cycle_bits == 32 && packing.flip == 0 && matrix.codes.columns == matrix.columns &&
+         packing.cycle_bits == 32 && packing.flip == 0 && are_nibbles(packing.shifts) &&
+         matrix.codes.columns == matrix.columns &&
          matrix.codes.line_bytes == matrix.columns * packing.word_bytes &&
          matrix.all_rows() % kRowsOfWord == 0;
 }
@@ -308,7 +281,8 @@ Status KeptRows::make_run(std::uint64_t first, const Run& run, KeptCodes wanted,
   const MatrixBlock block{run.row, run.rows, 0, rows_.matrix().columns};
   const bool by_codes = path_ == Path::kCodes && wanted == KeptCodes::kMade;
   BlockParts parts;
-  TRY(by_codes ? rows_.read(block, parts) : rows_.read_groups(block, parts));
+  const bool has_zeros = form_.scheme.zero_points || form_.scheme.terms;
+  TRY(by_codes ? rows_.read(block, parts) : rows_.read_groups(block, parts, has_zeros));
   TRY(keep_rows(
       form_, inputs_->order, first,
       {by_codes ? std::span<const std::uint8_t>(parts.codes) : std::span<const std::uint8_t>(),
@@ -341,34 +315,35 @@ Status KeptRows::take_lines(std::uint64_t first, std::uint64_t rows, std::span<s
   return take(first, out);
 }
 
-// Collects lines that come in order, and makes their rows when there are enough.
+// Makes the rows of lines where they are, and collects a line that comes in parts.
 Status KeptRows::make_from_tiles(std::uint64_t first, std::uint64_t count, IoBuffer& tile,
                                  KeptBuffers& buffers, const Take& take) const {
-  const std::uint64_t line_bytes = rows_.matrix().codes.line_bytes;
-  const std::uint64_t end = first + count;
-  const std::uint64_t step = std::max<std::uint64_t>(1, kLinesAtOnceBytes / line_bytes);
-  const std::span<std::byte> lines = buffers.lines.first(step * line_bytes);
+  const auto line_bytes = static_cast<std::size_t>(rows_.matrix().codes.line_bytes);
+  const std::size_t most = std::max<std::size_t>(1, kLinesAtOnceBytes / line_bytes) * line_bytes;
+  std::uint64_t row = first;
   std::size_t filled = 0;
-  const auto take_run = [&](std::uint64_t, std::span<const std::byte> run) -> Status {
+  const auto take_run = [&](std::uint64_t, std::span<std::byte> run) -> Status {
     while (!run.empty()) {
-      const std::uint64_t left = (end - first) / line_rows_ * line_bytes;
-      const std::size_t wanted = std::min<std::size_t>(lines.size(), left);
-      const std::size_t some = std::min(wanted - filled, run.size());
-      std::memcpy(lines.data() + filled, run.data(), some);
+      const bool is_whole = filled == 0 && run.size() >= line_bytes;
+      std::span<std::byte> lines =
+          is_whole ? run.first(std::min(most, run.size() / line_bytes * line_bytes))
+                   : buffers.lines.first(line_bytes);
+      const std::size_t some = is_whole ? lines.size() : std::min(line_bytes - filled, run.size());
+      if (!is_whole) {
+        std::memcpy(lines.data() + filled, run.data(), some);
+        filled = (filled + some) % line_bytes;
+      }
       run = run.subspan(some);
-      filled += some;
-      if (filled == wanted) {
-        const std::uint64_t rows = filled / line_bytes * line_rows_;
-        TRY(take_lines(first, rows, lines.first(filled), buffers, take));
-        first += rows;
-        filled = 0;
+      if (filled == 0) {
+        const std::uint64_t rows = lines.size() / line_bytes * line_rows_;
+        TRY(take_lines(row, rows, lines, buffers, take));
+        row += rows;
       }
     }
     return {};
   };
-  TRY(tiles_->read(first / line_rows_ * line_bytes, count / line_rows_ * line_bytes, tile,
-                   take_run));
-  return {};
+  return tiles_->read(first / line_rows_ * line_bytes, count / line_rows_ * line_bytes, tile,
+                      take_run);
 }
 
 Status KeptRows::make(std::uint64_t first, std::uint64_t count, KeptCodes codes, IoBuffer& tile,

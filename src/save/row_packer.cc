@@ -146,10 +146,9 @@ Status RowPacker::make(std::uint64_t first, std::uint64_t count, IoBuffer& tile,
   }
   Collector collector(*this, first, count, buffers, take, error);
   if (tiles_) {
-    TRY(tiles_->read(
+    return tiles_->read(
         first * source_row_bytes_, count * source_row_bytes_, tile,
-        [&](std::uint64_t, std::span<const std::byte> run) { return collector.add(run); }));
-    return {};
+        [&](std::uint64_t, std::span<const std::byte> run) { return collector.add(run); });
   }
   while (!collector.is_done()) {
     const std::uint64_t at = collector.next_byte();

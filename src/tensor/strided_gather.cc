@@ -201,8 +201,10 @@ void prefetch_tile(const Plane& plane, std::uint64_t row0, std::uint64_t column0
 template <typename T>
 void transpose_tile(const Plane& plane, std::uint64_t row0, std::uint64_t column0) {
   constexpr std::uint64_t kTileSide = kLineBytes / sizeof(T);
-  for (std::uint64_t row = row0; row < row0 + kTileSide; row += Lanes<T>::kCount) {
-    for (std::uint64_t column = column0; column < column0 + kTileSide; column += Lanes<T>::kCount) {
+  // Lines of the source may compete for the same places in the cache, so each is used up before the
+  // next ones are read.
+  for (std::uint64_t column = column0; column < column0 + kTileSide; column += Lanes<T>::kCount) {
+    for (std::uint64_t row = row0; row < row0 + kTileSide; row += Lanes<T>::kCount) {
       transpose_block<T>(plane.from + row * sizeof(T) + column * plane.column_step,
                          plane.column_step, plane.to + row * plane.out_step + column * sizeof(T),
                          plane.out_step);

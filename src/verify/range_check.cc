@@ -161,7 +161,9 @@ class ChunkReader {
       note(compared, answer);
       return compared.unreadable ? fail(*compared.unreadable) : Status();
     };
-    auto crc = tiles.read(chunk_.first, chunk_.length, *tile, compare);
+    std::uint32_t expected = 0;
+    const Status read = tiles.read(chunk_.first, chunk_.length, *tile, compare, &expected);
+    Result<std::uint32_t> crc = read ? Result<std::uint32_t>(expected) : fail(read.error());
     if (answer.fault) {
       return meter.step(chunk_.length - done);
     }

@@ -80,7 +80,8 @@ Status MatrixRows::read(const MatrixBlock& block, BlockParts& parts) const {
   return read_groups(block, parts);
 }
 
-Status MatrixRows::read_groups(const MatrixBlock& block, BlockParts& parts) const {
+Status MatrixRows::read_groups(const MatrixBlock& block, BlockParts& parts,
+                               bool with_zeros) const {
   const QuantizedMatrix& of = *matrix_;
   if (of.blocks) {
     return of.blocks->read(block, parts);
@@ -92,7 +93,7 @@ Status MatrixRows::read_groups(const MatrixBlock& block, BlockParts& parts) cons
   TRY(read_numbers(of.scales, of, range, second_, parts.scales));
   parts.zeros.clear();
   parts.minima.clear();
-  if (of.zero_codes) {
+  if (of.zero_codes && with_zeros) {
     std::vector<std::uint8_t> zeros(static_cast<std::size_t>(block.rows * parts.groups));
     TRY(read_codes(*of.zero_codes, of.groups,
                    {block.row, block.rows, parts.first_group, parts.groups}, zeros));
@@ -102,7 +103,7 @@ Status MatrixRows::read_groups(const MatrixBlock& block, BlockParts& parts) cons
       parts.zeros[i] =
           static_cast<double>(static_cast<std::int32_t>((zeros[i] + of.zero_add) & mask));
     }
-  } else if (of.zeros) {
+  } else if (of.zeros && with_zeros) {
     TRY(read_numbers(*of.zeros, of, range, {}, parts.zeros));
     for (double& zero : parts.zeros) {
       zero += of.zeros_offset;

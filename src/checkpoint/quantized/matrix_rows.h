@@ -55,8 +55,10 @@ class MatrixRows {
   // kIo, kCorrupt. Requires: the block is inside the matrix and not empty.
   [[nodiscard]] Status read(const MatrixBlock& block, BlockParts& parts) const;
 
-  // Reads what belongs to groups, and leaves `codes` as it is.
-  [[nodiscard]] Status read_groups(const MatrixBlock& block, BlockParts& parts) const;
+  // Reads what belongs to groups, and leaves `codes` as it is. Without `with_zeros`, `zeros` are
+  // left out.
+  [[nodiscard]] Status read_groups(const MatrixBlock& block, BlockParts& parts,
+                                   bool with_zeros = true) const;
 
   // The weights of a block, row-major.
   [[nodiscard]] Status read_floats(const MatrixBlock& block, std::span<float> out) const;

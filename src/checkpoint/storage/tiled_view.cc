@@ -73,7 +73,9 @@ double TiledView::cost(std::uint64_t rows, std::uint64_t columns) const {
 }
 
 void TiledView::choose_tile(TileShape shape) {
-  const std::uint64_t elements = kTileBytes / std::max(unit_, out_unit_);
+  const bool is_whole = shape == TileShape::kWholeRows;
+  const std::uint64_t elements =
+      (is_whole ? kWholeRowsTileBytes : kTileBytes) / std::max(unit_, out_unit_);
   std::optional<double> best;
   const auto consider = [&](std::uint64_t rows) {
     rows = std::clamp<std::uint64_t>(rows, 1, rows_.size);
@@ -88,8 +90,12 @@ void TiledView::choose_tile(TileShape shape) {
       tile_columns_ = columns;
     }
   };
-  consider(elements / columns_.size);  // whole rows, as many as fit
-  if (shape == TileShape::kWholeRows) {
+  // Whole rows: as many as fit, but equally many in each tile, because a tile of few is slow.
+  const std::uint64_t fit = std::max<std::uint64_t>(1, elements / columns_.size);
+  const std::uint64_t tiles = (rows_.size + fit - 1) / fit;
+  consider(
+      std::min(fit, whole_multiple((rows_.size + tiles - 1) / tiles + kLeastRows - 1, kLeastRows)));
+  if (is_whole) {
     return;
   }
   consider(std::min(rows_.size, elements));
@@ -115,22 +121,27 @@ std::uint64_t TiledView::element_of_matrix(std::uint64_t number) const {
 class TiledView::Band {
  public:
   Band(const TiledView& all, std::uint64_t first_row, std::uint64_t rows, IoBuffer& tile,
-       const TakeRun& take)
+       const TakeRun& take, bool wants_crc)
       : all_(all),
         first_row_(first_row),
         rows_(rows),
         row_bytes_(all.columns_.size * all.out_unit_),
         tile_(tile.first(kTileRoom)),
         take_(take),
+        wants_crc_(wants_crc),
         is_run_(all.tile_columns_ == all.columns_.size),
         crcs_(is_run_ ? 1 : rows) {}
 
-  // Their CRC-32.
-  Result<std::uint32_t> read() {
+  Status read() {
     for (std::uint64_t column = 0; column < all_.columns_.size; column += all_.tile_columns_) {
       const std::uint64_t columns = std::min(all_.tile_columns_, all_.columns_.size - column);
       TRY(read_tile(column, columns));
     }
+    return {};
+  }
+
+  // Of the bytes that were read.
+  [[nodiscard]] std::uint32_t crc() const {
     if (is_run_) {
       return crcs_[0].value();
     }
@@ -164,8 +175,10 @@ class TiledView::Band {
     return {};
   }
 
-  Status give(std::size_t row, std::uint64_t at, std::span<const std::byte> run) {
-    crcs_[row].update(run);
+  Status give(std::size_t row, std::uint64_t at, std::span<std::byte> run) {
+    if (wants_crc_) {
+      crcs_[row].update(run);
+    }
     return take_(at, run);
   }
 
@@ -189,22 +202,27 @@ class TiledView::Band {
   std::span<std::byte> tile_;
   const TakeRun& take_;
   IoBuffer converted_;
+  bool wants_crc_;
   bool is_run_;              // the rows are also contiguous in a tile
   std::vector<Crc32> crcs_;  // of each row, or of all
 };
 
-Result<std::uint32_t> TiledView::read(std::uint64_t first, std::uint64_t length, IoBuffer& tile,
-                                      const TakeRun& take) const {
+Status TiledView::read(std::uint64_t first, std::uint64_t length, IoBuffer& tile,
+                       const TakeRun& take, std::uint32_t* crc) const {
   const std::uint64_t row_bytes = columns_.size * out_unit_;
   const std::uint64_t end = (first + length) / row_bytes;
-  std::uint32_t crc = 0;
+  std::uint32_t found = 0;
   for (std::uint64_t row = first / row_bytes; row < end;) {
     const std::uint64_t rows = std::min({tile_rows_, rows_.size - row % rows_.size, end - row});
-    TRY_ASSIGN(const auto band, Band(*this, row, rows, tile, take).read());
-    crc = crc32_concat(crc, band, rows * row_bytes);
+    Band band(*this, row, rows, tile, take, crc != nullptr);
+    TRY(band.read());
+    found = crc == nullptr ? 0 : crc32_concat(found, band.crc(), rows * row_bytes);
     row += rows;
   }
-  return crc;
+  if (crc != nullptr) {
+    *crc = found;
+  }
+  return {};
 }
 
 }  // namespace onnx_external

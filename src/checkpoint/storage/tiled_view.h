@@ -15,8 +15,10 @@
 
 namespace onnx_external {
 
-// The memory of a tile, which allows runs of 4 KiB on both sides for any element type.
+// The memory of a tile, which allows runs of 4 KiB on both sides for any element type; and that of
+// a tile of whole rows, behind which its reader has other buffers.
 inline constexpr std::uint64_t kTileBytes = std::uint64_t{16} << 20;
+inline constexpr std::uint64_t kWholeRowsTileBytes = std::uint64_t{12} << 20;
 // Besides its tile, a reader holds at most Checkpoint::kReadScratchBytes. With this many readers a
 // save or a verification stays below 64 MiB; further threads wait.
 inline constexpr int kMaxTiles = 3;
@@ -25,8 +27,8 @@ inline constexpr int kMaxTiles = 3;
 // kAny chooses the fastest tiles.
 enum class TileShape : std::uint8_t { kAny, kWholeRows };
 
-// Receives a run of the tensor's bytes and its offset.
-using TakeRun = std::function<Status(std::uint64_t at, std::span<const std::byte> run)>;
+// Receives a run of the tensor's bytes, which it may change, and its offset.
+using TakeRun = std::function<Status(std::uint64_t at, std::span<std::byte> run)>;
 
 // Immutable; read() may be called from several threads at once. `checkpoint` must outlive it.
 class TiledView {
@@ -43,12 +45,12 @@ class TiledView {
   [[nodiscard]] std::uint64_t chunk_bytes(std::uint64_t least) const;
 
   // Passes the bytes [first, first + length) of the row-major tensor to `take`, each row in order
-  // but several rows interleaved, and returns their CRC-32. `tile` grows to the largest tile, plus
-  // up to 127 bytes between rows of 1 KiB and more. Stops at the first error of `take`. Errors as
-  // for Checkpoint::read(). Requires: both are multiples of chunk_bytes(1), except that the last
-  // chunk is shorter.
-  [[nodiscard]] Result<std::uint32_t> read(std::uint64_t first, std::uint64_t length,
-                                           IoBuffer& tile, const TakeRun& take) const;
+  // but several rows interleaved. `tile` grows to the largest tile, plus up to 127 bytes between
+  // rows of 1 KiB and more. `crc`: gets the CRC-32 of the bytes, unless it is null. Stops at the
+  // first error of `take`. Errors as for Checkpoint::read(). Requires: both are multiples of
+  // chunk_bytes(1), except that the last chunk is shorter.
+  [[nodiscard]] Status read(std::uint64_t first, std::uint64_t length, IoBuffer& tile,
+                            const TakeRun& take, std::uint32_t* crc = nullptr) const;
 
  private:
   class Band;

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <array>
-#include <bit>
 #include <cmath>
 #include <cstring>
 
@@ -274,23 +273,6 @@ Status keep_rows(const KeptForm& form, std::span<const std::int32_t> order, std:
     }
   }
   return {};
-}
-
-void pack_rows_of_words(std::span<const std::byte> words, std::span<const std::uint32_t, 8> shifts,
-                        std::span<std::byte> out) {
-  static_assert(std::endian::native == std::endian::little);
-  constexpr std::size_t kPairBytes = 8;
-  const std::size_t row_bytes = words.size() / kPairBytes;
-  for (std::size_t row = 0; row < shifts.size(); ++row) {
-    std::byte* const to = out.data() + row * row_bytes;
-    const std::uint32_t shift = shifts[row];
-    for (std::size_t i = 0; i < row_bytes; ++i) {
-      std::uint64_t pair = 0;
-      std::memcpy(&pair, words.data() + i * kPairBytes, kPairBytes);
-      pair >>= shift;
-      to[i] = static_cast<std::byte>((pair & 0x0FU) | ((pair >> 28) & 0xF0U));
-    }
-  }
 }
 
 bool keeps_bytes(const KeptForm& form) {

@@ -77,12 +77,6 @@ struct StoredRows {
                                std::uint64_t first_row, const StoredRows& rows,
                                const PackedRows& out);
 
-// Writes codes of 4 bits that lie in words of 32 bits, one for each column, which hold codes of 8
-// rows: `shifts` says where that of each row is. The rows of `out` are `columns` / 2 bytes long.
-// Requires: an even number of columns.
-void pack_rows_of_words(std::span<const std::byte> words, std::span<const std::uint32_t, 8> shifts,
-                        std::span<std::byte> out);
-
 // Whether the bytes of codes that lie in rows of ceil(columns * bits / 8) bytes, the first in the
 // low bits, are those that the form stores.
 [[nodiscard]] bool keeps_bytes(const KeptForm& form);

@@ -13,6 +13,7 @@
 #include "support/result_matchers.h"
 #include "tensor/quantize/dequantize_rows.h"
 #include "tensor/quantize/packed_layout.h"
+#include "tensor/quantize/rows_of_words.h"
 
 namespace onnx_external {
 namespace {

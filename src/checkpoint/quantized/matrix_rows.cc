@@ -80,8 +80,7 @@ Status MatrixRows::read(const MatrixBlock& block, BlockParts& parts) const {
   return read_groups(block, parts);
 }
 
-Status MatrixRows::read_groups(const MatrixBlock& block, BlockParts& parts,
-                               bool with_zeros) const {
+Status MatrixRows::read_groups(const MatrixBlock& block, BlockParts& parts, bool with_zeros) const {
   const QuantizedMatrix& of = *matrix_;
   if (of.blocks) {
     return of.blocks->read(block, parts);

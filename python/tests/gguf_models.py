@@ -113,7 +113,10 @@ LAYER: dict[str, Shapes] = {
     "gpt-oss": _TWO | _attention(bias=True, out_bias=True) | _GPT_OSS,
 }
 TIED = ("gemma", "gemma2", "gemma3", "gpt2", "starcoder2")
-PERMUTED = ("llama", "llama with biases", "mixtral", "granite")
+PERMUTED = (
+    "llama", "llama with biases", "mixtral",
+    "arcee", "granite", "minicpm", "olmo", "smollm3", "xverse",
+)  # fmt: skip
 WITH_EXPERTS = ("mixtral", "qwen2moe", "qwen3moe", "gpt-oss")
 
 
@@ -239,7 +242,8 @@ def stored(
 
 
 def _adds_one(kind: str, base: str, suffix: str) -> bool:
-    return kind.startswith("gemma") and base.endswith("norm") and suffix == "weight"
+    adds = kind.startswith("gemma") or kind == "nemotron"
+    return adds and base.endswith("norm") and suffix == "weight"
 
 
 def _of_layer(kind: str, base: str, suffix: str, weight: Array) -> tuple[str, Array]:

@@ -52,13 +52,14 @@ def pause(process: subprocess.Popen) -> None:
     process.send_signal(signal.SIGCONT)
 
 
-def run_on_terminal(command: list, columns: int) -> tuple:
+def run_on_terminal(command: list, columns: int, with_stdout: bool = False) -> tuple:
     """Exit code and everything that was drawn; the command is paused when it begins to draw."""
     main, terminal = pty.openpty()
     fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
     environment = dict(os.environ, TERM="xterm")
+    stdout = terminal if with_stdout else subprocess.DEVNULL
     process = subprocess.Popen(
-        command, stdout=subprocess.DEVNULL, stderr=terminal, env=environment, close_fds=True
+        command, stdout=stdout, stderr=terminal, env=environment, close_fds=True
     )
     os.close(terminal)
     drawn = b""
@@ -99,6 +100,13 @@ def check_bar(command: list, out: Path) -> None:
     shutil.rmtree(out)
 
 
+def check_plan(command: list) -> None:
+    for columns, has_files in ((120, True), (40, False)):
+        code, drawn = run_on_terminal([*command, "--dry-run"], columns, with_stdout=True)
+        assert code == 0 and ("initializers/w0" in drawn) == has_files, repr(drawn)
+        assert len(next(line for line in drawn.splitlines() if "slot" in line)) <= columns, drawn
+
+
 def interrupted_once(command: list, out: Path, number: int, delay: float) -> bool:
     """True when the signal came in time; whatever came first, nothing half-written may stay. The
     signal itself ends the process, so that a shell's loop stops, too."""
@@ -132,11 +140,12 @@ def main() -> None:
     work.mkdir(parents=True)
     graph, checkpoint = make_input(work)
     command = [str(bin_dir / "save-external"), str(graph), str(checkpoint)]
+    check_plan(command)
     check_bar(command, work / "out")
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         check_signal(command, work / "out", number)
     shutil.rmtree(work)
-    print("the bar draws and goes; signals leave nothing")
+    print("a plan fits; the bar draws and goes; signals leave nothing")
 
 
 main()

@@ -1,7 +1,9 @@
 #include "common/text_report.h"
 
 #include <fmt/format.h>
+#include <sys/ioctl.h>
 #include <sys/resource.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <map>
@@ -336,7 +338,14 @@ std::string derived_text(const std::vector<DerivedTensor>& derived) {
   return text;
 }
 
-// One line per slot.
+// Width of the terminal that stdout is; 0 if it is none, or does not state its width.
+std::size_t output_columns() {
+  winsize size{};
+  return ::ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 ? size.ws_col : 0;
+}
+
+// One line per slot. On a terminal that is too narrow, the column of files is left out: it is the
+// widest one, and follows from the slots and the layout.
 std::string slots_text(const SavedModel& report, bool is_linked) {
   std::vector<std::vector<std::string>> rows{{"slot", "key", "rule", "file", "size"}};
   for (const SavedTensor& tensor : report.tensors) {
@@ -350,7 +359,18 @@ std::string slots_text(const SavedModel& report, bool is_linked) {
                     tensor.file.empty() ? "(inline)" : shown(tensor.file),
                     size_text(tensor.length)});
   }
-  return rows.size() > 1 || report.quantized.empty() ? table_text(rows, {4}) : "";
+  if (rows.size() == 1 && !report.quantized.empty()) {
+    return "";
+  }
+  const std::string table = table_text(rows, {4});
+  const std::size_t columns = output_columns();
+  if (columns == 0 || table.find('\n') <= columns) {  // each line is as wide as the first
+    return table;
+  }
+  for (auto& row : rows) {
+    row.erase(row.begin() + 3);
+  }
+  return table_text(rows, {3});
 }
 
 // ", with initializers/manifest.json": a dry run names each file that a save would write.

@@ -7,7 +7,7 @@ import pytest
 from printed import masked, run_page
 
 DOCS = Path(__file__).resolve().parents[3] / "docs"
-STEPS = {"guide": 15, "consumers": 7}
+STEPS = {"guide": 15, "consumers": 6}
 MOST_LINES = 300
 
 

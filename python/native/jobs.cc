@@ -59,7 +59,7 @@ Result<onnx::ModelProto> parse_model(const nb::bytes& bytes) {
   const std::string_view text(bytes.c_str(), bytes.size());
   onnx::ModelProto proto;
   if (text.size() > INT_MAX || !proto.ParseFromArray(text.data(), static_cast<int>(text.size()))) {
-    return fail(ErrorCode::kCorrupt, "the model's bytes are no ModelProto");
+    return fail(ErrorCode::kCorrupt, "the model's bytes are not a ModelProto");
   }
   return proto;
 }

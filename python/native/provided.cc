@@ -147,8 +147,8 @@ class ProvidedReader {
  private:
   void fill_in(ProvidedTensor& tensor, const nb::tuple& fields) const {
     if (!nb::try_cast<std::string>(fields[kName], tensor.info.name)) {
-      raise(Error{ErrorCode::kInvalidArgument,
-                  "tensor " + text_of(nb::repr(fields[kName])) + ": its name is no text (UTF-8)"});
+      raise(Error{ErrorCode::kInvalidArgument, "tensor " + text_of(nb::repr(fields[kName])) +
+                                                   ": its name is not text in UTF-8"});
     }
     const std::string& name = tensor.info.name;
     tensor.info.dtype = dtype_of(name, nb::cast<std::string>(fields[kDtype]));
@@ -167,7 +167,7 @@ class ProvidedReader {
     if (!dtype) {
       raise(Error{ErrorCode::kUnsupported,
                   "tensor " + quote(name) + ": has elements of type " + text +
-                      ", which no weight can have here; convert it, or leave it out"});
+                      ", which a weight cannot have; convert it, or leave it out"});
     }
     return *dtype;
   }

@@ -167,10 +167,9 @@ class Writer {
  private:
   void check_free() const {
     if (is_making_for(this)) {
-      raise(Error{
-          ErrorCode::kInvalidArgument,
-          "the writer waits for the data of a tensor, and the function that makes it uses the "
-          "writer; add its tensors one after the other"});
+      raise(Error{ErrorCode::kInvalidArgument,
+                  "the function that makes the data of a tensor uses the writer, which waits for "
+                  "that data; add the tensors one after the other"});
     }
   }
 
@@ -189,7 +188,7 @@ class Writer {
     onnx::ModelProto model;
     if (text.size() > INT_MAX ||
         !model.ParseFromArray(text.data(), static_cast<int>(text.size()))) {
-      return fail(ErrorCode::kCorrupt, "the model's bytes are no ModelProto");
+      return fail(ErrorCode::kCorrupt, "the model's bytes are not a ModelProto");
     }
     TRY(attach(*model.mutable_graph(), model.ir_version()));
     return writer.finish(model);

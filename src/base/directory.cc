@@ -70,10 +70,9 @@ Error rename_error(int error_number, const std::string& name) {
   if (has_fix || error_number == EEXIST || error_number == ENOENT) {
     return errno_error(error_number, name + ": cannot rename to this name");
   }
-  return Error{ErrorCode::kIo, name +
-                                   ": cannot rename to this name: " + std::strerror(error_number) +
-                                   "; if this file system renames no files, name a folder on "
-                                   "another one"};
+  return Error{ErrorCode::kIo,
+               name + ": cannot rename to this name: " + std::strerror(error_number) +
+                   "; if this file system cannot rename files, name a folder on another one"};
 }
 
 // Moves the entries of a folder into a new one. After an error all are where they were, if they can

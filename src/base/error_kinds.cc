@@ -35,9 +35,8 @@ constexpr std::array kRows = {
     Row{K::kAveraged, "averaged", "averaged copies",
         "key is the average (EMA) of a weight that is used",
         "keys are the averages (EMA) of weights that are used"},
-    Row{K::kAdapter, "adapter", "weights of an adapter",
-        "key belongs to an adapter (LoRA or its like)",
-        "keys belong to an adapter (LoRA or its like)"},
+    Row{K::kAdapter, "adapter", "weights of an adapter", "key belongs to an adapter (such as LoRA)",
+        "keys belong to an adapter (such as LoRA)"},
     Row{K::kStale, "stale", "would stay old: computed at export",
         "value in the graph was computed from weights at export, and would stay old",
         "values in the graph were computed from weights at export, and would stay old"},
@@ -76,19 +75,21 @@ constexpr std::array kRows = {
     Row{K::kLearnSymmetric, "learn-symmetric",
         "holds a matrix that is its own transpose, which it no longer is in the new checkpoint"},
     Row{K::kLearnAttribute, "learn-attribute",
-        "stands in a node, where it cannot be replaced, and holds a key that changes"},
+        "is in a node, where it cannot be replaced, and holds a key that changes"},
     Row{K::kLearnComputed, "learn-computed",
-        "is no tensor of the old checkpoint, and may be computed from keys that are nowhere in the "
+        "is not a tensor of the old checkpoint, and may be computed from keys that are nowhere in "
+        "the "
         "graph and change"},
     Row{K::kLearnLikeChanged, "learn-like-changed",
-        "is no tensor of the old checkpoint, but has the size of one that changes, and may be "
+        "is not a tensor of the old checkpoint, but has the size of one that changes, and may be "
         "computed from it"},
     Row{K::kLearnLacking, "learn-lacking", "holds a key that the new checkpoint lacks"},
     Row{K::kLearnShared, "learn-shared",
         "the graph holds the bytes of this key only in a tensor that several nodes use, under "
         "another key, and the two differ in the new checkpoint"},
     Row{K::kLearnOtherModel, "learn-other-model",
-        "is no tensor of the old checkpoint, which may not be the one that the graph was exported "
+        "is not a tensor of the old checkpoint, which may not be the one that the graph was "
+        "exported "
         "from: nothing in the graph is a tensor of it that changes"},
     Row{K::kLearnSeveralSlots, "learn-several-slots",
         "shares its name or its data with another slot, and the two need different values"},

@@ -16,7 +16,7 @@ constexpr std::string_view kBlanks = " \t\r\n";
 constexpr std::string_view kFetchAgain = "download it again; a gated or private file needs a login";
 constexpr std::string_view kConvertedFrom = "take the checkpoint that it was converted from";
 constexpr std::string_view kIsCheckpoint =
-    "it is a checkpoint: give it behind the graph, or export it by itself";
+    "it is a checkpoint: give it after the graph, or export it by itself";
 constexpr std::string_view kMadeFrom = "take the model that it was made from";
 constexpr std::string_view kTorchWeights =
     "take PyTorch's weights (model.safetensors), or load it with the library that wrote it, and "

@@ -37,7 +37,7 @@ class TreeBuilder {
 
   bool key(std::string& name) {
     if (!keys_.back().insert(name).second) {
-      return refuse("the key " + quote(name) + " stands twice in one object");
+      return refuse("the key " + quote(name) + " occurs twice in one object");
     }
     pending_key_ = std::move(name);
     return true;
@@ -109,7 +109,8 @@ Status check_bytes(std::string_view text) {
     return fail(ErrorCode::kCorrupt, "byte 1: a byte order mark; save the text without it");
   }
   if (const std::size_t nul = text.find('\0'); nul != std::string_view::npos) {
-    return fail(ErrorCode::kCorrupt, fmt::format("byte {}: a NUL byte, which JSON lacks", nul + 1));
+    return fail(ErrorCode::kCorrupt,
+                fmt::format("byte {}: a NUL byte, which JSON does not allow", nul + 1));
   }
   return {};
 }

@@ -71,7 +71,7 @@ Result<std::shared_ptr<const MemoryRuns>> MemoryRuns::of(std::vector<MemoryBlock
     runs->runs_.push_back({runs->size_, block.size, nullptr, runs->made_.size()});
     runs->size_ = checked_add(runs->size_, block.size).value_or(kMostBytes + 1);
     if (runs->size_ > kMostBytes) {
-      return fail(ErrorCode::kInvalidArgument, "all tensors together pass 2^63-1 bytes");
+      return fail(ErrorCode::kInvalidArgument, "all tensors together exceed 2^63-1 bytes");
     }
     runs->made_.push_back(std::make_unique<Made>());
     runs->made_.back()->block = std::move(block);
@@ -144,7 +144,7 @@ Result<std::span<const std::byte>> MemoryRuns::bytes(std::uint64_t offset,
     if (data == nullptr) {
       return fail(ErrorCode::kUnsupported,
                   made.block.name +
-                      ": its bytes are made when they are written, and were needed at another "
+                      ": its bytes are made when they are written, but were needed at another "
                       "time; give them in memory or in a file");
     }
   }

@@ -29,8 +29,9 @@ Result<OutputFile> OutputFile::reopen(const Directory& folder, const std::string
     return fail(errno_error(errno, folder.child(name) + ": cannot open"));
   }
   if (!S_ISREG(info.st_mode) || info.st_nlink != 1 || info.st_uid != ::geteuid()) {
-    return fail(ErrorCode::kInvalidArgument,
-                folder.child(name) + ": is no file of its own that belongs to this user");
+    return fail(
+        ErrorCode::kInvalidArgument,
+        folder.child(name) + ": is not a regular file that has one name and belongs to this user");
   }
   return OutputFile(std::move(fd), folder.child(name));
 }

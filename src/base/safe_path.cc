@@ -168,7 +168,7 @@ Status check_relative_location(std::string_view location) {
     return absolute(location);
   }
   if (location.front() == '#') {
-    return bad(location, "starts with '#', which onnx keeps for data in memory");
+    return bad(location, "starts with '#', which onnx reserves for data in memory");
   }
   if (location.find("..") != std::string_view::npos) {
     return bad(location, "holds \"..\"");
@@ -252,7 +252,7 @@ Result<std::shared_ptr<const SourceFile>> open_data_file(const Directory& folder
       Error error = std::move(linked).error();
       if (is_broken_link(folder, plain)) {
         error.message +=
-            "; the link is broken: no file is where it leads" + meant_file_text(folder, plain);
+            "; the link is broken: its target does not exist" + meant_file_text(folder, plain);
       }
       return fail(std::move(error));
     }
@@ -263,11 +263,11 @@ Result<std::shared_ptr<const SourceFile>> open_data_file(const Directory& folder
   }
   auto file = SourceFile::adopt(std::move(fd), path);
   if (file && (*file)->link_count() > 1 && !is_as_readable_as(folder.fd(), **file)) {
-    return fail(
-        ErrorCode::kInvalidArgument,
-        path.string() + ": has " + std::to_string((*file)->link_count()) +
-            " hard links, and belongs to another user than its folder or is less readable: it "
-            "could be a private file of elsewhere; copy it: cp FILE FILE.new && mv FILE.new FILE");
+    return fail(ErrorCode::kInvalidArgument,
+                path.string() + ": has " + std::to_string((*file)->link_count()) +
+                    " hard links, and belongs to another user than its folder or is less readable: "
+                    "it could be a private file from another place; copy it: cp FILE FILE.new && "
+                    "mv FILE.new FILE");
   }
   if (file) {
     TRY(check_is_data(**file));

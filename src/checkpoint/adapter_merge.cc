@@ -89,7 +89,7 @@ class AdapterMerger {
     }
     for (const auto& [place, sides] : pairs) {
       if (sides.a == nullptr || sides.b == nullptr) {
-        return fail(ErrorCode::kCorrupt, quote(sides.module) + " has one of its two matrices only");
+        return fail(ErrorCode::kCorrupt, quote(sides.module) + " has only one of its two matrices");
       }
       TRY(add(sides));
     }
@@ -124,8 +124,9 @@ class AdapterMerger {
       return {};
     }
     if (name.find(".lora_") != std::string::npos) {
-      return fail(ErrorCode::kUnsupported, quote(tensor.name) + " is no matrix of a plain LoRA; " +
-                                               std::string(kMergeByPeft));
+      return fail(
+          ErrorCode::kUnsupported,
+          quote(tensor.name) + " is not a matrix of a plain LoRA; " + std::string(kMergeByPeft));
     }
     RE2::GlobalReplace(&name, "\\.modules_to_save\\.", ".");
     RE2::GlobalReplace(&name, "\\.base_layer\\.", ".");
@@ -142,7 +143,8 @@ class AdapterMerger {
       if (name.ends_with("." + std::string(key)) || std::string(key).ends_with("." + name)) {
         if (only) {
           return fail(ErrorCode::kAmbiguous,
-                      "it changes " + quote(name) + ", and several tensors of its base end so");
+                      "it changes " + quote(name) +
+                          ", and several tensors of its base have names that end like this");
         }
         only = place;
       }
@@ -217,7 +219,7 @@ class AdapterMerger {
     return is_plain ? Status()
                     : fail(ErrorCode::kUnsupported, quote(tensor.name) + " is of the type " +
                                                         std::string(torch_name(tensor.dtype)) +
-                                                        ", which is not merged");
+                                                        ", which cannot be merged");
   }
 
   static Status check_sizes(const LoraSides& sides, const TensorView& weight) {
@@ -229,7 +231,7 @@ class AdapterMerger {
       return fail(ErrorCode::kUnsupported,
                   quote(sides.a->name) + " " + shape_text(sides.a->shape) + " and " +
                       quote(sides.b->name) + " " + shape_text(sides.b->shape) +
-                      " are no two matrices of a Linear; " + std::string(kMergeByPeft));
+                      " are not the two matrices of a Linear; " + std::string(kMergeByPeft));
     }
     return {};
   }

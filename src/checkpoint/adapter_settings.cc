@@ -47,20 +47,20 @@ bool is_set_in_adapter(const Json* value) {
 Status check_adapter_settings(const Json& config) {
   const std::string* const kind = config.get<std::string>("peft_type");
   if (kind == nullptr || *kind != "LORA") {
-    return fail(ErrorCode::kUnsupported, "an adapter of the type " +
-                                             (kind == nullptr ? "?" : quote(*kind)) +
-                                             ", which is not merged; " + std::string(kMergeByPeft));
+    return fail(ErrorCode::kUnsupported,
+                "an adapter of the type " + (kind == nullptr ? "?" : quote(*kind)) +
+                    ", which cannot be merged; " + std::string(kMergeByPeft));
   }
   for (const std::string_view name : kUnmerged) {
     if (is_set_in_adapter(config.find(name))) {
-      return fail(ErrorCode::kUnsupported,
-                  std::string(name) + " is set, which is not merged; " + std::string(kMergeByPeft));
+      return fail(ErrorCode::kUnsupported, std::string(name) + " is set, which cannot be merged; " +
+                                               std::string(kMergeByPeft));
     }
   }
   const std::string* const bias = config.get<std::string>("bias");
   if (bias != nullptr && *bias != "none") {
-    return fail(ErrorCode::kUnsupported,
-                "bias is " + quote(*bias) + ", which is not merged; " + std::string(kMergeByPeft));
+    return fail(ErrorCode::kUnsupported, "bias is " + quote(*bias) + ", which cannot be merged; " +
+                                             std::string(kMergeByPeft));
   }
   return {};
 }

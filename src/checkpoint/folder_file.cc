@@ -134,7 +134,7 @@ Result<std::string> location_in(const Json& value) {
     return fail(ErrorCode::kUnsupported,
                 "names " + quote(*given) +
                     ", which is neither *.safetensors nor *.safetensors.index.json; transformers "
-                    "refuses it, too");
+                    "also refuses it");
   }
   std::string_view location = *given;
   while (location.starts_with("./")) {
@@ -158,10 +158,9 @@ Status check_versions(const fs::path& folder, const Json& config) {
     TRY_ASSIGN(const auto file, open_shard(folder, *name));
     TRY_ASSIGN(const auto text, read_file(*file, kMaxConfigBytes));
     if (may_have(kMember, text)) {
-      return fail(ErrorCode::kAmbiguous,
-                  fmt::format("{}: may name {}, and counts for some versions of transformers only; "
-                              "name the file to read",
-                              file->name(), kMember));
+      return fail(ErrorCode::kAmbiguous, fmt::format("{}: may name {}, which only some versions of "
+                                                     "transformers apply; name the file to read",
+                                                     file->name(), kMember));
     }
   }
   return {};
@@ -198,7 +197,7 @@ Result<FolderFile> open_named(const fs::path& folder, const std::string& locatio
   }
   std::string note;
   if (!variant.empty()) {
-    note = fmt::format("{}: {} names {}, which is read whatever the variant, as by transformers",
+    note = fmt::format("{}: {} names {}, which is read for any variant, as in transformers",
                        (folder / kConfig).string(), kMember, quote(location));
   }
   return FolderFile{*std::move(file), std::move(note)};
@@ -210,12 +209,12 @@ Result<FolderFile> open_named(const fs::path& folder, const std::string& locatio
 std::string note_of(const fs::path& folder, const std::array<std::string, 4>& names,
                     std::size_t taken) {
   const auto text = [&](const std::string& other, std::string_view what, std::string_view why) {
-    return fmt::format("{} is read, as by transformers; {}, {}, is not{}",
+    return fmt::format("{} is read, as in transformers; {}, {}, is not{}",
                        (folder / names[taken]).string(), quote(other), what, why);
   };
   for (std::size_t i = 0; i < taken; ++i) {
     if (is_there(folder / names[i])) {
-      return text(names[i], "which is no file or a broken link", "");
+      return text(names[i], "which is not a file or is a broken link", "");
     }
   }
   const bool is_single = taken % 2 == 0;
@@ -295,7 +294,7 @@ Status check_is_whole(const fs::path& folder, const std::string& name) {
     return {};
   }
   return fail(ErrorCode::kNotFound,
-              fmt::format("{}: {} is one shard of several, and their index is not there; download "
+              fmt::format("{}: {} is one of several shards, whose index is missing; download "
                           "the checkpoint again, or name the files to read",
                           folder.string(), quote(name)));
 }

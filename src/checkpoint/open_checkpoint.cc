@@ -146,7 +146,7 @@ Result<FileContents> read_folder(const std::filesystem::path& folder, const Open
                   [](const std::string& name) { return name.ends_with(kDcpSuffix); })) {
     return fail(ErrorCode::kNotFound, folder.string() +
                                           ": a distributed checkpoint (DCP) without its file "
-                                          "'.metadata'; was it saved or copied to its end?");
+                                          "'.metadata'; was it saved or copied completely?");
   }
   if (names.empty()) {
     const std::string why = why_no_checkpoint(folder);
@@ -210,7 +210,7 @@ Status check_variant(std::span<const std::filesystem::path> paths, const std::st
   };
   if (!variant.empty() && std::none_of(paths.begin(), paths.end(), is_folder)) {
     return fail(ErrorCode::kInvalidArgument,
-                paths[0].string() + ": no folder, so the variant " + quote(variant) +
+                paths[0].string() + ": is not a folder, so the variant " + quote(variant) +
                     " has no meaning; leave it out, or name the folder");
   }
   return {};

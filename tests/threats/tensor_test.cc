@@ -371,7 +371,7 @@ TEST(SafetensorsThreat, TheFaultsOfOtherReadersAreRefused) {
       {"llama.cpp: a sum that wraps", one(entry("U8", "[2]", "18446744073709551615", "1"), 2)},
       {"OpenVINO 34070: offset and length that wrap",
        one(entry("U8", "[16]", "18446744073709551608", "8"), 8)},
-      {"polyglot: bytes behind the last tensor", one(entry("U8", "[2]", "0", "2"), 9)},
+      {"polyglot: bytes after the last tensor", one(entry("U8", "[2]", "0", "2"), 9)},
       {"polyglot: a hole", one(entry("U8", "[2]", "7", "9"), 9)},
       {"a header of 100 MB and one byte", with_length(100'000'001, "{}")},
       {"leading bytes", safetensors("  x{}", 0)},

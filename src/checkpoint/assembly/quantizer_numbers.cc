@@ -31,7 +31,7 @@ Status add_scale(double scale, Numbers& out) {
   const auto narrow = static_cast<float>(scale);
   if (!std::isfinite(narrow) || narrow <= 0) {
     return fail(ErrorCode::kUnsupported,
-                "its scale " + std::to_string(scale) + " is no positive float32");
+                "its scale " + std::to_string(scale) + " is not a positive float32");
   }
   append(out.bytes, narrow);
   return {};
@@ -60,7 +60,8 @@ Status add_zero_point(std::int64_t zero_point, Numbers& out) {
 
 tl::unexpected<Error> wrong_type(std::string_view what, DType dtype) {
   return fail(ErrorCode::kUnsupported, "its " + std::string(what) + " are " +
-                                           std::string(torch_name(dtype)) + ", which is not read");
+                                           std::string(torch_name(dtype)) +
+                                           ", which is not supported");
 }
 
 }  // namespace

@@ -194,7 +194,7 @@ Result<TensorView> TensorAdder::widened(const TensorView& halves) {
 
 Result<TensorView> TensorAdder::part_view(NodeId node) {
   if (!is_torch_tensor(pickle_, node)) {
-    return corrupt("a part of it is no tensor");
+    return corrupt("a part of it is not a tensor");
   }
   TRY_ASSIGN(const auto declared, declared_tensor(pickle_, node));
   if (declared.sparse || declared.quantizer) {

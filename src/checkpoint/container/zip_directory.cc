@@ -204,7 +204,7 @@ Status check_method(const SourceFile& file, std::string_view name, std::uint16_t
   if (method != kMethodStored && method != kMethodDeflate) {
     return fail(ErrorCode::kUnsupported,
                 where() + ": zip compression method " + std::to_string(method) +
-                    " is not read; save the checkpoint again with torch.save");
+                    " is not supported; save the checkpoint again with torch.save");
   }
   return {};
 }

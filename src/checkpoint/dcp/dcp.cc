@@ -107,7 +107,7 @@ class Slices {
       return fail(ErrorCode::kUnsupported, where + ": " + part.refused[0].reason);
     }
     if (part.tensors.size() != 1 || !part.tensors[0].name.empty()) {
-      return fail(ErrorCode::kUnsupported, where + ": holds something else than one tensor");
+      return fail(ErrorCode::kUnsupported, where + ": does not hold exactly one tensor");
     }
     TensorView view = std::move(part.tensors[0]);
     Storage storage = part.storages[view.storage];

@@ -71,7 +71,7 @@ class Corners {
         sum += corners_[i] % 2 == 0 ? 1 : -1;
       }
       if (sum != 0) {
-        return fail(ErrorCode::kCorrupt, (sum < 0 ? "no chunk of it has the element "
+        return fail(ErrorCode::kCorrupt, (sum < 0 ? "none of its chunks has the element "
                                                   : "more than one chunk of it has the element ") +
                                              element(place));
       }

@@ -68,14 +68,14 @@ Result<std::vector<std::int64_t>> integers(const Pickle& pickle, std::optional<N
                                            std::string_view what) {
   const auto nodes = id ? sequence(pickle, *id, kMaxRank + 1) : std::nullopt;
   if (!nodes || nodes->size() > kMaxRank) {
-    return corrupt(std::string(what) + " is no tuple of at most " + std::to_string(kMaxRank) +
+    return corrupt(std::string(what) + " is not a tuple of at most " + std::to_string(kMaxRank) +
                    " ints");
   }
   std::vector<std::int64_t> values;
   for (const NodeId node : *nodes) {
     const auto value = pickle.integer(node);
     if (!value || *value < 0) {
-      return corrupt(std::string(what) + " holds a value that is no int of 0 or more");
+      return corrupt(std::string(what) + " holds a value that is not an int of 0 or more");
     }
     values.push_back(*value);
   }
@@ -115,7 +115,7 @@ class MetadataReader {
   [[nodiscard]] Result<std::vector<std::pair<NodeId, NodeId>>> root_dict(std::string_view name) {
     const auto dict = attribute(pickle_, pickle_.root(), name);
     if (!dict || pickle_.kind(*dict) != NodeKind::kDict) {
-      return corrupt("its " + std::string(name) + " is no dict");
+      return corrupt("its " + std::string(name) + " is not a dict");
     }
     auto items = pickle_.items(*dict);
     TRY(budget_.visit(items.size()));
@@ -129,7 +129,7 @@ class MetadataReader {
                                                                  : std::optional<NodeId>();
       const auto name = name_node ? pickle_.string(*name_node) : std::nullopt;
       if (!name) {
-        return corrupt("a key of storage_data is no MetadataIndex with a name");
+        return corrupt("a key of storage_data is not a MetadataIndex with a name");
       }
       TRY(budget_.visit_text(*name));
       const auto offset = attribute(pickle_, key, "offset");
@@ -156,7 +156,7 @@ class MetadataReader {
     for (const auto& [key, value] : entries) {
       const auto name = pickle_.string(key);
       if (!name) {
-        return corrupt("a key of state_dict_metadata is no string");
+        return corrupt("a key of state_dict_metadata is not a string");
       }
       TRY(budget_.visit_text(*name));
       DcpItem item;
@@ -182,8 +182,8 @@ class MetadataReader {
       return {};
     }
     if (!is_a(pickle_, value, "TensorStorageMetadata")) {
-      return fail(ErrorCode::kUnsupported,
-                  "its metadata is " + quote(type_name(pickle_, value)) + ", which is not read");
+      return fail(ErrorCode::kUnsupported, "its metadata is " + quote(type_name(pickle_, value)) +
+                                               ", which is not supported");
     }
     item.is_tensor = true;
     TRY_ASSIGN(item.shape, integers(pickle_, attribute(pickle_, value, "size"), "its size"));
@@ -191,7 +191,7 @@ class MetadataReader {
     const auto list = attribute(pickle_, value, "chunks");
     const auto chunks = list ? sequence(pickle_, *list, Pickle::kAll) : std::nullopt;
     if (!chunks) {
-      return corrupt("its chunks are no list");
+      return corrupt("its chunks are not a list");
     }
     constexpr std::uint64_t kChunkCost = 4;  // a chunk has more than twice as many nodes of its own
     TRY(budget_.visit(kChunkCost * chunks->size()));
@@ -220,13 +220,13 @@ class MetadataReader {
       item.dtype = *dtype;
     } else {
       item.refusal =
-          "element type " + quote(node ? type_name(pickle_, *node) : "?") + " is not read";
+          "element type " + quote(node ? type_name(pickle_, *node) : "?") + " is not supported";
     }
   }
 
   [[nodiscard]] Status read_chunk(NodeId node, DcpItem& item) {
     if (!is_a(pickle_, node, "ChunkStorageMetadata")) {
-      return corrupt("one of its chunks is no ChunkStorageMetadata");
+      return corrupt("one of its chunks is not a ChunkStorageMetadata");
     }
     auto offsets = integers(pickle_, attribute(pickle_, node, "offsets"), "a chunk's offset");
     TRY_ASSIGN(
@@ -285,7 +285,7 @@ class MetadataReader {
     const std::int64_t offset = number("offset");
     const std::int64_t length = number("length");
     if (offset < 0 || length < 0) {
-      return corrupt("its offset or length is no int of 0 or more");
+      return corrupt("its offset or length is not an int of 0 or more");
     }
     slice.offset = static_cast<std::uint64_t>(offset);
     slice.length = static_cast<std::uint64_t>(length);

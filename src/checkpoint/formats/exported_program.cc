@@ -222,8 +222,7 @@ class Reader {
       return unsupported(saved.refused[0].reason);
     }
     if (saved.tensors.size() != 1 || !saved.tensors[0].name.empty()) {
-      return unsupported("its record " + quote(entry.name) +
-                         " holds something else than one tensor");
+      return unsupported("its record " + quote(entry.name) + " does not hold exactly one tensor");
     }
     TRY(append(std::move(saved)));
     TensorView view = std::move(part_.tensors.back());
@@ -318,7 +317,8 @@ Status check_archive(const ZipArchive& zip, FormatFacts& facts) {
                                                  : zip.read_record(*entry, kMaxSmallRecord));
     if (text != wanted) {
       return fail(ErrorCode::kUnsupported, zip.name() + ": record " + quote(entry->name) + ": " +
-                                               quote(text) + " is not read, only " + quote(wanted));
+                                               quote(text) + " is not supported, only " +
+                                               quote(wanted));
     }
   }
   return check_version(zip, facts);

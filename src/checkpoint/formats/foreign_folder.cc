@@ -185,12 +185,12 @@ void add_adapter(const fs::path& folder, const std::vector<std::string>& names, 
 
 void add_quantization(const Json& config, Facts& facts) {
   const auto add = [&](const std::string& method, std::string_view where) {
-    facts.push_back({FolderKind::kQuantized,
-                     "config.json: the weights are quantized (" +
-                         (method.empty() ? "by an unknown method" : method) + ", in its " +
-                         std::string(where) +
-                         "), by a method or in a layout that is not read. Export the checkpoint "
-                         "that they were made from"});
+    facts.push_back(
+        {FolderKind::kQuantized,
+         "config.json: the weights are quantized (" +
+             (method.empty() ? "by an unknown method" : method) + ", in its " + std::string(where) +
+             "), by a method or in a layout that is not supported. Export the checkpoint "
+             "that they were made from"});
   };
   std::vector<const Json*> configs{&config};
   for (const auto& [key, value] : *config.object()) {
@@ -249,8 +249,8 @@ void add_sentence_parts(const Json& modules, bool has_config, Facts& facts) {
                          quote(transformer) + ": name that folder"});
   } else if (!others.empty()) {
     facts.push_back({FolderKind::kPart,
-                     "modules.json: what sentence-transformers does behind the model is not in the "
-                     "graph: " +
+                     "modules.json: the steps that sentence-transformers adds after the model are "
+                     "not in the graph: " +
                          quote_list(others, 2 * kShownNames)});
   }
 }
@@ -319,8 +319,8 @@ std::string why_no_checkpoint(const fs::path& folder) {
   if (const auto state = std::find_if(names.begin(), names.end(), is_training_state);
       state != names.end()) {
     return quote(*state) +
-           " is a state of the training, whose weights are not beside it; name the folder that "
-           "has them";
+           " is a state of the training, without the weights beside it; name the folder that has "
+           "them";
   }
   std::vector<std::string> inside;
   for (const std::string& name : names) {

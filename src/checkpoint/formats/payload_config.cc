@@ -50,7 +50,7 @@ Result<std::int64_t> sym_int(const Json* json) {
 Result<std::vector<std::int64_t>> sym_ints(const Json* json) {
   const JsonArray* array = json == nullptr ? nullptr : json->array();
   if (array == nullptr || array->size() > kMaxRank) {
-    return corrupt("sizes or strides are no list of at most " + std::to_string(kMaxRank));
+    return corrupt("sizes or strides are not a list of at most " + std::to_string(kMaxRank));
   }
   std::vector<std::int64_t> values;
   for (const Json& element : *array) {
@@ -63,12 +63,12 @@ Result<std::vector<std::int64_t>> sym_ints(const Json* json) {
 Result<DType> scalar_type(const Json* json) {
   const std::uint64_t* number = json == nullptr ? nullptr : json->uint();
   if (number == nullptr) {
-    return corrupt("its dtype is no number");
+    return corrupt("its dtype is not a number");
   }
   const auto found = std::find_if(kScalarTypes.begin(), kScalarTypes.end(),
                                   [&](const ScalarType& known) { return known.number == *number; });
   if (found == kScalarTypes.end()) {
-    return unsupported("element type number " + std::to_string(*number) + " is not read");
+    return unsupported("element type number " + std::to_string(*number) + " is not supported");
   }
   return found->dtype;
 }
@@ -80,7 +80,7 @@ Result<TensorDeclaration> tensor_meta(const Json& meta) {
   const Json* layout = meta.find("layout");
   const std::uint64_t* number = layout == nullptr ? nullptr : layout->uint();
   if (number == nullptr) {
-    return corrupt("its layout is no number");
+    return corrupt("its layout is not a number");
   }
   if (*number != kStrided) {
     return unsupported("its layout (number " + std::to_string(*number) + ") is not strided");

@@ -92,7 +92,8 @@ Status parse_tensor(const Json& json, TensorView& view, Span& span) {
   TRY_ASSIGN(span, parse_offsets(json.find("data_offsets")));
   const auto dtype = dtype_from_safetensors_name(*type->string());
   if (!dtype) {
-    return fail(ErrorCode::kUnsupported, "element type " + quote(*type->string()) + " is not read");
+    return fail(ErrorCode::kUnsupported,
+                "element type " + quote(*type->string()) + " is not supported");
   }
   view.dtype = *dtype;
   if (*dtype == DType::kFloat4E2M1FnX2) {

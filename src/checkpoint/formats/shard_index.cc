@@ -104,7 +104,7 @@ class Merger {
       const auto [other, is_new] = found_.try_emplace(tensor.name, Found{shard});
       if (!is_new && placed == map_.shard_of.end()) {
         return fail(ErrorCode::kCorrupt, "tensor " + quote(tensor.name) +
-                                             " is not in weight_map and stands in two shards, " +
+                                             " is not in weight_map and is in two shards, " +
                                              quote(map_.shards[other->second.shard]) + " and " +
                                              quote(map_.shards[shard]));
       }
@@ -159,8 +159,8 @@ class Merger {
     std::sort(names.begin(), names.end());
     return names.empty() ? ""
                          : "several shards have " + quote_list(names, kMaxListedTensors) +
-                               "; the last one's by name is read, as by transformers, and not that "
-                               "of the shard in weight_map";
+                               "; that of the last shard by name is read, as in transformers, not "
+                               "that of the shard in weight_map";
   }
 
  private:

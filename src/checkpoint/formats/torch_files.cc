@@ -67,7 +67,7 @@ Result<FileContents> read_pickle_file(std::shared_ptr<const SourceFile> file,
   if (!read && is_of_joblib(*file)) {
     return fail(ErrorCode::kUnsupported,
                 where +
-                    ": a file of joblib, whose arrays stand between the parts of a pickle; load it "
+                    ": a file of joblib, whose arrays lie between the parts of a pickle; load it "
                     "with joblib.load, and save its tensors as safetensors");
   }
   TRY_ASSIGN_IN(where, auto pickle, std::move(read));

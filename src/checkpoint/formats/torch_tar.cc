@@ -99,7 +99,7 @@ class StorageTable {
     const std::uint64_t at = stream.position();
     TRY_ASSIGN(const auto pickle, stream.next());
     if (pickle.kind(pickle.root()) != NodeKind::kList) {
-      return corrupt(at, "the storage views are no list");
+      return corrupt(at, "the storage views are not a list");
     }
     for (const NodeId id : pickle.elements(pickle.root())) {
       if (!add_view(pickle, pickle.tuple(id))) {
@@ -204,7 +204,7 @@ class ObjectLinker {
     if (!key) {
       return fail(
           ErrorCode::kUnsupported,
-          "a tar file that torch did not write: a persistent id of its pickle is no number");
+          "a tar file that torch did not write: a persistent id of its pickle is not a number");
     }
     const auto [known, is_new] = known_.try_emplace(*key, 0);
     if (is_new) {
@@ -262,7 +262,7 @@ std::string not_torchs(const std::map<std::string, ByteRange>& members) {
   for (const auto& [name, place] : members) {
     names.push_back(name);
   }
-  return "a tar file, but no checkpoint of torch 0.1; it holds " +
+  return "a tar file, but not a checkpoint of torch 0.1; it holds " +
          (names.empty() ? "no file" : quote_list(names, kShownMembers)) +
          "; if the checkpoint is in it, unpack it first: tar -xf";
 }

@@ -78,7 +78,7 @@ Result<FileContents> read_zip_checkpoint(std::shared_ptr<const SourceFile> file,
   TRY_ASSIGN(auto contents, read_archive(zip, options));
   if (zip.bytes_behind() > 0) {
     contents.notes.push_back(zip.name() + ": " + std::to_string(zip.bytes_behind()) +
-                             " bytes behind the zip archive are not read, as by torch");
+                             " bytes after the zip archive are not read, as in torch");
   }
   return contents;
 }

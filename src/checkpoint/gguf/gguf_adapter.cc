@@ -83,7 +83,7 @@ class AdapterNamer {
     }
     if (!heads_) {
       return unsupported(
-          "the number of heads of its base is not known, and says how its rows lie; "
+          "the order of its rows depends on the number of heads of its base, which is not known; "
           "give the base as GGUF, or its folder with config.json");
     }
     const std::uint64_t heads = role.form == GgufForm::kQuery ? heads_->queries : heads_->keys;
@@ -147,7 +147,7 @@ Result<GgufAdapter> read_gguf_adapter(std::shared_ptr<const SourceFile> file,
   const GgufArchitecture* const architecture = find_gguf_architecture(name);
   if (architecture == nullptr) {
     return unsupported(where + ": an adapter of the architecture " + quote(name) +
-                       ", which is not read");
+                       ", which is not supported");
   }
   GgufAdapter adapter;
   TRY_ASSIGN_IN(where, adapter.alpha, alpha_of(model.metadata()));

@@ -305,7 +305,7 @@ class HeaderReader {
     TRY_ASSIGN(const auto values, element_count(tensor.shape));
     const auto row = static_cast<std::uint64_t>(tensor.shape.back());
     if (row % type->values != 0) {
-      return corrupt(fmt::format("rows of {} values are no whole blocks of {}, which have {}", row,
+      return corrupt(fmt::format("rows of {} values are not whole blocks of {}, which have {}", row,
                                  type->name, type->values));
     }
     const auto bytes = checked_mul(values / type->values, std::uint64_t{type->bytes});

@@ -48,7 +48,7 @@ std::string gguf_other_kind(const GgufMetadata& metadata, std::size_t tensors) {
   const std::string type = metadata.text("general.type");
   const std::string architecture = metadata.text("general.architecture");
   if (type == "adapter" || metadata.find("adapter.type") != nullptr) {
-    return "an adapter (LoRA) of llama.cpp, not a model; give it behind the model that it changes";
+    return "an adapter (LoRA) of llama.cpp, not a model; give it after the model that it changes";
   }
   if (type == "mmproj" || architecture == "clip") {
     return "the image or audio encoder of a multimodal model (mmproj), without a language model; "

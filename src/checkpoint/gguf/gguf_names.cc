@@ -226,7 +226,7 @@ class Namer {
     const BlockType* const type = find_block_type(tensor.type);
     if (type == nullptr || !has_floats(*type)) {
       return fail(ErrorCode::kUnsupported,
-                  fmt::format("{} is a weight of the type {}, which is not read",
+                  fmt::format("{} is a weight of the type {}, which is not supported",
                               quote(tensor.name), type == nullptr ? "?" : type->name));
     }
     return {};
@@ -307,7 +307,8 @@ class Namer {
   Status add_single_experts(const GgufRole& role, Found found, const std::string& prefix,
                             const std::string& stored) {
     if (found.weight || found.factor) {
-      return mismatch("'" + stored + ".weight' is there twice: of all experts, and one by one");
+      return mismatch("'" + stored +
+                      ".weight' is stored twice: for all experts together, and for each one");
     }
     std::sort(found.experts.begin(), found.experts.end());
     for (std::size_t expert = 0; expert < sizes_.experts(); ++expert) {
@@ -397,10 +398,11 @@ Result<std::vector<GgufWeight>> name_gguf_weights(const GgufMetadata& metadata,
   }
   const GgufArchitecture* const architecture = find_gguf_architecture(*name->text());
   if (architecture == nullptr) {
-    return unsupported("the architecture " + quote(*name->text()) +
-                       " is not read; take the checkpoint that the file was converted from. Read "
-                       "are: " +
-                       gguf_architecture_names());
+    return unsupported(
+        "the architecture " + quote(*name->text()) +
+        " is not supported; take the checkpoint that the file was converted from. Read "
+        "are: " +
+        gguf_architecture_names());
   }
   TRY_ASSIGN(auto sizes, GgufSizes::of(metadata, architecture->name, tensors.size()));
   return Namer(*architecture, tensors, std::move(sizes)).name(tokens);

@@ -109,7 +109,7 @@ Status add_gemv(MatrixFinder& finder, const AwqParts& parts) {
   if (!group || *group < 1) {
     return fail(ErrorCode::kAmbiguous, quote(parts.scales->name) +
                                            " has padded rows, and the size of a group is not "
-                                           "known; give the folder, whose config says it");
+                                           "known; give the folder, whose config states it");
   }
   const auto size = static_cast<std::uint64_t>(*group);
   const std::uint64_t groups = matrix.columns / size + (matrix.columns % size == 0 ? 0 : 1);

@@ -67,7 +67,7 @@ Result<std::vector<float>> read_table(const MatrixFinder& finder, const TensorVi
                                       std::uint64_t count, const std::string& of) {
   if (view == nullptr || view->dtype != DType::kFloat32 || view->shape.size() != 1 ||
       dim(*view, 0) != count) {
-    return corrupt(fmt::format("{}: its table of {} values is not there", quote(of), count));
+    return corrupt(fmt::format("{}: its table of {} values is missing", quote(of), count));
   }
   TRY_ASSIGN(const auto values, read_first_numbers(finder.stored(*view), count));
   return std::vector<float>(values.begin(), values.end());
@@ -88,7 +88,7 @@ Status set_absmax(MatrixFinder& finder, QuantizedMatrix& matrix, const std::stri
   }
   const TensorView* const nested = finder.find(module, "weight.nested_absmax");
   if (nested == nullptr) {
-    return corrupt(quote(absmax.name) + " has codes, and their scales are not there");
+    return corrupt(quote(absmax.name) + " has codes, but their scales are missing");
   }
   NestedNumbers numbers;
   TRY_ASSIGN(numbers.map,
@@ -107,7 +107,7 @@ Status add_4bit(MatrixFinder& finder, const std::string& module, const std::stri
   const TensorView* const absmax = finder.find(module, "weight.absmax");
   const TensorView* const state_view = finder.find(module, state_name);
   if (weight == nullptr || absmax == nullptr) {
-    return corrupt(quote(state_view->name) + ": its weight or absmax is not there");
+    return corrupt(quote(state_view->name) + ": its weight or absmax is missing");
   }
   TRY_ASSIGN(const auto state, read_state(finder, *state_view));
   QuantizedMatrix matrix;
@@ -135,7 +135,7 @@ Status add_8bit(MatrixFinder& finder, const std::string& module, const TensorVie
   auto matrix =
       weight == nullptr || weight->dtype != DType::kInt8 ? std::nullopt : matrix_of(*weight, 1);
   if (!matrix || scales.shape.size() != 1) {
-    return corrupt(quote(scales.name) + ": its weight is not there, or is not int8 in rows");
+    return corrupt(quote(scales.name) + ": its weight is missing, or is not int8 in rows");
   }
   matrix->method = "bitsandbytes";
   matrix->name = weight_name(module);

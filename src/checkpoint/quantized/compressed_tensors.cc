@@ -63,12 +63,12 @@ Result<WordForm> word_form(const MatrixFinder& finder, const std::string& module
   if (forms.size() == 1) {
     return forms.front();
   }
-  return forms.empty() ? corrupt(fmt::format("{} {}: {} codes in a row do not fit its words",
-                                             quote(packed.name), shape_text(packed.shape), columns))
-                       : fail(ErrorCode::kAmbiguous,
-                              quote(packed.name) +
-                                  ": how many bits a code has is not certain; give the "
-                                  "folder, whose config.json says it");
+  return forms.empty()
+             ? corrupt(fmt::format("{} {}: {} codes in a row do not fit its words",
+                                   quote(packed.name), shape_text(packed.shape), columns))
+             : fail(ErrorCode::kAmbiguous, quote(packed.name) +
+                                               ": the number of bits in a code is not certain; "
+                                               "give the folder, whose config.json states it");
 }
 
 CodePacking packing_of(const WordForm& form, CodeAxis axis) {

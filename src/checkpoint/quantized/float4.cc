@@ -93,8 +93,8 @@ Result<bool> second_divides(MatrixFinder& finder, const QuantizedMatrix& matrix,
     return by_name;
   }
   finder.note(fmt::format(
-      "{} is {}: {} by it, as its name says, makes weights up to {:.0f}; it is "
-      "{} instead",
+      "{} is {}: {} by it, as its name says, makes weights up to {:.0f}; the weights are {} it "
+      "instead",
       quote(matrix.scales.second->view.name), factor, by_name ? "dividing" : "multiplying", named,
       by_name ? "multiplied by" : "divided by"));
   return !by_name;

@@ -123,16 +123,15 @@ Result<bool> is_second_version(MatrixFinder& finder, const std::vector<PackedCod
     }
     if (!said) {
       return fail(ErrorCode::kAmbiguous,
-                  "the weights are GPTQ's with zero points of their own, which two versions of the "
-                  "format store differently; give the folder, whose config says which");
+                  "the weights are GPTQ's with zero points, which two versions of the format store "
+                  "differently; give the folder, whose config states the version");
     }
     return *said;
   }
   const bool seen = as_stored > 0;
   if (said && *said != seen) {
     finder.note(fmt::format(
-        "{} says \"{}\", and all zero points are those of \"{}\": they are read "
-        "as that",
+        "{} says \"{}\", but all zero points are those of \"{}\" and are read as such",
         finder.settings().place, *said ? "gptq_v2" : "gptq", seen ? "gptq_v2" : "gptq"));
   }
   return seen;

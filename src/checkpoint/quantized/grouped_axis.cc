@@ -93,13 +93,14 @@ Result<HqqFacts> hqq_facts(const MatrixFinder& finder, const std::string& module
   }
   if (facts.packing == nullptr) {
     return unsupported("weight of HQQ " + quote(module) + ": is packed as " + quote(name) +
-                       ", which is not read");
+                       ", which is not supported");
   }
   for (const std::string_view flag : {"quant_scale", "quant_zero"}) {
     TRY_ASSIGN(const auto set, is_set(finder, module, flag));
     if (set) {
-      return unsupported("weight of HQQ " + quote(module) +
-                         ": its scales or zero points are quantized themselves, which is not read");
+      return unsupported(
+          "weight of HQQ " + quote(module) +
+          ": its scales or zero points are quantized themselves, which is not supported");
     }
   }
   TRY_ASSIGN(const auto axis, stored_integer(finder, module, "axis"));
@@ -148,8 +149,7 @@ Status add_hqq(MatrixFinder& finder, const std::string& module) {
   const TensorView* const zeros = finder.find(module, "zero");
   if (!has_rank(words, 2) || shape == nullptr || scales == nullptr || zeros == nullptr ||
       shape->shape != Shape{2} || byte_size(shape->dtype) != sizeof(std::int64_t)) {
-    return corrupt("weight of HQQ " + quote(module) +
-                   ": its W_q, shape, scale or zero is not there");
+    return corrupt("weight of HQQ " + quote(module) + ": its W_q, shape, scale or zero is missing");
   }
   TRY_ASSIGN(const auto facts, hqq_facts(finder, module));
   TRY_ASSIGN(const auto dims, read_integers(finder.stored(*shape), 2));
@@ -213,7 +213,7 @@ Result<std::uint64_t> quanto_rows(const MatrixFinder& finder, const std::string&
   if (hidden == 0 || elements % hidden != 0) {
     return fail(ErrorCode::kUnsupported,
                 "weight of quanto " + quote(module) +
-                    ": quanto stores no shape of it; give the folder, whose config.json has the "
+                    ": quanto does not store its shape; give the folder, whose config.json has the "
                     "width of the model");
   }
   const std::string_view last = std::string_view(module).substr(module.rfind('.') + 1);
@@ -228,7 +228,7 @@ Status add_quanto_groups(MatrixFinder& finder, const std::string& module) {
   const TensorView* const shifts = finder.find(module, "weight._shift");
   if (!has_rank(words, 2) || words->dtype != DType::kUInt8 || scales == nullptr ||
       shifts == nullptr) {
-    return corrupt("weight of quanto " + quote(module) + ": its data, scale or shift is not there");
+    return corrupt("weight of quanto " + quote(module) + ": its data, scale or shift is missing");
   }
   TRY_ASSIGN(const auto groups, element_count(scales->shape));
   const std::uint64_t part = dim(*words, 0);

@@ -95,7 +95,7 @@ Status MatrixFinder::add(FoundMatrix found, const std::vector<std::string>& part
   if (const TensorView* const other = find(name); other != nullptr) {
     return fail(
         ErrorCode::kAmbiguous,
-        quote(name) + " is stored twice: as it is, and quantized by " + found.matrix.method);
+        quote(name) + " is stored twice: unquantized, and quantized by " + found.matrix.method);
   }
   found_.push_back(std::move(found));
   return {};
@@ -150,7 +150,7 @@ Status set_groups(QuantizedMatrix& matrix, std::uint64_t count, std::optional<st
   }
   if (count == 0 || columns % count != 0) {
     return corrupt(fmt::format(
-        "{} has {} numbers for each row of {} columns, which are no groups of one size{}",
+        "{} has {} numbers for each row of {} columns, which are not groups of one size{}",
         quote(numbers.name), count, columns,
         said ? fmt::format(" (the config says {})", *said) : "; give the folder with its config"));
   }

@@ -42,8 +42,8 @@ bool is_code_bits(std::optional<std::int64_t> bits) {
 
 tl::unexpected<Error> needs_config(const TensorView& codes, std::string_view method) {
   return fail(ErrorCode::kAmbiguous,
-              fmt::format("{}: how many bits a code of {} has is not certain; give the folder, "
-                          "whose config.json says it",
+              fmt::format("{}: the number of bits in a code of {} is not certain; give the folder, "
+                          "whose config.json states it",
                           quote(codes.name), method));
 }
 
@@ -145,7 +145,7 @@ Status add_mlx(MatrixFinder& finder, const std::string& module, const TensorView
     matrix->kind = CodeKind::kFloat8;
     matrix->table = float8_table(DType::kFloat8E4M3Fn);
   } else {
-    return unsupported(quote(codes.name) + ": MLX's mode " + quote(mode) + " is not read");
+    return unsupported(quote(codes.name) + ": MLX's mode " + quote(mode) + " is not supported");
   }
   return finder.add(*std::move(matrix), module, {"weight", "scales", "biases", "qbiases"});
 }

@@ -46,14 +46,14 @@ Status check_packing(const StoredTensor& stored, const CodePacking& packing) {
                         packing.word_bytes == 4 || packing.word_bytes == 8;
   if (bits < 1 || bits > kMostCodeBits || !has_word || packing.shifts.empty() ||
       packing.cycle_bits == 0 || (packing.parts > 0) != (packing.part > 0)) {
-    return misfit(stored, "its codes are packed in a way that is not known");
+    return misfit(stored, "its codes are packed in an unknown way");
   }
   const std::uint64_t room = packing.parts > 0 ? word_bits : packing.cycle_bits;
   const bool fits = std::all_of(packing.shifts.begin(), packing.shifts.end(),
                                 [&](std::uint32_t shift) { return shift + bits <= room; });
   if (!fits || (packing.parts > 0 &&
                 (packing.parts != packing.shifts.size() || packing.cycle_bits != word_bits))) {
-    return misfit(stored, "its codes are packed in a way that is not known");
+    return misfit(stored, "its codes are packed in an unknown way");
   }
   return {};
 }

@@ -62,7 +62,7 @@ Status refuse_layouts(const MatrixFinder& finder) {
         !finder.modules_with(layout.component).empty()) {
       return unsupported(settings.place + ": " + std::string(layout.key) +
                          ": the codes are in the layout " + quote(std::string(layout.value)) +
-                         ", which is not read; save the model in another one with the library "
+                         ", which is not supported; save the model in another one with the library "
                          "that made it");
     }
   }

@@ -16,9 +16,10 @@ Status MemoryBudget::take(std::uint64_t count, std::uint64_t each) {
   const auto bytes = checked_mul(count, each);
   const auto kept = bytes ? checked_add(part_.kept_bytes, *bytes) : std::nullopt;
   if (!kept || (*kept > kAlwaysExpandedBytes && *kept > most())) {
-    return fail_with(ErrorCode::kUnsupported,
-                     "what must be kept of it in memory, or added up, is more than its file allows",
-                     {{RemedyOption::kMaxExpand, "N", "if the file is trusted to grow N times"}});
+    return fail_with(
+        ErrorCode::kUnsupported,
+        "the part of it that must be kept in memory or added up is larger than its file allows",
+        {{RemedyOption::kMaxExpand, "N", "if the file is trusted to grow N times"}});
   }
   part_.kept_bytes = *kept;
   return {};

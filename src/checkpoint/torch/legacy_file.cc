@@ -33,7 +33,7 @@ Status read_preamble(PickleStream& stream) {
   at = stream.position();
   TRY_ASSIGN(const auto system, stream.next());
   if (system.kind(system.root()) != NodeKind::kDict) {
-    return fail(ErrorCode::kCorrupt, byte_text(at) + ": the system information is no dict");
+    return fail(ErrorCode::kCorrupt, byte_text(at) + ": the system information is not a dict");
   }
   return {};
 }
@@ -132,7 +132,7 @@ Result<std::vector<std::string>> read_keys(PickleStream& stream) {
   const std::uint64_t at = stream.position();
   TRY_ASSIGN(const auto pickle, stream.next());
   if (pickle.kind(pickle.root()) != NodeKind::kList) {
-    return fail(ErrorCode::kCorrupt, byte_text(at) + ": the storage keys are no list");
+    return fail(ErrorCode::kCorrupt, byte_text(at) + ": the storage keys are not a list");
   }
   std::vector<std::string> keys;
   std::set<std::string, std::less<>> seen;  // one long key may be repeated a million times
@@ -140,7 +140,7 @@ Result<std::vector<std::string>> read_keys(PickleStream& stream) {
     const auto number = pickle.integer(id);
     const auto text = pickle.string(id);
     if (!number && !text) {
-      return fail(ErrorCode::kCorrupt, byte_text(at) + ": a storage key is no string");
+      return fail(ErrorCode::kCorrupt, byte_text(at) + ": a storage key is not a string");
     }
     const auto [key, is_new] = seen.insert(number ? std::to_string(*number) : std::string(*text));
     if (!is_new) {

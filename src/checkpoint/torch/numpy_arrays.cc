@@ -45,7 +45,7 @@ Result<DType> read_type_argument(const Pickle& pickle, NodeId id) {
   if (!dtype) {
     return unsupported("its numpy dtype " +
                        quote(code.empty() ? type_name(pickle, id) : std::string(code)) +
-                       " is no number that a tensor can hold; leave it out, or save numbers");
+                       " is not a type that a tensor can hold; leave it out, or save numbers");
   }
   return *dtype;
 }
@@ -54,7 +54,7 @@ Result<DType> read_type_argument(const Pickle& pickle, NodeId id) {
 Status read_type(const Pickle& pickle, NodeId id, TensorDeclaration& array) {
   if (call_of(pickle, id) != Call::kArrayType) {
     return unsupported("its element type is " + quote(type_name(pickle, id)) +
-                       ", which is not read");
+                       ", which is not supported");
   }
   const Arguments arguments = pickle.tuple(pickle.arguments(id));
   if (arguments.empty()) {
@@ -106,7 +106,7 @@ Result<TensorDeclaration> read_parts(const Pickle& pickle, const Parts& parts) {
   }
   array.bytes = spelled_bytes(pickle, parts.bytes);
   return array.bytes ? Result<TensorDeclaration>(std::move(array))
-                     : corrupt("its data are no bytes");
+                     : corrupt("its data is not a bytes object");
 }
 
 // The state (1, shape, dtype, is Fortran, bytes).

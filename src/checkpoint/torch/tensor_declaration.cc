@@ -161,7 +161,8 @@ Result<Quantizer> read_quantizer(const Pickle& pickle, NodeId id) {
     quantizer.zero_point = *zero_point;
     return quantizer;
   }
-  return unsupported("its quantizer " + quote(scheme) + " is not read; save tensor.dequantize()");
+  return unsupported("its quantizer " + quote(scheme) +
+                     " is not supported; save tensor.dequantize()");
 }
 
 Result<TensorDeclaration> read_quantized(const Pickle& pickle, Arguments arguments) {
@@ -192,7 +193,7 @@ std::optional<SparseLayout> read_layout(const Pickle& pickle, NodeId id) {
 Result<TensorDeclaration> read_sparse(const Pickle& pickle, Arguments arguments) {
   const auto layout = read_layout(pickle, arguments[0]);
   if (!layout) {
-    return unsupported("its sparse layout is not read; save tensor.to_dense() instead");
+    return unsupported("its sparse layout is not supported; save tensor.to_dense() instead");
   }
   const Arguments parts = pickle.tuple(arguments[1]);
   const bool coo = *layout == SparseLayout::kCoo;

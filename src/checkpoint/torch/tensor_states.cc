@@ -35,7 +35,7 @@ Result<std::vector<std::pair<NodeId, NodeId>>> few_items(const Pickle& pickle, N
   }
   auto items = pickle.items(id, most + 1);
   if (pickle.kind(id) != NodeKind::kDict || items.size() > most) {
-    return unsupported("its " + std::string(what) + " is no dict of at most " +
+    return unsupported("its " + std::string(what) + " is not a dict of at most " +
                        std::to_string(most) + " entries" + std::string(fix));
   }
   return items;

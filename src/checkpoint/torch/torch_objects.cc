@@ -27,7 +27,7 @@ Status add_initial_items(const Pickle& pickle, NodeId id, Items& pairs) {
     const Arguments parts = in_list.empty() ? pickle.tuple(pair) : Arguments(in_list);
     const NodeKind kind = pickle.kind(pair);
     if (parts.size() != 2 || (kind != NodeKind::kList && kind != NodeKind::kTuple)) {
-      return unsupported("an OrderedDict is made from a list with an entry that is no pair");
+      return unsupported("an OrderedDict is made from a list with an entry that is not a pair");
     }
     pairs.emplace_back(parts[0], parts[1]);
   }

@@ -156,7 +156,7 @@ Result<StorageClass> storage_class_of(const Pickle& pickle, NodeId id) {
                                   [&](const StorageClass& known) { return known.name == name; });
   if (!torch_module || found == kStorageClasses.end()) {
     return fail(ErrorCode::kUnsupported,
-                "storage class " + quote(type_name(pickle, id)) + " is not read");
+                "storage class " + quote(type_name(pickle, id)) + " is not supported");
   }
   return *found;
 }
@@ -165,8 +165,9 @@ Result<DType> read_dtype(const Pickle& pickle, NodeId id) {
   const bool named = pickle.kind(id) == NodeKind::kGlobal && pickle.module(id) == "torch";
   const auto known = named ? dtype_from_torch_name(pickle.name(id)) : std::nullopt;
   if (!known) {
-    return fail(ErrorCode::kUnsupported, "element type " + quote(type_name(pickle, id)) +
-                                             " is not read; save tensor.view(torch.uint8) instead");
+    return fail(ErrorCode::kUnsupported,
+                "element type " + quote(type_name(pickle, id)) +
+                    " is not supported; save tensor.view(torch.uint8) instead");
   }
   return *known;
 }
@@ -211,7 +212,7 @@ std::string type_name(const Pickle& pickle, NodeId id) {
     calls += i == 0 ? "" : "()";  // the result of a call was called
   }
   if (pickle.kind(id) != NodeKind::kGlobal) {
-    return "a value that is no type";
+    return "a value that is not a type";
   }
   constexpr std::size_t kMaxPart = 256;  // one long name may be reported many times
   return std::string(pickle.module(id).substr(0, kMaxPart)) + "." +

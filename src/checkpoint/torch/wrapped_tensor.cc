@@ -82,7 +82,8 @@ Result<LocalTensor> local_tensor(const Pickle& pickle, Arguments wrapper, NodeId
   const auto local = attribute(pickle, state, "_local_tensor");
   const auto places = placements(pickle, state);
   if (!local || pickle.kind(*local) != NodeKind::kObject || !places) {
-    return unsupported("it is a DTensor in a form that is not read" + std::string(kWholeTensor));
+    return unsupported("it is a DTensor in a form that is not supported" +
+                       std::string(kWholeTensor));
   }
   if (!std::all_of(places->begin(), places->end(),
                    [&](NodeId placement) { return holds_values(pickle, placement); })) {

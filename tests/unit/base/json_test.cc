@@ -21,7 +21,7 @@ TEST(Json, KeepsTheOrderOfMembersAndTheKindsOfNumbers) {
 
 TEST(Json, RefusesTwinKeys) {
   EXPECT_THAT(parse_json(R"({"a": 1, "b": {"a": 2}, "a": 3})"),
-              FailsWith(ErrorCode::kCorrupt, "'a' stands twice"));
+              FailsWith(ErrorCode::kCorrupt, "'a' occurs twice"));
 }
 
 TEST(Json, RefusesNestingPastItsLimit) {

@@ -147,7 +147,7 @@ TEST(MemoryRuns, RefuseSizesThatCannotBe) {
   EXPECT_THAT(MemoryRuns::of({{at(text), kMost, {}}}, {}, 1),
               FailsWith(ErrorCode::kInvalidArgument, "do not fit behind their address"));
   EXPECT_THAT(MemoryRuns::of({}, {filled('a', kMost / 2), filled('b', 1)}, 1),
-              FailsWith(ErrorCode::kInvalidArgument, "pass 2^63-1 bytes"));
+              FailsWith(ErrorCode::kInvalidArgument, "exceed 2^63-1 bytes"));
   EXPECT_THAT(MemoryRuns::of({}, {}, 0), FailsWith(ErrorCode::kInvalidArgument, "at least one"));
 }
 

@@ -121,7 +121,7 @@ TEST_F(Adapter, ReplacesWhatItSavedWhole) {
 
 TEST_F(Adapter, OfAnotherKindIsRefusedByName) {
   const std::vector<std::pair<const char*, const char*>> rows{
-      {R"({"peft_type": "IA3"})", "an adapter of the type 'IA3', which is not merged"},
+      {R"({"peft_type": "IA3"})", "an adapter of the type 'IA3', which cannot be merged"},
       {R"({"peft_type": "LORA", "use_dora": true})", "use_dora is set"},
       {R"({"peft_type": "LORA", "bias": "all"})", "bias is 'all'"},
       {R"({"peft_type": "LORA", "lora_alpha": "x"})", "lora_alpha of 'fc' is not a number"},
@@ -142,10 +142,10 @@ TEST_F(Adapter, ThatDoesNotFitIsRefused) {
   EXPECT_THAT(merged(), FailsWith(ErrorCode::kNotFound, "it changes 'other.weight'"));
   other.pop_back();
   put_adapter(kPlain, other);
-  EXPECT_THAT(merged(), FailsWith(ErrorCode::kCorrupt, "has one of its two matrices only"));
+  EXPECT_THAT(merged(), FailsWith(ErrorCode::kCorrupt, "has only one of its two matrices"));
   other[0].name = kModule + "lora_magnitude_vector";
   put_adapter(kPlain, other);
-  EXPECT_THAT(merged(), FailsWith(ErrorCode::kUnsupported, "is no matrix of a plain LoRA"));
+  EXPECT_THAT(merged(), FailsWith(ErrorCode::kUnsupported, "is not a matrix of a plain LoRA"));
 }
 
 TEST_F(Adapter, AloneIsReadAsItIs) {

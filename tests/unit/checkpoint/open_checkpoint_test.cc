@@ -86,7 +86,7 @@ TEST(OpenCheckpoint, LeavesBytesBehindAnArchiveUnreadAndSaysSo) {
   const auto checkpoint = open({dir.write("a.pt", one_tensor("a") + "tail")});
   ASSERT_THAT(checkpoint, IsOk());
   EXPECT_THAT(checkpoint->notes(),
-              ElementsAre(::testing::HasSubstr("a.pt: 4 bytes behind the zip archive are not")));
+              ElementsAre(::testing::HasSubstr("a.pt: 4 bytes after the zip archive are not")));
 }
 
 TEST(OpenCheckpoint, LetsLaterArgumentsOverlayEarlierOnes) {
@@ -227,7 +227,7 @@ TEST_F(Folder, IsReadDespiteAStaleIndexWhichIsSaid) {
   EXPECT_THAT(
       open({dir_.path()})->notes(),
       ::testing::ElementsAre((dir_.path() / "model.safetensors").string() +
-                             " is read, as by transformers; 'model.safetensors.index.json', "
+                             " is read, as in transformers; 'model.safetensors.index.json', "
                              "the index of shards beside it, is not (remove it if it is "
                              "left over)"));
 }
@@ -331,14 +331,14 @@ TEST_F(Folder, PassesOverWhatIsNoFileAndSaysSo) {
   write("pytorch_model.bin");
   EXPECT_EQ(taken(), "pytorch_model.bin");
   EXPECT_THAT(open({dir_.path()})->notes(),
-              ::testing::ElementsAre(
-                  HasSubstr("'model.safetensors', which is no file or a broken link, is not")));
+              ::testing::ElementsAre(HasSubstr(
+                  "'model.safetensors', which is not a file or is a broken link, is not")));
 }
 
 TEST_F(Folder, RefusesAPartOfACheckpoint) {
   using ::testing::HasSubstr;
   write("model-00002-of-00003.safetensors");
-  EXPECT_THAT(taken(), HasSubstr("is one shard of several, and their index is not there"));
+  EXPECT_THAT(taken(), HasSubstr("is one of several shards, whose index is missing"));
   write("model.safetensors");
   EXPECT_EQ(taken(), "model.safetensors");
   write("shard-00001-model-00001-of-00002.safetensors");
@@ -355,7 +355,7 @@ TEST_F(Folder, IsNeededForAVariant) {
   options.variant = "fp16";
   const std::vector<fs::path> paths{dir_.write("model.fp16.safetensors", one_tensor("a"))};
   EXPECT_THAT(open_checkpoint(paths, options),
-              FailsWith(ErrorCode::kInvalidArgument, "no folder, so the variant 'fp16'"));
+              FailsWith(ErrorCode::kInvalidArgument, "is not a folder, so the variant 'fp16'"));
 }
 
 TEST(OpenCheckpoint, ListsTheFilesOfAnAmbiguousFolder) {
@@ -430,7 +430,7 @@ TEST_F(ShardIndex, RefusesAnUnmentionedTensorInTwoShards) {
   dir_.write("1.bin", shard("a"));
   dir_.write("2.bin", shard("b"));
   EXPECT_THAT(open_index(R"({"a":"1.bin","b":"2.bin"})"),
-              FailsWith(ErrorCode::kCorrupt, "stands in two shards"));
+              FailsWith(ErrorCode::kCorrupt, "is in two shards"));
 }
 
 TEST_F(ShardIndex, RefusesNamesThatAreNotPlain) {

@@ -64,7 +64,7 @@ TEST(Quantized, ReadsAScaleThatIsAnInt) {
 TEST(Quantized, RefusesAScaleThatIsNone) {
   for (const double scale : {0.0, -1.0, 1e300, 1e-300, std::numeric_limits<double>::quiet_NaN()}) {
     EXPECT_THAT(open_quantized(per_tensor(scale, 0)),
-                FailsWith(ErrorCode::kUnsupported, "no positive float32"))
+                FailsWith(ErrorCode::kUnsupported, "not a positive float32"))
         << scale;
   }
 }

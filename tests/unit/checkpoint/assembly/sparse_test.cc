@@ -63,7 +63,7 @@ TEST(Sparse, RefusesToAddUpMoreThanTheFileAllows) {
   TestTensor values = floats({kCount, 256}, std::vector<float>(256));
   values.strides = {0, 1};
   EXPECT_THAT(open_sparse({.parts = {indices, values}, .size = {1, 256}}),
-              FailsWith(ErrorCode::kUnsupported, "or added up, is more than its file allows"));
+              FailsWith(ErrorCode::kUnsupported, "or added up is larger than its file allows"));
 }
 
 TEST(Sparse, RefusesToSumTypesThatAreRounded) {
@@ -197,7 +197,7 @@ TEST(Sparse, RefusesIndicesThatAreNoIntegers) {
 TEST(Sparse, RefusesUnknownLayouts) {
   SparseTest sparse = coo();
   sparse.layout = "sparse_xyz";
-  EXPECT_THAT(open_sparse(sparse), FailsWith(ErrorCode::kUnsupported, "layout is not read"));
+  EXPECT_THAT(open_sparse(sparse), FailsWith(ErrorCode::kUnsupported, "layout is not supported"));
 }
 
 TEST(Sparse, RefusesAMissingPart) {

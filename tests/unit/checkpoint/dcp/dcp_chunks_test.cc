@@ -62,7 +62,7 @@ TEST(ChunkCover, NoticesEveryMissingBox) {
     std::vector<ChunkBox> boxes = random_cuts(random, shape, i % 20);
     boxes.pop_back();
     EXPECT_THAT(check_cover(shape, boxes),
-                FailsWith(ErrorCode::kCorrupt, "no chunk of it has the element"));
+                FailsWith(ErrorCode::kCorrupt, "none of its chunks has the element"));
   }
 }
 
@@ -86,7 +86,7 @@ TEST(ChunkCover, NamesTheFirstElementThatIsWrong) {
 TEST(ChunkCover, WantsOneChunkForAScalar) {
   const ChunkBox scalar = {{}, {}};
   EXPECT_THAT(check_cover(Shape{}, {{scalar}}), IsOk());
-  EXPECT_THAT(check_cover(Shape{}, {}), FailsWith(ErrorCode::kCorrupt, "no chunk"));
+  EXPECT_THAT(check_cover(Shape{}, {}), FailsWith(ErrorCode::kCorrupt, "none of its chunks"));
   EXPECT_THAT(check_cover(Shape{}, {{scalar, scalar}}),
               FailsWith(ErrorCode::kCorrupt, "more than one"));
 }
@@ -104,7 +104,7 @@ TEST(ChunkCover, RefusesMoreCutDimensionsThanCanBeChecked) {
     const std::vector<ChunkBox> boxes = {{std::vector<std::int64_t>(rank, 0), Shape(rank, 1)}};
     return check_cover(Shape(rank, 2), boxes);
   };
-  EXPECT_THAT(halves(8), FailsWith(ErrorCode::kCorrupt, "no chunk of it has the element"));
+  EXPECT_THAT(halves(8), FailsWith(ErrorCode::kCorrupt, "none of its chunks has the element"));
   EXPECT_THAT(halves(9), FailsWith(ErrorCode::kUnsupported, "too many to check"));
 }
 

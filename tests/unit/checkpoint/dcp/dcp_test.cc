@@ -192,8 +192,8 @@ TEST(Dcp, RefusesTwoItemsOfOneName) {
 TEST(Dcp, RefusesChunksThatLeaveAHole) {
   DcpTensorSpec tensor = cut_tensor();
   tensor.chunks.pop_back();
-  EXPECT_THAT(open_one(tensor),
-              FailsWith(ErrorCode::kCorrupt, "tensor 'w': no chunk of it has the element [0, 2]"));
+  EXPECT_THAT(open_one(tensor), FailsWith(ErrorCode::kCorrupt,
+                                          "tensor 'w': none of its chunks has the element [0, 2]"));
 }
 
 TEST(Dcp, RefusesChunksThatOverlap) {
@@ -220,7 +220,7 @@ TEST(Dcp, RefusesAChunkOfAnotherRank) {
 TEST(Dcp, RefusesANegativeChunkOffset) {
   DcpTensorSpec tensor = cut_tensor();
   tensor.chunks[1].offsets = {-1, 2};
-  EXPECT_THAT(open_one(tensor), FailsWith(ErrorCode::kCorrupt, "no int of 0 or more"));
+  EXPECT_THAT(open_one(tensor), FailsWith(ErrorCode::kCorrupt, "not an int of 0 or more"));
 }
 
 TEST(Dcp, RefusesASliceOfAnotherShape) {
@@ -336,7 +336,7 @@ TEST(Dcp, RefusesSlicesThatTorchSaveDidNotWrite) {
 TEST(Dcp, RefusesSlicesOfMoreThanOneTensor) {
   DcpTensorSpec tensor = whole_tensor("a");
   tensor.chunks[0].bytes = torch_zip({{.name = "x", .shape = {2}, .bytes = f32({7, 8})}});
-  EXPECT_THAT(open_one(tensor), FailsWith(ErrorCode::kUnsupported, "something else than one"));
+  EXPECT_THAT(open_one(tensor), FailsWith(ErrorCode::kUnsupported, "does not hold exactly one"));
 }
 
 TEST(Dcp, ReadsSlicesThatAreLegacyTorchFiles) {
@@ -381,7 +381,8 @@ TEST(Dcp, ListsTheSecondTensorOfAPathAsRefused) {
 TEST(Dcp, ListsATensorOfAnUnknownTypeAsRefused) {
   DcpTensorSpec tensor = whole_tensor("a");
   tensor.dtype = "float3";
-  EXPECT_THAT(open_one(tensor), FailsWith(ErrorCode::kUnsupported, "'torch.float3' is not read"));
+  EXPECT_THAT(open_one(tensor),
+              FailsWith(ErrorCode::kUnsupported, "'torch.float3' is not supported"));
   const auto all = open_one(tensor, {.selection = Selection::kEverything});
   ASSERT_THAT(all, IsOk());
   ASSERT_EQ(all->refused_tensors().size(), 1U);

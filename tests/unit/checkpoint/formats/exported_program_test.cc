@@ -162,7 +162,7 @@ TEST(ExportedProgram, PickledPayloadsAreFilesOfOneTensor) {
   EXPECT_EQ(read_all(*checkpoint, 0), f32({3, 4}));
   records[2].second = saved({"a", "b"});
   EXPECT_THAT(open_bytes(zip_of(records)),
-              FailsWith(ErrorCode::kUnsupported, "holds something else than one tensor"));
+              FailsWith(ErrorCode::kUnsupported, "does not hold exactly one tensor"));
 }
 
 TEST(ExportedProgram, NamesThatShareAPickledPayloadAreTied) {
@@ -208,7 +208,7 @@ TEST(ExportedProgram, InnerFilesShareOneLimitOfMemory) {
   EXPECT_THAT(open_bytes(zip_of(records)), IsOk());
   records[2].second = half;
   EXPECT_THAT(open_bytes(zip_of(records)),
-              FailsWith(ErrorCode::kUnsupported, "what must be kept of it in memory"));
+              FailsWith(ErrorCode::kUnsupported, "that must be kept in memory"));
 }
 
 TEST(ExportedProgram, ExampleInputsAreRecordedInputs) {
@@ -335,7 +335,7 @@ INSTANTIATE_TEST_SUITE_P(
         PayloadFault{"UnknownType", one(payload("weight_0", meta("2", "1", 0, "99"))),
                      ErrorCode::kUnsupported, "element type number 99"},
         PayloadFault{"TypeIsText", one(payload("weight_0", meta("2", "1", 0, "\"f\""))),
-                     ErrorCode::kCorrupt, "dtype is no number"},
+                     ErrorCode::kCorrupt, "dtype is not a number"},
         PayloadFault{"Sparse", one(payload("weight_0", meta("2", "1", 0, "7", "1"))),
                      ErrorCode::kUnsupported, "not strided"},
         PayloadFault{
@@ -389,11 +389,11 @@ TEST(ExportedProgram, OtherArchiveFormatsAndVersionsAreRefused) {
   Records records = archive_records(one(payload("weight_0", meta("2", "1"))));
   records[0].second = "pt3";
   EXPECT_THAT(open_bytes(zip_of(records)),
-              FailsWith(ErrorCode::kUnsupported, "'m/archive_format': 'pt3' is not read"));
+              FailsWith(ErrorCode::kUnsupported, "'m/archive_format': 'pt3' is not supported"));
   records[0].second = "pt2";
   records[7].second = "1";
   EXPECT_THAT(open_bytes(zip_of(records)),
-              FailsWith(ErrorCode::kUnsupported, "'m/archive_version': '1' is not read"));
+              FailsWith(ErrorCode::kUnsupported, "'m/archive_version': '1' is not supported"));
 }
 
 TEST(ExportedProgram, AProgramWithoutAnyWeightsRecordIsRefused) {

@@ -141,7 +141,7 @@ TEST(ForeignFolder, StatesOfATrainingAreNoWeights) {
   dir.write("scheduler.pt", "");
   dir.write("rng_state_0.pth", "");
   EXPECT_THAT(why_no_checkpoint(dir.path()),
-              HasSubstr("'rng_state_0.pth' is a state of the training, whose weights are not"));
+              HasSubstr("'rng_state_0.pth' is a state of the training, without the weights"));
 }
 
 struct Files {

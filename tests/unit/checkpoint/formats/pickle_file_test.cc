@@ -59,7 +59,7 @@ TEST(PickleFile, OfJoblibIsNamed) {
   PickleBuilder pickle;
   pickle.proto(4).empty_dict().string("w").global("joblib.numpy_pickle", "NumpyArrayWrapper");
   EXPECT_THAT(open_bytes(pickle.bytes() + std::string(64, '\xff')),
-              FailsWith(ErrorCode::kUnsupported, "a file of joblib, whose arrays stand between"));
+              FailsWith(ErrorCode::kUnsupported, "a file of joblib, whose arrays lie between"));
 }
 
 TEST(PickleFile, OfAnUnpackedTorchFileIsNamed) {

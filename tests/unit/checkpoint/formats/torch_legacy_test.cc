@@ -130,7 +130,7 @@ TEST(TorchLegacy, RefusesAnotherVersion) {
 TEST(TorchLegacy, RefusesSystemInformationThatIsNoDict) {
   EXPECT_THAT(
       open_bytes(legacy_file(legacy_object(), {{"7", kFloats}}, {.dict_as_system_info = false})),
-      FailsWith(ErrorCode::kCorrupt, "the system information is no dict"));
+      FailsWith(ErrorCode::kCorrupt, "the system information is not a dict"));
 }
 
 TEST(TorchLegacy, RefusesAListThatLacksAStorage) {

@@ -92,8 +92,9 @@ TEST(TorchTar, TakesAContainersClassAndDropsItsSource) {
 }
 
 TEST(TorchTar, RefusesAnotherTarByName) {
-  EXPECT_THAT(open_bytes(tar_file({{"a.txt", "hello"}})),
-              FailsWith(ErrorCode::kUnsupported, "no checkpoint of torch 0.1; it holds 'a.txt'"));
+  EXPECT_THAT(
+      open_bytes(tar_file({{"a.txt", "hello"}})),
+      FailsWith(ErrorCode::kUnsupported, "not a checkpoint of torch 0.1; it holds 'a.txt'"));
 }
 
 TEST(TorchTar, RefusesTwinMembers) {

@@ -428,7 +428,7 @@ TEST(TorchZip, RefusesAnOrderedDictOfAnythingButPairs) {
   triple.integer(1).tuple().append_items().op('\x85').reduce().mark();
   put_w(triple, "w");
   triple.set_items().stop();
-  EXPECT_THAT(open_bytes(zip_of(triple)), FailsWith(ErrorCode::kUnsupported, "no pair"));
+  EXPECT_THAT(open_bytes(zip_of(triple)), FailsWith(ErrorCode::kUnsupported, "not a pair"));
   PickleBuilder number;
   number.proto().global("collections", "OrderedDict").integer(1).op('\x85').reduce().mark();
   put_w(number);
@@ -553,7 +553,7 @@ TEST(TorchZip, RefusesAStateThatReplacesTheBytesOfATensor) {
                       p.integer(2).integers({2}).integers({1}).tuple();
                     },
                     in_parameter)),
-                FailsWith(ErrorCode::kUnsupported, "its state is no dict"));
+                FailsWith(ErrorCode::kUnsupported, "its state is not a dict"));
     EXPECT_THAT(
         open_bytes(zip_with_state(
             [](PickleBuilder& p) { p.empty_dict().mark().string("data").none().set_items(); },

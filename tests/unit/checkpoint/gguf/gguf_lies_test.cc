@@ -110,7 +110,7 @@ std::vector<Lie> container_lies() {
       {"DimsWrap", with_tensor({std::uint64_t{1} << 62}, 0, ""), "2^63"},
       {"TypeUnknown", with_tensor({1}, 43, "1234"), "type 43"},
       {"TypeRemoved", with_tensor({32}, 4, std::string(20, 'x')), "type 4 "},
-      {"RowIsNotBlocks", with_tensor({16}, 8, std::string(17, 'x')), "no whole blocks"},
+      {"RowIsNotBlocks", with_tensor({16}, 8, std::string(17, 'x')), "not whole blocks"},
       {"TypeLies", changed(kFfnUp + type(0), kFfnUp + type(1)), "begins at data byte"},
       {"TensorTwice", tiny_gguf().floats("output_norm.weight", {8}).bytes(), "occurs twice"},
       {"TensorNul", tiny_gguf().floats(std::string("a\0b", 3), {8}).bytes(), "not a text"},

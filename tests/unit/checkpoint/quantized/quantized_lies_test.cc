@@ -52,7 +52,7 @@ TEST(QuantizedGptq, ThatSaysTheFirstVersionAndHasZeroPointsOfTheSecondIsReadByIt
   EXPECT_THAT(first_row(folder.floats("a.weight")), ElementsAre(-8, -7, -6, -5, -8, -6, -4, -2));
   EXPECT_THAT(
       folder.open_folder()->notes(),
-      ElementsAre(HasSubstr("says \"gptq\", and all zero points are those of \"gptq_v2\"")));
+      ElementsAre(HasSubstr("says \"gptq\", but all zero points are those of \"gptq_v2\"")));
 }
 
 TEST(QuantizedGptq, WithZeroPointsOfItsOwnIsReadAsItsConfigSays) {
@@ -104,7 +104,7 @@ TEST(QuantizedGptq, WhoseScalesAreOfAnotherNumberOfGroupsIsCorrupt) {
   auto folder = gptq(0x77777777, "gptq");
   folder.put("a.scales", "F32", "[3,8]", Floats(24))
       .put("a.qzeros", "I32", "[3,1]", Words(3, 0x77777777));
-  EXPECT_THAT(folder.open_folder(), FailsWith(ErrorCode::kCorrupt, "no groups of one size"));
+  EXPECT_THAT(folder.open_folder(), FailsWith(ErrorCode::kCorrupt, "not groups of one size"));
 }
 
 TEST(QuantizedGptq, OfWhichSomeWeightsAreOfEachVersionIsCorrupt) {

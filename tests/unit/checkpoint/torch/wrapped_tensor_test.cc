@@ -124,7 +124,7 @@ TEST(WrappedTensor, ADTensorThatDoesNotSayHowItLiesIsRefused) {
        {WrapperTest{.placements = {}}, WrapperTest{.in_spec = false}, WrapperTest{.local = nullptr},
         WrapperTest{.local = [](PickleBuilder& pickle) { pickle.integer(3); }}}) {
     EXPECT_THAT(open_wrapper(test),
-                FailsWith(ErrorCode::kUnsupported, "in a form that is not read"));
+                FailsWith(ErrorCode::kUnsupported, "in a form that is not supported"));
   }
 }
 

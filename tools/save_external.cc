@@ -135,7 +135,7 @@ std::string split_inputs(CommandLine& line, Arguments& arguments) {
   }
   for (const char* option : {"--test-data", "--learn-map"}) {
     if (line.count(option) > 0) {
-      return fmt::format("{}: is for one graph, and several are given", option);
+      return fmt::format("{}: is for one graph, but several are given", option);
     }
   }
   return wrong_graph_names(arguments.graphs);

@@ -41,13 +41,13 @@ Status check_paths(const fs::path& model, const fs::path& piece) {
   const std::string name = piece.filename().string();
   if (const Status plain = check_relative_location(name); !plain || is_staging_name(name)) {
     return fail(ErrorCode::kInvalidArgument,
-                "the piece " + quote(piece.string()) + ": no name that a file can have here");
+                "the piece " + quote(piece.string()) + ": not a valid file name here");
   }
   if (!ascii_lower(name).ends_with(".onnx")) {
     return fail(ErrorCode::kInvalidArgument,
                 "the piece " + quote(name) +
-                    " must end with \".onnx\": only models called so keep their data when their "
-                    "parent is replaced");
+                    " must end with \".onnx\": only pieces with such names keep their data when "
+                    "their parent is replaced");
   }
   if (!is_utf8(model.filename().string())) {
     return fail(ErrorCode::kInvalidArgument,

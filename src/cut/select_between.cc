@@ -136,7 +136,7 @@ class BackwardWalk {
       return fail(ErrorCode::kInvalidArgument,
                   "the input " + quote(graph_[made_too].name) + " is made by " +
                       graph_.node_text(node) +
-                      ", whose other outputs are needed, too; name these as inputs as well");
+                      ", whose other outputs are also needed; name these as inputs as well");
     }
     selection_.nodes[node] = true;
     for (const ValueId read : graph_.reads(node)) {
@@ -155,7 +155,7 @@ class BackwardWalk {
       return fail(ErrorCode::kMismatch,
                   "the output " + quote(graph_[for_output].name) + " depends on the graph input " +
                       name + ", which the inputs do not cut off (" + graph_.node_text(node) +
-                      " reads it); name it as an input, too");
+                      " reads it); name it as an input as well");
     }
     if (graph_[read].source == ValueSource::kUndefined) {
       return fail(undefined_error(graph_, node, read));

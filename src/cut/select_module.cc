@@ -175,8 +175,7 @@ class ModuleCut {
       }
       if (!found) {
         return fail(ErrorCode::kInvalidArgument, "the module " + quote(inner) +
-                                                     ", which the piece should be without, has no "
-                                                     "node in " +
+                                                     ", which is to be left out, has no node in " +
                                                      quote(module));
       }
     }

@@ -94,7 +94,7 @@ Status LearnRefusals::status() const {
     }
   }
   details->remedies = remedies();
-  std::string message = "the old checkpoint does not tell what to do: " +
+  std::string message = "the old checkpoint does not determine the mapping: " +
                         text_of(refusals_.front().item, refusals_.front().doubt);
   if (refusals_.size() > 1) {
     message += " (and " + std::to_string(refusals_.size() - 1) + " more)";

@@ -40,9 +40,9 @@ ReadBudget::ReadBudget(const Model& model, const Checkpoint& checkpoint) {
 Status ReadBudget::take(std::uint64_t bytes) {
   if (bytes > left_) {
     return fail(ErrorCode::kUnsupported,
-                "to compare its tensors would take to read more than " +
+                "comparing its tensors would mean reading more than " +
                     std::to_string(kMaxTimesRead) +
-                    " times what the files store: they share their bytes, or are holes of a file");
+                    " times what the files store: they share their bytes, or are holes in a file");
   }
   left_ -= bytes;
   return {};

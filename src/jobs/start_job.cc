@@ -53,13 +53,14 @@ Status check_options(const SaveJob& job) {
   }
   if (!job.options.learn_from.empty() || job.options.learn_from_open != nullptr) {
     return fail(ErrorCode::kInvalidArgument,
-                "what an old checkpoint tells is for one graph; learn the map of each graph alone, "
-                "and save the set with these maps");
+                "an old checkpoint belongs to one graph; learn the map of each graph by itself, "
+                "and save the models together with these maps");
   }
   if (job.options.plan.layout == Layout::kInline) {
-    return fail(ErrorCode::kInvalidArgument,
-                "models that hold their weights share none: choose another layout than inline, or "
-                "save them one by one");
+    return fail(
+        ErrorCode::kInvalidArgument,
+        "models with inline weights cannot share them: choose another layout than inline, or "
+        "save them one by one");
   }
   return {};
 }

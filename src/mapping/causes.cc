@@ -19,9 +19,10 @@ namespace {
 
 constexpr std::size_t kShownNames = 3;
 constexpr std::string_view kTakesFloats =
-    "; the graph takes the float checkpoint that it was made from";
+    "; the graph needs the float checkpoint that it was made from";
 constexpr std::string_view kNeedsSettings =
-    ", and its parts alone do not tell how they are read; give the folder with its settings, or "
+    ", and its parts alone do not determine how to read them; give the folder with its settings, "
+    "or "
     "the "
     "float checkpoint that it was made from";
 

@@ -217,7 +217,7 @@ tl::unexpected<Error> refuse_rivals(const MappingTask& task, const Aligned& best
   }
   choices = choices_among_names(task, all);
   if (choices.empty()) {
-    message += "; of several graphs, each takes the keys under its own name (here " +
+    message += "; with several graphs, each takes the keys under its own name (here " +
                quote(std::string(task.own_name) + ".") +
                "): give the graphs the names of their keys, or save them one by one, each with a "
                "prefix";

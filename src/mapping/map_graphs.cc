@@ -72,7 +72,8 @@ class KnownTerms {
     for (const MapEntry& entry : options.map) {
       if (!entry.model.empty() && !models_.contains(entry.model)) {
         return fail(ErrorCode::kNotFound, "map " + quote(entry.slot) + ": it is for " +
-                                              quote(entry.model) + ", which is none of the models");
+                                              quote(entry.model) +
+                                              ", which is not one of the models");
       }
       TRY(check_name("map " + quote(entry.slot), "slot", entry.slot, &GraphTerms::slots));
     }

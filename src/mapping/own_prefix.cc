@@ -105,8 +105,8 @@ Status check_prefix_of_all(std::span<const NamedTask> graphs) {
           ErrorCode::kAmbiguous,
           quote(first->second) + " and " + quote(graph.name) + " would both get the keys under " +
               quote(*options.prefix) + ", but those under " + quote(other) +
-              " fit as well; without a prefix, each of several graphs takes the keys "
-              "under its own name; or save them one by one",
+              " fit as well; without a prefix, each graph takes the keys under its own name; or "
+              "save them one by one",
           {{RemedyOption::kIgnore, "^" + RE2::QuoteMeta(other), "if no graph is to get these"}});
     }
   }

@@ -356,8 +356,9 @@ void list_adapters(const MappingTask& task, const Mapping& mapping, Refusal& ref
   }
   refusal.add_list(ErrorKind::kAdapter, std::move(items));
   refusal.add_sentence(
-      "an adapter changes the base model: give the folder of a LoRA of peft behind its base's, and "
-      "it is merged, or merge it first (peft: model.merge_and_unload()), and save the merged state "
+      "an adapter changes the base model: give the folder of a peft LoRA after that of its base, "
+      "and it is merged, or merge it first (peft: model.merge_and_unload()), and save the merged "
+      "state "
       "dict");
   refusal.add_remedy({RemedyOption::kIgnore, fmt::format("{}", fmt::join(components, "|")),
                       "to get the base model without it"});
@@ -434,8 +435,7 @@ void list_inputs(const MappingTask& task, const Mapping& mapping, Refusal& refus
     refusal.add_remedy(
         {RemedyOption::kInputs, paste.empty() ? "NAMES" : fmt::format("{}", fmt::join(paste, ",")),
          others.empty() ? "to name all inputs that are the caller's"
-                        : "to name all inputs that are the caller's; add to it what is the "
-                          "caller's of " +
+                        : "to name all inputs that are the caller's; perhaps also some of " +
                               quote_list(others, kMaxListed)});
   }
 }

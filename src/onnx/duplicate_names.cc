@@ -108,7 +108,7 @@ class DuplicateFinder {
   void report(std::uint32_t g, const Named& first, const Named& second) {
     duplicates_.push_back(
         {g, first.name,
-         "the name is there twice in " + graph_text(graphs_, g) + ": " + first.text() + ", and " +
+         "the name occurs twice in " + graph_text(graphs_, g) + ": " + first.text() + ", and " +
              second.text() +
              ", of which runtimes take one or none; remove the wrong one, or give the "
              "model that this one was made from"});

@@ -95,7 +95,7 @@ class EntryReader {
       }
       auto& value = values_[static_cast<std::size_t>(known - kKeys.begin())];
       if (value && *value != pair.value()) {
-        return bad_key(key, "is there twice, with two values, of which loaders take the last",
+        return bad_key(key, "occurs twice, with two values, of which loaders take the last",
                        kSaveByOnnx);
       }
       if (pair.value().empty()) {
@@ -146,7 +146,7 @@ class EntryReader {
     } else if (!text.empty()) {
       report(EntryFault::kEntry,
              "external_data " + std::string(key) + " " + quote(text) +
-                 " is no plain decimal number" +
+                 " is not a plain decimal number" +
                  std::string(is_number_to_onnx(text) ? kSaveByOnnx : kExportAgain));
     }
     return value.has_value();

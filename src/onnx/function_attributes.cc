@@ -36,9 +36,10 @@ Result<std::vector<FunctionAttribute>> attributes_of(const Function& function, i
       detached->function = number;
       detached->index = index++;
       if (!detached->proto.ParseFromString(field.length_delimited())) {
-        return fail(ErrorCode::kCorrupt, "function " + quote(function.name()) +
-                                             ": its attribute_proto is no attribute, or is nested "
-                                             "too deeply");
+        return fail(ErrorCode::kCorrupt,
+                    "function " + quote(function.name()) +
+                        ": its attribute_proto is not an attribute, or is nested "
+                        "too deeply");
       }
       if (may_hold_tensors(detached->proto)) {
         attributes.push_back({&detached->proto, detached});

@@ -14,7 +14,7 @@ std::string float_reason_text(FloatReason reason, std::string_view detail) {
     case FloatReason::kNone:
       return "";
     case FloatReason::kVector:
-      return "it is no matrix";
+      return "it is not a matrix";
     case FloatReason::kType:
       return "products of type " + what + " run on no CPU";
     case FloatReason::kReader:

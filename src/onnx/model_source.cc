@@ -22,7 +22,7 @@ Result<std::shared_ptr<const SourceFile>> open_external(const Model& model,
   if (!source && source.error().code == ErrorCode::kNotFound && model.path().empty()) {
     return fail(ErrorCode::kNotFound,
                 where + ": " + source.error().message +
-                    "; the model came from memory, which does not tell where its data is: name "
+                    "; the model came from memory, so the folder of its data is not known: name "
                     "that folder (oe.Layout(base_dir=) in Python, SaveOptions::source_dir), give "
                     "the model's path, or load it with its data");
   }

@@ -113,7 +113,7 @@ bool WireReader::tag(WireTag& tag) {
     return false;
   }
   if (value > kMaxTag || (value >> 3U) == 0 || (value & 7U) > 5) {
-    return stop(ErrorCode::kCorrupt, "no tag of a field");
+    return stop(ErrorCode::kCorrupt, "not the tag of a field");
   }
   tag.field = static_cast<std::uint32_t>(value >> 3U);
   tag.type = static_cast<WireType>(value & 7U);

@@ -233,9 +233,9 @@ class Scanner {
       }
     }
     if (scan_.segments.size() - first == kMaxWireSegments) {
-      return reader_.stop(ErrorCode::kUnsupported, "the data of a tensor stands in more than " +
-                                                       std::to_string(kMaxWireSegments) +
-                                                       " segments");
+      return reader_.stop(
+          ErrorCode::kUnsupported,
+          "the data of a tensor is in more than " + std::to_string(kMaxWireSegments) + " segments");
     }
     scan_.segments.push_back(segment);
     return true;

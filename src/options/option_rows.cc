@@ -120,8 +120,8 @@ using Text = const std::string&;
 constexpr OptionRow kRows[] = {
     {"GRAPH", ".onnx", K::kPositional, G::kInput, kSaveExternal, false,
      "a graph whose weights were left out, or are to be replaced; several,\n"
-     "told from checkpoints by content, share their data files; NAME.onnx=\n"
-     "gives one another name than its file has",
+     "recognized by content, share their data files; NAME.onnx= gives one a\n"
+     "name other than its file's",
      [](O& o, Text text) { return set(o.first, text); }},
     {"CHECKPOINT", "...", K::kWords, G::kInput, kSaveExternal, false,
      ".pt .pth .bin .safetensors files, shard indexes or folders;\n"
@@ -188,7 +188,7 @@ constexpr OptionRow kRows[] = {
      "use only keys that start with P, and remove P from them",
      [](O& o, Text text) { return set(o.save.mapping.prefix, text); }},
     {"map", "FILE|SLOT=KEY", K::kTexts, G::kMapping, kMatching, false,
-     "what fills what: a JSON file with {\"slot\": \"key\", ...}, or one\n"
+     "the key for each slot: a JSON file with {\"slot\": \"key\", ...}, or one\n"
      "pair (repeatable); a key may fill several slots",
      [](O& o, Text text) { return take_map(o, text); }},
     {"rename", "s/RE/REPL/", K::kTexts, G::kMapping, kMatching, true,
@@ -237,9 +237,9 @@ constexpr OptionRow kRows[] = {
      "the piece, in the folder of the model",
      [](O& o, Text text) { return set(o.target.folder, text); }},
     {"data-name", "NAME", K::kText, G::kOutput, kSaveExternal, true,
-     "what the data is called in OUT_DIR: the folder (per-tensor; default:\n"
-     "initializers), the file (single), what the names of the files begin with\n"
-     "(shards)",
+     "the name of the data in OUT_DIR: of the folder (per-tensor; default:\n"
+     "initializers), of the file (single), or the beginning of the names of\n"
+     "the files (shards)",
      [](O& o, Text text) { return set_plain_name(o.save.plan.data_name, text); }},
     {"layout", "HOW", K::kText, G::kOutput, kSaveExternal, true,
      "per-tensor: a file each (default); single: NAME.data beside the model;\n"
@@ -270,7 +270,7 @@ constexpr OptionRow kRows[] = {
        return set_to(o.save.plan.inline_below, size_in(text, 0, kMaxInlineBelow));
      }},
     {"attributes", "", K::kFlag, G::kOutput, kSaveExternal, true,
-     "without CHECKPOINT: tensors in attributes of nodes get the layout, too",
+     "without CHECKPOINT: also give tensors in attributes of nodes the layout",
      [](O& o, Text) { return set(o.save.plan.existing_data, ExistingData::kMoveAndAttributes); }},
     {"dtype", "TYPE", K::kText, G::kOutput, kSaveExternal, true,
      "convert floats: slot: a key of another float type to the type of its\n"
@@ -333,8 +333,7 @@ constexpr OptionRow kRows[] = {
      "stand for",
      [](O& o, Text) { return set(o.save.open.stored_parts, true); }},
     {"html", "FILE", K::kPath, G::kOutput, kInspectExternal | kVerifyExternal, false,
-     "write the report as a page for a browser, too",
-     [](O& o, Text text) { return set(o.page, text); }},
+     "also write the report as an HTML page", [](O& o, Text text) { return set(o.page, text); }},
     {"overwrite", "", K::kFlag, G::kOutput, kSaveExternal, true,
      "replace an existing model once the new one is complete",
      [](O& o, Text) { return set(o.save.write.overwrite, Overwrite::kAllow); }},
@@ -344,7 +343,7 @@ constexpr OptionRow kRows[] = {
     {"overwrite", "", K::kFlag, G::kOutput, kCutExternal, false, "replace an older piece",
      [](O& o, Text) { return set(o.save.write.overwrite, Overwrite::kAllow); }},
     {"dry-run", "", K::kFlag, G::kOutput, kSaveExternal, true,
-     "print what would fill what, and write no model; needs no -o",
+     "print the mapping and the plan, and write no model; needs no -o",
      [](O& o, Text) { return set(o.save.mode, RunMode::kDryRun); }},
     {"sha256", "", K::kFlag, G::kWork, kInspectExternal, false,
      "read every tensor that is listed and print its SHA-256",

@@ -32,7 +32,8 @@ constexpr std::array<Row, kDataRemarks> kRows{{
     {"twin-keys",
      "a key twice in external_data, with the same value: ONNX Runtime refuses the model if it is "
      "the location; save it anew with save-external"},
-    {"other-checksum", "the checksum in external_data is no SHA-1, so nothing was checked by it"},
+    {"other-checksum",
+     "the checksum in external_data is not a SHA-1, so nothing was checked with it"},
     {"dots",
      "\"..\" in the name of the data file: onnx refuses it; save it anew with save-external"},
     {"hard-links",
@@ -74,7 +75,7 @@ std::string left_out_text(std::span<const CountedRemark> remarks) {
   std::string out;
   for (const CountedRemark& counted : remarks) {
     if (counted.remark == DataRemark::kPrepacked) {
-      out += fmt::format("left out: what ONNX Runtime had prepacked of {}; it packs them anew\n",
+      out += fmt::format("left out: what ONNX Runtime had prepacked for {}; it packs them again\n",
                          tensors_text(counted));
     } else if (counted.remark == DataRemark::kBasepath) {
       out += fmt::format("left out: basepath in external_data of {}\n", tensors_text(counted));

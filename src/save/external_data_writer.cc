@@ -226,8 +226,8 @@ struct ExternalDataWriter::State {
     for (const auto& [name, tensor] : added) {
       if (!names.contains(name)) {
         return fail(ErrorCode::kInvalidArgument, "tensor " + quote(name) +
-                                                     ": was added, but is no initializer of the "
-                                                     "model; put the result of add() into it");
+                                                     ": was added, but is not an initializer of "
+                                                     "the model; put the result of add() into it");
       }
     }
     Mapping none;

@@ -241,13 +241,13 @@ std::optional<std::string_view> data_name_fault(std::string_view model_name,
     return "is the model's";
   }
   if (lower.ends_with(kModelSuffix)) {
-    return "is kept for models";
+    return "is reserved for models";
   }
   if (lower.ends_with(kManifestSuffix) || lower == kManifestName) {
-    return "is kept for manifests";
+    return "is reserved for manifests";
   }
   if (is_test_set_name(lower)) {
-    return "is kept for recorded inputs";
+    return "is reserved for recorded inputs";
   }
   return std::nullopt;
 }

@@ -37,10 +37,11 @@ Result<StoredCodes> stored_codes(const QuantizedMatrix& matrix) {
   stored.zero = matrix.zero;
   const bool has_zeros = matrix.zero_codes || matrix.zeros;
   if (matrix.kind == CodeKind::kFloat8) {
-    return not_kept("no node of the CPU multiplies by floats of 8 bits");
+    return not_kept("no CPU operator multiplies by floats of 8 bits");
   }
   if (matrix.kind == CodeKind::kTable) {
-    return not_kept("its codes stand for a table of values, which are no multiples of one another");
+    return not_kept(
+        "its codes are indices of a table of values, which are not multiples of one another");
   }
   if (matrix.kind == CodeKind::kFloat4E2M1) {
     stored.values = CodeValues::kE2M1;

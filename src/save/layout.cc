@@ -130,9 +130,9 @@ Status check_data_file_names(std::string_view model_name, std::string_view data_
                              std::string_view data_name) {
   const DataName name = data_name_of(model_name, data_name);
   if (!check_relative_location(single_file_name(name, data_dir))) {
-    return fail(ErrorCode::kInvalidArgument, "model name " + quote(model_name) +
-                                                 ": gives data files of names that are not safe; "
-                                                 "give another one");
+    return fail(
+        ErrorCode::kInvalidArgument,
+        "model name " + quote(model_name) + ": makes unsafe names of data files; give another one");
   }
   return {};
 }
@@ -142,7 +142,7 @@ Status check_layout_options(const PlanOptions& options) {
       (!std::has_single_bit(*options.alignment) || *options.alignment < kMinAlignment ||
        *options.alignment > kMaxAlignment)) {
     return fail(ErrorCode::kInvalidArgument,
-                fmt::format("alignment {} is no power of two from {} to {}", *options.alignment,
+                fmt::format("alignment {} is not a power of two from {} to {}", *options.alignment,
                             kMinAlignment, kMaxAlignment));
   }
   return {};

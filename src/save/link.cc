@@ -29,11 +29,11 @@ tl::unexpected<Error> not_linked(ErrorCode code, std::string message) {
   return fail(of_kind(ErrorKind::kNotLinked, {code, std::move(message)}));
 }
 
-// Why the bytes of a tensor are no plain range of its file.
+// Why the bytes of a tensor are not a plain range of its file.
 std::string_view obstacle(const TensorView& view, const Storage& storage, const Recipe& recipe) {
   if (storage.kind != StorageKind::kFile) {
-    return storage.kind == StorageKind::kMemory ? "its bytes are in memory and in no file"
-                                                : "its bytes are made and in no file";
+    return storage.kind == StorageKind::kMemory ? "its bytes are in memory, not in a file"
+                                                : "its bytes are made, not in a file";
   }
   if (storage.computed) {
     return "its values are put together from several places, or converted";
@@ -61,7 +61,7 @@ std::uint64_t natural_alignment(std::int32_t data_type) {
 Status misaligned(std::string where, std::uint64_t offset, std::int32_t data_type) {
   return not_linked(
       ErrorCode::kUnsupported,
-      fmt::format("{}: begins at byte {}, no multiple of the {} bytes of a {} element, and "
+      fmt::format("{}: begins at byte {}, not a multiple of the {} bytes of a {} element, and "
                   "runtimes map such files{}",
                   where, offset, natural_alignment(data_type), onnx_type_name(data_type),
                   kCopyInstead));
@@ -76,7 +76,7 @@ tl::unexpected<Error> outside(const fs::path& path, const fs::path& out_dir) {
   const fs::path home = target.has_parent_path() ? target.parent_path() : fs::path(".");
   return not_linked(
       ErrorCode::kInvalidArgument,
-      fmt::format("{}: {}stands neither in the output folder {} nor below it, where the "
+      fmt::format("{}: {}is neither in the output folder {} nor below it, where the "
                   "data of a model must be; save into {}, or use a layout that copies",
                   path.string(),
                   no_link ? "" : "is a symbolic link to " + quote(target.string()) + ", which ",

@@ -320,9 +320,10 @@ Status check_options(std::span<const Model> models, const PlanOptions& options) 
                             size_text(*options.inline_below), size_text(kMaxInlineBelow)));
   }
   if (options.layout == Layout::kInline && models.size() > 1) {
-    return fail(ErrorCode::kInvalidArgument,
-                "models that hold their weights share none: choose another layout than inline, or "
-                "save them one by one");
+    return fail(
+        ErrorCode::kInvalidArgument,
+        "models with inline weights cannot share them: choose another layout than inline, or "
+        "save them one by one");
   }
   return {};
 }

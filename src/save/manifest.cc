@@ -77,7 +77,7 @@ void append_tensor(std::string& out, const ManifestTensor& tensor) {
 Result<std::string> text_member(const Json& object, std::string_view name) {
   const auto* const text = object.get<std::string>(name);
   return text != nullptr ? Result<std::string>(*text)
-                         : corrupt(fmt::format("\"{}\" is missing or no text", name));
+                         : corrupt(fmt::format("\"{}\" is missing or not text", name));
 }
 
 // An absent member is empty text.
@@ -92,7 +92,7 @@ Result<T> uint_member(const Json& object, std::string_view name) {
   constexpr auto kMost = static_cast<std::uint64_t>(std::numeric_limits<T>::max());
   const auto* const number = object.get<std::uint64_t>(name);
   if (number == nullptr || *number > kMost) {
-    return corrupt(fmt::format("\"{}\" is missing or no whole number up to {}", name, kMost));
+    return corrupt(fmt::format("\"{}\" is missing or not a whole number up to {}", name, kMost));
   }
   return static_cast<T>(*number);
 }
@@ -126,13 +126,13 @@ Result<std::string> plain_name_member(const Json& object) {
 Result<Shape> dims_member(const Json& object) {
   const auto* const list = object.get<JsonArray>("dims");
   if (list == nullptr) {
-    return corrupt("\"dims\" is missing or no list");
+    return corrupt("\"dims\" is missing or not a list");
   }
   Shape dims;
   for (const Json& dim : *list) {
     constexpr auto kMost = static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max());
     if (dim.uint() == nullptr || *dim.uint() > kMost) {
-      return corrupt("\"dims\" holds something that is no dimension");
+      return corrupt("\"dims\" holds something that is not a dimension");
     }
     dims.push_back(static_cast<std::int64_t>(*dim.uint()));
   }
@@ -209,7 +209,7 @@ Status parse_list(const Json& root, std::string_view name, std::string_view what
     return {};
   }
   if (entries->array() == nullptr) {
-    return corrupt(fmt::format("\"{}\" is no list", name));
+    return corrupt(fmt::format("\"{}\" is not a list", name));
   }
   for (const Json& entry : *entries->array()) {
     TRY_ASSIGN_IN(fmt::format("{} {}", what, out.size()), auto element, parse(entry));
@@ -228,7 +228,7 @@ Status parse_linked(const Json& root, Manifest& manifest) {
       return corrupt("\"file\": " + safe.error().message);
     }
     if (!manifest.linked.empty() && file.file <= manifest.linked.back().file) {
-      return corrupt("\"file\" does not rise");
+      return corrupt("\"file\" is not in ascending order");
     }
     return file;
   };
@@ -237,7 +237,7 @@ Status parse_linked(const Json& root, Manifest& manifest) {
 
 Status parse_model(const Json& root, Manifest& manifest) {
   if (root.get<JsonObject>("model") == nullptr) {
-    return corrupt("\"model\" is missing or no object");
+    return corrupt("\"model\" is missing or not an object");
   }
   const Json* const model = root.find("model");
   const auto parse = [&]() -> Status {
@@ -381,7 +381,7 @@ Result<Manifest> parse_manifest(std::string_view text) {
   TRY(parse_linked(root, manifest));
   auto entries = take_array(root, "tensors");
   if (!entries) {
-    return corrupt("\"tensors\" is missing or no list");
+    return corrupt("\"tensors\" is missing or not a list");
   }
   constexpr std::size_t kMostReserved = std::size_t{1} << 16;  // nothing is known of them yet
   manifest.tensors.reserve(std::min(entries->size(), kMostReserved));

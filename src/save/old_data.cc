@@ -128,7 +128,7 @@ Result<ListedData> listed(FoldersOf& folders, const PlacedManifest& placed,
                           const TensorsOfFiles& files) {
   TRY_ASSIGN(const auto manifest, file_state(folders, placed.location));
   if (!manifest) {
-    return fail(ErrorCode::kIo, placed.location + ": is not there any more");
+    return fail(ErrorCode::kIo, placed.location + ": no longer exists");
   }
   ListedData data{{placed.location, manifest->bytes, manifest->changed}, {}};
   for (const auto& [location, tensors] : files) {
@@ -182,7 +182,7 @@ Result<ListedFile> list_file(const Directory& folder, const std::string& name,
                              std::string location) {
   TRY_ASSIGN(const auto state, file_state(folder, name));
   return state ? Result<ListedFile>(ListedFile{std::move(location), state->bytes, state->changed})
-               : fail(ErrorCode::kIo, folder.child(name) + ": is not there any more");
+               : fail(ErrorCode::kIo, folder.child(name) + ": no longer exists");
 }
 
 Result<std::vector<ListedData>> list_data_of(const Directory& out, const std::string& model_name,

@@ -11,7 +11,7 @@ std::string wrong_with_link(const PlanOptions& plan, const WriteOptions& write, 
     return "a checksum needs whole files to be read; leave it out with the layout link";
   }
   if (plan.dedup == Dedup::kContent) {
-    return "to look for equal bytes saves nothing with the layout link, which copies nothing";
+    return "looking for equal bytes saves nothing with the layout link, which copies nothing";
   }
   if (plan.quantize) {  // what is in no file is written
     return plan.quantize->keep == KeepCodes::kNo
@@ -36,7 +36,7 @@ std::string wrong_options(const PlanOptions& plan, const WriteOptions& write, Ca
     return "a checksum is of data files, and the layout inline has none";
   }
   if (plan.dtype && !can_cast_to(*plan.dtype)) {
-    return "values are converted to float64, float32, float16 and bfloat16 alone, not to " +
+    return "values are converted to float64, float32, float16 and bfloat16 only, not to " +
            std::string(torch_name(*plan.dtype));
   }
   if (plan.dtype && casts == Casts::kAllow) {

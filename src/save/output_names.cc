@@ -40,7 +40,7 @@ Status check_output_name(std::string_view name, const char* what) {
                 fmt::format("{} {}: {}; give a plain name", what, quote(name), why));
   };
   if (Status plain = check_relative_location(name); !plain || name.find('/') != name.npos) {
-    return refuse("is no name of a file beside the model");
+    return refuse("is not the name of a file beside the model");
   }
   if (!is_utf8(name)) {
     return refuse("not UTF-8, which a location in a model must be");
@@ -49,7 +49,7 @@ Status check_output_name(std::string_view name, const char* what) {
     return refuse(fmt::format("longer than {} bytes", kMaxOutputNameBytes));
   }
   if (name.starts_with(kStagingPrefix)) {
-    return refuse("is kept for staging folders");
+    return refuse("is reserved for staging folders");
   }
   return {};
 }

@@ -146,7 +146,7 @@ Status check_complete(const Model& model, const Mapping& mapping, std::string_vi
         "the exporter made inputs of them (export_params=False): give the checkpoint that has "
         "them");
     refusal.add_remedy(
-        {RemedyOption::kInputs, std::move(names), "if whoever runs the model is to give them"});
+        {RemedyOption::kInputs, std::move(names), "if the caller of the model supplies them"});
   }
   if (!found.others.empty()) {
     refusal.add_sentence(
@@ -159,8 +159,7 @@ Status check_complete(const Model& model, const Mapping& mapping, std::string_vi
   if (refusal.empty()) {
     return {};
   }
-  refusal.add_remedy(
-      {RemedyOption::kPartial, "", "to save it all the same, as an incomplete model"});
+  refusal.add_remedy({RemedyOption::kPartial, "", "to save it anyway, as an incomplete model"});
   return fail(std::move(refusal).error(ErrorCode::kNotFound));
 }
 

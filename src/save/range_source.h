@@ -16,7 +16,7 @@
 namespace onnx_external {
 
 struct RangeSource {
-  std::shared_ptr<const SourceFile> file;  // null: no plain range; read_planned(), InlineReader
+  std::shared_ptr<const SourceFile> file;  // null: not a plain range; read_planned(), InlineReader
   std::uint64_t offset = 0;
   std::optional<std::uint32_t> recorded_crc;  // by the checkpoint
 };

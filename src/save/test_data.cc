@@ -181,8 +181,8 @@ class SetMatcher {
       const CacheHalf wanted = cache_half(inputs_[next].name);
       if (half != CacheHalf::kNone && wanted != CacheHalf::kNone && half != wanted) {
         return mismatch(
-            fmt::format("recorded {} comes at the place of input {}; record the cache "
-                        "as a keyword argument, so that its name tells",
+            fmt::format("recorded {} comes at the place of input {}; record the cache as a keyword "
+                        "argument, so that its name identifies it",
                         quote(leaf.name), quote(inputs_[next].name)));
       }
       feeds[next] = &leaf;

@@ -80,7 +80,7 @@ Status Axes::permute(std::span<const std::int64_t> dims) {
   for (const std::int64_t dim : dims) {
     TRY_ASSIGN(const auto place, place_of(dim));
     if (taken[place]) {
-      return unfit("dimension " + std::to_string(dim) + " stands there twice");
+      return unfit("dimension " + std::to_string(dim) + " is listed twice");
     }
     taken[place] = true;
     permuted.push_back(axes_[place]);
@@ -131,8 +131,8 @@ Status Axes::reshape(std::span<const std::int64_t> shape) {
     const auto size = static_cast<std::uint64_t>(wanted[i]);
     if (!is_empty && !take_inner(dims, size, axes[i])) {
       return unfit(
-          "its elements do not lie in the order that this cuts them in, as after a "
-          "transpose; reshape first, or make it a derived tensor");
+          "its elements are not in the order that this step needs, as after a transpose; reshape "
+          "first, or make it a derived tensor");
     }
     if (axes[i].empty()) {
       axes[i] = {{size, 1}};
@@ -150,8 +150,7 @@ Status Axes::slice(std::int64_t dim, std::int64_t start, std::int64_t stop) {
   const std::int64_t end = stop < 0 ? stop + size : stop;
   if (first < 0 || end > size || first >= end) {
     return unfit("the dimension has " + std::to_string(size) +
-                 " indices, of which this takes none "
-                 "or some that do not exist");
+                 " indices, and this range is empty or reaches outside of them");
   }
   auto from = static_cast<std::uint64_t>(first);
   const std::uint64_t count = static_cast<std::uint64_t>(end) - from;

@@ -35,7 +35,7 @@ Result<std::int64_t> number_of(const Json& json) {
   const auto* const negative = std::get_if<std::int64_t>(&json.value);
   return negative != nullptr
              ? Result<std::int64_t>(*negative)
-             : corrupt("a step of its recipe has something that is no whole number");
+             : corrupt("a step of its recipe has something that is not a whole number");
 }
 
 Result<RecipeStep> parse_step(const Json& json) {

@@ -79,7 +79,7 @@ class LearnTest(SaveTest):
         for name in zoo.ARCHITECTURES:
             document, said = self.learn(name, zoo.build(name), zoo.build(name, seed_shift=1))
             if name in COMPUTED:
-                refused = said and "the old checkpoint does not tell what to do" in said
+                refused = said and "the old checkpoint does not determine the mapping" in said
                 self.report.check(refused, f"{name}: what is computed is refused", str(said))
             else:
                 self.report.check(document, f"{name}: is filled", str(said))

@@ -178,7 +178,8 @@ std::string test_data_text(const TestData& data, Lists lists) {
   for (const TestDataSet& set : data.sets) {
     unused.insert(set.unused.begin(), set.unused.end());
   }
-  out += names_line("recorded, but no input of the graph", {unused.begin(), unused.end()}, lists);
+  out +=
+      names_line("recorded, but not an input of the graph", {unused.begin(), unused.end()}, lists);
   for (const DimensionGuess& guess : data.dimensions) {
     const std::string what =
         fmt::format("dimension {} of {} ({}): recorded {}", guess.axis, quote(guess.input),

@@ -43,7 +43,7 @@ TEST(HostileGraph, WithTwoDefinitionsOfANameIsRefused) {
   tensors.initializer("w", kFloat, {1}, "abcd").initializer("w", kFloat, {1}, "abcd");
   tensors.node("Neg", {"w"}, {"y"});
   EXPECT_THAT(cut_between(tensors.model(), {}, {"y"}),
-              FailsWith(ErrorCode::kCorrupt, "'w': the name is there twice"));
+              FailsWith(ErrorCode::kCorrupt, "'w': the name occurs twice"));
 }
 
 TEST(HostileGraph, WithAValueThatNothingMakesIsRefused) {

@@ -48,7 +48,7 @@ TEST(Inspect, ListsACheckpointWithPlacesTiesAndDigests) {
   EXPECT_EQ(found->tensors[0].shape, (Shape{2, 2}));
   EXPECT_EQ(found->tensors[0].file, "checkpoint.pt");
   EXPECT_EQ(read_text(path).substr(found->tensors[0].offset, 4), "abcd");
-  EXPECT_FALSE(found->tensors[2].file) << "a transposed view is no plain range";
+  EXPECT_FALSE(found->tensors[2].file) << "a transposed view is not a plain range";
   for (const InspectedTensor& tensor : found->tensors) {
     EXPECT_EQ(tensor.sha256, kSha256OfAbcd) << tensor.name;
   }

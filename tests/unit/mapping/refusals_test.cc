@@ -324,7 +324,7 @@ TEST(MappingRefusals, AQuantizedCheckpointIsNamedWithItsMethod) {
   const auto refused = c.map();
   ASSERT_THAT(refused, FailsWith(ErrorCode::kNotFound,
                                  "quantized by GPTQ or AWQ (it has 'fc.qweight'), and its parts "
-                                 "alone do not tell how they are read; give the folder"));
+                                 "alone do not determine how to read them; give the folder"));
   EXPECT_TRUE(refused.error().details->remedies.empty());  // each would leave the weight out
 }
 

@@ -56,7 +56,7 @@ TEST(ExternalData, RefusesNumbersThatAreNotPlainDecimal) {
 
 TEST(ExternalData, RefusesTwinAndUnknownKeys) {
   EXPECT_THAT(load_with({{"location", "a"}, {"location", "b"}}),
-              FailsWith(ErrorCode::kCorrupt, "the key 'location' is there twice, with two values"));
+              FailsWith(ErrorCode::kCorrupt, "the key 'location' occurs twice, with two values"));
   EXPECT_THAT(load_with({{"location", "a"}, {"packed", "/"}}),
               FailsWith(ErrorCode::kCorrupt, "the key 'packed' is unknown"));
 }

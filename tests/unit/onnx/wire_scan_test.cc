@@ -116,8 +116,8 @@ TEST(WireScan, RefusesANumberThatTheEndCuts) {
 }
 
 TEST(WireScan, RefusesFieldZeroAndUnknownWireTypes) {
-  expect_refused(std::string("\x00\x00", 2), ErrorCode::kCorrupt, "byte 1: no tag");
-  expect_refused("\x0e", ErrorCode::kCorrupt, "no tag");
+  expect_refused(std::string("\x00\x00", 2), ErrorCode::kCorrupt, "byte 1: not the tag");
+  expect_refused("\x0e", ErrorCode::kCorrupt, "not the tag");
 }
 
 TEST(WireScan, RefusesGroupsThatDoNotMatch) {

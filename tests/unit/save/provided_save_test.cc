@@ -390,10 +390,10 @@ TEST_P(ProvidedSaveBothWays, LinksFileRangesAndNothingElse) {
   EXPECT_THAT(
       save(GetParam(), {in_memory("w", DType::kFloat32, {10}, shared_text(noise(40, 1)))}, options),
       FailsWith(ErrorCode::kUnsupported,
-                "tensor 'w': its bytes are in memory and in no file, so no model can refer to them "
+                "tensor 'w': its bytes are in memory, not in a file, so no model can refer to them "
                 "in place; use a layout that copies"));
   EXPECT_THAT(save(GetParam(), {made("w", DType::kFloat32, {10}, noise(40, 1))}, options),
-              FailsWith(ErrorCode::kUnsupported, "tensor 'w': its bytes are made and in no file"));
+              FailsWith(ErrorCode::kUnsupported, "tensor 'w': its bytes are made, not in a file"));
 }
 
 TEST_F(ProvidedSave, ConvertsMemoryAndMadeTensors) {

@@ -332,7 +332,7 @@ TEST_F(QuantizedSave, ReportsMatricesWithTheirErrorsAndFloatsWithReasons) {
                                  "second linear int4/64, zero points, 5 steps"));
   ASSERT_EQ(model.floats.size(), 1U);
   EXPECT_EQ(model.floats.front().weight, "bias");
-  EXPECT_EQ(model.floats.front().reason, "it is no matrix");
+  EXPECT_EQ(model.floats.front().reason, "it is not a matrix");
   EXPECT_EQ(model.floats.front().bytes, 12'000U);
 }
 

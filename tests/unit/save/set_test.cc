@@ -157,7 +157,7 @@ TEST_F(Set, TakesOptionsForSlotsOfOneGraphOnly) {
               FailsWith(ErrorCode::kNotFound, "no graph has a slot 'nowhere'"));
   some.mapping.map = {{"b", "a", {}, "third.onnx"}};
   EXPECT_THAT(save(graphs(), some),
-              FailsWith(ErrorCode::kNotFound, "'third.onnx', which is none of the models"));
+              FailsWith(ErrorCode::kNotFound, "'third.onnx', which is not one of the models"));
 }
 
 TEST_F(Set, RefusesNamesThatAreEqualOrNotThoseOfModels) {

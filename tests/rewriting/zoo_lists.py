@@ -286,7 +286,7 @@ class F19_Beam(nn.Module):
     "len() of a list beside a test of a tensor",
     lambda: [(up(2, 3),), (up(3, 3) * 9,)],
     ROWS,
-    refused="grows in each round",
+    refused="grows in each iteration",
 )
 class F20_Until(nn.Module):
     def forward(self, x):

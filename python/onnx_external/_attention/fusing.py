@@ -35,18 +35,18 @@ _NEEDLESS = {
 """Arguments for other functions; the mask already has the window."""
 _MULTIPLE = 8
 """The size of a head must be a multiple of this."""
-_UNUSED = "its code does not give the keys of its cache to transformers' attention interface"
+_UNUSED = "its code does not pass the keys of its cache to transformers' attention interface"
 _TRACED = "attention is traced, not fused"
 ONE_ROW = (
     "attention is ONNX Runtime's GroupQueryAttention (1.23 or newer), which takes several tokens "
-    "behind a cache for one row at a time; attention='traced' leaves it out"
+    "after a cache for only one row at a time; attention='traced' leaves it out"
 )
 STANDARD = (
     "attention is that of ONNX 23, which ONNX Runtime has since 1.23, and with softcap right since "
     "1.27"
 )
 RIGHT = (
-    "attention goes by the lengths of rows, so that rows may be padded on the right only, and all "
+    "attention uses the lengths of rows, so that rows may be padded only on the right, and all "
     "outputs are NaN if one is padded elsewhere"
 )
 
@@ -262,7 +262,7 @@ def _why_not(
     if value is not update.made[1] or update.layer.keys is not key:
         return "it does not attend to what its cache has"
     if mask is None:
-        return "its mask is none that transformers has made"
+        return "its mask was not made by transformers"
     if mask.why_not:
         return mask.why_not
     odd = [each for each in given if each not in _SAME | _NEEDLESS]
@@ -270,7 +270,7 @@ def _why_not(
     if rest or odd:
         return f"its attention also takes {', '.join(odd) or 'more'}"
     if given.get("dropout") and module.training:
-        return "it drops weights out"
+        return "it applies dropout"
     return (
         _why_not_sizes(module, query, *new)
         or _why_not_function(name, plain, module, given)
@@ -327,7 +327,7 @@ def _why_not_function(
 def _why_not_bias(mask: Mask, given: Mapping[str, Any]) -> str:
     by_lengths = mask.bias is None
     if by_lengths and given.get("position_bias") is not None:
-        return "it adds a bias of positions, which lengths do not tell"
+        return "it adds a position bias, which lengths do not determine"
     return ""
 
 

@@ -97,7 +97,7 @@ def _add_graph_options(parser: Parser) -> None:
         action="append",
         default=[],
         metavar="CLIENT",
-        help="a program that shall open the folder, such as transformers.js or optimum; "
+        help="a program that is to open the folder, such as transformers.js or optimum; "
         "repeatable, or several separated by commas",
     )
     parser.add_argument(
@@ -293,7 +293,7 @@ def _print(report: Any, folder: str, told: Sequence[str]) -> None:
         for what, times in report.left[name].items():
             print(f"  left to the runtime: {times} x {what}{_consequence(what, report.save)}")
     if report.chain:
-        print(f"run one behind the other, as transformers' model: {', '.join(report.chain)}")
+        print(f"run one after another, as transformers' model: {', '.join(report.chain)}")
     print(_total(report.save))
     for note in report.save.notes:
         print(f"note: {note}")

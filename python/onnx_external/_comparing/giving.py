@@ -191,8 +191,8 @@ def chosen_sets(
     recorded = is_path(against) and isinstance(reference, RecordedReference)
     if making.is_asked and (inputs is not None or recorded):
         raise InvalidArgumentError(
-            "dims, ranges and sets are for inputs that are made; those that are given or recorded "
-            "have sizes of their own"
+            "dims, ranges and sets are for generated inputs; given or recorded inputs have their "
+            "own sizes"
         )
     if inputs is not None:
         several = inputs if isinstance(inputs, list) else [inputs]

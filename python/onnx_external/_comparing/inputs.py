@@ -144,10 +144,10 @@ def _values(
     dtype = dtype_of_type(form.type)
     if dtype.kind == "O" or not form.type.startswith("tensor("):
         raise InvalidArgumentError(
-            f"input {form.name} is {form.type}, of which none can be made; give inputs="
+            f"input {form.name} is {form.type}, which cannot be generated; give inputs="
         )
     if np.prod(shape, dtype=float) > _LARGEST:
-        raise InvalidArgumentError(f"input {form.name} {list(shape)} is too large to be made")
+        raise InvalidArgumentError(f"input {form.name} {list(shape)} is too large to be generated")
     if dtype == np.dtype(bool):
         return random.integers(0, 2, shape).astype(bool), "made: false or true"
     if is_float(np.empty(0, dtype)):
@@ -176,7 +176,7 @@ def _check_size(forms: Sequence[Form], name: str) -> None:
         form, place, size = places[name]
         raise InvalidArgumentError(
             f"dims: {name}: the model fixes dimension {place} of input {form.name} at {size} "
-            f"({shape_text(form.shape)}), so that no other size is tried; leave it out, or export "
+            f"({shape_text(form.shape)}), so no other size can be tried; leave it out, or export "
             "the model with this dimension dynamic"
         )
     inside = {node.id for each in sizes for node in _names_in(each)}

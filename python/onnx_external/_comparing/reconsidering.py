@@ -19,12 +19,12 @@ if TYPE_CHECKING:
     from .reruns import Reruns, Run
 
 TIES = (
-    "equal values are in another order than the module's, which may be any: it agrees with what "
-    "the module gives if it picks the same ones"
+    "equal values are in another order than the module's, and any order is right: the outputs "
+    "agree if the module picks the same ones"
 )
 ROUNDING = (
-    "it differs by more than its size tells, but by no more than what the module gives does if "
-    "its operators round otherwise"
+    "it differs by more than its size suggests, but by no more than the module's own output does "
+    "if its operators round differently"
 )
 
 

@@ -168,8 +168,8 @@ def training_mode_of(module: Any, name: str) -> str:
     if not any(each.training for each in module.modules()):
         return ""
     return (
-        f"{name} is in training mode, in which dropout and normalizations compute "
-        "something else than the exported model; call its eval()"
+        f"{name} is in training mode, in which dropout and normalizations compute something other "
+        "than the exported model; call its eval()"
     )
 
 
@@ -314,7 +314,7 @@ class ModuleReference:
         if len(required) != len(tensors) and not several:
             raise MismatchError(
                 f"{what}: {self.name} takes {', '.join(taken)}, which the model's inputs "
-                f"{', '.join(feed)} do not say how to fill; give inputs= as the module takes them"
+                f"{', '.join(feed)} do not determine; give inputs= as the module takes them"
             )
         return tuple(tensors), {}
 

@@ -47,8 +47,8 @@ def first_call(
                 if _agrees(first, reference, given, what):
                     return first, []
     return first, [
-        f"the module gives something else when it is called again, since it keeps "
-        f"{', '.join(kept)}; the graph computes every call as the first one"
+        f"the module returns something else when it is called again, because it keeps "
+        f"{', '.join(kept)}; the graph computes every call like the first one"
     ]
 
 

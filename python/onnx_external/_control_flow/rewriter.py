@@ -75,7 +75,7 @@ class Rewriting:
         titles = {
             "rewritten lines": self.places,
             "notes": self.notes,
-            "ways that no input set takes": self.unreached,
+            "paths that no input set takes": self.unreached,
             "functions that could not be looked into": self.missing,
         }
         for title, lines in titles.items():

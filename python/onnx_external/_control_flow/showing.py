@@ -116,8 +116,8 @@ def _words(seen: Seen, outcome: object) -> str:
     if seen.kind in ("for", "comprehension"):
         rounds = int(str(outcome))
         if not rounds:
-            return f"every input set has a round of this {seen.kind}"
-        many = "one round" if rounds == 1 else "several rounds"
+            return f"every input set has an iteration of this {seen.kind}"
+        many = "one iteration" if rounds == 1 else "several iterations"
         return f"no input set has {many} of this {seen.kind}"
     return f"no input set makes this {outcome} ({seen.kind})"
 

@@ -93,7 +93,7 @@ class Wanted:
             if CLIENTS[name].apart and layout not in ("single", "inline"):
                 raise InvalidArgumentError(
                     f"{name} finds the data of a graph by the name of the graph, one file "
-                    f"for each, which layout={layout!r} has not; leave layout away"
+                    f"for each, which layout={layout!r} does not have; leave layout out"
                 )
         if self.place and target.suffix == ".onnx" and not target.is_dir():
             raise InvalidArgumentError(

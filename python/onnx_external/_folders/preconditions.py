@@ -18,7 +18,7 @@ _log = logging.getLogger("onnx_external")
 
 BFLOAT16 = (
     "the model computes in bfloat16, for which ONNX Runtime's CPU provider lacks operators: "
-    'leave dtype="bfloat16" away to compute in float32'
+    'leave dtype="bfloat16" out to compute in float32'
 )
 _OF_MODULES = (
     "the module computes in bfloat16, for which ONNX Runtime's CPU provider lacks operators: "
@@ -128,8 +128,8 @@ def refuse_inline(folder: Path, layout: str, graphs: str | None, task: str | Non
     several = graphs == "two" or config.get("is_encoder_decoder") is True
     if layout == "inline" and task is None and generates and several:
         raise InvalidArgumentError(
-            "layout: the graphs of this model share their data files, and models that hold their "
-            "weights share none; choose another layout than inline"
+            "layout: the graphs of this model share their data files, and models with inline "
+            "weights cannot share them; choose another layout than inline"
         )
 
 

@@ -63,7 +63,7 @@ def variants_of(
         return [Variant("", dtype, quantize)]  # type: ignore[arg-type]
     for option, value in (("dtype", dtype), ("quantize", quantize)):
         if value is not None:
-            raise InvalidArgumentError(f"variants say what {option}= would; leave {option} away")
+            raise InvalidArgumentError(f"variants say what {option}= would; leave {option} out")
     if layout == "link":
         raise InvalidArgumentError(
             "layout='link' copies nothing, and variants are copies in other types; choose another "

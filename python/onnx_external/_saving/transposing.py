@@ -62,7 +62,7 @@ def refuse_linked(asked: bool | None, layout: object) -> None:
         raise InvalidArgumentError(
             "transpose_weights=True: layout='link' refers to the checkpoint's bytes as they are; "
             "choose a layout that copies them, such as layout='single', or leave "
-            "transpose_weights=True away"
+            "transpose_weights=True out"
         )
 
 

@@ -178,7 +178,7 @@ def _validated(
     if is_transformers(model if against is None else against):
         if making.is_asked:
             raise InvalidArgumentError(
-                "dims, ranges and sets are for inputs that are made; a model of transformers is "
+                "dims, ranges and sets are for generated inputs; a model of transformers is "
                 "compared on examples of its own, or on inputs="
             )
         exporting["overwrite"] = overwrite

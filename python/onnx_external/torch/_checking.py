@@ -71,8 +71,8 @@ def why_not(module: Any, asked: bool | None) -> str:
         return missing
     if module is None:
         return (
-            "no module here has the values that weights=, extra= or mapping= gives; a module in "
-            "weights= is run with its own"
+            "no module here has the values that weights=, extra= or mapping= gives; a module "
+            "given as weights= is run with its own values"
         )
     if not isinstance(module, nn.Module):
         return ""
@@ -194,7 +194,7 @@ class Checking:
             return "it takes another branch"
         problem = self._problem(session, other, wanted, name, found)
         if not problem:
-            text = f"{name} breaks {broken_text(tests)}; the graph is right all the same"
+            text = f"{name} breaks {broken_text(tests)}; the graph is right nevertheless"
             found.notes.append(text)
         return problem
 
@@ -256,7 +256,8 @@ def refuse_unloadable(reason: str) -> None:
     """
     if reason:
         raise ExportError(
-            f"{reason}; nothing is saved, since nothing has compared it: check=False saves it, for "
+            f"{reason}; nothing is saved, since it could not be compared: check=False saves it, "
+            "for "
             "a runtime that can"
         )
 
@@ -319,7 +320,7 @@ def _cause(broken: Sequence[Guard], numbers: Sequence[str] = ()) -> str:
         return f"it holds for {broken_text(broken)} only; {_WAY_OUT}"
     if numbers:
         return (
-            f"{', '.join(numbers)}: a number of Python is not an input of a graph, which computes "
+            f"{', '.join(numbers)}: a Python number is not an input of a graph, which computes "
             "with the example's; give a tensor, or export a model for each number"
         )
     return f"{_DIAGNOSE}; check=False leaves the comparison out"

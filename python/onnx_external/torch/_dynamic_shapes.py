@@ -69,7 +69,7 @@ class _Check:
         unknown, left_out = _without(shapes, given), _without(given, shapes)
         if unknown or left_out:
             fault = f"the module is not given {', '.join(map(str, unknown))}" if unknown else ""
-            more = f"{' and ' if unknown else ''}nothing is said of {', '.join(left_out)}"
+            more = f"{' and ' if unknown else ''}there is no entry for {', '.join(left_out)}"
             _refuse(fault + (more if left_out else ""), f"it is called with {', '.join(given)}")
         for name, value in given.items():
             self._value(name, value, shapes[name])
@@ -136,7 +136,7 @@ def _dims(place: str, tensor: torch.Tensor, shapes: Any) -> Iterator[tuple[int, 
             _refuse(f"{place}: {len(shapes)} sizes are given", known)
         yield from enumerate(shapes)
     else:
-        _refuse(f"{place}: {shapes!r} is said of its sizes", "expected {0: 'batch'}, or None")
+        _refuse(f"{place}: {shapes!r} is given for its sizes", "expected {0: 'batch'}, or None")
 
 
 def _without(one: Mapping[Any, Any], other: Mapping[Any, Any]) -> list[Any]:

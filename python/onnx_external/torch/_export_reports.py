@@ -90,7 +90,7 @@ class ExportReport(Stepwise):
         if self.rewriting.changes:
             told += f"; rewritten functions: {len(self.rewriting.changes)}"
         if self.rewriting.unreached:
-            told += f"; ways that no input set takes: {len(self.rewriting.unreached)}"
+            told += f"; paths that no input set takes: {len(self.rewriting.unreached)}"
             told += "".join(f"\n  {each}" for each in self.rewriting.unreached)
         return screen((told + self._limits()).split("\n"), width=1_000)
 

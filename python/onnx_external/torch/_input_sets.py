@@ -193,8 +193,8 @@ def _refuse_other_kind(example: Call, call: Call, names: Sequence[str]) -> None:
         if one != other if isinstance(one, str) else isinstance(other, str):
             raise InvalidArgumentError(
                 f"input_sets: {_place(path, names)} is {other!r} in a set, and {one!r} in the "
-                "example; a text is no input of a graph, which does what the example's text says: "
-                "export a model for each"
+                "example; a string is not an input of a graph, which does what the example's "
+                "string says: export a model for each"
             )
         sides = isinstance(one, torch.Tensor), isinstance(other, torch.Tensor)
         if any(sides) and _form(one) != _form(other):

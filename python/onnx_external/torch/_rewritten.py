@@ -145,7 +145,7 @@ class ModuleWays:
                     raise
             except ExportError as error:
                 raise refusal_in(error) or error from error.__cause__
-        raise RewriteError(f"no graph is right for all input sets after {MOST_GRAPHS} of them")
+        raise RewriteError(f"after {MOST_GRAPHS} attempts, no graph is right for all input sets")
 
     def _check(self, rewriter: Rewriter) -> None:
         try:

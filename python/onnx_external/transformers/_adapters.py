@@ -165,12 +165,16 @@ def _refuse(folder: Path, settings: Mapping[str, Any]) -> None:
     path, kind = folder / ADAPTER, settings.get("peft_type")
     way_out = "load it with peft, merge_and_unload(), save_pretrained() and export that folder"
     if kind != "LORA":
-        raise ExportError(f"{path}: an adapter of the type {kind}, which is not merged; {way_out}")
+        raise ExportError(
+            f"{path}: an adapter of the type {kind}, which cannot be merged; {way_out}"
+        )
     for name in _REFUSED:
         if settings.get(name):
-            raise ExportError(f"{path}: {name} is set, which is not merged; {way_out}")
+            raise ExportError(f"{path}: {name} is set, which cannot be merged; {way_out}")
     if settings.get("bias", "none") != "none":
-        raise ExportError(f"{path}: bias is {settings['bias']!r}, which is not merged; {way_out}")
+        raise ExportError(
+            f"{path}: bias is {settings['bias']!r}, which cannot be merged; {way_out}"
+        )
 
 
 def _copy(base: Path, folder: Path, made: Path) -> None:
@@ -266,7 +270,7 @@ def _sum(
     if first.dim() != 2 or second.dim() != 2 or first.shape[0] != second.shape[1]:
         raise ExportError(
             f"{folder}: {pair.first} {list(first.shape)} and {pair.second} {list(second.shape)} "
-            "are no two matrices of a Linear; merge it by peft"
+            "are not the two matrices of a Linear; merge it by peft"
         )
     delta = (second @ first) * pair.scale
     if pair.is_transposed:
@@ -302,7 +306,7 @@ def _targets(
             at = found["module"], bool(found["embedding"])
             sides.setdefault(at, {})[found["side"]] = key
         elif ".lora_" in name:
-            raise ExportError(f"{folder}: {key} is no matrix of a plain LoRA; merge it by peft")
+            raise ExportError(f"{folder}: {key} is not a matrix of a plain LoRA; merge it by peft")
         else:  # modules_to_save, and embeddings, which peft saves whole
             plain = name.replace(".modules_to_save.", ".").replace(".base_layer.", ".")
             replaced[_key_of(base, plain, folder)] = key

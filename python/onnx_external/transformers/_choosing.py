@@ -59,7 +59,7 @@ class Choice:
         if self.asked == "one" and one is None:
             raise InvalidArgumentError(
                 f"graphs='one': the model has the graphs {', '.join(self.parts)}, since only a "
-                "decoder whose cache keeps all words has one for everything; leave graphs away"
+                "decoder whose cache keeps all tokens has one for everything; leave graphs out"
             )
         try:
             self.graphs = {name: self.ways.graph(name, part) for name, part in self.parts.items()}
@@ -122,8 +122,8 @@ class Choice:
     def _split(self, why: str) -> None:
         if self.asked == "one":
             raise ExportError(
-                f"graphs='one': the graph that takes a cache cannot read a prompt: {why}; "
-                "leave graphs away"
+                f"graphs='one': the graph that takes a cache cannot read a prompt: {why}; leave "
+                "graphs out"
             )
         self.notes.append(f"two graphs: the one that takes a cache needs one, as {why}")
         self.parts = self._modules("two")

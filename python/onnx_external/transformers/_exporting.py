@@ -172,7 +172,7 @@ def export(
     _core.check_save_options({"layout": layout, **quantize_options(given_scheme(quantize))})
     if options["mapping"].map is not None:
         raise InvalidArgumentError(
-            "mapping: the export knows which key is which weight; leave map away"
+            "mapping: the export knows which key is which weight; leave map out"
         )
     check_inputs(inputs)
     refuse_opset(opset_version, STANDARD_OPSET if attention == "standard" else 0)

@@ -334,8 +334,9 @@ def refuse_one_step(what: str, made: Skeleton) -> None:
         for place, (before, after) in enumerate(zip(value.shape, longer.shape, strict=True)):
             if isinstance(before, int) and isinstance(after, int) and before != after:
                 raise ExportError(
-                    f"{what}: the trace fixes {value.name}[{place}] to {before}, and a cache grows "
-                    f"with each word, so the graph would run once; export the module without a "
+                    f"{what}: the trace fixes {value.name}[{place}] to {before}, and a cache "
+                    "grows with each token, so the graph would run once; export the module "
+                    "without a "
                     "cache by oe.torch.export, or all of it for one size with dynamic=False"
                 )
 

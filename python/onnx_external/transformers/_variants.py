@@ -132,7 +132,7 @@ def _refuse_no_numbers(name: str, output: str, got: Any, want: Any) -> None:
         if (np.isfinite(want) & ~np.isfinite(got)).any():
             raise ExportError(
                 f"{name}: gives values of {output} that are not numbers for the example, which the "
-                "graph in floats does not; leave this variant away"
+                "graph in floats does not; leave this variant out"
             )
 
 

@@ -124,7 +124,7 @@ def test_ways_out_are_the_options_that_the_command_has() -> None:
     error = MappingError("it fails")
     error.remedies += [
         Remedy("max_shard_size", "2GB", "for small files"),
-        Remedy("ignore", "^ema", "it is no weight"),
+        Remedy("ignore", "^ema", "it is not a weight"),
     ]
     with redirect_stderr(err):
         parser.refuse(error)

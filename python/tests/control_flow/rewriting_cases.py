@@ -1063,8 +1063,8 @@ def matched(x: int) -> Any:
 WITHOUT_ABSORBING = {generators}
 """What follows their tests cannot be moved."""
 REFUSED = {
-    yields_in_a_loop: "a yield or await stands below a test",
-    yields_below_a_test: "a yield or await stands below a test",
+    yields_in_a_loop: "a yield or await is below a test",
+    yields_below_a_test: "a yield or await is below a test",
     generator_kept: "write a list",
     bound_in_a_comprehension: "write a loop",
     bound_in_the_middle: "bind the name in a statement before it",
@@ -1073,6 +1073,6 @@ REFUSED = {
     caught: "is caught in the same function",
     guarded: "the guard of a `case`",
     class_body: "in the body of a class",
-    sees_names: r"locals\(\) stands below a test",
-    functions_in_a_comprehension: "a function is made in each round",
+    sees_names: r"locals\(\) is below a test",
+    functions_in_a_comprehension: "a function is made in each iteration",
 }

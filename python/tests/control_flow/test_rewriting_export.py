@@ -102,9 +102,9 @@ def test_a_module_with_tests_and_loops_is_exported_in_one_call(tmp_path: Path) -
     diff = report.rewriting.changes[0].diff
     assert "-        for row in x:" in diff.replace("-    for", "-        for")
     assert "rt.while_" in diff
-    assert any("every input set has a round" in each for each in report.rewriting.unreached)
+    assert any("every input set has an iteration" in each for each in report.rewriting.unreached)
     assert report.to_dict()["rewriting"]["changes"][0]["diff"] == diff
-    assert "rewritten functions: 1; ways that no input set takes: " in str(report)
+    assert "rewritten functions: 1; paths that no input set takes: " in str(report)
     assert oe.verify(tmp_path / "model.onnx").ok
 
 
@@ -526,7 +526,7 @@ def test_a_decoder_writes_until_it_is_as_long_as_its_input(tmp_path: Path) -> No
     path, sets = tmp_path / "model.onnx", [(torch.rand(3, 4),), (-torch.rand(2, 4),)]
     report = oe.torch.export(Writes(), sets[0], path, input_sets=sets[1:], **options)
     assert report.checked == 2
-    assert "the loop ends after 8 rounds at the latest" in str(report)
+    assert "the loop ends after 8 iterations at the latest" in str(report)
 
 
 def test_the_caller_says_what_is_rounding(tmp_path: Path) -> None:

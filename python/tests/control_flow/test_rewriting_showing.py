@@ -116,8 +116,8 @@ def test_outcomes_that_no_input_set_has_are_named() -> None:
     line = Net.forward.__code__.co_firstlineno
     assert untaken(observed) == [
         f"test_rewriting_showing.py:{line + 1}: no input set makes this False (if)",
-        f"test_rewriting_showing.py:{line + 3}: every input set has a round of this for",
-        f"test_rewriting_showing.py:{line + 3}: no input set has one round of this for",
+        f"test_rewriting_showing.py:{line + 3}: every input set has an iteration of this for",
+        f"test_rewriting_showing.py:{line + 3}: no input set has one iteration of this for",
     ]
 
 
@@ -135,7 +135,7 @@ def test_a_rewriting_is_printed_in_lines_and_says_where_the_diff_is() -> None:
         "  m.py:4",
         "notes:",
         "  m.py:9: the assert is left out",
-        "ways that no input set takes:",
+        "paths that no input set takes:",
         "  m.py:4: no input set makes this False (if)",
         "changes[0].diff is what was changed in the first function",
     ]

@@ -368,7 +368,7 @@ def test_a_name_twice_in_a_subgraph_is_refused_before_any_work(tmp_path: Path, k
     path.write_bytes(model.SerializeToString())
     with pytest.raises(Exception):  # noqa: B017
         ort.InferenceSession(path)
-    where = r"'w': the name is there twice in the graph 'branch', 'then_branch' of a node"
+    where = r"'w': the name occurs twice in the graph 'branch', 'then_branch' of a node"
     for given in (path, model):
         with pytest.raises(oe.Error, match=where) as caught:
             oe.save(given, tmp_path / "out")

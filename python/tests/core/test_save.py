@@ -159,7 +159,7 @@ def test_the_data_file_is_named_as_in_torch_or_as_asked(tiny: Path, tmp_path: Pa
             layout="per-tensor",
             files=oe.Layout(data_name="w.bin"),
         )
-    with pytest.raises(oe.Error, match="is kept for models"):
+    with pytest.raises(oe.Error, match="is reserved for models"):
         oe.save(graph, tmp_path / "b", checkpoint, files=oe.Layout(data_name="w.onnx"))
 
 

@@ -170,8 +170,8 @@ DIM = torch.export.Dim
 @pytest.mark.parametrize(
     ("shapes", "told"),
     [
-        ({"input": {0: "b"}, "mask": None}, "not given input and nothing is said of x"),
-        ({"x": {0: "b"}}, "nothing is said of mask"),
+        ({"input": {0: "b"}, "mask": None}, "not given input and there is no entry for x"),
+        ({"x": {0: "b"}}, "there is no entry for mask"),
         (({0: "b"},), r"1 entries for 2 inputs \(x, mask\)"),
         ({"x": {3: "b"}, "mask": None}, r"x has no dimension 3; .* 0 to 2"),
         ({"x": {-2: "b"}, "mask": None}, "x has no dimension -2; -2 from the end is 1"),
@@ -179,7 +179,7 @@ DIM = torch.export.Dim
         ({"x": [0, 1, 2], "mask": None}, r"x\[0\] is 2 in the example, not 0;.*\{0: 'batch'"),
         ({"x": ["b"], "mask": None}, "x: 1 sizes are given; it has 3"),
         ({"x": {0: 2.5}, "mask": None}, r"x\[0\] is to be 2\.5"),
-        ({"x": "rows", "mask": None}, "x: 'rows' is said of its sizes"),
+        ({"x": "rows", "mask": None}, "x: 'rows' is given for its sizes"),
         ({"x": {0: DIM("b", min=4, max=8)}, "mask": None}, "b is from 4 to 8"),
         ({"x": {0: "b", 1: "b"}, "mask": None}, r"'b' is x\[0\], which is 2 .* x\[1\], .*is 5"),
         ({"x": {0: "b"}, "mask": {1: DIM("b")}}, r"'b' is x\[0\], .* mask\[1\]"),

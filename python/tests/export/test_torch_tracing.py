@@ -335,7 +335,7 @@ def test_a_text_that_differs_between_the_sets_is_refused(tmp_path: Path) -> None
     x, path = torch.ones(2), tmp_path / "model.onnx"
     named = {"x": x, "mode": "twice"}
     for args, other in (((x, "twice"), (x, "once")), (named, named | {"mode": "once"})):
-        with pytest.raises(oe.InvalidArgumentError, match="a text is no input of a graph"):
+        with pytest.raises(oe.InvalidArgumentError, match="a string is not an input of a graph"):
             oe.torch.export(Scaled().eval(), args, path, input_sets=[other])
 
 

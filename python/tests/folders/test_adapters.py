@@ -177,9 +177,9 @@ def test_a_config_beside_an_adapter_is_no_model(base: Path, tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"peft_type": "IA3"}, "of the type IA3, which is not merged"),
-        ({"use_dora": True}, "use_dora is set, which is not merged"),
-        ({"bias": "all"}, "bias is 'all', which is not merged"),
+        ({"peft_type": "IA3"}, "of the type IA3, which cannot be merged"),
+        ({"use_dora": True}, "use_dora is set, which cannot be merged"),
+        ({"bias": "all"}, "bias is 'all', which cannot be merged"),
     ],
 )
 def test_other_adapters_are_refused_in_a_sentence(

@@ -153,7 +153,7 @@ LAYOUTS = {
     ),
     # Left over from another save.
     "stale index": Layout(
-        {SINGLE: safe(1), **STALE}, note=f"{SINGLE} is read, as by transformers; '{INDEX}'"
+        {SINGLE: safe(1), **STALE}, note=f"{SINGLE} is read, as in transformers; '{INDEX}'"
     ),
     "stale index with one shard left": Layout(
         {SINGLE: safe(1), **STALE, f"{FIRST}.safetensors": safe(3, "first")}, note=INDEX
@@ -167,7 +167,7 @@ LAYOUTS = {
         {SINGLE: safe(1), f"{FIRST}.safetensors": safe(3, "first")}
     ),
     "a shard alone": Layout(
-        {f"{FIRST}.safetensors": safe(3, "first")}, refused="one shard of several"
+        {f"{FIRST}.safetensors": safe(3, "first")}, refused="one of several shards"
     ),
     "shards without an index": Layout(
         {name: SHARDS[name] for name in list(SHARDS)[1:]}, refused="several checkpoint files"
@@ -326,7 +326,7 @@ LAYOUTS = {
             "c.safetensors": safe(9),
             SINGLE: safe(1),
         },
-        refused="for some versions of transformers",
+        refused="only some versions of transformers",
         theirs="loads: it knows its own version",
     ),
     "several configurations": Layout(

@@ -64,7 +64,9 @@ def rewrite(
         last = around.body[-1]
         assert isinstance(last, ast.Return) and last.value is not None
         if len(around.body) > 1:
-            raise choice.refused(tree, "`:=` in a lambda that a tensor decides: write a function")
+            raise choice.refused(
+                tree, "`:=` in a lambda that depends on a tensor: write a function"
+            )
         tree.body = last.value
     else:
         FunctionRewriter(choice, tree).run()

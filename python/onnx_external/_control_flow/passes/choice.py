@@ -167,7 +167,7 @@ class Choice:
             if isinstance(each, ast.Yield | ast.YieldFrom | ast.Await):
                 raise self.refused(
                     each,
-                    "a yield or await stands below a test or in a loop that depends on a tensor: "
+                    "a yield or await is below a test or in a loop that depends on a tensor: "
                     "compute in a function without it, and yield what that returns",
                 )
             if (
@@ -180,8 +180,8 @@ class Choice:
             ):
                 raise self.refused(
                     each,
-                    f"{each.func.id}() stands below a test or in a loop that depends on a tensor, "
-                    "and would see other names there: name what it is to see",
+                    f"{each.func.id}() is below a test or in a loop that depends on a tensor, and "
+                    "would see other names there: pass it the names that it needs",
                 )
 
     def refused(self, node: ast.AST, why: str) -> RewriteError:

@@ -79,13 +79,13 @@ def _refuse(choice: Choice, node: Any) -> None:
         ):
             raise choice.refused(
                 node,
-                "`:=`, yield or await stands in a comprehension over what depends on a "
+                "`:=`, yield or await is in a comprehension over what depends on a "
                 "tensor: write a loop",
             )
         if isinstance(each, SCOPES) and loaded(each) & targets:
             raise choice.refused(
                 node,
-                "a function is made in each round of a comprehension over what depends on "
+                "a function is made in each iteration of a comprehension over what depends on "
                 "a tensor: write a loop",
             )
 

@@ -101,8 +101,8 @@ def _later(choice: Choice, node: ast.expr, part: ast.expr) -> bool:
 def _refused(choice: Choice, node: ast.expr) -> Exception:
     return choice.refused(
         node,
-        "`:=` stands in the middle of an expression that a tensor decides: "
-        "bind the name in a statement before it",
+        "`:=` is in the middle of an expression that depends on a tensor: bind the name in a "
+        "statement before it",
     )
 
 

@@ -217,7 +217,7 @@ class _Merged:
         one, other = contents
         if isinstance(one, set):
             if one != other:
-                raise UnmergeableError(f"{place.label} is another set in each branch", self.key)
+                raise UnmergeableError(f"{place.label} is a different set in each branch", self.key)
             self.written.append((number, None, Part(constant=(one,))))
         elif isinstance(one, list):
             self._list(number, one, other)

@@ -164,7 +164,7 @@ class Carried:
 
     def _changed_otherwise(self, label: str) -> RewriteError:
         return self.refused(
-            f"{label} is changed in a loop otherwise than by append; a deque can be, if it is full "
+            f"{label} is changed in a loop other than by append; a deque can be, if it is full "
             "before the loop"
         )
 
@@ -306,7 +306,7 @@ class Carried:
         ):
             if pytree.tree_structure(one) != pytree.tree_structure(other):
                 raise self.refused(
-                    f"{name} is {described(one)} before a round of the loop and "
+                    f"{name} is {described(one)} before an iteration of the loop and "
                     f"{described(other)} of another form after it"
                 )
 
@@ -332,13 +332,14 @@ class Carried:
             if type(one) is type(other) and hasattr(one, "__dict__"):
                 way = "; write to its attributes instead, as in x.state = y, or carry them by name"
             raise self.refused(
-                f"{name} is {described(one)} before a round of the loop and {described(other)} "
+                f"{name} is {described(one)} before an iteration of the loop and "
+                f"{described(other)} "
                 f"after it{way}"
             )
         other = other if isinstance(other, torch.Tensor) else as_tensor_type(other)
         if one.dim() != other.dim():
             raise self.refused(
-                f"{name} has {one.dim()} dimensions before a round of the loop and "
+                f"{name} has {one.dim()} dimensions before an iteration of the loop and "
                 f"{other.dim()} after it"
             )
         self._compare_shapes(place, one, other, name)
@@ -354,7 +355,8 @@ class Carried:
                 continue
             if by is None or by < 0 or place in self.growth:
                 raise self.refused(
-                    f"{name} has another shape after each round of the loop: {_shape(one)}, then "
+                    f"{name} has another shape after each iteration of the loop: {_shape(one)}, "
+                    "then "
                     f"{_shape(other)}; it must stay, or grow by a fixed number of items"
                 )
             self.growth[place] = Growth(dim, before, by)
@@ -377,7 +379,7 @@ class Carried:
                 if isinstance(item, Collected):
                     if item.lengths is not None or item.values.shape[0] != 1:
                         raise self.refused(
-                            f"{label} gets as many items as a loop in a loop has rounds"
+                            f"{label} gets as many items as a loop in a loop has iterations"
                         )
                     self.emitted.append(Emitted(number, is_in_front, True))
                 elif isinstance(item, torch.Tensor) or is_number(item):
@@ -428,7 +430,7 @@ def _like_unset(one: Any, other: Any, carried: Carried) -> Any:
         if isinstance(value, torch.Tensor):
             if any(map(is_free, value.shape)):
                 raise carried.refused(
-                    "a tensor that a loop sets first has another size in each round"
+                    "a tensor that a loop sets first has another size in each iteration"
                 )
             return torch.zeros(list(value.shape), dtype=value.dtype)
         return as_tensor(0, element_type(value)) if is_number(value) else value

@@ -12,12 +12,12 @@ from onnx_external._base.errors import RewriteError
 from onnx_external._control_flow.runtime.sizes import size_of
 
 _NO_ITEM = (
-    "one item is taken from a list whose length a loop or a test on a tensor decides; stack the "
+    "one item is taken from a list whose length depends on a loop or a test on a tensor; stack the "
     "list first, and index the tensor"
 )
 _READS = (
-    "a round of a loop reads from a list to which the rounds before it have appended; carry what "
-    "it needs of them in a variable of its own"
+    "an iteration of a loop reads from a list to which earlier iterations have appended; carry "
+    "the items that it needs in a variable"
 )
 
 
@@ -98,7 +98,8 @@ class Collected:
         if name == "pad_sequence":
             return _padded(*args, **kwargs or {})
         raise RewriteError(
-            f"a list whose length a loop or a test on a tensor decides is given to torch.{name}; "
+            "a list whose length depends on a loop or a test on a tensor is given to "
+            f"torch.{name}; "
             "torch.stack, torch.cat and pad_sequence take such a list"
         )
 
@@ -186,8 +187,8 @@ class Rows(list[Any]):
 
     def _refuse(self, *_: Any, **__: Any) -> NoReturn:
         raise RewriteError(
-            "a list whose length a loop or a test on a tensor decides is changed otherwise than "
-            "by append; stack it first"
+            "a list whose length depends on a loop or a test on a tensor is changed other than by "
+            "append; stack it first"
         )
 
     def __add__(self, other: list[Any]) -> list[Any]:
@@ -228,7 +229,7 @@ def _padded(
     """Do the final step of torch.nn.utils.rnn.pad_sequence."""
     if len(_raw(items)) != 1 or side != "right":
         raise RewriteError(
-            "pad_sequence gets a list whose length a loop or a test on a tensor decides beside "
+            "pad_sequence gets a list whose length depends on a loop or a test on a tensor beside "
             "other items, or pads on the left"
         )
     rows: torch.Tensor = _raw(items)[0].padded(value)

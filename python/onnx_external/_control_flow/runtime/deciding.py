@@ -49,7 +49,7 @@ def answer(state: State, key: str, test: Any) -> Any:
 def _check_depth(state: State, decision: Decision) -> None:
     if decision.depth != state.depth:
         raise RewriteError(
-            "what a function gives cannot be one value, and the test that decides it stands in a "
+            "what a function returns cannot be one value, and the test that decides it stands in a "
             "branch or a loop; give a tensor in both branches, for instance one of zeros",
             decision.key,
         )
@@ -98,7 +98,8 @@ def _check_writes(state: State, call: Function, inner: str, places: Places) -> N
 
     if probe(state, attempt, places).mutated:
         raise RewriteError(
-            "what a function gives cannot be one value, and it writes to a tensor before the test "
+            "what a function returns cannot be one value, and it writes to a tensor before the "
+            "test "
             "that decides it; write to a clone instead, or give a tensor in both branches",
             inner,
         )

@@ -69,5 +69,5 @@ def _is_known(values: list[Any], at: Any, more: int = 1) -> bool:
 
 def _refused(what: str) -> RewriteError:
     return RewriteError(
-        f"a list whose length a loop or a test on a tensor decides {what}; stack it first"
+        f"a list whose length depends on a loop or a test on a tensor {what}; stack it first"
     )

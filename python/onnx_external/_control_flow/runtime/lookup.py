@@ -38,7 +38,7 @@ def looked_up(state: State, items: Any, parts: tuple[Any, ...], key: str) -> Any
         return items["".join(map(format, parts))]
     if len(indices) > 1 or indices[0].dtype.is_floating_point or not hasattr(items, "keys"):
         raise RewriteError(
-            "something is looked up by a text in which values of tensors stand; a graph can "
+            "something is looked up by a text that contains values of tensors; a graph can "
             "choose among the items of a dict by one whole number",
             key,
         )
@@ -49,7 +49,7 @@ def looked_up(state: State, items: Any, parts: tuple[Any, ...], key: str) -> Any
         if fits is not None and str(int(fits[1])) == fits[1]:
             found[int(fits[1])] = items[name]
     if not found:
-        raise RewriteError("no item has a name as it is looked up", key)
+        raise RewriteError("no item has the name that is looked up", key)
     return _Chosen(state, indices[0], found, key)
 
 

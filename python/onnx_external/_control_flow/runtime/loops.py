@@ -115,7 +115,9 @@ def _interleaved(items: list[Collected], kept: torch.Tensor | None) -> Collected
         return parts[0] if len(parts) == 1 else torch.stack(parts, 1).flatten(0, 1)
 
     if len({each.lengths is None for each in items}) > 1:
-        raise RewriteError("a round of a loop appends items of one length and of different ones")
+        raise RewriteError(
+            "an iteration of a loop appends items of one length and of different ones"
+        )
     masks = None
     if kept is not None or any(each.kept is not None for each in items):
         ones = [
@@ -211,7 +213,9 @@ class _Bounded:
             raise carried.refused(self._why())
         self.bound: Any = most
         if bound is None:
-            self.state.note(f"{carried.key}: the loop ends after {self.bound} rounds at the latest")
+            self.state.note(
+                f"{carried.key}: the loop ends after {self.bound} iterations at the latest"
+            )
         counts = [mark.count for mark in carried.marks if mark.count is not None]
         self.loop = Loop(carried, [carried.done, _tested(carried, goes_on)], counts)
         self.buffers = self._buffers()
@@ -222,8 +226,8 @@ class _Bounded:
         grown += [self.carried.places.all[each.place].label for each in self.carried.emitted]
         what = " and ".join(dict.fromkeys(grown))
         return (
-            f"{what} grows in each round of a loop whose number of rounds a tensor decides; give "
-            "max_iterations, the most rounds that the graph shall allow"
+            f"{what} grows in each iteration of a loop whose number of iterations depends on a "
+            "tensor; give max_iterations, the most iterations that the graph is to allow"
         )
 
     def _buffers(self) -> list[torch.Tensor]:

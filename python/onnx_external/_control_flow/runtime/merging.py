@@ -243,7 +243,7 @@ def _is_leaf(value: Any) -> bool:
 
 def _set_once(value: Any, key: str, name: str, unset: bool) -> Part:
     if not unset:
-        raise UnmergeableError(f"{name} exists after one branch only", key)
+        raise UnmergeableError(f"{name} exists only after one branch", key)
     if isinstance(value, torch.Tensor):
         return Part(dtype=value.dtype, like=value, front=_front(value))
     if is_number(value):

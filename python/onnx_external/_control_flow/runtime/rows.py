@@ -26,7 +26,7 @@ class Lazy:
     def __iter__(self) -> Any:
         """Raise an error, because Python cannot iterate over it."""
         raise RewriteError(
-            "the number of rounds depends on a tensor or a size, and a loop of Python needs it"
+            "the number of iterations depends on a tensor or a size, and a loop of Python needs it"
         )
 
 
@@ -142,7 +142,7 @@ def rows_of(values: Any) -> Columns:
             return [whole(values)], lambda row: row[0]
     raise RewriteError(
         f"a loop runs over a tensor whose length is not known, beside {described(values)}; make "
-        "that a tensor, too"
+        "that a tensor as well"
     )
 
 

@@ -1,4 +1,4 @@
-// Checkpoints: the named tensors in one or several files, and how to read their bytes.
+// Opens checkpoints, which are the named tensors in one or several files, and reads their bytes.
 //
 // A checkpoint is read without torch and without Python: pickles are interpreted symbolically, and
 // nothing that they name is imported or called. Opening reads only metadata; tensor bytes stay on
@@ -23,7 +23,7 @@ namespace onnx_external {
 
 class ClassFlattening;  // class_flattening.h
 
-// Which tensors of a nested checkpoint are listed.
+// Selects the tensors of a nested checkpoint that are listed.
 enum class Selection {
   kStateDict,   // those of one dict; its keys are the tensor names
   kEverything,  // every tensor that can be reached, under its full dotted path (for inspection)
@@ -57,25 +57,26 @@ struct OpenOptions {
   // or kAlwaysExpandedBytes, whichever is more. 0 counts as 1.
   std::uint64_t max_expand = 4;
 
-  // If several paths have a tensor of the same name, the last one is taken. Refused by default.
+  // If several paths have a tensor of the same name, the last one is taken. By default that is an
+  // error.
   bool overlay = false;
 
   // Weights that a quantization library stored in parts (codes, scales, zero points) are listed in
   // these parts, not as the float32 tensors that they stand for (docs/formats.md).
   bool stored_parts = false;
 
-  // Sparse tensors (COO, CSR, CSC, BSR, BSC) become dense, with zeros filled in. Refused by
-  // default.
+  // Sparse tensors (COO, CSR, CSC, BSR, BSC) become dense, with zeros filled in. By default they
+  // are an error.
   bool densify = false;
 
-  // complex32 tensors, which ONNX cannot hold, become complex64. Refused by default.
+  // complex32 tensors, which ONNX cannot hold, become complex64. By default they are an error.
   bool widen_complex32 = false;
 
-  // How objects of custom classes flatten to named tensors. If null, their tensors are left out of
-  // state dicts. Not owned; must live until open_checkpoint() returns.
+  // The table by which objects of custom classes flatten to named tensors. If null, their tensors
+  // are left out of state dicts. Not owned; must live until open_checkpoint() returns.
   const ClassFlattening* classes = nullptr;
 
-  // How many threads open the files of a sharded checkpoint. With `classes` it is always one.
+  // The number of threads that open the files of a sharded checkpoint; always one with `classes`.
   int threads = 0;  // 0 = one per CPU available to the process
 
   // The folder for temporary files. Compressed records are inflated into them, when their bytes are
@@ -86,7 +87,7 @@ struct OpenOptions {
 enum class Compression : std::uint8_t { kNone, kDeflate };
 enum class ByteOrder : std::uint8_t { kLittle, kBig };
 
-// Where the bytes of a storage are. kMemory and kMade occur only for the tensors of
+// The place of the bytes of a storage. kMemory and kMade occur only for the tensors of
 // provided_tensors.h.
 enum class StorageKind : std::uint8_t {
   kFile,

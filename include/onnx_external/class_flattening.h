@@ -1,5 +1,6 @@
-// How objects of custom classes in a checkpoint flatten to named tensors: a table that callers can
-// extend, mainly for caches (exporters call such classes pytree nodes).
+// Flattens objects of custom classes in a checkpoint to named tensors, by a table that callers can
+// extend: mainly for caches, such as transformers' DynamicCache (exporters call such classes pytree
+// nodes).
 //
 // There is no global state: fill a table and point OpenOptions::classes to it. Nothing that a
 // pickle names is imported or called. A registered function gets the pickled parts of an object and
@@ -45,7 +46,8 @@ class PickledValue {
   // "module.name" of an object's class as the pickle spells it; empty for values without a class.
   [[nodiscard]] std::string type() const;
 
-  // The elements of a list, tuple or set, in order; for an object, what was appended to it.
+  // The elements of a list, tuple or set, in order; for an object, the elements that were appended
+  // to it.
   [[nodiscard]] std::vector<PickledValue> elements() const;
 
   // The items of a dict, in order. Keys that are neither text nor integers are left out.

@@ -15,7 +15,7 @@
 // of all calls. `without` leaves out modules inside it: their outputs become inputs of the piece,
 // and their inputs become its outputs.
 //
-// By values: the nodes that compute the outputs from the inputs. The cut is refused if an output
+// By values: the nodes that compute the outputs from the inputs. It is an error if an output
 // depends on a graph input that is not among `inputs`. If `inputs` is empty, the piece has the
 // graph inputs that its outputs depend on.
 //
@@ -24,7 +24,7 @@
 // functions that it calls, opset imports and metadata. A piece cut by module also contains outside
 // nodes that compute constants from initializers alone, so that constants stay constants. Types and
 // shapes of new inputs and outputs are those that the model states; where it states none, the
-// element type is inferred, and an input whose type stays unknown is refused.
+// element type is inferred, and an input whose type stays unknown is an error.
 //
 // Results are deterministic. Memory: about 8 times the graph without its weights. The functions
 // keep no state and may run in several threads at once.
@@ -45,7 +45,7 @@ namespace onnx_external {
 struct CutOptions {
   std::string module;  // "" beside `without`: the model itself
   // Names of values of the main graph, each at most once. If an initializer is named as an input,
-  // the piece does not contain it, and whoever runs the piece supplies its value.
+  // the piece does not contain it, and the caller of the piece supplies its value.
   std::vector<std::string> inputs;
   std::vector<std::string> outputs;
   // Modules inside `module` whose nodes are left out of the piece.

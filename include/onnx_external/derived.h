@@ -24,7 +24,7 @@ enum class DerivationKind : std::uint8_t {
   kStack,   // as torch.stack(parts, dim): equal shapes; `dim` is a new dimension
 };
 
-// How a tensor is computed. All parts have the same element type.
+// The formula of a tensor. All parts have the same element type.
 struct Derivation {
   DerivationKind kind = DerivationKind::kKey;
   std::string key = {};                // kKey only
@@ -49,7 +49,7 @@ inline constexpr std::size_t kMaxDerivedDepth = 8;
 inline constexpr std::size_t kMaxDerivedParts = 1'000'000;
 
 // Appends the tensors to checkpoint.tensors(), in the order of their definitions. After an error
-// the checkpoint is as it was. Nothing is read. Requires: nobody else uses the checkpoint
+// the checkpoint is unchanged. Reads no tensor. Requires: nobody else uses the checkpoint
 // meanwhile.
 //
 // `max_expand`: as OpenOptions::max_expand; derived tensors count as well. kNotFound for a key that

@@ -64,17 +64,18 @@ inline constexpr std::size_t kDTypeCount = 27;
 
 // "float32", "bfloat16", "float8_e4m3fn", ...: torch's short names, which all output uses.
 [[nodiscard]] std::string_view torch_name(DType dtype);
-// Torch has none for types of less than a byte: they have ONNX's in lower case, "int4".
+// Reads such a name. Types of less than a byte have no name in torch, and give nullopt.
 [[nodiscard]] std::optional<DType> dtype_from_torch_name(std::string_view name);
-// These, too.
+// Also accepts the names of types of less than a byte, which are ONNX's in lower case: "int4".
 [[nodiscard]] std::optional<DType> dtype_from_any_name(std::string_view name);
 
-// From "F32", "BF16", "F8_E4M3", ...; nothing if the name is unknown or torch has no such type.
+// From "F32", "BF16", "F8_E4M3", ...; nullopt if the name is unknown or torch has no such type.
 [[nodiscard]] std::optional<DType> dtype_from_safetensors_name(std::string_view name);
 
-// TensorProto.DataType as a plain number, so that types newer than the linked onnx are possible.
-// 0 (UNDEFINED) for kComplex32, which ONNX lacks. Back, FLOAT4E2M1 is kFloat4E2M1FnX2, and the
-// other types of less than a byte are nothing: what a graph holds of them is a run of bytes.
+// TensorProto.DataType as a plain number, so that types newer than the linked onnx are possible. 0
+// (UNDEFINED) for kComplex32, which ONNX lacks. The reverse function returns kFloat4E2M1FnX2 for
+// FLOAT4E2M1, and nullopt for the other types of less than a byte, whose data in a graph is a run
+// of bytes.
 [[nodiscard]] std::int32_t onnx_data_type(DType dtype);
 [[nodiscard]] std::optional<DType> dtype_from_onnx(std::int32_t data_type);
 
@@ -89,8 +90,8 @@ inline constexpr std::size_t kDTypeCount = 27;
 [[nodiscard]] bool is_floating(DType dtype);
 [[nodiscard]] bool onnx_is_floating(std::int32_t data_type);
 
-// Whether values can be converted from or to a type: float64, float32, float16 and bfloat16 both
-// ways, the 8-bit float types only from.
+// Returns whether values can be converted from or to a type: float64, float32, float16 and bfloat16
+// both ways, the 8-bit float types only from.
 [[nodiscard]] bool can_cast_from(DType dtype);
 [[nodiscard]] bool can_cast_to(DType dtype);
 

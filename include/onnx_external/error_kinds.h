@@ -1,5 +1,5 @@
-// The stable words of errors: what is wrong, and which option may help. Programs decide by these;
-// titles and sentences are for people, and may change.
+// The stable words of errors: the kind of fault, and the options that may help. Programs should
+// decide by these; titles and messages are for people, and may change.
 #pragma once
 
 #include <cstdint>
@@ -7,7 +7,7 @@
 
 namespace onnx_external {
 
-// What is wrong with the names of a list, or with a save as a whole.
+// The fault that the names of a list share, or that a save has as a whole.
 enum class ErrorKind : std::uint8_t {
   kNone,  // the code says all
   // A graph and a checkpoint.
@@ -15,7 +15,7 @@ enum class ErrorKind : std::uint8_t {
   kLeftOut,         // constants and buffers without values, which no checkpoint has
   kUnused,          // keys that the graph does not use
   kAveraged,        // keys that are averages (EMA) of weights that are used
-  kAdapter,         // keys of an adapter (LoRA or its like)
+  kAdapter,         // keys of an adapter (such as LoRA)
   kStale,           // values that were computed from weights at export, and would stay old
   kMerged,          // slots that may stand for two weights that were equal at export
   kMergedConstant,  // weights that may have been merged with constants
@@ -31,7 +31,7 @@ enum class ErrorKind : std::uint8_t {
   kWithoutData,        // weights that would have no data
   kInputsLikeWeights,  // inputs that have the names of weights
   kInnerWithoutData,   // attributes, sparse initializers and names in functions
-  // Tensors about which an old checkpoint (--learn-map) does not tell what to do.
+  // Tensors for which an old checkpoint (--learn-map) does not determine a key.
   kLearnEqualBytes,    // equals several keys, which differ in the new checkpoint
   kLearnCoincidence,   // the value is too simple to distinguish a weight from a constant
   kLearnReshaped,      // the bytes of a key in another shape

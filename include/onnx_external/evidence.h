@@ -1,4 +1,4 @@
-// Decides by reading bytes where names, types and shapes leave a mapping ambiguous.
+// Reads bytes to decide where names, types and shapes leave a mapping ambiguous.
 #pragma once
 
 #include "onnx_external/checkpoint.h"

@@ -1,4 +1,4 @@
-// Learns from bytes which tensors of its original checkpoint a graph holds.
+// Finds out, by comparing bytes, which tensors of its original checkpoint a graph holds.
 //
 // Exporters rename, transpose and merge weights, but leave their data in the graph. Where that data
 // equals a tensor of the old checkpoint bit by bit, the tensor of the same name in a new checkpoint

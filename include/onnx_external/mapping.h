@@ -24,16 +24,18 @@
 
 namespace onnx_external {
 
-// What the mapping needs to know about a tensor; a plain value that tests build by hand.
+// The facts about a tensor by which the mapping decides. A plain value that tests build by hand.
 struct MappingKey {
   std::string name;
   DType dtype = DType::kFloat32;
   Shape shape;                 // as ONNX writes it
   std::uint32_t argument = 0;  // which checkpoint argument it came from
-  // Tensors with the same `bytes_id` share their bytes (tied weights), whatever their shapes are:
-  // a reshaped view has the id of its tensor, a transposed one another. Empty tensors have none.
+  // Tensors with the same `bytes_id` share their bytes (tied weights), whatever their shapes are: a
+  // reshaped view has the id of its tensor, a transposed one has another id. Empty tensors have
+  // none.
   std::optional<std::uint64_t> bytes_id;
-  // Of a derived tensor: the keys that it is made of, as indices. They are used where it is.
+  // For a derived tensor, the keys that it is computed from, as indices. They count as used if it
+  // is used.
   std::vector<std::uint32_t> made_of = {};
 };
 
@@ -46,7 +48,7 @@ struct MappingKeys {
 // ONNX cannot express (a 0-d kFloat4E2M1FnX2).
 [[nodiscard]] Result<MappingKeys> mapping_keys(const Checkpoint& checkpoint);
 
-// What happens to keys that no slot takes.
+// Decides what happens to keys that no slot takes.
 enum class Unmatched : std::uint8_t {
   kStrict,  // an error, unless they are known not to be weights of this graph (docs/mapping.md)
   kSkip,    // listed
@@ -68,8 +70,9 @@ struct Rename {
 struct MapEntry {
   std::string slot;
   std::string key;
-  Recipe recipe = {};      // how the slot's bytes are made from the key's
-  std::string model = {};  // of a set: the model that it is for; empty: each that has the slot
+  Recipe recipe = {};  // how the slot's bytes are made from the key's
+  std::string model =
+      {};  // the model that it is for, if there are several; empty: each that has the slot
 
   friend bool operator==(const MapEntry&, const MapEntry&) = default;
 };
@@ -79,7 +82,7 @@ struct MappingOptions {
   Partial partial = Partial::kRefuse;  // allow missing and mixed weights
   Casts casts = Casts::kRefuse;
   // Only keys under this prefix are used, and it is removed from their names; a final dot is
-  // optional. "" means the keys' own names: no prefix and no suffix is looked for.
+  // optional. "" means the keys' own names: prefixes and suffixes are not tried.
   std::optional<std::string> prefix;
   std::vector<Rename> renames;  // applied to keys, in order
   // The tensors that were added to the checkpoint (add_derived_tensors()). The mapping treats them
@@ -122,14 +125,14 @@ struct MappedPair {
   friend bool operator==(const MappedPair&, const MappedPair&) = default;
 };
 
-// What a mapping says of a key. Graphs that share a checkpoint have one verdict of each key: the
-// first in this order that any of them gives it.
+// The verdict of a mapping on a key. Graphs that share a checkpoint have one verdict on each key:
+// the first in this order that any of them gives it.
 enum class KeyVerdict : std::uint8_t {
   kUsed,           // it is in Mapping::pairs, or part of a derived key that is
   kTied,           // it has the same bytes as a used key
   kBaked,          // a buffer that exporters bake in (position ids, masks), or values that the
                    // graph's data has: it needs no slot
-  kAdapter,        // a weight of LoRA or the like
+  kAdapter,        // a weight of an adapter, such as LoRA
   kUnused,         // a weight that should have a slot
   kUnusedModule,   // a weight of a module that the graph does not use
   kNonWeight,      // a counter, an empty tensor, a parameter of training, or a key outside the
@@ -146,7 +149,7 @@ struct MappedKey {
   friend bool operator==(const MappedKey&, const MappedKey&) = default;
 };
 
-// What a mapping says of a slot.
+// The verdict of a mapping on a slot.
 enum class SlotVerdict : std::uint8_t {
   kFilled,         // by a key
   kDoubtful,       // by a key of its name, but it may be an input of the caller
@@ -206,20 +209,20 @@ struct LeftName {
 // inputs, in the order of the graph; then Mapping::stale_constants.
 [[nodiscard]] std::vector<LeftName> left_names(const GraphFacts& graph, const Mapping& mapping);
 
-// Questions that only bytes can answer. The mapping asks them when names, types and shapes leave
-// two answers open; each one may read two tensors. A missing function answers no. Indices refer to
-// MappingKeys::keys and GraphFacts::slots.
+// Functions that answer questions by reading bytes. The mapping calls them when names, types and
+// shapes leave two answers open; each call may read two tensors. A missing function answers no.
+// Indices refer to MappingKeys::keys and GraphFacts::slots.
 struct MappingEvidence {
-  // Whether two keys have the same type, shape and bytes.
+  // Returns whether two keys have the same type, shape and bytes.
   std::function<Result<bool>(std::uint32_t key, std::uint32_t other)> same_bytes = {};
-  // Whether the graph's data for a slot equals, bit by bit, what `recipe` makes of the key. Without
-  // a recipe, only the number of elements must agree, not the shape.
+  // Returns whether the graph's data for a slot equals, bit by bit, the result of applying `recipe`
+  // to the key. Without a recipe, only the number of elements must agree, not the shape.
   std::function<Result<bool>(std::uint32_t slot, std::uint32_t key, const Recipe& recipe)>
       slot_holds = {};
-  // Whether the graph holds the same data for two slots.
+  // Returns whether the graph holds the same data for two slots.
   std::function<Result<bool>(std::uint32_t slot, std::uint32_t other)> same_data = {};
-  // Whether all elements are equal (zeros, ones), so that equal bytes do not prove a common source.
-  // If these functions are missing, the answer is yes.
+  // Returns whether all elements are equal (zeros, ones), so that equal bytes do not prove a common
+  // source. If these functions are missing, the answer is yes.
   std::function<Result<bool>(std::uint32_t key)> key_is_uniform = {};
   std::function<Result<bool>(std::uint32_t slot)> slot_is_uniform = {};
 };
@@ -232,29 +235,29 @@ struct GraphToMap {
 };
 
 // Applies the rules to one graph or several, in their order. Each graph's weights must be in the
-// checkpoint, and each key is judged by all graphs: one that any of them uses is used, and one that
-// none uses is refused. So all mappings have the same `keys`. `options` apply to each graph;
-// of several graphs, only one needs to have the slots, inputs and initializers that they name.
+// checkpoint, and each key is judged by all graphs: it is used if any of them uses it, and it is an
+// error if none does. So all mappings have the same `keys`. `options` apply to each graph; with
+// several graphs, only one needs to have the slots, inputs and initializers that they name.
 //
 // Errors: kAmbiguous (two answers fit; both are listed), kMismatch (shape or element type differ
 // within the chosen key_prefix), kNotFound (a weight is missing, a key is unused, nothing matches,
 // an option names something that does not exist), kInvalidArgument (a bad regular expression, ...,
-// and Unmatched::kKeep with several graphs, which does not say whose initializers the keys become).
-// A message shows at most kMaxListed names of each list; Error::details has the lists in full and
-// the options that may help. What is said of one of several graphs begins with its name. Errors of
-// the evidence are passed on.
+// and Unmatched::kKeep with several graphs, which would not determine whose initializers the keys
+// become). A message shows at most kMaxListed names of each list; Error::details has the lists in
+// full and the options that may help. With several graphs, a sentence about one of them begins with
+// its name. Errors of the evidence are passed on.
 [[nodiscard]] Result<std::vector<Mapping>> map_graphs(std::span<const GraphToMap> graphs,
                                                       const MappingKeys& keys,
                                                       const MappingOptions& options);
 inline constexpr std::size_t kMaxListed = 8;
 
-// map_graphs() of a graph alone that has no name: entries of the map count for whatever model they
-// are.
+// Calls map_graphs() for a single graph without a name: all entries of the map count, whichever
+// model they name.
 [[nodiscard]] Result<Mapping> map_tensors(const GraphFacts& graph, const MappingKeys& keys,
                                           const MappingOptions& options,
                                           const MappingEvidence& evidence = {});
 
-// The options without entries of the map that are for other models than `name`.
+// Returns the options without those entries of the map that are for models other than `name`.
 [[nodiscard]] MappingOptions options_for_model(MappingOptions options, std::string_view name);
 
 struct MapFile {
@@ -288,9 +291,9 @@ struct MapTemplate {
   std::vector<OpenSlot> open;
 };
 
-// What the rules find with Partial::kAllow and Unmatched::kSkip (nothing if they fail even then),
-// the slots that stay without data, and those that `refusal` lists. Candidates are at most
-// kMaxCandidates unused keys of the slot's type and shape, as they are or transposed.
+// Returns the pairs that the rules find with Partial::kAllow and Unmatched::kSkip (none if they
+// fail even then), the slots that stay without data, and those that `refusal` lists. Candidates are
+// at most kMaxCandidates unused keys of the slot's type and shape, transposed or not.
 [[nodiscard]] MapTemplate map_template(const GraphFacts& graph, const MappingKeys& keys,
                                        const MappingOptions& options,
                                        const ErrorDetails* refusal = nullptr);

@@ -21,14 +21,14 @@
 
 namespace onnx_external {
 
-// What the mapping knows about a graph, its slots among them. A model makes it, and library users
-// only hand it on; the library itself has it from onnx/graph_facts.h.
+// The facts about a graph by which the mapping decides, including its slots. A model provides it,
+// and users of the library only pass it on; it is defined in onnx/graph_facts.h.
 struct GraphFacts;
 
 // Stands for the index of a slot when a tensor fills none.
 inline constexpr std::uint32_t kNoSlot = 0xFFFFFFFF;
 
-// Subgraphs (bodies of If, Loop, Scan) nested deeper than this are refused.
+// Subgraphs (bodies of If, Loop, Scan) nested deeper than this are an error (kUnsupported).
 inline constexpr std::size_t kMaxGraphDepth = 100;
 
 // The part of a model that holds a tensor.
@@ -46,7 +46,7 @@ enum class DataRemark : std::uint8_t {
   kPrepacked,      // keys prepacked_N: weights that ONNX Runtime has packed for itself
   kBasepath,       // onnx ignores it, ONNX Runtime refuses it
   kDuplicateKeys,  // a key twice with one value: ONNX Runtime refuses some of them
-  kOtherChecksum,  // the checksum is no SHA-1, so it is ignored
+  kOtherChecksum,  // the checksum is not a SHA-1, so it is ignored
   kDots,           // the file's name has "..", which onnx refuses
   kHardLinks,      // the file has several names, which onnx refuses
   kHubLink,        // the file is a link of the Hub's cache, which onnx refuses

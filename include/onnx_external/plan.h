@@ -27,29 +27,29 @@ inline constexpr std::uint64_t kMaxInlineIntegerBytes = 1024;
 // as ONNX Runtime Web, need them while they load the graph.
 inline constexpr std::uint64_t kMinMovedBytes = 1024;
 
-// How tensors are spread over files.
+// Decides how tensors are distributed over files.
 enum class Layout : std::uint8_t {
   kPerTensor,  // one file per tensor, in a data folder
   kSingle,     // "model.data" (PlanOptions::data_name), beside the model
   kShards,     // "model-00001-of-00003.data", ...; no tensor is split
   kInline,     // inside the model file, of at most 2^31-1 bytes; tensors share no bytes then
   // Nothing is copied: the model refers to the checkpoint's own bytes. With kept codes
-  // (PlanOptions::quantize), what is not such bytes is written to a file as with kSingle.
+  // (PlanOptions::quantize), all other data is written to one file, as with kSingle.
   kLink,
 };
 
-// What happens to tensors whose data is inside the loaded model. The rule for what stays inline
-// (kMaxInlineIntegerBytes, strings, scales of Resize) holds for them, too.
+// Decides what happens to tensors whose data is inside the loaded model. The rules for data that
+// stays inline (kMaxInlineIntegerBytes, strings, scales of Resize) also hold for them.
 enum class ExistingData : std::uint8_t {
   kStay,
   kMove,  // initializers, including sparse ones, go where the layout says (with kLink they stay)
-  kMoveAndAttributes,  // attributes of nodes move, too
+  kMoveAndAttributes,  // attributes of nodes also move
 };
 
 // The limit of PlanOptions::inline_below: tensors that are moved into the model are held in memory.
 inline constexpr std::uint64_t kMaxInlineBelow = std::uint64_t{1} << 20;
 
-// Which tensors share bytes, so that these are stored once.
+// Decides which tensors share bytes that are stored once.
 enum class Dedup : std::uint8_t {
   kOff,      // none
   kStorage,  // views of the same bytes of one file (tied weights)
@@ -81,8 +81,8 @@ enum class TensorSource : std::uint8_t {
 enum class MatrixPart : std::uint8_t { kCodes, kScales, kZeroPoints };
 inline constexpr std::size_t kMatrixParts = 3;
 
-// How the bytes of such a part are made of a matrix of rows x columns. The rows are those that the
-// tensor's recipe makes of the source; what it converts them to, if anything, is float32.
+// Describes how the bytes of such a part are computed from a matrix of rows x columns. The rows are
+// the result of the tensor's recipe; if it converts them, then to float32.
 struct PackedTensor {
   Scheme scheme = {};
   MatrixPart part = MatrixPart::kCodes;
@@ -113,7 +113,7 @@ struct PlannedTensor {
   // checkpoint's tensor `source_index`. It has no key.
   std::optional<std::size_t> existing_index = {};
   std::optional<PackedTensor> packed = {};  // then `dims` are the part's, and so are its bytes
-  // Index into SavePlan::ranges; nothing = inline in the model.
+  // Index into SavePlan::ranges; nullopt = inline in the model.
   std::optional<std::uint32_t> range;
 };
 
@@ -131,8 +131,8 @@ struct PlannedFile {
   std::string name;
   std::uint64_t bytes = 0;
   bool is_linked = false;  // it exists: one of the checkpoint, or of the loaded model's data
-  // Of these, bytes in holes of the checkpoint's files (ranges of zeros without disk blocks). The
-  // copy has holes there, too, and needs that much less room.
+  // The part of these bytes that lies in holes of the checkpoint's files (ranges of zeros without
+  // disk blocks). The copy also has holes there, and needs that much less space.
   std::uint64_t hole_bytes = 0;
 };
 
@@ -142,7 +142,7 @@ struct MatrixPlan;  // onnx/matrix_choice.h
 struct PlannedModel {
   std::string name;
   MappingOptions mapping_options = {};  // Mapping::options, for its manifest
-  // Which nodes read quantized matrices; null if none does. Refers to the planned model.
+  // The nodes that read quantized matrices; null if there are none. Refers to the planned model.
   std::shared_ptr<const MatrixPlan> matrices = {};
 };
 
@@ -169,7 +169,7 @@ struct SavePlan {
   [[nodiscard]] bool is_linked(std::uint32_t range) const {
     return files[ranges[range].file].is_linked;
   }
-  // How many ranges are written, the first ones.
+  // Returns the number of ranges that are written; they are the first ones.
   [[nodiscard]] std::size_t written_ranges() const;
 
   // The location of a data file as the model spells it, relative to the model's folder. Not for
@@ -205,8 +205,8 @@ struct PlanOptions {
   // that states another type is kMismatch. If not set, a tensor is converted to the type of its
   // slot where the mapping paired different float types (MappingOptions::casts).
   std::optional<DType> dtype = {};
-  // What becomes of matrices (quantize.h); nothing: they stay as they are. With kLink, they must be
-  // kept.
+  // How matrices are quantized (quantize.h); nullopt: they stay unchanged. With kLink, their codes
+  // must be kept.
   std::optional<QuantizeOptions> quantize = {};
   // The copied data of the loaded model may be at most this many times what its files store, or
   // kAlwaysExpandedBytes, whichever is more. 0 counts as 1.

@@ -1,4 +1,4 @@
-// How long-running work reports progress and is cancelled.
+// The interface by which long-running work reports progress and is cancelled.
 #pragma once
 
 #include <cstdint>

@@ -16,7 +16,7 @@
 //
 // Memory and bytes produced on demand have no modification time that would show a change. A save
 // that uses them is therefore never resumed and never split among processes, and the layout kLink
-// refuses them. If memory changes during a save, verification finds it and nothing is published.
+// rejects them. If memory changes during a save, verification finds it and nothing is published.
 #pragma once
 
 #include <cstddef>
@@ -61,7 +61,7 @@ struct FileBytes {
 // that it returns, or an exception, ends the save, and nothing is published.
 //
 // The written bytes are verified by the CRC-32 of those that `make` returned. Any other use of the
-// bytes is refused: Checkpoint::read(), Dedup::kContent.
+// bytes is an error: Checkpoint::read(), Dedup::kContent.
 struct LazyBytes {
   std::uint64_t size = 0;
   std::function<Status(std::span<std::byte> out)> make;
@@ -81,8 +81,8 @@ struct ProvidedTensor {
 };
 
 struct ProvidedOptions {
-  // How many tensors of LazyBytes may be in memory at a time, whatever the number of threads; at
-  // least 1. Each thread holds at most one.
+  // The number of tensors of LazyBytes that may be in memory at a time, whatever the number of
+  // threads; at least 1. Each thread holds at most one.
   int max_lazy_at_once = 2;
 };
 

@@ -1,6 +1,6 @@
-// Quantization to codes of 4 or 8 bits in blocks: which codes a matrix gets, and what a user may
-// choose. docs/quantize.md states the rule by which values become codes, and how codes of a
-// checkpoint are kept.
+// Quantization to codes of 4 or 8 bits in blocks: the schemes, and the options of users.
+// docs/quantize.md states the rule by which values become codes, and how codes of a checkpoint are
+// kept.
 //
 // Everything here is a plain value or a pure function, safe from any thread.
 #pragma once
@@ -15,21 +15,22 @@
 
 namespace onnx_external {
 
-// How the rows of a matrix become codes: a value w is stored as q, and w = (q - z) * scale, where
-// each block of consecutive columns has its own scale and zero point z.
+// The scheme by which the rows of a matrix become codes: a value w is stored as q, and w = (q - z)
+// * scale, where each block of consecutive columns has its own scale and zero point z.
 struct Scheme {
   std::uint32_t bits = 4;    // of a code: 4 or 8; of kept codes also 2
   std::uint32_t block = 64;  // columns that share a scale: a power of two, 16 to 256
-  // Whether zero points are stored. Otherwise the scheme is symmetric: z = 2^(bits-1) everywhere.
+  // True if zero points are stored. Otherwise the scheme is symmetric: z = 2^(bits-1) everywhere.
   bool zero_points = true;
-  // How many scales are tried for each block; the one with the least square error is kept. 0 rounds
-  // to the nearest code, with the same bytes as ONNX Runtime's own quantizer. Otherwise odd.
+  // The number of scales that are tried for each block; the one with the least square error is
+  // kept. 0 rounds to the nearest code, with the same bytes as ONNX Runtime's own quantizer.
+  // Otherwise odd.
   std::uint32_t steps = 5;
   DType scales = DType::kFloat32;  // kFloat32, kFloat16 or kBFloat16
   // True if codes, scales and zero points are the checkpoint's own (KeepCodes). `steps` is 0 then.
   bool kept = false;
-  // Of kept codes, in the place of zero points: each block has a term t in the type of the scales,
-  // and w = (q - 2^(bits-1)) * scale + t. A product adds t times the sum of the block's inputs.
+  // For kept codes, instead of zero points: each block has a term t in the type of the scales, and
+  // w = (q - 2^(bits-1)) * scale + t. A product adds t times the sum of the block's inputs.
   bool terms = false;
 
   friend bool operator==(const Scheme&, const Scheme&) = default;
@@ -59,7 +60,7 @@ inline constexpr std::int64_t kMaxQuantizedColumns = std::int64_t{1} << 20;
 // check_scheme() rejects.
 [[nodiscard]] Result<Scheme> parse_scheme(std::string_view text);
 
-// What the head (the matrix that makes the logits) and embedding tables become.
+// The type of the head (the matrix that computes the logits) and of embedding tables.
 enum class HeadWeights : std::uint8_t {
   kInt4,   // like the layers; needs Scheme::bits of 4
   kInt8,   // int8, symmetric, nearest, in the blocks of the layers
@@ -72,19 +73,19 @@ enum class QuantizedForm : std::uint8_t {
   kDequantizeLinear,  // standard ONNX, opset 21 or newer, in the layout that ONNX Runtime fuses
 };
 
-// What becomes of weights that the checkpoint holds quantized.
+// Decides what happens to weights that are quantized in the checkpoint.
 enum class KeepCodes : std::uint8_t {
-  kNo,          // they are quantized anew, as all floats are
+  kNo,          // they are quantized again, as all floats are
   kElseFloat,   // they keep their codes. Those that no node can multiply by become floats
   kElseScheme,  // ... or codes of QuantizeOptions::scheme
 };
 
-// What to quantize, and how.
+// The options of quantization: what to quantize, and by which schemes.
 struct QuantizeOptions {
   Scheme scheme;  // of layers; `scales` becomes the type of the graph's floats
   HeadWeights head = HeadWeights::kInt8;
-  // How MatMulNBits computes: 0 in floats, 4 with activations that are rounded to 8 bits, which is
-  // several times faster.
+  // The precision in which MatMulNBits computes: 0 in floats, 4 with activations that are rounded
+  // to 8 bits, which is several times faster.
   std::uint32_t accuracy_level = 4;
   // Patterns of weights that stay in float, with * and ? as in a shell.
   std::vector<std::string> keep_float = {};

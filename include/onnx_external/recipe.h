@@ -1,4 +1,4 @@
-// Recipes: how the bytes of an initializer are computed from a tensor of the checkpoint.
+// Recipes: lists of steps that compute the bytes of an initializer from a tensor of the checkpoint.
 //
 // A recipe is a list of steps that are applied in order, as torch's methods of the same names would
 // be: dimensions and indices that are negative count from the end. A step changes the tensor's
@@ -52,7 +52,7 @@ struct RecipeStep {
   friend bool operator==(const RecipeStep&, const RecipeStep&) = default;
 };
 
-// An empty recipe leaves the tensor as it is.
+// An empty recipe leaves the tensor unchanged.
 using Recipe = std::vector<RecipeStep>;
 
 inline constexpr std::size_t kMaxRecipeSteps = 8;  // a final cast is not counted
@@ -61,7 +61,7 @@ inline constexpr std::size_t kMaxRecipeRank = 64;  // torch's limit on dimension
 // "transpose", "permute", "reshape", "slice", "cast": the stable names in map files, manifests and
 // reports.
 [[nodiscard]] std::string_view step_name(StepKind kind);
-// Whether such steps have RecipeStep::numbers.
+// Returns whether such steps have RecipeStep::numbers.
 [[nodiscard]] bool takes_numbers(StepKind kind);
 
 // "transpose, slice [0, 0, 128], cast"; "" for an empty recipe.

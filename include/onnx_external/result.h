@@ -1,9 +1,10 @@
-// How the functions of this library report failure.
+// Result<T> and Error: the functions of this library report failure by return value.
 //
 // Bad input, missing files and full disks are values of type Error inside a Result; broken
 // invariants of our own code trigger assert(). The library never throws for bad input, never prints
-// and never exits. The only exceptions that may leave it are std::bad_alloc and what a function of
-// the caller's throws that is not said to be caught (SaveOptions::before_publish).
+// and never exits. The only exceptions that may leave it are std::bad_alloc and exceptions of the
+// caller's own functions, unless their documentation says that they are caught
+// (SaveOptions::before_publish).
 #pragma once
 
 #include <cstddef>
@@ -41,7 +42,7 @@ enum class ErrorCode {
 struct ErrorItem {
   std::string name;                     // of a slot or a key
   std::string form;                     // type and shape, "FLOAT [64, 3, 7, 7]"; empty = not known
-  std::string note;                     // a remark for the reader: "used by Conv '/conv1/Conv'"
+  std::string note;                     // a note for the reader: "used by Conv '/conv1/Conv'"
   std::vector<std::string> candidates;  // names on the other side, nearest first
 };
 
@@ -63,7 +64,7 @@ struct Remedy {
   friend bool operator==(const Remedy&, const Remedy&) = default;
 };
 
-// What an error lists in full. User interfaces print as much of it as they have room for.
+// The full lists of an error. User interfaces print as much of them as they have room for.
 struct ErrorDetails {
   ErrorKind kind = ErrorKind::kNone;  // kNone = that of the first list, if there is one
   std::vector<ErrorList> lists;
@@ -72,15 +73,15 @@ struct ErrorDetails {
 
 // `message` reads "FILE: WHERE: WHAT; FIX", without the parts that are unknown. It is lower case,
 // has no full stop and names no command line option. Names that come from files are already quoted,
-// so it can be printed as it is.
+// so it can be printed unchanged.
 struct Error {
   ErrorCode code;
   std::string message;
   std::shared_ptr<const ErrorDetails> details = {};  // null = there are none
 };
 
-// What went wrong, more finely than the code says: `details->kind`, or else the kind of the first
-// list. kNone without details.
+// Returns the kind of an error, which is more specific than its code: `details->kind`, or else the
+// kind of the first list. kNone without details.
 [[nodiscard]] ErrorKind kind_of(const ErrorDetails* details);
 
 inline constexpr std::size_t kShownItems = 8;

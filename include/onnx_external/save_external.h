@@ -76,8 +76,8 @@ struct SaveOptions {
   std::filesystem::path source_dir;
 
   // Called in the working thread when all of the save is staged and verified, right before it is
-  // put in place: what belongs to the model and lies beside it can be put there then. An error ends
-  // the save, and nothing is changed. Whoever changed something undoes it if the save fails later.
+  // put in place: files that belong beside the model can be put there then. An error ends the save,
+  // and nothing is changed. The caller must undo its own changes if the save fails later.
   std::function<Status()> before_publish;
 };
 
@@ -107,15 +107,15 @@ struct SavedMatrix {
   std::uint64_t columns = 0;
   std::uint64_t bytes_before = 0;  // in the graph's type
   std::uint64_t bytes = 0;         // of codes, scales and zero points
-  // The root mean square of what quantizing changed, divided by that of the values. In a dry run,
-  // of a few rows. Nothing if it is not known: another process or a killed save made the codes.
-  // Kept codes lose nothing and have none.
+  // The root mean square of the quantization error, divided by that of the values. In a dry run, of
+  // a few rows. Nullopt if it is not known: another process or a killed save made the codes. Kept
+  // codes lose nothing and have none.
   std::optional<double> error = {};
-  // Why the codes that the checkpoint has of it are not kept; "" if it has none, or they are.
+  // The reason why the checkpoint's codes of it are not kept; "" if it has none, or they are kept.
   std::string unkept = {};
 };
 
-// A float weight of a graph that such a save leaves as it is.
+// A float weight of a graph that such a save leaves unchanged.
 struct FloatWeight {
   std::string weight;
   std::string reason;  // "Conv reads it"
@@ -137,14 +137,14 @@ struct SavedModel {
   // The names that no key fills: left_names(), and in nodes and functions the values that have no
   // data (kMissing). The functions below list some of them.
   std::vector<LeftName> left;
-  // What MappingOptions::keep names, slots and Constant nodes, in the order of the option.
+  // The slots and Constant nodes that MappingOptions::keep names, in the order of the option.
   std::vector<std::string> kept_by_option;
   bool complete = true;    // every weight has its value: slots_left() and left_old() are empty
   std::string key_prefix;  // Mapping::key_prefix
-  // Of the ranges of data files that the model refers to, whoever else does; with Layout::kInline,
-  // of data in the model.
+  // The bytes of all ranges of data files that the model refers to, shared or not; with
+  // Layout::kInline, of the data in the model.
   std::uint64_t bytes = 0;
-  // What is unusual about the given model's external data. Prepacked weights of ONNX Runtime and
+  // Irregularities of the given model's external data. Prepacked weights of ONNX Runtime and
   // basepath are left out of the written model; the rest is written as usual.
   std::vector<CountedRemark> remarks;
   // With PlanOptions::quantize, in the order of the graph.
@@ -157,9 +157,9 @@ struct SavedModel {
   // The inputs of the caller, those that may be weights last.
   [[nodiscard]] std::vector<std::string> inputs_left() const;
   [[nodiscard]] std::vector<std::string> initializers_kept() const;  // that keep the graph's data
-  // What stays without data. No runtime opens such a model.
+  // Returns the names that stay without data. No runtime opens such a model.
   [[nodiscard]] std::vector<std::string> slots_left() const;
-  // What keeps old values, because the checkpoint lacks the weights.
+  // Returns the names that keep old values, because the checkpoint lacks the weights.
   [[nodiscard]] std::vector<std::string> left_old() const;
 };
 
@@ -171,7 +171,7 @@ struct LeftKey {
   std::string tied_to = {};       // of a tied key: the used key
 };
 
-// What became of a save: of its models, and of what they share, keys and data files.
+// The result of a save: its models, and the keys and data files that they share.
 struct SaveReport {
   std::filesystem::path folder;
   std::vector<SavedModel> models;  // one for each graph, in order
@@ -200,12 +200,12 @@ struct SaveReport {
   [[nodiscard]] std::vector<std::string> keys_with(
       std::initializer_list<KeyVerdict> verdicts) const;
   [[nodiscard]] std::vector<std::string> unmatched_keys() const;  // all of `keys` but tied ones
-  // Of these, those that would be refused without Unmatched::kSkip or Partial::kAllow: weights,
-  // then adapters.
+  // Returns those of them that would be an error without Unmatched::kSkip or Partial::kAllow:
+  // weights, then adapters.
   [[nodiscard]] std::vector<std::string> skipped_keys() const;
 };
 
-// What to save, and where. The simplest call:
+// The arguments of save(). The simplest call:
 //
 //   const auto report =
 //       save({.graph = "graph.onnx", .checkpoint = {"checkpoint.pt"}, .folder = "out"});
@@ -231,7 +231,7 @@ struct SaveRequest {
 // data in `target.data_dir` or, with one file or shards, in files beside it; `target.model_name` is
 // not used. The data files of several models are called after the folder, and a data file of its
 // own after its key, else "<model>.<slot>". `checkpoint`: opened already, or in memory
-// (checkpoint_of()). Of `open` only what reads other files applies then.
+// (checkpoint_of()). In that case only those members of `open` apply that concern other files.
 //
 // A key is judged by all graphs together (map_graphs()). Every option applies to each graph, except
 // that a slot, an input or an initializer that an option names needs to be in one of them only. All
@@ -241,9 +241,9 @@ struct SaveRequest {
 //
 // After an error nothing is left behind. If verification finds a difference, the error is kMismatch
 // and nothing is published. A dry run with an empty folder reads no folder. kInvalidArgument if no
-// graph or no checkpoint is given (use relayout_models() for that), and of several graphs also for
-// names that are equal or do not end with ".onnx", and for kInline, Unmatched::kKeep, learn_from
-// and test_data, which are for one graph.
+// graph or no checkpoint is given (use relayout_models() for that), and with several graphs also
+// for names that are equal or do not end with ".onnx", and for kInline, Unmatched::kKeep,
+// learn_from and test_data, which are for one graph.
 [[nodiscard]] Result<SaveReport> save_graphs_with_external_data(
     const SaveTarget& target, std::span<const std::filesystem::path> torch_load_paths,
     std::span<const GraphToSave> graphs, const SaveOptions& options = {});
@@ -253,9 +253,9 @@ struct SaveRequest {
                                                                 const SaveOptions& options = {});
 
 // Gives the weights of models another layout, a common one if there are several. No slot is filled,
-// so `open` applies only to test data; `learn_from`, plan.dtype and `mapping`, but for its partial
-// and inputs, are refused (kInvalidArgument). ExistingData::kStay means kMove here. Different
-// models know nothing of each other's weights, so with several Dedup::kStorage means
+// so `open` applies only to test data; `learn_from`, plan.dtype and `mapping`, except for its
+// partial and inputs, are errors (kInvalidArgument). ExistingData::kStay means kMove here.
+// Different models do not know each other's weights, so with several models Dedup::kStorage means
 // Dedup::kContent, except for kLink (ranges of one file are found by their place), and where the
 // bytes of some are made on demand, once (provided_tensors.h). kNotFound, with a list, if weights
 // have no data (names that nothing defines, initializers without data, inputs that have the names
@@ -267,7 +267,7 @@ struct SaveRequest {
                                                  const SaveOptions& options = {});
 
 // The same for one graph, whose model is called `target.model_name`. The data of a model in memory
-// is in options.source_dir, or where the model says; of a file it is in its folder.
+// is in options.source_dir, or where the model says; the data of a file is in its folder.
 [[nodiscard]] Result<SaveReport> save_model_with_external_data(
     const std::filesystem::path& basepath, const std::string& model_location,
     const std::string& initializer_location,

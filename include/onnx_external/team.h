@@ -1,4 +1,4 @@
-// Several processes that write one plan together on a shared file system, for example as an MPI
+// Lets several processes write one plan together on a shared file system, for example as an MPI
 // job. Each writes its share of the data. The first one leads: it creates the staging folder,
 // writes the model, verifies and publishes. The output is byte for byte what one process would
 // write.

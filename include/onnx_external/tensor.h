@@ -1,4 +1,4 @@
-// What is known about a tensor without reading it: name, element type, shape, strides.
+// The description of a tensor without its data: name, element type, shape, strides.
 //
 // Sizes and offsets are bytes unless the name says otherwise; shapes and strides count elements.
 // Nothing here does IO; everything is a plain value or a pure function, safe from any thread.

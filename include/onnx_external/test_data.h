@@ -34,7 +34,7 @@ struct GraphInput {
   };
   std::string name;
   std::int32_t elem_type = 0;                   // TensorProto.DataType; 0 = not stated
-  std::optional<std::vector<Dimension>> shape;  // nothing = not stated
+  std::optional<std::vector<Dimension>> shape;  // nullopt = not stated
 };
 
 // Returns the inputs of `graph` whose names are in `names`, in the graph's order.
@@ -61,7 +61,7 @@ struct TestDataSet {
   std::vector<std::string> unused;  // recorded, but not an input of the graph
 };
 
-// What the comparison of two or more sets shows about one dimension of a graph input.
+// The result of comparing one dimension of a graph input in two or more sets.
 enum class DimensionVerdict : std::uint8_t {
   kSymbolic,        // symbolic, and it varied
   kMustBeSymbolic,  // the graph fixes it, but it varied
@@ -107,8 +107,8 @@ struct RecordedInputs {
 [[nodiscard]] std::string test_set_name(std::size_t set);
 [[nodiscard]] std::string test_input_name(std::size_t input);
 
-// What input_K.pb holds before the tensor's bytes: a TensorProto whose last field is raw_data.
-// kUnsupported if the file would exceed protobuf's limit of 2 GiB.
+// Returns the beginning of input_K.pb, before the tensor's bytes: a TensorProto whose last field is
+// raw_data. kUnsupported if the file would exceed protobuf's limit of 2 GiB.
 [[nodiscard]] Result<std::string> test_input_header(const TestInput& input, std::uint64_t nbytes);
 
 }  // namespace onnx_external

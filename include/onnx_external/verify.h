@@ -25,7 +25,7 @@
 
 namespace onnx_external {
 
-// What can be wrong; finding_code_name() gives the stable name used in JSON.
+// The kinds of findings; finding_code_name() returns the stable name used in JSON.
 enum class FindingCode : std::uint8_t {
   kBadEntry,           // "bad-entry": external_data keys or values break the rules
   kBadLocation,        // "bad-location": the path is absolute, leaves the folder, has ".." ...
@@ -72,19 +72,20 @@ struct VerifyReport {
   // CRC-32.
   std::uint64_t inline_uncompared = 0;
   std::uint64_t bytes = 0;  // bytes read and compared
-  // With a checkpoint: how many of `tensors` were compared with it byte by byte, and how many of
-  // these with a tensor that only the manifest names.
+  // With a checkpoint: the number of `tensors` that were compared with it byte by byte, and the
+  // number of these whose tensor only the manifest names.
   std::uint64_t compared = 0;
   std::uint64_t compared_by_manifest = 0;
-  // How many of `tensors` are ranges of the checkpoint itself rather than copies (Layout::kLink),
-  // judged by their place if a checkpoint is given, otherwise by the manifest; and how many of
-  // these have no recorded CRC-32, so that only the presence of their bytes was checked.
+  // The number of `tensors` that are ranges of the checkpoint itself rather than copies
+  // (Layout::kLink), judged by their place if a checkpoint is given, otherwise by the manifest; and
+  // how many of these have no recorded CRC-32, so that only the presence of their bytes was
+  // checked.
   std::uint64_t linked = 0;
   std::uint64_t linked_without_crc = 0;
-  // What is unusual about external tensors, although it can be read.
+  // Irregularities of external tensors that can still be read.
   std::vector<CountedRemark> remarks;
-  // How many of `tensors` state no length, or 0. The length is then taken from type and dims, but
-  // other readers take the rest of the file or refuse the model.
+  // The number of `tensors` that state no length, or 0. The length is then taken from type and
+  // dims, but other readers take the rest of the file or refuse the model.
   std::uint64_t without_length = 0;
   std::uint64_t converted = 0;  // of `compared`: values were converted to the model's float type
   // Values that became infinite when they were converted for this model, as its manifest says.
@@ -99,7 +100,7 @@ struct VerifyReport {
 // kYes: before reading, so that the bytes come from the disk.
 enum class DropCache : std::uint8_t { kNo, kYes };
 
-// How bytes are compared with those of a checkpoint.
+// The way in which bytes are compared with those of a checkpoint.
 enum class Compare : std::uint8_t {
   kBytes,  // both are read and compared
   // Halves the reading: if a CRC-32 is known, from the checkpoint (Checkpoint::recorded_crc) or
@@ -127,8 +128,9 @@ struct VerifyOptions {
 
 // Checks structure (entries, paths, kinds of files, lengths, dims, open names) and, if there is a
 // manifest with the data or beside the model, the CRC-32 of every tensor and of the model. Without
-// a manifest only structure is checked; VerifyReport::used_manifest tells. Fails only if it cannot
-// work at all: there is no such model, it is not an ONNX model, or the caller cancelled.
+// a manifest only structure is checked; VerifyReport::used_manifest says which case it was. Fails
+// only if it cannot work at all: there is no such model, it is not an ONNX model, or the caller
+// cancelled.
 [[nodiscard]] Result<VerifyReport> verify_model(const std::filesystem::path& model_path,
                                                 const VerifyOptions& options = {});
 
@@ -182,8 +184,8 @@ struct ModelToVerify {
   std::span<const ExpectedTensor> expected = {};  // with a checkpoint; must outlive the call
   std::string manifest = {};                      // as VerifyOptions::manifest, which is not used
   // The folder that locations of linked files are relative to, where it is not the model's: a
-  // staged model that links files is read before it stands beside them. With it, only the places of
-  // linked ranges are compared (Compare::kPlaces), whatever the options say of the others.
+  // staged model that links files is read before it is moved beside them. With it, only the places
+  // of linked ranges are compared (Compare::kPlaces), whatever the options say about the others.
   std::filesystem::path linked_folder = {};
 };
 
@@ -194,13 +196,14 @@ struct ModelToVerify {
     std::span<const ModelToVerify> models, const Checkpoint* checkpoint = nullptr,
     const VerifyOptions& options = {});
 
-// What a model that is written by a plan must hold: every initializer that the plan takes from the
-// checkpoint. `model` is the one that was planned. `range_crcs`: StagedSave::range_crcs(), which
-// spares making again what was rearranged or converted while it was written
-// (Compare::kRecordedCrc); empty: it is made again. What was rearranged from memory is made again
-// in any case, since the memory may have changed. Tensors that the caller's function makes
-// (provided_tensors.h) cannot be compared without `range_crcs` and StagedSave::inline_crcs().
-// `model_index`: of a set, the place of the model in SavePlan::models.
+// Returns the tensors that a model written by a plan must hold: every initializer that the plan
+// takes from the checkpoint. `model` is the one that was planned. `range_crcs`:
+// StagedSave::range_crcs(), which saves computing again the tensors that were rearranged or
+// converted while they were written (Compare::kRecordedCrc); empty: they are computed again.
+// Tensors that were rearranged from memory are always computed again, because the memory may have
+// changed. Tensors that the caller's function makes (provided_tensors.h) cannot be compared without
+// `range_crcs` and StagedSave::inline_crcs(). `model_index`: the index of the model in
+// SavePlan::models, if there are several.
 [[nodiscard]] std::vector<ExpectedTensor> expected_tensors(
     const SavePlan& plan, const Model& model, const Checkpoint& checkpoint,
     std::span<const std::uint32_t> range_crcs = {},

@@ -40,7 +40,7 @@ struct WriteOptions {
   Sync sync = Sync::kFiles;
   Overwrite overwrite = Overwrite::kRefuse;
   Checksum checksum = Checksum::kNone;
-  // Whether to resume a killed save of the same plan from the same, unchanged files: ranges that it
+  // kYes: a killed save of the same plan from the same, unchanged files is resumed: ranges that it
   // wrote are read again and not rewritten if their CRC-32 is right. The result is the same.
   Resume resume = Resume::kYes;
   MatchedInputs inputs = MatchedInputs::kRemove;
@@ -50,7 +50,7 @@ struct WriteOptions {
   const Team* team = nullptr;
 };
 
-// What a conversion to a smaller float type did to one tensor.
+// The values of one tensor that a conversion to a smaller float type made infinite.
 struct Overflow {
   std::uint64_t values = 0;  // finite ones that became infinite
   double largest = 0;        // the largest magnitude among them
@@ -69,7 +69,7 @@ class StagedSave {
   // The staging folder. It holds the model file and its data under their final relative names, so a
   // loader can open the model there, unless its data is linked.
   [[nodiscard]] const std::filesystem::path& directory() const;
-  // `model_index`: of a set, the place of the model in SavePlan::models.
+  // `model_index`: the index of the model in SavePlan::models, if there are several.
   [[nodiscard]] std::filesystem::path model_path(std::size_t model_index = 0) const;
   // Relative to directory(); in a team, empty for all but the leader.
   [[nodiscard]] std::string manifest_location(std::size_t model_index = 0) const;
@@ -86,11 +86,11 @@ class StagedSave {
   // out.
   [[nodiscard]] const std::map<std::size_t, Overflow>& overflows() const;
 
-  // What quantizing changed in each matrix whose codes this process made, as
-  // SavedMatrix::error, by the index of their range.
+  // The quantization error (SavedMatrix::error) of each matrix whose codes this process made, by
+  // the index of their range.
   [[nodiscard]] const std::map<std::uint32_t, double>& quantization_errors() const;
 
-  // How many bytes of the data files a killed save had already written.
+  // The number of bytes of the data files that a killed save had already written.
   [[nodiscard]] std::uint64_t bytes_resumed() const;
 
   // Renames the data folder or files, then the model, to their final names, and removes the data of
@@ -128,7 +128,7 @@ class StagedSave {
                                             const Checkpoint& checkpoint,
                                             const std::filesystem::path& out_dir,
                                             const WriteOptions& options);
-// Of a model alone.
+// The same for a single model.
 [[nodiscard]] inline Result<StagedSave> write_plan(const SavePlan& plan, const Model& model,
                                                    const Checkpoint& checkpoint,
                                                    const std::filesystem::path& out_dir,
@@ -136,8 +136,8 @@ class StagedSave {
   return write_plan(plan, std::span(&model, 1), checkpoint, out_dir, options);
 }
 
-// For exporters whose tensors come one by one and go away: call add() from any thread, then
-// finish() once.
+// Writes the tensors of exporters that produce them one by one and free them: call add() from any
+// thread, then finish() once.
 //
 //   auto writer = ExternalDataWriter::open("out", {});
 //   const std::array<std::int64_t, 2> shape{10, 4};
@@ -152,7 +152,7 @@ class StagedSave {
 // depends only on its tensor's name. It is that name if it is safe on every file system and has no
 // upper-case letter, otherwise "<escaped, cut>-<16 hex digits of its SHA-256>". With kSingle and
 // kShards each tensor takes the next place when its add() begins, before its bytes are written. So
-// calls from one thread always give the same files, whatever their speed; of calls that run at the
+// calls from one thread always give the same files, whatever their speed; for calls that run at the
 // same time, the order in which they begin decides.
 //
 // Until it has finished or is destroyed, the folder is locked: another save into it, of another
@@ -194,8 +194,8 @@ class ExternalDataWriter {
                                               std::span<const std::int64_t> shape,
                                               std::span<const std::byte> bytes);
 
-  // The same for a tensor of any source and strides (provided_tensors.h), which is not used any
-  // more when this returns. What is made is made in this thread. A strided one takes up to 18 MiB.
+  // The same for a tensor of any source and strides (provided_tensors.h), which is not used after
+  // the call returns. Bytes on demand are made in this thread. A strided one takes up to 18 MiB.
   // Errors also as for checkpoint_of().
   [[nodiscard]] Result<onnx::TensorProto> add(ProvidedTensor tensor);
 
@@ -239,15 +239,15 @@ class Writer {
   Writer& operator=(Writer&&) noexcept;
   ~Writer();
 
-  // As ExternalDataWriter::add(). Thread-safe.
+  // Does the same as ExternalDataWriter::add(). Thread-safe.
   [[nodiscard]] Status add(std::string_view name, DType dtype, std::span<const std::int64_t> shape,
                            std::span<const std::byte> bytes);
   [[nodiscard]] Status add(ProvidedTensor tensor);
 
-  // As ExternalDataWriter::finish(), once each tensor that was added is an initializer of the main
-  // graph: one of its name, without data, is filled, and those that the graph lacks are appended in
-  // the order of their names. kMismatch if an initializer of that name has another type or shape;
-  // then, too, finish() may be called again.
+  // Makes each tensor that was added an initializer of the main graph, then does the same as
+  // ExternalDataWriter::finish(). An initializer of that name without data is filled, and those
+  // that the graph lacks are appended in the order of their names. kMismatch if an initializer of
+  // that name has another type or shape; finish() may also be called again after that.
   [[nodiscard]] Status finish(onnx::ModelProto model);
 
  private:

@@ -34,7 +34,7 @@ class MakeFailure {
   std::exception_ptr exception_;
 };
 
-// Whether this thread is inside of a function that makes bytes for `user`.
+// Returns whether this thread is inside of a function that makes bytes for `user`.
 [[nodiscard]] bool is_making_for(const void* user);
 
 // Tensors of the caller, and the list that they keep alive, and with it the owners of all memory.

@@ -1,4 +1,4 @@
-// A few large buffers that many threads share.
+// A pool of a few large buffers that many threads share.
 #pragma once
 
 #include <array>

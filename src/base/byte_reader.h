@@ -1,4 +1,5 @@
-// A little-endian cursor over bytes in memory: every read is bounds-checked and says what it read.
+// A little-endian cursor over bytes in memory: every read is bounds-checked, and its error names
+// what was read.
 #pragma once
 
 #include <bit>

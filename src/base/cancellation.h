@@ -1,4 +1,4 @@
-// What the error of a cancelled save says: in which folder, and in which phase it stopped.
+// Adds the folder and the phase to the error of a cancelled save.
 #pragma once
 
 #include <filesystem>
@@ -9,8 +9,8 @@
 
 namespace onnx_external {
 
-// For kCancelled "out: cancelled while copying; nothing was published"; other errors as they are.
-// No phase: none is known, and only the folder is told.
+// Returns, for kCancelled, "out: cancelled while copying; nothing was published", and any other
+// error unchanged. Without a phase, the message names only the folder.
 [[nodiscard]] Error cancelled_in(const std::filesystem::path& folder, std::optional<Phase> phase,
                                  Error error);
 

@@ -35,7 +35,7 @@ struct CopyRange {
 // Fits into the L2 cache. 256 KiB was the fastest of 64 KiB to 16 MiB (2 cores, 2 GB, ext4).
 inline constexpr std::size_t kCopyBufferBytes = std::size_t{256} << 10;
 
-// Who moves the bytes of RangeCopier::copy().
+// The mechanism by which RangeCopier::copy() moves bytes.
 enum class Mover : std::uint8_t {
   kByFileSystem,  // chosen for each range, depending on the target's file system
   kSplice,        // the kernel, from page cache to page cache

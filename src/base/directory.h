@@ -1,5 +1,5 @@
-// Open folders. Entries are reached by plain name relative to the descriptor, so renaming a parent
-// or planting a link cannot redirect the work.
+// Handles of open folders. Entries are reached by plain name relative to the descriptor, so
+// renaming a parent or planting a link cannot redirect the work.
 #pragma once
 
 #include <sys/types.h>
@@ -63,9 +63,9 @@ class Directory {
   // Takes an exclusive lock that ends with this object (or the process), without waiting. Returns
   // false if someone else holds it, and nullopt if the file system has no locks.
   [[nodiscard]] std::optional<bool> try_lock() const;
-  // Whether the folder was removed after it was opened.
+  // Returns whether the folder was removed after it was opened.
   [[nodiscard]] bool is_removed() const;
-  // Whether someone else holds that lock.
+  // Returns whether someone else holds that lock.
   [[nodiscard]] bool is_locked() const;
 
   [[nodiscard]] int fd() const { return fd_.get(); }
@@ -103,7 +103,7 @@ class Directory {
 
 inline constexpr int kMaxTreeDepth = 8;
 
-// Whether syncfs() reports data that could not be written: Linux 5.8 and later (syncfs(2)).
+// Returns whether syncfs() reports data that could not be written: Linux 5.8 and later (syncfs(2)).
 [[nodiscard]] bool syncs_report_errors();
 
 enum class Replace { kNo, kYes };
@@ -114,8 +114,8 @@ enum class Replace { kNo, kYes };
                                   const Directory& to_folder, const std::string& to,
                                   Replace replace);
 
-// Renames an entry to a name that nothing has, as rename_entry(). A folder that the file system
-// does not rename (gcsfuse none that has files, overlayfs none of a lower layer) is made anew
+// Renames an entry to a free name, as rename_entry() does. A folder that the file system cannot
+// rename (gcsfuse: folders with files; overlayfs: folders of a lower layer) is created again
 // instead, and its entries are moved one by one. A process that is killed meanwhile leaves some in
 // each folder, and so does an error after which none can be moved back.
 [[nodiscard]] Status move_entry(const Directory& from_folder, const std::string& from,

@@ -1,4 +1,4 @@
-// The texts of the kinds of lists.
+// The titles and the count phrases of an error's lists, by kind.
 #pragma once
 
 #include <cstddef>
@@ -11,7 +11,7 @@ namespace onnx_external {
 inline constexpr std::size_t kErrorKinds = static_cast<std::size_t>(ErrorKind::kLearnFolded) + 1;
 inline constexpr std::size_t kRemedyOptions = static_cast<std::size_t>(RemedyOption::kVariant) + 1;
 
-// How a message counts the names of a list: "key is not used by the graph" for one.
+// The words after the count of a list in a message: "key is not used by the graph" for one.
 [[nodiscard]] std::string_view words_of(ErrorKind kind, std::size_t count);
 
 // The title without its owner.

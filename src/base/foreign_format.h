@@ -32,14 +32,14 @@ struct ForeignFormat {
   [[nodiscard]] std::string text() const { return what + "; " + advice; }
 };
 
-// How many bytes of a file foreign_format() looks at.
+// The number of bytes of a file that foreign_format() looks at.
 inline constexpr std::size_t kForeignBytes = 512;
 
-// Recognizes a file by its first bytes; nothing if the format is unknown. Formats that the library
+// Recognizes a file by its first bytes; nullopt if the format is unknown. Formats that the library
 // itself reads (zip, tar, pickle, safetensors, JSON, ONNX) are not in the table.
 [[nodiscard]] std::optional<ForeignFormat> foreign_format(std::string_view head);
 
-// Recognizes what lies in the place of the data of tensors, which may begin with any bytes: a
+// Recognizes a file that stands in for the data of tensors, which may begin with any bytes: a
 // pointer, a page or message of a server, or a format whose first bytes are unmistakable. Says what
 // to do about it.
 [[nodiscard]] std::optional<std::string> foreign_data(std::string_view head);
@@ -63,17 +63,18 @@ inline constexpr std::size_t kForeignBytes = 512;
 // The first kForeignBytes of a file, or all of it. kIo.
 [[nodiscard]] Result<std::string> head_of(const SourceFile& file);
 
-// Whether a file begins with zeros only, as one whose download or copy did not end; data of tensors
-// may begin so, too.
+// Returns whether a file begins with zeros only, as one whose download or copy did not end; data of
+// tensors may also begin like this.
 [[nodiscard]] bool is_all_zeros(std::string_view head);
 inline constexpr std::string_view kBeginsWithZeros =
     "begins with zeros, like a file whose download or copy did not end; get it again";
 
-// Whether the bytes begin like a serialized ModelProto: with the IR version, followed by another
-// field of ModelProto.
+// Returns whether the bytes begin like a serialized ModelProto: with the IR version, followed by
+// another field of ModelProto.
 [[nodiscard]] bool begins_like_onnx(std::string_view head);
 
-// Whether a JSON text is a server's error message, such as {"error": "Repository not found"}.
+// Returns whether a JSON text is a server's error message, such as {"error": "Repository not
+// found"}.
 [[nodiscard]] bool is_error_document(std::string_view json);
 
 }  // namespace onnx_external

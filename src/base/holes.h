@@ -32,7 +32,7 @@ struct FileRun {
 // take no space, are complete. Costs a system call, and two for each hole.
 [[nodiscard]] Status check_is_written(const SourceFile& file);
 
-// How many bytes are not in holes.
+// Returns the number of bytes that are not in holes.
 [[nodiscard]] std::uint64_t stored_bytes(const SourceFile& file);
 
 // The CRC-32 of `count` zero bytes, computed without reading them.

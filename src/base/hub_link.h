@@ -17,7 +17,7 @@ namespace onnx_external {
 [[nodiscard]] Result<UniqueFd> open_hub_link(int folder, const std::filesystem::path& path,
                                              const std::string& name);
 
-// The blobs folder of the cache that contains `folder`; empty if `folder` is in no such cache.
+// The blobs folder of the cache that contains `folder`; empty if `folder` is not in such a cache.
 [[nodiscard]] std::filesystem::path hub_blobs_of(const std::filesystem::path& folder);
 
 }  // namespace onnx_external

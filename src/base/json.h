@@ -1,7 +1,7 @@
-// JSON from outside, read through nlohmann's SAX interface into a small value tree.
+// Parses JSON from untrusted sources into a small value tree, through nlohmann's SAX interface.
 //
-// Parsing is strict: duplicate keys and trailing text are refused, and nesting and size are
-// bounded. Integers stay integers (1.0 is not one). Values are plain; safe from any thread.
+// Parsing is strict: duplicate keys and trailing text are errors, and nesting and size are bounded.
+// Integers stay integers (1.0 is not one). Values are plain; safe from any thread.
 #pragma once
 
 #include <cstddef>
@@ -47,7 +47,7 @@ inline constexpr std::size_t kMaxJsonDepth = 8;
 inline constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
 
 // kCorrupt with "byte N: ...", counted from 1, for anything that is not exactly one JSON document.
-// A byte order mark in front and NUL bytes are refused too.
+// A leading byte order mark and NUL bytes are also errors.
 [[nodiscard]] Result<Json> parse_json(std::string_view text, std::size_t max_depth = kMaxJsonDepth);
 
 // Appends `text` to `out` as a quoted JSON string. Bytes that are not UTF-8 become U+FFFD.

@@ -1,4 +1,4 @@
-// The CRC-32 of a range of a file.
+// Computes the CRC-32 of a range of a file.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// Errors that suggest an option of the library with which the work could succeed.
+// Builds errors that suggest an option of the library with which the work could succeed.
 #pragma once
 
 #include <memory>

@@ -1,5 +1,5 @@
-// Names and paths that come from files: checked before any system call, and opened without leaving
-// their folder.
+// Checks names and paths that come from files before any system call, and opens them without
+// leaving their folder.
 #pragma once
 
 #include <filesystem>

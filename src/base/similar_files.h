@@ -1,4 +1,4 @@
-// Looks for the file that was meant, where a data file is missing.
+// Suggests files that may be a missing data file under another name.
 #pragma once
 
 #include <string>

@@ -1,4 +1,4 @@
-// Sizes as people read and write them, in the same form everywhere. File offsets and exact lengths
+// Formats and parses sizes for people, in the same form everywhere. File offsets and exact lengths
 // stay plain numbers.
 #pragma once
 
@@ -17,7 +17,7 @@ struct WrittenSize {
   std::string_view digits;   // one or more, of the text that was split
   std::uint64_t factor = 1;  // of the unit: k, K, M, G, kB, KB, MB, GB, KiB, MiB, GiB or none
 };
-// Nothing if the text has no digits in front or an unknown unit behind.
+// Nullopt if the text has no digits in front or an unknown unit behind.
 [[nodiscard]] std::optional<WrittenSize> split_size(std::string_view text);
 
 // "1 tensor", "2 tensors".

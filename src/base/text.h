@@ -1,5 +1,5 @@
-// Text for messages and terminals: names from files made safe to print, numbers made easy to read,
-// tables.
+// Formats text for messages and terminals: makes names from files safe to print and numbers easy to
+// read, and aligns tables.
 #pragma once
 
 #include <cstddef>

@@ -1,4 +1,4 @@
-// Macros that pass errors on; this library has no others.
+// Macros that return errors to the caller. They are the only macros of this library.
 #pragma once
 
 #include <utility>

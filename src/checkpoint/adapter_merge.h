@@ -19,7 +19,7 @@ namespace onnx_external {
 // Replaces the tensors that the adapter changes by W + scale * B @ A, computed in float32 when they
 // are read and rounded to the type of W, and those that it saved whole by these, as peft does.
 //
-// `base`: the path of the checkpoint's first argument, whose config.json tells the kind of model.
+// `base`: the path of the checkpoint's first argument, whose config.json states the kind of model.
 // kUnsupported for an adapter that is more than two matrices for each weight, such as DoRA;
 // kMismatch and kNotFound for one of another base; kCorrupt for a damaged one.
 [[nodiscard]] Status merge_adapter(const std::filesystem::path& folder,

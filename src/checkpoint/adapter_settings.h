@@ -1,4 +1,4 @@
-// The settings of an adapter: what adapter_config.json of peft says.
+// Reads the settings of a peft adapter from its adapter_config.json.
 #pragma once
 
 #include <cstdint>

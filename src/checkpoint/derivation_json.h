@@ -1,4 +1,4 @@
-// Definitions of derived tensors in map files and manifests.
+// Parses and formats definitions of derived tensors, for map files and manifests.
 //
 // KEY is "key", {"key": "key", "recipe": [...]?}, or {"concat" or "stack": [KEY, ...], "dim": 0,
 // "recipe": [...]?}.
@@ -15,7 +15,8 @@
 
 namespace onnx_external {
 
-// Of documents with such definitions: each level of a definition has an object and a list.
+// The nesting limit of documents with such definitions: each level of a definition has an object
+// and a list.
 inline constexpr std::size_t kMaxDerivedJsonDepth = 2 * kMaxDerivedDepth + 10;
 
 // kCorrupt for another form, an unknown member, more than kMaxDerivedDepth levels, or a cast.

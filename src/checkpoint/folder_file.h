@@ -1,4 +1,4 @@
-// Which file of a folder is its checkpoint.
+// Chooses the file of a folder that is its checkpoint.
 #pragma once
 
 #include <filesystem>
@@ -16,11 +16,11 @@ struct FolderFile {
   std::string note;  // a sentence about files that a reader of the folder may expect; or empty
 };
 
-// The file that transformers' from_pretrained() loads of a folder: the one that config.json names
-// as transformers_weights, else the first that exists of model.safetensors,
+// Returns the file that transformers' from_pretrained() loads from a folder: the one that
+// config.json names as transformers_weights, else the first that exists of model.safetensors,
 // model.safetensors.index.json, pytorch_model.bin and pytorch_model.bin.index.json, or of these
-// names with the variant in them. As there, what is no file (a folder, a broken link) is passed
-// over. No value: none of them exists, and there is no variant.
+// names with the variant in them. As there, entries that are not files (a folder, a broken link)
+// are skipped. Returns nullopt if none of them exists and there is no variant.
 //
 // Names in config.json are held to the rules of names in a shard index, except that they may lie
 // in folders of the folder. kNotFound also for files of variants only, the first message that names

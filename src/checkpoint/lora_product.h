@@ -1,4 +1,4 @@
-// The bytes of a weight to which the product of two small matrices is added.
+// Computes the bytes of a weight to which the product of two small matrices is added.
 #pragma once
 
 #include <cstdint>
@@ -9,9 +9,9 @@
 
 namespace onnx_external {
 
-// What read_sum() computes: weight + scale * left @ right, of `rows` times `columns` elements. The
-// sources give row-major elements; a product of `rank` terms is summed up in double precision, in
-// their order, so the bytes depend neither on the threads nor on the processor.
+// The formula that read_sum() computes: weight + scale * left @ right, of `rows` times `columns`
+// elements. The sources give row-major elements; a product of `rank` terms is summed up in double
+// precision, in their order, so the bytes depend neither on the threads nor on the processor.
 struct LoraProduct {
   ReadSource weight;
   ReadSource left;   // rows x rank

@@ -1,4 +1,4 @@
-// Names that several arguments have: refused, or those of the later argument count.
+// Handles names that occur in several arguments: an error, or those of the later argument count.
 #pragma once
 
 #include <span>

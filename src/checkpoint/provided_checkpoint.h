@@ -1,4 +1,4 @@
-// A checkpoint of tensors that are in no checkpoint file (provided_tensors.h).
+// Makes a checkpoint of tensors that are not in a checkpoint file (provided_tensors.h).
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@ enum class ProvidedNames : std::uint8_t {
   kAny,     // tensors of a model, told apart by their index
 };
 
-// As checkpoint_of().
+// Does the same as checkpoint_of().
 [[nodiscard]] Result<Checkpoint> provided_checkpoint(std::vector<ProvidedTensor> tensors,
                                                      const ProvidedOptions& options,
                                                      ProvidedNames names);

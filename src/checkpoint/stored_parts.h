@@ -1,4 +1,4 @@
-// Lists the stored parts of quantized weights again, for graphs that read them.
+// Lists quantized weights as their stored parts, for graphs that read these.
 #pragma once
 
 #include <optional>

@@ -1,4 +1,4 @@
-// The types of a piece's inputs and outputs.
+// Determines the types of a piece's inputs and outputs.
 #pragma once
 
 #include <onnx/onnx_pb.h>

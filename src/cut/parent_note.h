@@ -1,5 +1,5 @@
-// The note in a piece that identifies its parent, the model that it was cut from. It is in
-// metadata_props under kCutFromKey:
+// Reads and writes the note in a piece that identifies its parent, the model that it was cut from.
+// It is in metadata_props under kCutFromKey:
 //
 // {"file": "model.onnx", "bytes": 1234, "crc32": "0123abcd"}
 //
@@ -25,7 +25,7 @@ struct ParentNote {
 
 [[nodiscard]] std::string parent_note_text(const ParentNote& note);
 
-// Nothing for a model that is not a piece. kCorrupt for a note that parent_note_text() cannot have
+// Nullopt for a model that is not a piece. kCorrupt for a note that parent_note_text() cannot have
 // written; unknown members are ignored.
 [[nodiscard]] Result<std::optional<ParentNote>> read_parent_note(const onnx::ModelProto& model);
 

@@ -11,7 +11,7 @@
 namespace onnx_external {
 
 struct PieceModel {
-  // Of the piece's file; kModelFile segments are ranges of the parent's file.
+  // The segments of the piece's file; those of kModelFile are ranges of the parent's file.
   ModelSegments segments;
   CutReport report;
 };

@@ -1,7 +1,7 @@
 // The main graph of a model as values and nodes: what defines each value, what each node reads.
 //
-// What a subgraph (a body of If, Loop, Scan) reads from outside counts as read by the node that
-// owns it. Memory: about 60 bytes a value and 4 bytes for each input and output of a node.
+// Values that a subgraph (a body of If, Loop, Scan) reads from outside count as read by the node
+// that owns it. Memory: about 60 bytes a value and 4 bytes for each input and output of a node.
 #pragma once
 
 #include <onnx/onnx_pb.h>

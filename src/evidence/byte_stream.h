@@ -36,8 +36,8 @@ struct ByteStream {
 // Reads both streams up to the first chunk that differs. The first chunks are small.
 [[nodiscard]] Result<bool> equal_streams(const ByteStream& a, const ByteStream& b);
 
-// Whether all elements, of element_bytes each, are equal. Reads up to the chunk that holds the
-// first one that differs.
+// Returns whether all elements, of element_bytes each, are equal. Reads up to the chunk that holds
+// the first one that differs.
 [[nodiscard]] Result<bool> is_uniform(const ByteStream& stream, std::uint64_t element_bytes);
 
 }  // namespace onnx_external

@@ -30,18 +30,18 @@ class FreshValues {
     return fresh_.tensors()[*places_[key]].name;
   }
 
-  // Whether the new checkpoint has the tensor with the same type, shape and bytes.
+  // Returns whether the new checkpoint has the tensor with the same type, shape and bytes.
   [[nodiscard]] Result<bool> unchanged(std::uint32_t key);
 
-  // Whether all elements of the tensor are equal in the old checkpoint.
+  // Returns whether all elements of the tensor are equal in the old checkpoint.
   [[nodiscard]] Result<bool> was_uniform(std::uint32_t key) const;
 
-  // Whether the new checkpoint has all these tensors, and they have the same type and bytes as each
-  // other.
+  // Returns whether the new checkpoint has all these tensors, and they have the same type and bytes
+  // as each other.
   [[nodiscard]] Result<bool> all_equal(std::span<const std::uint32_t> keys);
 
-  // Whether the tensor is symmetric in the new checkpoint. Requires: it is a square matrix in the
-  // old one.
+  // Returns whether the tensor is symmetric in the new checkpoint. Requires: it is a square matrix
+  // in the old one.
   [[nodiscard]] Result<bool> is_symmetric(std::uint32_t key) const;
 
  private:

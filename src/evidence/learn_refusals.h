@@ -1,4 +1,4 @@
-// Collects the tensors that learn_map() could not decide about, and turns them into one error.
+// Collects the tensors for which learn_map() found no certain key, and turns them into one error.
 #pragma once
 
 #include <cstdint>

@@ -40,10 +40,11 @@ struct LearnTask {
   // The only node that uses the slot; "" if there are several, or it is in a subgraph.
   [[nodiscard]] std::string_view user_of(std::uint32_t slot) const;
 
-  // Whether the exporter gives each weight that it merged with an equal tensor its own Identity.
+  // Returns whether the exporter gives each weight that it merged with an equal tensor its own
+  // Identity.
   [[nodiscard]] bool has_identities(std::uint32_t slot) const;
 
-  // Whether the key's name fills a slot without data.
+  // Returns whether the key's name fills a slot without data.
   [[nodiscard]] bool meets_open_slot(std::uint32_t key) const;
 
   [[nodiscard]] std::uint64_t elements_of(std::uint32_t graph_tensor) const;

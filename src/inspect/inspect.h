@@ -1,5 +1,5 @@
-// The contents of a file: the tensors of a checkpoint or an ONNX model, where their bytes are, and
-// which slots of a model are still open. For inspect-external.
+// Lists the contents of a file: the tensors of a checkpoint or an ONNX model, where their bytes
+// are, and which slots of a model are still open. For inspect-external.
 #pragma once
 
 #include <cstddef>
@@ -22,7 +22,7 @@
 
 namespace onnx_external {
 
-// Where a tensor's bytes come from if they are not a plain range of a file.
+// The origin of a tensor's bytes if they are not a plain range of a file.
 struct InspectedView {
   std::string file;  // as InspectedTensor::file; empty = computed: assembled, converted, or held by
                      // a pickle itself
@@ -43,8 +43,8 @@ struct InspectedTensor {
   std::string dtype;  // torch's short name, or ONNX's in lower case for types that torch lacks
   Shape shape;
   std::uint64_t nbytes = 0;  // of the contiguous tensor; 0 for strings
-  // Where the bytes are if they are one plain range of a file. The path is relative to the argument
-  // if that is a folder, otherwise to its folder.
+  // The place of the bytes if they are one plain range of a file. The path is relative to the
+  // argument if that is a folder, otherwise to its folder.
   std::optional<std::string> file;
   std::uint64_t offset = 0;
   std::optional<InspectedView> view;  // for a checkpoint's tensor without `file`
@@ -83,7 +83,7 @@ struct Inspection {
   std::vector<std::pair<std::string, std::string>> tied;  // (tensor, first tensor of equal bytes)
   std::vector<std::pair<std::string, std::string>> tied_names;  // safetensors: (dropped, kept)
   std::vector<std::string> notes;                               // Checkpoint::notes()
-  // What a GGUF file says of its model, and the types of its tensors with their numbers.
+  // The metadata of a GGUF file, and the types of its tensors with their numbers.
   std::vector<std::pair<std::string, std::string>> metadata;
   std::vector<OpaqueObject> opaque_objects;
   std::vector<RefusedTensor> refused_tensors;
@@ -91,7 +91,7 @@ struct Inspection {
   // Models.
   std::vector<Slot> open_slots;  // without data
   // Values of at least kMinNodeBytes that nodes hold as attributes, the largest first: Constant
-  // nodes, in functions and subgraphs, too. `name` is the value's, `file` as above.
+  // nodes, also in functions and subgraphs. `name` is the value's, `file` as above.
   std::vector<InspectedTensor> node_tensors;
 };
 

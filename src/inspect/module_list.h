@@ -22,7 +22,8 @@ struct ModuleFacts {
 };
 
 struct ModuleList {
-  // By name; numbers in names are compared as numbers, and a module comes before those in it.
+  // Sorted by name; numbers in names are compared as numbers, and a module comes before those in
+  // it.
   std::vector<ModuleFacts> modules;
   ModuleFacts all;               // of the main graph
   std::uint64_t unassigned = 0;  // nodes of no module

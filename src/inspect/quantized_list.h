@@ -1,4 +1,4 @@
-// Shows the parts of a quantized matrix as the one tensor that they stand for.
+// Shows the parts of a quantized matrix as the one tensor that they represent.
 #pragma once
 
 #include <cstddef>
@@ -12,8 +12,8 @@
 namespace onnx_external {
 
 // Replaces tensors that the model's manifest calls parts of one matrix by the matrix, in the place
-// of the first of them. Leaves them as they are if a part is missing or has another type or size
-// than the manifest says, or if the manifest was written for another model.
+// of the first of them. Leaves them unchanged if a part is missing or has another type or size than
+// the manifest says, or if the manifest was written for another model.
 //
 // `inspection`: with one tensor for each of `listed`. The result has, for each tensor left, the
 // indices into `listed` of the tensors whose bytes it consists of.

@@ -1,4 +1,4 @@
-// Notes in the save report about files beside a model that are not its own data.
+// Adds notes to the save report about files beside a model that are not its own data.
 #pragma once
 
 #include <filesystem>

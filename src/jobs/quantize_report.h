@@ -1,4 +1,4 @@
-// What a save reports on quantized matrices.
+// Fills in the part of a save's report that describes quantized matrices.
 #pragma once
 
 #include <cstdint>
@@ -15,8 +15,8 @@ namespace onnx_external {
 // Requires: the plan still has its tensors.
 void report_quantized(SaveJob& job, const std::map<std::uint32_t, double>& errors);
 
-// The errors of a few rows of each matrix, for a dry run. Leaves out what is made on demand. Errors
-// of reading and of quantize_rows().
+// The errors of a few rows of each matrix, for a dry run. Leaves out tensors that are made on
+// demand. Errors of reading and of quantize_rows().
 [[nodiscard]] Result<std::map<std::uint32_t, double>> sampled_errors(const SavePlan& plan,
                                                                      const Checkpoint& checkpoint);
 

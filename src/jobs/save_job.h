@@ -1,5 +1,5 @@
-// A save: its inputs, and the steps that attaching a checkpoint and giving models another layout
-// have in common, everything except the mapping. A model alone is a set of one.
+// The steps that attaching a checkpoint and giving models another layout have in common: everything
+// except the mapping. A model alone is a set of one.
 #pragma once
 
 #include <chrono>
@@ -40,7 +40,7 @@ struct SaveJob {
   [[nodiscard]] bool is_of_one() const { return names.size() == 1; }
 };
 
-// Whether this process verifies and publishes: the first of its team.
+// Returns whether this process verifies and publishes: the first of its team.
 [[nodiscard]] inline bool leads(const WriteOptions& options) {
   return options.team == nullptr || options.team->rank == 0;
 }
@@ -70,9 +70,9 @@ struct SaveInputs {
 [[nodiscard]] OpenOptions open_options(const SaveOptions& options,
                                        const std::filesystem::path& folder);
 
-// As plan_save(), but for note_sources(), for models called `names`. The model's name in `target`
-// is not used. `own`: what the checkpoint has of the models' own weights; without it these stay in
-// float. Requires: as many models, names and mappings; check_option_rules() succeeds.
+// Does the same as plan_save() without note_sources(), for models called `names`. The model's name
+// in `target` is not used. `own`: the models' own weights in the checkpoint; without it these stay
+// in float. Requires: as many models, names and mappings; check_option_rules() succeeds.
 [[nodiscard]] Result<SavePlan> plan_models(std::span<const Model> models,
                                            std::span<const std::string> names,
                                            const Checkpoint& checkpoint,
@@ -80,7 +80,7 @@ struct SaveInputs {
                                            const SaveTarget& target, const PlanOptions& options,
                                            const WriteOptions& write, const OwnWeights& own = {});
 
-// The last step of plan_save(), which a dry run leaves out: fills in what is known of the sources,
+// The last step of plan_save(), which a dry run leaves out: fills in the facts about the sources,
 // SavePlan::job and PlannedFile::hole_bytes. Opens each file of the models' own data. kIo.
 [[nodiscard]] Status note_sources(std::span<const Model> models, const Checkpoint& checkpoint,
                                   const WriteOptions& write, SavePlan& plan);
@@ -93,7 +93,8 @@ struct SaveInputs {
 [[nodiscard]] Result<SaveReport> carry_out(SaveJob job);
 
 // Runs `save` with the same options. If the progress function cancels it, the error has the folder
-// and the phase. What something else cancels, such as SaveOptions::before_publish, stays.
+// and the phase. An error of something else that cancels, such as SaveOptions::before_publish,
+// stays unchanged.
 [[nodiscard]] Result<SaveReport> noting_cancellation(
     const SaveTarget& target, const SaveOptions& options,
     const std::function<Result<SaveReport>(const SaveOptions&)>& save);

@@ -1,4 +1,4 @@
-// What a mapping says of keys and names, as a report has it.
+// Converts the verdicts of a mapping to the lists of a report.
 #pragma once
 
 #include <string>

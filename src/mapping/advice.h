@@ -1,4 +1,4 @@
-// Builds the error of a refused mapping: complete lists of what is wrong, and the options that may
+// Builds the error of a mapping that failed: complete lists of the faults, and the options that may
 // help.
 #pragma once
 
@@ -13,16 +13,16 @@
 
 namespace onnx_external {
 
-// How to export with either of torch's exporters so that every weight stays as it is in the state
-// dict.
+// Advice: how to export with either of torch's exporters so that every weight keeps the form that
+// it has in the state dict.
 inline constexpr const char* kPlainExport =
     "export the graph without folding: model.eval(); torch.onnx.export(..., dynamo=True, "
     "optimize=False), or with the older exporter (since torch 2.5 dynamo=False asks for it) "
     "torch.onnx.export(..., export_params=False, do_constant_folding=False, "
     "training=torch.onnx.TrainingMode.PRESERVE)";
 
-// What to do about a graph that was saved by include_initializers=False, which leaves out constants
-// as well as weights.
+// Advice for a graph that was saved with include_initializers=False, which leaves out constants as
+// well as weights.
 inline constexpr const char* kKeepConstants =
     "the graph was saved without its constants: leave include_initializers=False away when it is "
     "saved (its weights are replaced), or write it with oe.torch.skeleton(module, args).save(FILE)";

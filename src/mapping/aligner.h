@@ -13,8 +13,8 @@
 
 namespace onnx_external {
 
-// How much to find out about a key prefix. Every prefix under which two names match is tried, so
-// kFits takes time proportional to the names that match.
+// The amount of detail to compute for a key prefix. Every prefix under which two names match is
+// tried, so kFits takes time proportional to the names that match.
 enum class AlignDetail : std::uint8_t {
   kFits,        // Aligned::fits and its score
   kEverything,  // also clashes and conflicts

@@ -1,5 +1,5 @@
-// Finds one cause that explains a whole refusal: one side is quantized, or the weights are Constant
-// nodes.
+// Finds one cause that explains all faults of a mapping: one side is quantized, or the weights are
+// Constant nodes.
 #pragma once
 
 #include <string>

@@ -1,4 +1,5 @@
-// Lets a graph that reads quantized weights in parts, as a library stored them, have these parts.
+// Gives a graph that reads quantized weights in parts, as a library stored them, these parts as its
+// keys.
 #pragma once
 
 #include "onnx/graph_facts.h"

@@ -8,8 +8,8 @@
 namespace onnx_external {
 
 // If most of the keys that are left over would fill open slots once a component is taken out of, or
-// put into, their names, says so, and puts the --rename that does it in the place of the refusal's
-// remedies. Returns whether that is so.
+// put into, their names, adds this to the refusal, and replaces its remedies by the --rename that
+// does it. Returns whether it did.
 [[nodiscard]] bool add_inserted_component(const MappingTask& task, Refusal& refusal);
 
 }  // namespace onnx_external

@@ -29,7 +29,7 @@ struct PrefixConflict {
   std::vector<std::uint32_t> keys;
 };
 
-// How well a key prefix fits the slots that are still open.
+// The fit of a key prefix to the slots that are still open.
 struct Aligned {
   KeyPrefix key_prefix;
   std::vector<AlignedPair> fits;     // names match; types and shapes agree as far as stated
@@ -39,9 +39,9 @@ struct Aligned {
 };
 
 // Returns the key prefix that fills most open slots. If none fills any, returns the one with most
-// matching names; its clashes then say why it fails. If a second one fits about as well, one of
-// several graphs takes the one that is its own name; kAmbiguous otherwise (docs/mapping.md). With
-// an empty --prefix, only Kind::kNone is tried.
+// matching names; its clashes then say why it fails. If a second one fits about as well, a graph
+// that is one of several takes the one that is its own name; kAmbiguous otherwise
+// (docs/mapping.md). With an empty --prefix, only Kind::kNone is tried.
 [[nodiscard]] Result<Aligned> choose_key_prefix(const MappingTask& task);
 
 // The same without a look at others that fit.

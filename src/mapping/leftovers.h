@@ -1,4 +1,5 @@
-// Judges what the rules did not pair: keys without a slot, slots without a key, and graph inputs.
+// Judges everything that the rules did not pair: keys without a slot, slots without a key, and
+// graph inputs.
 #pragma once
 
 #include <cstdint>
@@ -14,8 +15,8 @@ namespace onnx_external {
 [[nodiscard]] Status judge_keys(const MappingTask& task, const KeyPrefix& key_prefix,
                                 const MappingEvidence& evidence, Mapping& mapping);
 
-// Fills the slots, other inputs and stale constants of the mapping, replacing what it says of them.
-// A key becomes kBaked if the graph's data turns out to have its values. Requires: judge_keys().
+// Fills the slots, other inputs and stale constants of the mapping, replacing earlier verdicts. A
+// key becomes kBaked if the graph's data turns out to have its values. Requires: judge_keys().
 // Passes errors of `evidence` on.
 [[nodiscard]] Status judge_slots(const MappingTask& task, const KeyPrefix& key_prefix,
                                  const MappingEvidence& evidence, Mapping& mapping);

@@ -1,4 +1,4 @@
-// The steps of map_graphs().
+// Carries out the steps of map_graphs().
 #pragma once
 
 #include <span>

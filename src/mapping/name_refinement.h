@@ -1,4 +1,4 @@
-// Names of tensors as the mapping compares them.
+// Converts names of tensors to the forms in which the mapping compares them.
 #pragma once
 
 #include <cstddef>

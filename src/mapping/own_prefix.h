@@ -1,4 +1,4 @@
-// The prefixes of keys that are the names of graphs, where several graphs share a checkpoint.
+// Finds prefixes of keys that are the names of graphs, where several graphs share a checkpoint.
 #pragma once
 
 #include <optional>
@@ -14,8 +14,8 @@ namespace onnx_external {
 // The name that the prefix of a graph's keys may be: "encoder" of "encoder.onnx".
 [[nodiscard]] std::string_view own_name(std::string_view graph_name);
 
-// Where the task's own name ends a prefix that is removed: what stands before it, "student." of
-// "student.left.". The wrapper "module" may follow the name. Otherwise nullopt.
+// If a prefix that is removed ends with the task's own name, returns the part before it: "student."
+// of "student.left.". The wrapper "module" may follow the name. Otherwise nullopt.
 [[nodiscard]] std::optional<std::string_view> before_own_name(const MappingTask& task,
                                                               KeyPrefix::Kind kind,
                                                               std::string_view prefix);

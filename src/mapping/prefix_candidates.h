@@ -1,4 +1,4 @@
-// The prefixes under which names of keys and slots match.
+// Collects the prefixes under which names of keys and slots match.
 #pragma once
 
 #include <algorithm>

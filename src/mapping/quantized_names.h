@@ -15,7 +15,7 @@ struct QuantizedKeys {
   bool is_read = true;  // if its parts are whole, and the settings of the folder are known
 };
 
-// Nothing if no name is a known one.
+// Nullopt if no name is a known one.
 [[nodiscard]] std::optional<QuantizedKeys> quantized_keys(std::span<const std::string_view> names);
 
 // An operator of ONNX or ONNX Runtime whose parameters are quantized weights.

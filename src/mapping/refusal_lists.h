@@ -1,4 +1,5 @@
-// The lists of a refusal. Each list names slots or keys with their errors, and adds remedies.
+// Builds the lists of a mapping's error. Each list names slots or keys with their errors, and adds
+// remedies.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// Decides, after the rules have run, whether a mapping must be refused.
+// Decides, after the rules have run, whether a mapping is an error.
 #pragma once
 
 #include <span>

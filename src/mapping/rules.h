@@ -1,5 +1,5 @@
-// The mapping rules, except the choice of the key prefix. Each rule fills slots that are still
-// open.
+// Applies the mapping rules, except the choice of the key prefix. Each rule fills slots that are
+// still open.
 #pragma once
 
 #include <cstdint>

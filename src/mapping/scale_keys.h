@@ -21,7 +21,7 @@ class ScaleKeys {
 
   // The weight that the key scales: one whose module, or the weight itself, is in the key's name,
   // and to which the key's shape fits, as one number, or as one for each row, column or block. A
-  // single tensor of all scales, one for each weight, scales the first. Nothing for a bias.
+  // single tensor of all scales, one for each weight, scales the first. Nullopt for a bias.
   [[nodiscard]] std::optional<std::uint32_t> weight_of(std::uint32_t key);
 
  private:
@@ -35,8 +35,8 @@ class ScaleKeys {
   std::size_t look_ups_ = 0;
 };
 
-// The keys that fill slots of other types than float8. A slot of that type is one of a quantized
-// graph, which has the scale, too.
+// The keys that fill slots of other types than float8. A slot of that type belongs to a quantized
+// graph, which also has the scale.
 [[nodiscard]] std::vector<bool> used_as_floats(const MappingTask& task);
 
 }  // namespace onnx_external

@@ -15,7 +15,7 @@ enum class SlotRole : std::uint8_t {
   kByName,    // the rules may fill it
   kCallers,   // a user input
   kKept,      // MappingOptions::keep: it keeps the graph's data
-  kExplicit,  // only an explicit pair may fill it, because its name does not tell its value
+  kExplicit,  // only an explicit pair may fill it, because its name does not determine its value
   kFused,     // a BatchNorm was multiplied into it, so no key has its value
   kNone,      // not a weight: an output of the graph
 };
@@ -40,8 +40,8 @@ struct SlotUse {
 // "/Add_output_0", "123". No state dict has such keys.
 [[nodiscard]] bool is_invented_name(std::string_view name);
 
-// True for what an exporter computed: shapes, indexes, and single numbers without a name of torch.
-// A matrix of floats without a name is a weight that was folded.
+// True for tensors that an exporter computed: shapes, indexes, and single numbers without a name of
+// torch. A matrix of floats without a name is a weight that was folded.
 [[nodiscard]] bool is_computed(const onnx::TensorProto& tensor);
 
 // True for names like "val_12", which torch's newer exporter and its optimizer invent.

@@ -1,5 +1,5 @@
-// Rules for slots that have no key of their own name: weights that are tied in the graph, and names
-// that torch changed to make them unique.
+// Applies the rules for slots without a key of their own name: weights that are tied in the graph,
+// and names that torch changed to make them unique.
 #pragma once
 
 #include "mapping/key_prefix.h"

@@ -1,5 +1,5 @@
-// Recognizes keys that cannot fill the slots of any graph as they are: what a training keeps
-// instead of whole weights.
+// Recognizes keys that cannot fill the slots of any graph, because a training stored something
+// other than whole weights.
 #pragma once
 
 #include <span>
@@ -11,8 +11,8 @@
 namespace onnx_external {
 
 // Says what the keys are and what to do first: empty or flattened tensors of a sharded training, an
-// optimizer's state, or factors that torch multiplies (pruning, weight and spectral
-// normalization). "" if they are nothing of this kind.
+// optimizer's state, or factors that torch multiplies (pruning, weight and spectral normalization).
+// "" for all other keys.
 [[nodiscard]] std::string unfit_keys(const MappingTask& task);
 
 // Says that the keys are parts of tensors that were cut among ranks, if most of the pairs differ by

@@ -1,4 +1,4 @@
-// Lists of what has certain verdicts.
+// Lists the items that have certain verdicts.
 #pragma once
 
 #include <cstdint>

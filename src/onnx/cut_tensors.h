@@ -1,5 +1,5 @@
-// The tensors of a loaded model whose data was not read ("cut" from the message): a placeholder
-// stands in raw_data, and the bytes stay in the file.
+// The tensors of a loaded model whose data was not read ("cut" from the message): raw_data holds a
+// placeholder, and the bytes stay in the file.
 //
 // A placeholder begins with 16 random bytes that are drawn for each model, so that no file can
 // hold one.
@@ -61,7 +61,7 @@ class CutTensors {
     return scan_.segments_of(scan_.tensors[number]);
   }
 
-  // The data fields of a tensor of the model; nothing if its data, if any, is in the message.
+  // The data fields of a tensor of the model; nullopt if its data, if any, is in the message.
   [[nodiscard]] std::optional<std::span<const WireSegment>> find(
       const onnx::TensorProto& tensor) const {
     const auto number = placeholders_.read(tensor.raw_data());

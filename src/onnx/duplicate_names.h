@@ -1,6 +1,6 @@
-// Initializers that share their name with another value of their graph. onnx refuses such models;
-// runtimes refuse them or take one of the two. A name of an outer graph may be used again in a
-// subgraph: there it means the inner value, to every runtime.
+// Finds initializers that share their name with another value of their graph. onnx refuses such
+// models; runtimes refuse them or take one of the two. A name of an outer graph may be used again
+// in a subgraph: there every runtime takes the inner value.
 #pragma once
 
 #include <cstdint>
@@ -20,8 +20,8 @@ struct DuplicateName {
 };
 
 // Returns the duplicate names of all graphs, once each, in the order of the graphs. An initializer
-// with the name of an input of its graph is no duplicate, but the input's default value. Linear in
-// the size of the model.
+// with the name of an input of its graph is not a duplicate, but the input's default value. Linear
+// in the size of the model.
 [[nodiscard]] std::vector<DuplicateName> find_duplicate_names(std::span<const GraphNode> graphs);
 
 }  // namespace onnx_external

@@ -24,11 +24,11 @@ struct ExporterMarks {
   bool without_data = false;  // no optimizer has seen its data (kWithoutDataKey)
 };
 
-// The entry by which our Python package says that a Transpose, and nothing else, was folded.
+// The metadata entry by which our Python package records that only a Transpose was folded.
 inline constexpr std::string_view kTransposedKey = "pkg.onnx_external.transposed";
 
-// The entry by which our Python package says that a weight had no data when the graph was
-// optimized, so that it cannot have been merged with a constant.
+// The metadata entry by which our Python package records that a weight had no data when the graph
+// was optimized, so that it cannot have been merged with a constant.
 inline constexpr std::string_view kWithoutDataKey = "pkg.onnx_external.without_data";
 
 // Cheap, and false for most values.
@@ -39,9 +39,9 @@ inline constexpr std::string_view kWithoutDataKey = "pkg.onnx_external.without_d
 // names and have other values (pkg.onnxscript.rewriter.rule_name).
 [[nodiscard]] bool has_fused_batch_norm(const onnx::NodeProto& node);
 
-// Whether the torch operation that the node was made from reads a parameter or a buffer itself
-// (pkg.torch.onnx.fx_node names its arguments: "%p_fc_weight", "%b_mask"). Nothing if that was not
-// recorded.
+// Returns whether the torch operation that the node was made from reads a parameter or a buffer
+// itself (pkg.torch.onnx.fx_node names its arguments: "%p_fc_weight", "%b_mask"). Nullopt if that
+// was not recorded.
 [[nodiscard]] std::optional<bool> reads_parameter(const onnx::NodeProto& node);
 
 // True if the node's torch operation reads a value of this name as a buffer or constant: "%b_mask",

@@ -21,7 +21,7 @@
 
 namespace onnx_external {
 
-// Parses a decimal number without sign, space or prefix, at most 2^63-1. Nothing for other text.
+// Parses a decimal number without sign, space or prefix, at most 2^63-1. Nullopt for other text.
 [[nodiscard]] std::optional<std::uint64_t> parse_decimal(std::string_view text);
 
 // The kinds of errors in the entries of an external tensor.
@@ -30,7 +30,7 @@ enum class EntryFault : std::uint8_t {
   kLocation,   // the location is not a path inside the model's folder
   kLength,     // the length is not the size of type and dims
   kRange,      // the range ends past 2^63-1
-  kInlineToo,  // the tensor has data in the model, too
+  kInlineToo,  // the tensor also has data in the model
 };
 
 // The entries of one external tensor.
@@ -42,7 +42,7 @@ struct ExternalEntry {
   DataRemarks remarks;
   std::vector<std::pair<EntryFault, Error>> faults;  // the errors also say what to do
 
-  // Whether there is a range that can be read.
+  // Returns whether there is a range that can be read.
   [[nodiscard]] bool has_range() const;
 };
 
@@ -53,7 +53,7 @@ struct ExternalEntry {
 [[nodiscard]] ExternalEntry read_external_entry(const onnx::TensorProto& tensor);
 
 // The same for loading a model. The caller fills in name, place and graph. A location that leads
-// out of the folder is no error yet; code that reads the data must refuse it. kCorrupt,
+// out of the folder is not an error yet; code that reads the data must refuse it. kCorrupt,
 // kUnsupported.
 [[nodiscard]] Result<ExternalTensor> read_external_tensor(const onnx::TensorProto& tensor);
 

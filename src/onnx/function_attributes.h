@@ -1,4 +1,4 @@
-// Default values of the attributes that functions have: FunctionProto.attribute_proto, which came
+// Reads default values of the attributes of functions: FunctionProto.attribute_proto, which came
 // with onnx 1.13. Protobuf classes made from an older schema keep them as bytes of an unknown
 // field.
 //
@@ -29,7 +29,7 @@ struct FunctionAttribute {
 };
 
 // Returns the attributes of one function that may hold tensors, in their order. kCorrupt if their
-// bytes are no AttributeProto.
+// bytes are not an AttributeProto.
 [[nodiscard]] Result<std::vector<FunctionAttribute>> function_attributes(
     const onnx::ModelProto& model, int function);
 

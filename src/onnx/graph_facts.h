@@ -1,4 +1,4 @@
-// What the mapping knows about a graph: its slots, and how its nodes use them.
+// The facts about a graph by which the mapping decides: its slots, and how its nodes use them.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +19,7 @@ enum class SlotKind : std::uint8_t {
   kIdentityOutput,  // output of an Identity node that reads a slot or initializer: merged weights
 };
 
-// What a value was in torch, as the exporter states (torch 2.5 and later: the metadata_props
+// The kind of a value in torch, as the exporter states it (torch 2.5 and later: the metadata_props
 // pkg.torch.export.graph_signature.InputSpec.kind and .persistent of its value_info).
 enum class SlotOrigin : std::uint8_t {
   kUnstated,
@@ -39,7 +39,7 @@ struct Slot {
   SlotKind kind = SlotKind::kGraphInput;
   std::uint32_t graph = 0;             // 0 = main graph, else index into Model's list of subgraphs
   std::int32_t elem_type = 0;          // TensorProto.DataType; 0 = not stated
-  std::optional<SymbolicShape> shape;  // nothing = not stated
+  std::optional<SymbolicShape> shape;  // nullopt = not stated
   // If no shape is stated: the shape to which a node that reads the value broadcasts it.
   std::optional<SymbolicShape> broadcast_limit;
   std::uint32_t input_index = 0;  // kGraphInput: position in graph.input
@@ -69,8 +69,8 @@ struct Slot {
   std::uint32_t parameter_uses = 0;
   std::uint32_t other_uses = 0;
   bool never_merged = false;  // our Python package states that the optimizer had no data for it
-  // Whether a Gather reads it as data, and whether a MatMul, Gemm or Transpose reads it. Both are
-  // true for a tied embedding.
+  // True if a Gather reads it as data, and if a MatMul, Gemm or Transpose reads it. Both are true
+  // for a tied embedding.
   bool is_gathered = false;
   bool is_multiplied = false;
   // Modules whose nodes use the value, except the module in its own name: the first few, as indices
@@ -87,7 +87,7 @@ struct ConstantTensor {
   Shape shape;
 };
 
-// What the mapping needs to know about a graph; a plain value that tests build by hand.
+// The facts about a graph by which the mapping decides. A plain value that tests build by hand.
 struct GraphFacts {
   std::vector<Slot> slots;                // names are unique within one graph
   std::vector<std::string> graph_inputs;  // all of graph.input of the main graph, in order

@@ -1,4 +1,4 @@
-// The main graph of a model and all its subgraphs, as a list.
+// Lists the main graph of a model and all its subgraphs.
 #pragma once
 
 #include <onnx/onnx_pb.h>

@@ -1,5 +1,5 @@
-// Infers types and shapes of values that nothing states, as in graphs that were saved without their
-// initializers.
+// Infers types and shapes of values for which the graph states none, as in graphs that were saved
+// without their initializers.
 #pragma once
 
 #include <span>
@@ -17,12 +17,12 @@ namespace onnx_external {
 void infer_types(std::span<const NodeValues> nodes, std::span<ValueType> all);
 
 // Goes through the nodes once, from inputs to outputs only, and refines the types in `all`. Returns
-// the first node that cannot have its inputs: a rule says of them what they are not. nullptr if
-// there is none, or none is certain. Requires as above.
+// the first node that cannot have its inputs, because they contradict its rule. nullptr if there is
+// none, or none is certain. Requires as above.
 [[nodiscard]] const NodeValues* find_contradiction(std::span<const NodeValues> nodes,
                                                    std::span<ValueType> all);
 
-// Nothing if the shape has more dimensions than any checkpoint tensor.
+// Nullopt if the shape has more dimensions than any checkpoint tensor.
 [[nodiscard]] std::optional<SymbolicShape> stated_shape(const onnx::TypeProto::Tensor& type);
 
 }  // namespace onnx_external

@@ -1,5 +1,5 @@
-// Reads the inline data of a tensor in the form of raw_data (little-endian, row-major), whichever
-// field holds it, and whether or not loading left it in the file.
+// Reads the inline data of a tensor in the form of raw_data (little-endian, row-major), from any
+// field, also if loading left it in the file.
 //
 // Source of the rules: onnx.proto, TensorProto. It says which typed field holds which element type.
 // Narrow types lie in the low bits of int32_data; of 4-bit types each number holds two values.

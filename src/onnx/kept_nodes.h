@@ -1,5 +1,5 @@
-// The nodes around a product, or a lookup, of codes that a checkpoint's quantizer chose: they bring
-// the inputs into the order of the codes, and add the terms of blocks.
+// Makes the nodes around a product, or a lookup, of codes that a checkpoint's quantizer chose: they
+// bring the inputs into the order of the codes, and add the terms of blocks.
 #pragma once
 
 #include <onnx/onnx_pb.h>

@@ -13,8 +13,8 @@
 namespace onnx_external {
 
 struct LoadedModel {
-  // Placeholders stand for data of at least kMinCutBytes, which stays in the file. The message is
-  // on an arena of its own, so a large graph is freed at once.
+  // Placeholders replace data of at least kMinCutBytes, which stays in the file. The message is on
+  // an arena of its own, so a large graph is freed at once.
   std::shared_ptr<onnx::ModelProto> proto;
   std::shared_ptr<const CutTensors> cuts;
   std::shared_ptr<const SourceFile> file;

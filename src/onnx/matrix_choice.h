@@ -22,10 +22,9 @@ namespace onnx_external {
 
 // A new initializer of the main graph.
 struct MatrixTensor {
-  // The part of a quantized matrix that it holds: PackedLayout has the bytes of each, whatever its
-  // type and shape here. kTable has those of kCodes in the shape that an embedding needs, so both
-  // can share a range of a file.
-  // kTerms has those of Scheme::terms.
+  // The part of a quantized matrix that it holds: PackedLayout has the bytes of each; its type and
+  // shape here may differ. kTable has those of kCodes in the shape that an embedding needs, so both
+  // can share a range of a file. kTerms has those of Scheme::terms.
   enum class Part : std::uint8_t { kCodes, kTable, kScales, kZeroPoints, kTerms };
   Part part = Part::kCodes;
   std::string name;
@@ -33,7 +32,7 @@ struct MatrixTensor {
   Shape dims;
 };
 
-// What is done to the inputs of a product whose codes are kept.
+// The changes to the inputs of a product whose codes are kept.
 struct KeptInputs {
   std::vector<float> factors = {};       // each column is multiplied by one; empty: none
   std::vector<std::int32_t> order = {};  // then the columns that the product takes; empty: all
@@ -43,13 +42,13 @@ struct KeptInputs {
   friend auto operator<=>(const KeptInputs&, const KeptInputs&) = default;
 };
 
-// How a matrix of the checkpoint's codes is kept.
+// The form in which a matrix of the checkpoint's codes is kept.
 struct KeptMatrix {
   Scheme scheme;
   std::shared_ptr<const KeptInputs> inputs;  // not null
 };
 
-// Says how a matrix is kept; nothing if the checkpoint has it as floats. kUnsupported if no node
+// Says how a matrix is kept; nullopt if the checkpoint has it as floats. kUnsupported if no node
 // multiplies by its codes: the message says why, and it becomes floats.
 using KeepMatrix =
     std::function<Result<std::optional<KeptMatrix>>(const GraphWeight&, const Matrix&)>;
@@ -67,8 +66,9 @@ struct ChosenMatrix {
   [[nodiscard]] std::string_view name_of(MatrixTensor::Part part) const;
 };
 
-// What happens to each weight of a graph. A weight with a reason keeps its floats. All matrices of
-// any other are chosen, and the model that replace_matrices() makes has the weight no more.
+// The decision on each weight of a graph. A weight with a reason keeps its floats. All matrices of
+// any other weight are chosen, and the model that replace_matrices() makes no longer has that
+// weight.
 struct MatrixPlan {
   std::vector<GraphWeight> weights;
   std::vector<ChosenMatrix> matrices;  // in the order of the weights
@@ -81,7 +81,7 @@ struct MatrixPlan {
   }
 };
 
-// Sets the reasons of weights that stay as they are, and returns the others' schemes. Names of
+// Sets the reasons of weights that stay unchanged, and returns the others' schemes. Names of
 // tensors are the weight's name with ".codes", ".table", ".scales", ".zero_points" and ".terms",
 // after a number if the weight has several matrices, and unlike all names of the model.
 // kUnsupported if the form needs a newer opset. `keep` is asked if the options keep codes; its
@@ -106,8 +106,8 @@ class FreshNames {
 // The error of a model, or of a set, in which nothing becomes codes.
 [[nodiscard]] tl::unexpected<Error> nothing_to_quantize(const QuantizeOptions& options);
 
-// Whether the pattern stands for the whole name: * for any characters, ? for one. Takes at most
-// time proportional to both lengths.
+// Returns whether the pattern matches the whole name: * for any characters, ? for one. Takes at
+// most time proportional to both lengths.
 [[nodiscard]] bool matches_pattern(std::string_view name, std::string_view pattern);
 
 }  // namespace onnx_external

@@ -1,4 +1,4 @@
-// What becomes of a product: whether it leaves the graph, or chooses rows.
+// Finds out how a graph uses its products: as an output, or to choose rows.
 #pragma once
 
 #include <cstdint>
@@ -13,10 +13,10 @@ struct Destiny {
   bool chooses = false;  // a TopK or an ArgMax reads it
 };
 
-// Of each value: whether it reaches such an end through nodes that treat its elements alike, with
-// constants at most (activations, scales, a bias; before a choice, also through reshapes). `known`:
-// of each value, whether it is constant. Nodes that are not in topological order are followed in
-// part only. Linear in the size of the graphs.
+// Returns, for each value, whether it reaches such an end through nodes that treat its elements
+// alike, with constants at most (activations, scales, a bias; before a choice, also through
+// reshapes). `known`: of each value, whether it is constant. Nodes that are not in topological
+// order are followed in part only. Linear in the size of the graphs.
 [[nodiscard]] std::vector<Destiny> list_destinies(const WeightGraph& graph,
                                                   const std::vector<bool>& known);
 

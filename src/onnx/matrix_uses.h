@@ -1,5 +1,5 @@
 // Finds the matrices of a graph: float weights that MatMul, Gemm or Gather read, directly or
-// through nodes that only move or convert elements, and says why every other weight is none.
+// through nodes that only move or convert elements, and says why every other weight is not one.
 #pragma once
 
 #include <onnx/onnx_pb.h>
@@ -19,8 +19,8 @@
 
 namespace onnx_external {
 
-// What a save stores for a slot: `recipe` applied to a tensor of `shape`, as ONNX data type
-// `data_type`.
+// The tensor that a save stores for a slot: `recipe` applied to a tensor of `shape`, as ONNX data
+// type `data_type`.
 struct StoredSlot {
   std::int32_t data_type = 0;
   Shape shape;  // of the key
@@ -43,7 +43,7 @@ struct MatrixUse {
   const onnx::NodeProto* node = nullptr;
   std::uint32_t graph = 0;  // as in Slot::graph
   MatrixRole role = MatrixRole::kLinear;
-  // Of a Gemm: its C, and whether that has shape [N], as a bias of MatMulNBits must. "" = it has
+  // For a Gemm: its C, and whether that has shape [N], as a bias of MatMulNBits must. "" = it has
   // none.
   std::string addend = {};
   bool addend_is_bias = false;
@@ -63,7 +63,7 @@ struct Matrix {
   [[nodiscard]] bool is_multiplied() const;
 };
 
-// Why a weight stays as it is.
+// The reasons why a weight stays in floats.
 enum class FloatReason : std::uint8_t {
   kNone,
   kVector,       // it has fewer than two dimensions, as norms and biases
@@ -78,7 +78,7 @@ enum class FloatReason : std::uint8_t {
   kGraphOutput,  // it is an output of a graph
   kReplaceable,  // it is an input with a default value, which the caller may replace
   kUnread,       // no node reads it
-  // Of choose_matrices():
+  // Set by choose_matrices():
   kSmall,    // it has fewer columns or rows than the options want
   kLong,     // more than kMaxQuantizedColumns columns
   kRouter,   // it chooses experts
@@ -86,7 +86,7 @@ enum class FloatReason : std::uint8_t {
   kChosen,   // the options keep its role as floats
   kBlocks,   // no block divides the rows of an embedding, or any rows in the standard form
   kForm,     // the standard form cannot gather its rows: `detail`
-  kFloats,   // codes are kept, and the checkpoint has none of it
+  kFloats,   // codes are kept, but the checkpoint has none for it
   kUnkept,   // no node multiplies by its codes: `detail`
 };
 
@@ -94,8 +94,8 @@ enum class FloatReason : std::uint8_t {
 struct GraphWeight {
   std::string name;
   std::string key = {};  // StoredSlot::key
-  // Where its elements come from: a tensor for `slot`, if the save has one; otherwise the model's
-  // own data, external_tensors() or inline_tensors().
+  // The origin of its elements: a tensor for `slot`, if the save has one; otherwise the model's own
+  // data, external_tensors() or inline_tensors().
   std::uint32_t slot = kNoSlot;
   std::optional<std::size_t> external_tensor = {};
   std::optional<std::size_t> inline_tensor = {};
@@ -108,7 +108,7 @@ struct GraphWeight {
   std::vector<Matrix> matrices;  // one or more, unless there is a reason against them
   FloatReason reason = FloatReason::kNone;
   std::string detail = {};  // of the reason
-  // The nodes between the weight and what reads its matrices; nothing else reads their outputs.
+  // The nodes between the weight and the readers of its matrices; nothing else reads their outputs.
   std::vector<const onnx::NodeProto*> views;
 };
 
@@ -117,9 +117,9 @@ struct GraphWeight {
 
 // Lists the float weights of the main graph and its subgraphs that have elements, in the order of
 // the slots; then tensors of two dimensions and more that Constant nodes hold. A pure function.
-// `stored`: by slot, what a save stores there; nothing for a slot that keeps what the model has. An
-// open slot without a tensor is not listed. `inputs`: whether filled inputs stay inputs, so that
-// callers may replace them. Linear in the size of the model.
+// `stored`: by slot, the tensor that a save stores there; nullopt for a slot that keeps the model's
+// data. An open slot without a tensor is not listed. `inputs`: whether filled inputs stay inputs,
+// so that callers may replace them. Linear in the size of the model.
 [[nodiscard]] Result<std::vector<GraphWeight>> find_matrices(
     const Model& model, std::span<const std::optional<StoredSlot>> stored,
     MatchedInputs inputs = MatchedInputs::kRemove);

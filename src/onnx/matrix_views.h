@@ -1,5 +1,4 @@
-// The nodes through which a weight is followed: they move or convert its elements, and compute
-// nothing.
+// Follows a weight through nodes that move or convert its elements and compute nothing.
 #pragma once
 
 #include <cstdint>
@@ -21,8 +20,9 @@ struct WeightView {
 // True for operators that follow_view() knows.
 [[nodiscard]] bool moves_weights(const onnx::NodeProto& node);
 
-// Returns the outputs of a node with the views that they are. Nothing if the node is no such view,
-// or if its axes, sizes or indices are not known. Requires: the view is the node's first input.
+// Returns the outputs of a node, each as a view of the weight. Nullopt if the node is not such a
+// view, or if its axes, sizes or indices are not known. Requires: the view is the node's first
+// input.
 [[nodiscard]] std::optional<std::vector<std::pair<ValueId, WeightView>>> follow_view(
     const WeightGraph& graph, const GraphNodeValues& node, const WeightView& view);
 

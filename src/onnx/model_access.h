@@ -17,7 +17,7 @@
 
 namespace onnx_external {
 
-// In a model from memory: the location of external data that is in memory, too. `offset` is the
+// In a model from memory: the location of external data that is also in memory. `offset` is the
 // index of the tensor in the list that the save is given with the model; `length` may be left out.
 // In a model that was loaded from a file this is a file name like any other.
 inline constexpr std::string_view kInMemoryLocation = "*loose*";

@@ -1,4 +1,4 @@
-// Changes to a model that is to be written. The model itself stays as it is.
+// Changes to a model that is to be written. The model itself does not change.
 #pragma once
 
 #include <google/protobuf/message_lite.h>

@@ -50,7 +50,7 @@ class ModelText {
   void reserve(std::size_t text_bytes) { text_.reserve(text_bytes); }
   void add(std::string_view text);
   void add(const ModelText& other);
-  // Leaves a gap for the bytes that `segment` names. Requires: the segment is no text.
+  // Leaves a gap for the bytes that `segment` names. Requires: the segment is not text.
   void add_gap(const ModelSegment& segment);
   // Appends what `write`, a function of std::string&, appends.
   template <typename Write>

@@ -25,7 +25,7 @@ struct OpenValue {
 // do not count, because the user may supply them.
 [[nodiscard]] bool is_open(const Slot& slot);
 
-// Why no runtime opens a model with this slot. Requires: is_open(slot).
+// Says why no runtime opens a model with this slot. Requires: is_open(slot).
 [[nodiscard]] const char* why_open(const Slot& slot);
 
 // Returns sparse initializers and attributes without data, and undefined names in functions. Linear

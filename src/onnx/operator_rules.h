@@ -8,11 +8,11 @@
 
 namespace onnx_external {
 
-// Bit i of a mask is the i-th input or output; the last bit also stands for all that follow.
+// Bit i of a mask is the i-th input or output; the last bit also means all that follow.
 struct OperatorRule {
   std::string_view op;
   std::uint32_t same_inputs = 0;   // these have one element type
-  std::uint32_t same_outputs = 0;  // and these have it, too
+  std::uint32_t same_outputs = 0;  // and these also have it
   std::int32_t output_type = 0;    // of the first output, whatever the inputs are; 0 = not fixed
   void (*shapes)(NodeTypes& node) = nullptr;
 };

@@ -1,5 +1,5 @@
-// Weights whose shapes or element types contradict each other, directly or through the nodes that
-// lie between them.
+// Finds weights whose shapes or element types contradict each other, directly or through the nodes
+// that lie between them.
 #pragma once
 
 #include <onnx/onnx_pb.h>

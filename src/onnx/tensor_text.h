@@ -13,7 +13,7 @@
 
 namespace onnx_external {
 
-// Where the bytes of a tensor are, relative to the model file that will be written.
+// The place of the bytes of a tensor, relative to the model file that will be written.
 struct ExternalRef {
   std::string location;
   std::uint64_t offset = 0;

@@ -41,8 +41,8 @@ struct NodeValues {
 // The types of all values of a model. A refinement that contradicts what is known is ignored:
 // either the model is wrong, or its operators are not what they seem.
 //
-// After check(), a rule refines the outputs of the checked node only, and what it says of the
-// node's inputs and outputs is compared with what is known.
+// After check(), a rule refines the outputs of the checked node only, and its conclusions about the
+// node's inputs and outputs are compared with the known types.
 class ValueTypes {
  public:
   ValueTypes(std::span<const NodeValues> nodes, std::span<ValueType> types);
@@ -65,7 +65,7 @@ class ValueTypes {
   // Requires: one of nodes().
   void check(const NodeValues& node) { checked_ = &node; }
   [[nodiscard]] bool checks() const { return checked_ != nullptr; }
-  // Whether a rule has contradicted what is known of a checked node's inputs and outputs.
+  // Returns whether a rule has contradicted the known types of a checked node's inputs and outputs.
   [[nodiscard]] bool contradicted() const { return contradicted_; }
   // Notes that the checked node cannot have its inputs.
   void contradict() { contradicted_ = contradicted_ || checks(); }
@@ -103,7 +103,7 @@ class NodeTypes {
   [[nodiscard]] const std::optional<SymbolicShape>& shape(ValueId value) const {
     return types_[value].shape;
   }
-  // Nothing if it is not known, or if the value has no such axis.
+  // Nullopt if it is not known, or if the value has no such axis.
   [[nodiscard]] std::optional<std::int64_t> dim(ValueId value, std::size_t axis) const;
   [[nodiscard]] const std::optional<std::vector<std::int64_t>>& numbers(ValueId value) const {
     return types_[value].numbers;
@@ -128,10 +128,10 @@ void meet_broadcast_limits(const SymbolicShape& other, SymbolicShape& limit);
 [[nodiscard]] bool may_be_equal(const std::optional<std::int64_t>& one,
                                 const std::optional<std::int64_t>& other);
 
-// Turns an axis that is counted from the end into one from the start. Nothing if out of range.
+// Turns an axis that is counted from the end into one from the start. Nullopt if out of range.
 [[nodiscard]] std::optional<std::size_t> axis_of(std::int64_t axis, std::size_t rank);
 
-// The axes that a list names, in order. Nothing if one is out of range or listed twice.
+// The axes that a list names, in order. Nullopt if one is out of range or listed twice.
 [[nodiscard]] std::optional<std::vector<std::size_t>> axes_of(const std::vector<std::int64_t>& axes,
                                                               std::size_t rank);
 

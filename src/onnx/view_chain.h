@@ -23,7 +23,8 @@ class ViewChain {
 
   [[nodiscard]] Shape shape() const;
 
-  // As in ONNX; an empty `perm` reverses the dimensions. Requires for all: axes are not negative.
+  // Applies ONNX's Transpose; an empty `perm` reverses the dimensions. Requires for all: axes are
+  // not negative.
   [[nodiscard]] bool permute(std::span<const std::int64_t> perm);
   [[nodiscard]] bool slice(std::size_t axis, std::int64_t start, std::int64_t stop);
   // Removes one axis of size 1.

@@ -66,9 +66,9 @@ class WeightGraph {
   [[nodiscard]] ValueId named(std::uint32_t graph, std::string_view name) const;
 
   // The INT64 numbers of an initializer or Constant node of one dimension or none, which are at
-  // most kMaxIntegers and in the model. Nothing for other values.
+  // most kMaxIntegers and in the model. Nullopt for other values.
   [[nodiscard]] std::optional<std::vector<std::int64_t>> integers(ValueId value) const;
-  // Whether a constant has no dimension. Requires: integers() finds it.
+  // Returns whether a constant has no dimension. Requires: integers() finds it.
   [[nodiscard]] bool is_scalar(ValueId value) const;
   // True for an initializer that is an input as well, so that callers may replace it. Before IR
   // version 4 all are inputs, and none is meant to be replaced.

@@ -20,7 +20,7 @@ namespace onnx_external {
 inline constexpr std::uint64_t kMaxMessageBytes = 0x7FFFFFFF;
 // The error for a model that would have `bytes` bytes.
 [[nodiscard]] tl::unexpected<Error> message_too_large(std::uint64_t bytes);
-// How deep messages and groups may be nested; the limit of protobuf.
+// The nesting limit of messages and groups, which is protobuf's.
 inline constexpr int kMaxMessageDepth = 100;
 
 enum class WireType : std::uint8_t {
@@ -39,7 +39,7 @@ struct WireTag {
 
 inline constexpr int kMaxVarintBytes = 10;
 
-// How many bytes `value` takes as a varint.
+// Returns the number of bytes that `value` takes as a varint.
 [[nodiscard]] std::size_t varint_bytes(std::uint64_t value);
 
 void append_varint(std::string& out, std::uint64_t value);
@@ -47,7 +47,7 @@ void append_varint(std::string& out, std::uint64_t value);
 // Appends the tag and the length that precede the `bytes` bytes of a message, text or byte string.
 void append_length_header(std::string& out, std::uint32_t field, std::uint64_t bytes);
 
-// Where the bytes come from: a file, or memory. Neither is owned.
+// The source of the bytes: a file, or memory. Neither is owned.
 class WireInput {
  public:
   explicit WireInput(const SourceFile& file) : file_(&file), size_(file.size()) {}

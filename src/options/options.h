@@ -26,7 +26,7 @@ struct CommandOptions {
   std::vector<std::filesystem::path> others;  // --against or --diff
 
   SaveTarget target;  // cut-external: `folder` is the path of the piece
-  SaveOptions save;   // with `open`, `mapping`, `plan` and `write`, which other commands have, too
+  SaveOptions save;   // with `open`, `mapping`, `plan` and `write`, which other commands also have
   std::filesystem::path map_file;
   std::filesystem::path save_map;
 
@@ -76,8 +76,8 @@ struct OptionRow {
   OptionKind kind;
   OptionGroup group;
   unsigned commands;  // bits
-  // The keyword of oe.save() and its like is the name with underscores; false: Python has none, or
-  // takes another kind of value for it.
+  // The keyword of oe.save() and its like is the name with underscores; false: Python has no such
+  // keyword, or takes another kind of value for it.
   bool is_keyword;
   std::string_view help;  // lines that fit behind a column of 25 characters
   // Takes one value ("" for a flag). kInvalidArgument, with what is wrong with the value alone.

@@ -1,5 +1,5 @@
-// Reads the values of options. Each function returns what is wrong with the value, as
-// kInvalidArgument; the caller names the option.
+// Reads the values of options. Each function describes a bad value by a kInvalidArgument error; the
+// caller names the option.
 #pragma once
 
 #include <algorithm>

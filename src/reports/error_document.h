@@ -1,4 +1,4 @@
-// An error as a JSON document.
+// Formats an error as a JSON document.
 #pragma once
 
 #include <string>

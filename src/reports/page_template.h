@@ -1,4 +1,4 @@
-// src/reports/page.html, as it is there.
+// The text of src/reports/page.html.
 #pragma once
 
 #include <string_view>

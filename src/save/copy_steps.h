@@ -24,8 +24,9 @@ namespace onnx_external {
 // one thread splices: that is not split.
 inline constexpr std::uint64_t kCopyChunkBytes = std::uint64_t{64} << 20;
 
-// How many shards are written at the same time, because threads do not wait for each other in
-// different files. Measured with two threads: 1 GB in shards of 100 MB takes 7 % longer one by one.
+// The number of shards that are written at the same time, because threads do not wait for each
+// other in different files. Measured with two threads: 1 GB in shards of 100 MB takes 7 % longer
+// one by one.
 inline constexpr std::uint32_t kShardsAtOnce = 8;
 
 // About how many bytes of the source a chunk of a pass reads.
@@ -55,7 +56,7 @@ inline constexpr std::uint64_t kPassChunkBytes = std::uint64_t{8} << 20;
   return range;
 }
 
-// How many ranges the pass of a head makes, itself included.
+// Returns the number of ranges that the pass of a head makes, including the head.
 [[nodiscard]] inline std::size_t ranges_of_pass(const SavePlan& plan, std::uint32_t head) {
   std::size_t count = 1;
   while (tensor_of(plan, head).packed && head + count < plan.ranges.size()) {
@@ -78,16 +79,16 @@ struct CopyJob {
   RecordWriter* record;       // gets every other range as soon as it is written; may be null
 };
 
-// A range or a chunk of one. An item of a pass has whole rows of its head, and
-// stands for the same rows of the ranges behind it.
+// A range or a chunk of one. An item of a pass has whole rows of its head, and includes the same
+// rows of the ranges that follow it.
 struct CopyItem {
   std::uint32_t range = 0;
   std::uint64_t first = 0;  // counted from the start of the range
   std::uint64_t length = 0;
 };
 
-// The number of ranges of a file, and how many of them are in it already. (Those of a pass are made
-// again all the same if another of its ranges is missing.)
+// The number of ranges of a file, and how many of them are in it already. (All ranges of a pass are
+// made again if one of them is missing.)
 struct FileRanges {
   std::size_t all = 0;
   std::size_t done = 0;
@@ -110,8 +111,8 @@ struct CopySteps {
 // that is whole tiles.
 [[nodiscard]] std::uint64_t chunk_bytes(const CopyJob& job, std::uint32_t range);
 
-// The size of the chunks, in bytes of the head, that a pass is cut into, whatever the number of
-// threads: so its errors are summed in the same order.
+// The size of the chunks, in bytes of the head, that a pass is cut into, independent of the number
+// of threads, so that its errors are summed in the same order.
 [[nodiscard]] std::uint64_t pass_chunk_bytes(const CopyJob& job, std::uint32_t head);
 
 // True for inline numbers of the model that are not raw bytes yet and must be decoded in order.

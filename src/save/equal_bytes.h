@@ -1,4 +1,4 @@
-// Dedup::kContent: tensors with equal bytes are stored once.
+// Implements Dedup::kContent: tensors with equal bytes are stored once.
 #pragma once
 
 #include "onnx_external/checkpoint.h"

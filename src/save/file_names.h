@@ -1,4 +1,4 @@
-// How files get their names: after a tensor, or after the model that they stand beside.
+// Names files after a tensor, or after the model beside which they lie.
 #pragma once
 
 #include <cstddef>
@@ -11,7 +11,7 @@ namespace onnx_external {
 
 inline constexpr std::size_t kMaxDataFileNameBytes = 200;
 
-// True when the name can be a file name as it is on every common system: [A-Za-z0-9._-], at most
+// True if the name is a valid file name on every common system: [A-Za-z0-9._-], at most
 // kMaxDataFileNameBytes, no "..", no dot at the start or the end, no device name of Windows, not
 // the manifest's name, and not of the form that hashed_file_name() gives.
 [[nodiscard]] bool is_safe_file_name(std::string_view name);
@@ -25,7 +25,7 @@ inline constexpr std::size_t kMaxDataFileNameBytes = 200;
 [[nodiscard]] std::string streamed_file_name(std::string_view name);
 
 // "<data_dir>" and "<data_dir>.N" are generations: N counts the models that were replaced. The N of
-// "<base>.N", 0 for `base` itself; nothing for any other name.
+// "<base>.N", 0 for `base` itself; nullopt for any other name.
 [[nodiscard]] std::optional<std::uint64_t> generation_of(std::string_view name,
                                                          std::string_view base);
 
@@ -36,7 +36,7 @@ inline constexpr std::size_t kMaxDataFileNameBytes = 200;
 // "model" or "model.N", with the N of `data_dir`.
 [[nodiscard]] std::string numbered_stem(std::string_view model_name, std::string_view data_dir);
 [[nodiscard]] std::string manifest_file_name(std::string_view numbered_stem);
-// The numbered stem of a name that manifest_file_name() gives; nothing for any other name.
+// The numbered stem of a name that manifest_file_name() gives; nullopt for any other name.
 [[nodiscard]] std::optional<std::string_view> stem_of_manifest_file(std::string_view name);
 
 // The names of the data files of a save: "weights.bin" gives "weights.N.bin" and
@@ -59,12 +59,12 @@ struct DataName {
 [[nodiscard]] std::optional<std::string_view> data_name_fault(std::string_view model_name,
                                                               std::string_view name);
 
-// The N of a name that the functions above give, 0 if there is none; nothing for any other name.
+// The N of a name that the functions above return, 0 if there is none; nullopt for any other name.
 [[nodiscard]] std::optional<std::uint64_t> generation_of_data_file(std::string_view file,
                                                                    const DataName& name);
-// "-00001-of-00002" of "model.1-00001-of-00002.data"; "" of a file that is no shard.
+// "-00001-of-00002" of "model.1-00001-of-00002.data"; "" for a file that is not a shard.
 [[nodiscard]] std::string_view shard_mark(std::string_view file);
-// "model.1" of "model.1.data" and of "model.1-00001-of-00002.data"; nothing for a name that does
+// "model.1" of "model.1.data" and of "model.1-00001-of-00002.data"; nullopt for a name that does
 // not end with ".data".
 [[nodiscard]] std::optional<std::string_view> stem_of_data_file(std::string_view name);
 

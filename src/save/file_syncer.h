@@ -15,8 +15,8 @@
 
 namespace onnx_external {
 
-// At most so many written files of a save stay open until they are on the disk. Syncing each as
-// soon as it is written made a save of 1 GB in 201 tensors take 1.5 times as long (ext4 on a disk).
+// The most written files of a save that stay open until they are on the disk. Syncing each as soon
+// as it is written made a save of 1 GB in 201 tensors take 1.5 times as long (ext4 on a disk).
 inline constexpr std::size_t kMaxUnsyncedFiles = 256;
 
 // With more files than this, one sync of the file system costs less than waiting for each: a fifth
@@ -26,8 +26,8 @@ inline constexpr std::size_t kMaxFilesSyncedAlone = 256;
 // times as long); for many smaller ones the call costs more than it gains.
 inline constexpr std::uint64_t kMinEarlyWriteback = std::uint64_t{1} << 20;
 
-// Whether a save of so many files syncs the whole file system once (Directory::sync_file_system),
-// instead of each file.
+// Returns whether a save of this many files syncs the whole file system once
+// (Directory::sync_file_system), instead of each file.
 [[nodiscard]] bool are_synced_together(std::size_t files);
 
 class FileSyncer {

@@ -35,11 +35,11 @@ struct ModelIdentity {
 // kNotFound when there is no such file.
 [[nodiscard]] Result<ModelIdentity> read_identity(const Directory& folder,
                                                   const std::string& model_name);
-// Nothing when there is no such regular file. A link counts as none, because its target does not
-// belong to the folder.
+// Returns nullopt if there is no such regular file. A link does not count, because its target does
+// not belong to the folder.
 [[nodiscard]] Result<std::optional<ModelIdentity>> identity_in_place(const Directory& folder,
                                                                      const std::string& model_name);
-// Nothing when there is no such regular file, or it cannot be read.
+// Returns nullopt if there is no such regular file, or it cannot be read.
 [[nodiscard]] std::optional<ModelIdentity> identify(const Directory& folder,
                                                     const std::string& model_name);
 
@@ -55,7 +55,7 @@ struct PlacedManifest {
 
 // Returns the manifests of the folder that describe this model: a save of an equal model that was
 // killed leaves two. Ignores files that are not manifests or that this user may not read; other
-// errors are returned, because it is unknown then what belongs to the model.
+// errors are returned, because the files of the model are then unknown.
 [[nodiscard]] Result<std::vector<PlacedManifest>> find_manifests(const Directory& out,
                                                                  const std::string& model_name,
                                                                  const ModelIdentity& model);

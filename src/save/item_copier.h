@@ -47,7 +47,7 @@ class ItemCopier {
   [[nodiscard]] Result<std::optional<std::uint32_t>> copy(const ItemCopy& copy,
                                                           RangeCopier& copier);
 
-  // Whether a conversion has written an infinity into the range.
+  // Returns whether a conversion has written an infinity into the range.
   [[nodiscard]] bool gave_infinity(std::size_t range) const { return infinite_[range]; }
 
  private:

@@ -1,4 +1,4 @@
-// Names jobs, so that a killed save is resumed by the same one only.
+// Names jobs, so that a killed save is resumed only by the same save.
 #pragma once
 
 #include <string>

@@ -1,5 +1,5 @@
-// The rows of a matrix whose codes the checkpoint holds, and the bytes that are kept of them
-// (tensor/quantize/kept_codes.h).
+// Reads the rows of a matrix whose codes the checkpoint holds, and makes the bytes that a save
+// keeps (tensor/quantize/kept_codes.h).
 #pragma once
 
 #include <cstdint>
@@ -31,8 +31,8 @@ enum class KeptCodes : std::uint8_t { kMade, kLeftOut };
 // Immutable; any number of threads may read. The checkpoint must outlive it.
 class KeptRows {
  public:
-  // `view`: rows x columns of a tensor of the checkpoint, after a recipe. `scales`: what type
-  // scales get. Nothing if the checkpoint has the tensor as floats. kUnsupported if no node
+  // `view`: rows x columns of a tensor of the checkpoint, after a recipe. `scales`: the type that
+  // scales get. Nullopt if the checkpoint has the tensor as floats. kUnsupported if no node
   // multiplies by its codes: the message is the reason. Reads the order of the columns, and their
   // factors. `known`: the scheme, if an earlier call found it; then zero points are not read to
   // find it.
@@ -44,13 +44,13 @@ class KeptRows {
   [[nodiscard]] const Scheme& scheme() const { return form_.scheme; }
   [[nodiscard]] const std::shared_ptr<const KeptInputs>& inputs() const { return inputs_; }
 
-  // The bytes of the codes of all rows, if the checkpoint has them as they are kept, in one range
-  // of a file.
+  // The bytes of the codes of all rows, if the checkpoint has exactly these bytes in one range of a
+  // file.
   [[nodiscard]] std::optional<FileRange> stored_codes_range(const Checkpoint& checkpoint) const;
 
   // The rows that are well read at once, if at least `least` are.
   [[nodiscard]] std::uint64_t chunk_rows(std::uint64_t least) const;
-  // Whether make() needs its tile.
+  // Returns whether make() needs its tile.
   [[nodiscard]] bool needs_tile() const { return tiles_.has_value(); }
 
   using Take = std::function<Status(std::uint64_t first_row, const PackedRows& made)>;
@@ -70,10 +70,10 @@ class KeptRows {
     std::uint64_t row = 0;  // of the checkpoint's matrices
     std::uint64_t rows = 0;
   };
-  // How the bytes of codes are made.
+  // The way in which the bytes of codes are made.
   enum class Path : std::uint8_t {
     kCodes,   // each code by itself
-    kBytes,   // the stored bytes are those that are kept, apart from flipped bits
+    kBytes,   // the stored bytes are kept, apart from flipped bits
     kWords,   // of 4 bits, in words that hold codes of 8 rows
     kBlocks,  // with the scales and terms of its blocks
   };

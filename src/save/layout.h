@@ -10,8 +10,8 @@
 
 namespace onnx_external {
 
-// Fills in files, the places of all ranges, bytes and oversized. The ranges must stand in the order
-// in which they will be laid out. Pure. Errors as make_plan().
+// Fills in files, the places of all ranges, bytes and oversized. The ranges must be in the order in
+// which they will be laid out. Pure. Errors as make_plan().
 [[nodiscard]] Status lay_out(SavePlan& plan, const PlanOptions& options);
 
 // kInvalidArgument if the data files beside a model of that name would have unsafe names.
@@ -21,8 +21,8 @@ namespace onnx_external {
 // kInvalidArgument for numbers out of range.
 [[nodiscard]] Status check_layout_options(const PlanOptions& options);
 
-// Where a range of `bytes` bytes begins in a file that has `used` bytes; nothing if the file would
-// grow too large, so that another begins. For kSingle and kShards.
+// Returns the offset of a range of `bytes` bytes in a file that has `used` bytes; nullopt if the
+// file would grow too large, so that the range begins another one. For kSingle and kShards.
 [[nodiscard]] Result<std::optional<std::uint64_t>> offset_behind(std::uint64_t used,
                                                                  std::uint64_t bytes,
                                                                  const PlanOptions& options);

@@ -1,4 +1,5 @@
-// Layout::kLink copies nothing: the model refers to byte ranges of existing files.
+// Implements Layout::kLink, which copies nothing: the model refers to byte ranges of existing
+// files.
 #pragma once
 
 #include <cstdint>
@@ -34,7 +35,7 @@ class LinkedRanges {
   const Checkpoint& checkpoint_;
   SavePlan& plan_;
   std::map<std::uint32_t, std::uint32_t> by_checkpoint_file_;  // -> index into SavePlan::files
-  // Of the given graphs' own data: by folder and location.
+  // The files of the given graphs' own data, by folder and location.
   std::map<std::pair<std::string, std::string>, std::uint32_t> by_location_;
 };
 

@@ -110,9 +110,9 @@ class ManifestLines {
 // The same with `lines` instead of manifest.tensors.
 [[nodiscard]] std::string manifest_text(const Manifest& manifest, ManifestLines lines);
 
-// Whether a manifest is this model's. Looks only at the beginning of the text (kManifestHeadBytes
-// suffice), because parsing a manifest takes longer than parsing its model. Nothing when it does
-// not begin as manifest_text() writes it.
+// Returns whether a manifest is this model's. Looks only at the beginning of the text
+// (kManifestHeadBytes suffice), because parsing a manifest takes longer than parsing its model.
+// Nullopt when it does not begin as manifest_text() writes it.
 [[nodiscard]] std::optional<bool> begins_as_manifest_of(const SetMember& model,
                                                         std::string_view text);
 // A name of 255 bytes takes at most six times as many in JSON.

@@ -1,4 +1,4 @@
-// The mapping options of a save, as its manifest records them, so that a comparison of the model
+// Reads and writes the mapping options of a save in its manifest, so that a comparison of the model
 // with a checkpoint maps with the same options.
 //
 // {"unmatched": "skip" | "keep"?, "partial": true?, "prefix": TEXT?,

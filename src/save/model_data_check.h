@@ -1,4 +1,4 @@
-// Looks for zeros that a broken download left in the data that models bring along.
+// Looks for zeros that a broken download left in the models' own data.
 #pragma once
 
 #include <string>

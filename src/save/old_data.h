@@ -1,9 +1,9 @@
-// The data of models that a save replaces: listed before anything is renamed, removed afterwards.
+// Lists the data of models that a save replaces before anything is renamed, and removes it
+// afterwards.
 //
-// The list is part of the record (save/record.h). Whoever removes the files, this save or a later
-// one, removes what is listed and nothing else. A file is spared if it is not the one that was
-// listed any more, by its size and the time of its last change, or if a model of the folder refers
-// to it. No function here follows a link.
+// The list is part of the record (save/record.h). This save or a later one removes exactly the
+// listed files. A file is spared if its size or the time of its last change shows that it is no
+// longer the listed one, or if a model of the folder refers to it. No function here follows a link.
 #pragma once
 
 #include <sys/types.h>
@@ -44,7 +44,7 @@ struct ListedData {
 // Lists the data of this model, which is in place: the files that its manifest lists as its own and
 // that its graph refers to, except those in `in_use`. Leaves out files that no save wrote: those
 // without the recorded size, and those that were changed after the manifest and do not have the
-// recorded bytes. An error when it is not known which files these are.
+// recorded bytes. Returns an error if these files cannot be determined.
 [[nodiscard]] Result<std::vector<ListedData>> list_data_of(const Directory& out,
                                                            const std::string& model_name,
                                                            const ModelIdentity& model,
@@ -57,9 +57,9 @@ struct RemovedData {
 };
 
 // Removes each manifest's files, then the manifest, and folders that are empty then. Files in use
-// stay (`in_use`; nothing: all stay), and so does the manifest that lists them if one of these
-// models has none of its own: a copy of a replaced model is verified by it. A list counts for files
-// of its `owner` only, unless that is this user.
+// stay (`in_use`; nullopt: all stay), and so does the manifest that lists them if one of these
+// models has none of its own: a copy of a replaced model is verified by it. A list counts only for
+// files of its `owner`, unless that is this user.
 [[nodiscard]] RemovedData remove_data(const Directory& out, std::span<const ListedData> data,
                                       uid_t owner, const std::optional<FilesInUse>& in_use);
 

@@ -1,4 +1,4 @@
-// Checks that the options of a save go together.
+// Checks that the options of a save are compatible.
 #pragma once
 
 #include "onnx_external/mapping.h"

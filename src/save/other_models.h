@@ -12,7 +12,7 @@
 
 namespace onnx_external {
 
-// At most so many models of a folder are read; if there are more, the answer is unknown.
+// The most models of a folder that are read; if there are more, the answer is unknown.
 inline constexpr std::size_t kMaxOtherModels = 1000;
 
 // Locations of files, relative to the models' folder, in their shortest spelling.

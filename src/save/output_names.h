@@ -13,12 +13,12 @@
 
 namespace onnx_external {
 
-// Both must be plain names that can stand in a location, different on any file system, and not
-// look like a staging folder. kInvalidArgument.
+// Checks that both are plain names that are valid in a location, differ on any file system, and do
+// not look like the name of a staging folder. kInvalidArgument.
 [[nodiscard]] Status check_output_names(std::string_view model_name, std::string_view data_dir);
 
-// Likewise for PlanOptions::data_name, which is for layouts with data files beside the model only.
-// Empty is fine. kInvalidArgument.
+// Checks PlanOptions::data_name in the same way; it is only for layouts with data files beside the
+// model. Empty is fine. kInvalidArgument.
 [[nodiscard]] Status check_data_name(std::string_view model_name, std::string_view data_dir,
                                      std::string_view data_name, Layout layout);
 
@@ -29,7 +29,7 @@ namespace onnx_external {
                                      std::string_view data_dir);
 
 // The name of the data folder for a save into `out_dir`: `data_dir` for a first save, else
-// "<data_dir>.N". N is one more than that of any replaced model, whatever its layout, or of another
+// "<data_dir>.N". N is one more than that of any replaced model, in any layout, or of another
 // model's data in the folder. kAlreadyExists when a model or its data exists and `overwrite`
 // refuses; data of other models does not matter. `out_dir` need not exist; kNotFound when it is a
 // dangling link.

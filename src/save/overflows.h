@@ -1,4 +1,4 @@
-// Values that a conversion turned into infinities.
+// Counts values that a conversion turned into infinities.
 #pragma once
 
 #include <cstddef>

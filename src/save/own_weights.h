@@ -1,5 +1,5 @@
-// Weights that models hold, as tensors beside the checkpoint's: what is quantized is read as keys
-// are.
+// Adds the weights that models hold to the checkpoint's tensors, so that quantizing reads both in
+// the same way.
 #pragma once
 
 #include <cstddef>
@@ -15,7 +15,7 @@
 
 namespace onnx_external {
 
-// Where the data of a weight is in its model.
+// The place of a weight's data in its model.
 enum class OwnData : std::uint8_t { kExternal, kInline };
 
 // For each model: which of the tensors given beside the checkpoint (CheckpointAccess::given_tensor)

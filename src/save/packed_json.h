@@ -1,4 +1,4 @@
-// Parts of quantized matrices in manifests, and what follows from such a part alone.
+// Reads and writes parts of quantized matrices in manifests, and derives facts from a part alone.
 #pragma once
 
 #include <cstdint>
@@ -22,11 +22,11 @@ namespace onnx_external {
 // The bytes of the part.
 // Requires: packed_layout() succeeds for the scheme, rows and columns.
 [[nodiscard]] std::uint64_t packed_bytes(const PackedTensor& packed);
-// Whether a tensor of this TensorProto.DataType holds the part: codes and zero points of 4 bits may
-// be uint4, or pairs in uint8.
+// Returns whether a tensor of this TensorProto.DataType holds the part: codes and zero points of 4
+// bits may be uint4, or pairs in uint8.
 [[nodiscard]] bool is_packed_type(const PackedTensor& packed, std::int32_t data_type);
-// What values of this type are converted to before they are quantized; nothing if they are
-// quantized as they are.
+// The type to which values of this type are converted before they are quantized; nullopt if they
+// are quantized directly.
 [[nodiscard]] std::optional<DType> packing_cast(DType dtype);
 
 }  // namespace onnx_external

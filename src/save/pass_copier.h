@@ -17,7 +17,7 @@
 
 namespace onnx_external {
 
-// What a pass over some rows made.
+// The result of a pass over some rows.
 struct PassResult {
   std::array<std::uint32_t, kMatrixParts> crcs{};  // of the bytes of each range
   QuantizationError error;

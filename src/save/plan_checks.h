@@ -22,7 +22,7 @@ namespace onnx_external {
 [[nodiscard]] std::vector<std::string> names_left_open(const Model& model, const Mapping& mapping);
 
 // kNotFound with the list of names_left_open(), unless the mapping was made with Partial::kAllow.
-// `source`: what has to be done for weights to have data, if it is not a checkpoint that has them.
+// `source`: the advice on how weights get data, if it is not to give a checkpoint that has them.
 [[nodiscard]] Status check_complete(const Model& model, const Mapping& mapping,
                                     std::string_view source = {});
 

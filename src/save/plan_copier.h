@@ -20,8 +20,8 @@ struct CopiedFiles {
   // Index = SavePlan::ranges: the conversion of the range produced infinities, or may have: a
   // resumed range was converted by the killed save.
   std::vector<bool> infinite;
-  // Of the ranges that passes made, the codes of quantized matrices: what the codes lose. Without
-  // those that a killed save or another process made.
+  // The quantization errors of matrices, by the range of their codes. Without those that a killed
+  // save or another process made.
   std::map<std::uint32_t, QuantizationError> errors;
   // Index = SavePlan::files; lower-case hex; empty texts without Checksum::kSha1.
   std::vector<std::string> sha1s;

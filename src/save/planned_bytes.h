@@ -1,5 +1,6 @@
-// The bytes of a tensor that comes from the checkpoint: after its recipe, and converted if the plan
-// says so, or quantized. The tensor is a PlannedTensor, or a WantedTensor of the verification.
+// Reads the bytes of a tensor that comes from the checkpoint: after its recipe, and converted if
+// the plan says so, or quantized. The tensor is a PlannedTensor, or a WantedTensor of the
+// verification.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +23,7 @@ namespace onnx_external {
   return {checkpoint.tensors()[tensor.source_index], tensor.recipe};
 }
 
-// Where the bytes are; kFile for tensors of the model.
+// The kind of place where the bytes are; kFile for tensors of the model.
 [[nodiscard]] inline StorageKind kind_of_source(const Checkpoint& checkpoint, const auto& tensor) {
   return tensor.source == TensorSource::kCheckpoint
              ? checkpoint.storages()[checkpoint.tensors()[tensor.source_index].storage].kind
@@ -38,7 +39,8 @@ namespace onnx_external {
              : MemoryRuns::Held();
 }
 
-// As Checkpoint::read() and read_as(); whole elements. Of a part of a quantized matrix, any bytes.
+// Does the same as Checkpoint::read() and read_as(), for whole elements; for a part of a quantized
+// matrix, for any bytes.
 [[nodiscard]] inline Status read_planned(const Checkpoint& checkpoint, const auto& tensor,
                                          std::uint64_t first, std::span<std::byte> out) {
   const DerivedView view = planned_view(checkpoint, tensor);
@@ -49,7 +51,7 @@ namespace onnx_external {
                         : checkpoint.read(*view, first, out);
 }
 
-// Reads them in tiles where reading in order would be slow.
+// Returns a reader of tiles if reading in order would be slow.
 [[nodiscard]] inline std::optional<TiledView> planned_tiles(const Checkpoint& checkpoint,
                                                             const auto& tensor) {
   return tensor.source == TensorSource::kCheckpoint && !tensor.packed
@@ -73,7 +75,7 @@ namespace onnx_external {
              : planned_range(checkpoint, tensor);
 }
 
-// The CRC-32 that the checkpoint records for the bytes; nothing if there is none. Accepts every
+// The CRC-32 that the checkpoint records for the bytes; nullopt if there is none. Accepts every
 // planned tensor.
 [[nodiscard]] inline std::optional<std::uint32_t> recorded_crc_of(const Checkpoint& checkpoint,
                                                                   const auto& tensor) {

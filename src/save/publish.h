@@ -50,14 +50,14 @@ class Transaction {
   Transaction& operator=(Transaction&&) = delete;
   ~Transaction();
 
-  // Where data files are written.
+  // The folder into which data files are written.
   [[nodiscard]] const Directory& data() const { return staging_.data(); }
-  // Where the record and the model file are.
+  // The folder of the record and the model file.
   [[nodiscard]] const Directory& staging() const { return staging_.folder(); }
   // True when the staging folder was taken over from a killed save. It then holds only the record
   // and files with names of options().files, in any state.
   [[nodiscard]] bool is_taken_over() const { return staging_.is_taken_over(); }
-  // What that record claims to be written.
+  // The ranges that the record claims to be written.
   [[nodiscard]] WrittenRanges claimed(std::size_t ranges) const;
   // Replaces that record by one of these ranges. To be called if is_taken_over(), once.
   [[nodiscard]] Status restart_record(const WrittenRanges& written);
@@ -67,13 +67,13 @@ class Transaction {
   [[nodiscard]] const std::filesystem::path& staging_path() const { return staging().path(); }
   [[nodiscard]] const TransactionOptions& options() const { return options_; }
 
-  // What will be published, if that was not known at begin(). kAlreadyExists as there.
+  // Sets the files that will be published, if they were not known at begin(). kAlreadyExists as
+  // there.
   [[nodiscard]] Status set_files(std::vector<PlannedFile> files);
 
   // Writes the manifest, then makes all names in the staging folder durable. Model and data files
-  // must be complete (and synced by whoever wrote them).
-  // For the models of a set in their order. `models`: the sizes and CRC-32s of the model files;
-  // read from them if it is empty.
+  // must be complete (and synced by their writer). The manifests are in the order of the models.
+  // `models`: the sizes and CRC-32s of the model files; read from them if it is empty.
   [[nodiscard]] Status write_manifests(std::span<const std::string> manifests,
                                        std::span<const ModelIdentity> models = {});
 

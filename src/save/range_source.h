@@ -26,10 +26,10 @@ struct RangeSource {
 [[nodiscard]] Result<RangeSource> source_of(const PlannedTensor& tensor, const SourceModels& models,
                                             const Checkpoint& checkpoint);
 
-// Returns a function that reads these bytes, whatever they come from. Steps must be in order, and
-// multiples of InlineReader::kStepMultiple. The arguments must outlive it. kCorrupt also when a
-// file of the model has changed by the time of the last step; the checkpoint's files are checked
-// when all is done.
+// Returns a function that reads these bytes from any source. Steps must be in order, and multiples
+// of InlineReader::kStepMultiple. The arguments must outlive it. kCorrupt also when a file of the
+// model has changed by the time of the last step; the checkpoint's files are checked when all is
+// done.
 [[nodiscard]] Result<ReadBytes> planned_reader(const PlannedTensor& tensor,
                                                const SourceModels& models,
                                                const Checkpoint& checkpoint);

@@ -1,7 +1,7 @@
-// The record of a save: the file from which a later save learns what a killed save had done and was
-// about to do.
+// The record of a save: a file that tells a later save what a killed save had done and was about to
+// do.
 //
-// It stands in the staging folder and grows line by line. Each line is a JSON object, and its last
+// It lies in the staging folder and grows line by line. Each line is a JSON object, and its last
 // member is the CRC-32 of the text before it:
 //
 //   {"record": 2, "job": "<64 hex digits>", "check": "..."}
@@ -13,7 +13,7 @@
 // not synced: they are claims, and the bytes are read again before they are believed
 // (save/written_ranges.h). The last line is a Publication: all that the save renames and removes.
 // It is synced before anything is renamed into the output folder, so if it is missing or damaged,
-// nothing was.
+// nothing was renamed.
 #pragma once
 
 #include <cstdint>
@@ -39,8 +39,8 @@ namespace onnx_external {
 inline constexpr std::string_view kRecordName = ".save-external.record";
 inline constexpr std::uint64_t kRecordVersion = 2;
 
-// Lines wait until they stand for so many bytes of data. Measured with 20,000 tensors of 10 KB: a
-// call for each line would take 3 % more time.
+// Lines are written once they describe this many bytes of data. Measured with 20,000 tensors of 10
+// KB: a call for each line would take 3 % more time.
 inline constexpr std::uint64_t kRecordedBytes = std::uint64_t{256} << 10;
 
 struct PublishedModel {
@@ -53,7 +53,7 @@ struct PublishedModel {
   friend bool operator==(const PublishedModel&, const PublishedModel&) = default;
 };
 
-// What a save does in the output folder: it renames first `entries`, then the models, in this
+// The steps of a save in the output folder: it renames first `entries`, then the models, in this
 // order. The rename of the first model commits the save. Then it removes the old data, or, if it
 // was killed before, its own.
 struct Publication {
@@ -74,9 +74,9 @@ struct SaveRecord {
   [[nodiscard]] WrittenRanges written(std::size_t count) const;
 };
 
-// Nothing when there is no regular file of that name, or its first line is damaged. kUnsupported
-// for a record of another version; other errors when it cannot be read. Ignores other damaged
-// lines.
+// Returns nullopt if there is no regular file of that name, or its first line is damaged.
+// kUnsupported for a record of another version; other errors when it cannot be read. Ignores other
+// damaged lines.
 [[nodiscard]] Result<std::optional<SaveRecord>> read_record(const Directory& staging);
 
 // Writes the record of a save.
@@ -86,7 +86,7 @@ class RecordWriter {
   [[nodiscard]] static Result<RecordWriter> start(const Directory& staging, std::string_view job,
                                                   const WrittenRanges& written);
 
-  // To be called once all bytes of the range are in its file. Thread-safe.
+  // Records a range. Call it once all bytes of the range are in its file. Thread-safe.
   [[nodiscard]] Status add(std::uint32_t range, std::uint32_t crc32, std::uint64_t bytes);
 
   // The last line. With Sync::kFiles it is on the disk when this returns, if the names in the

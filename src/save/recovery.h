@@ -1,5 +1,5 @@
 // Clears up after killed saves in an output folder. The records in their staging folders say what
-// is to do (save/record.h):
+// remains to be done (save/record.h):
 //
 //   Nothing was about to be renamed    the staging folder stays, so that the same save can resume
 //   One of the models is in place      the others follow; the old data is removed
@@ -31,7 +31,7 @@ namespace onnx_external {
 [[nodiscard]] Status recover(const std::filesystem::path& out_dir, Sync sync);
 
 // The staging folder of a killed save of this job that had renamed nothing; empty when there is
-// none. A folder into which others could have written does not count. Requires: recover().
+// none. A folder into which other users could have written does not count. Requires: recover().
 [[nodiscard]] std::string find_job(const Directory& out, const std::string& job);
 
 // Removes the staging folders of saves that had renamed nothing, except `own`.

@@ -1,4 +1,4 @@
-// The rows of a matrix that is quantized, and the bytes of its parts.
+// Quantizes rows of a matrix, and makes the bytes of its parts.
 #pragma once
 
 #include <array>
@@ -44,7 +44,8 @@ class RowPacker {
   [[nodiscard]] std::uint64_t row_bytes(MatrixPart part) const {
     return part_row_bytes_[static_cast<std::size_t>(part)];
   }
-  // How many rows are well read at once: about `bytes` bytes of the source, and whole tiles.
+  // The number of rows that should be read at once: about `bytes` bytes of the source, and whole
+  // tiles.
   [[nodiscard]] std::uint64_t chunk_rows(std::uint64_t bytes) const;
 
   using Take = std::function<Status(std::uint64_t first_row, const PackedBytes& made)>;
@@ -56,7 +57,7 @@ class RowPacker {
                             PackingBuffers& buffers, const Take& take,
                             QuantizationError* error = nullptr) const;
 
-  // Whether make() needs its tile.
+  // Returns whether make() needs its tile.
   [[nodiscard]] bool needs_tile() const { return tiles_.has_value() || packed_.scheme.kept; }
 
  private:
@@ -74,8 +75,8 @@ class RowPacker {
   std::optional<TiledView> tiles_;
 };
 
-// Where the checkpoint has the bytes of the part: nothing unless they are codes that are kept as
-// they are, and lie in one range of a file.
+// The place of the part's bytes in the checkpoint; nullopt unless they are codes that are kept
+// unchanged, in one range of a file.
 [[nodiscard]] std::optional<FileRange> stored_codes_range(const Checkpoint& checkpoint,
                                                           const TensorView& view,
                                                           const PackedTensor& packed);

@@ -1,5 +1,5 @@
 // Finds the holes (ranges of zeros without disk blocks) of the checkpoint's files that the data
-// files of a plan can have, too.
+// files of a plan can also have.
 #pragma once
 
 #include "onnx_external/checkpoint.h"

@@ -1,5 +1,5 @@
-// What a save puts into its output folder and under which names, and the staging folder in which it
-// writes everything before any of it is published.
+// The names of everything that a save puts into its output folder, and the staging folder in which
+// it writes them before it publishes any.
 #pragma once
 
 #include <sys/types.h>
@@ -26,11 +26,11 @@ struct TransactionOptions {
   std::string data_dir;
   Sync sync = Sync::kFiles;
   Overwrite overwrite = Overwrite::kRefuse;
-  // Only kPerTensor has a data folder; the files of other layouts stand beside the model. In
-  // kInline the only file is the model itself.
+  // Only kPerTensor has a data folder; the files of other layouts lie beside the model. In kInline
+  // the only file is the model itself.
   Layout layout = Layout::kPerTensor;
-  std::vector<PlannedFile> files = {};  // what is known beforehand of what will be written
-  // SavePlan::job; a staging folder with its record is taken over. Empty: none is.
+  std::vector<PlannedFile> files = {};  // the files that will be written, as far as they are known
+  // SavePlan::job; a staging folder with its record is taken over. If empty, none is taken over.
   std::string job = {};
   std::string data_name = {};  // SavePlan::data_name
 
@@ -50,7 +50,7 @@ struct TransactionOptions {
 [[nodiscard]] std::string manifest_entry(const TransactionOptions& options,
                                          const std::string& model);
 
-// The entries that will stand beside the model.
+// The entries that will lie beside the model.
 [[nodiscard]] std::vector<std::string> data_entries(const TransactionOptions& options);
 
 // Published folders get their mode from the umask.
@@ -70,7 +70,7 @@ inline constexpr mode_t kStagingMode = 0700;
 
 class Staging {
  public:
-  // Makes a new folder in `out`. After an error name() tells what must be removed.
+  // Makes a new folder in `out`. After an error, name() is the folder that must be removed.
   [[nodiscard]] Status make(const Directory& out, const TransactionOptions& options);
 
   // Takes over the folder of a killed save of the same job. Its record and the files of the job

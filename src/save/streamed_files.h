@@ -22,7 +22,7 @@
 
 namespace onnx_external {
 
-// Where the bytes of a tensor go.
+// The destination of the bytes of a tensor.
 struct StreamedRange {
   std::size_t file = 0;
   std::uint64_t offset = 0;
@@ -45,7 +45,7 @@ class StreamedFiles {
   // creates it.
   [[nodiscard]] Result<const OutputFile*> open(const StreamedRange& place, std::uint64_t bytes);
 
-  // Says that nobody writes at the place any more. A file is closed when all its places are
+  // Releases a place: no thread writes there any more. A file is closed when all its places are
   // released and no tensor will be added to it.
   [[nodiscard]] Status release(const StreamedRange& place);
 
@@ -60,7 +60,7 @@ class StreamedFiles {
   [[nodiscard]] std::uint64_t bytes(std::size_t file) const;
 
   // Closes all files and waits until they are on the disk, if they must be synced. No thread may
-  // write any more.
+  // still write.
   [[nodiscard]] Status finish(int threads, ProgressMeter& meter);
 
   // Gives the shards their final names, on the disk and in `files`, which lists them in order.

@@ -15,7 +15,7 @@ struct TargetNeeds {
   const std::vector<PlannedFile>& files;
   std::vector<std::string> names;  // of what comes beside the data files
   std::uint64_t bytes_there = 0;   // of `files`, on the disk already, or holes
-  std::string folder = {};         // that the files stand in; empty: beside the model
+  std::string folder = {};         // that the files lie in; empty: beside the model
 };
 
 // The disk space of those files that exist, counting at most their planned bytes.

@@ -1,4 +1,4 @@
-// The work of one process in a save by a team (team.h): it copies its share of the ranges and
+// Does the work of one process in a save by a team (team.h): copies its share of the ranges, and
 // treats the others as done.
 #pragma once
 

@@ -1,4 +1,4 @@
-// The dimensions of a view while a recipe rearranges them.
+// Tracks the dimensions of a view while a recipe rearranges them.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// A sequence of equally large blocks, most of them zero, assembled from the few that are stored.
+// Assembles a sequence of equally large blocks, most of them zero, from the few that are stored.
 #pragma once
 
 #include <cstdint>
@@ -39,8 +39,8 @@ class BlockScatter {
  private:
   // Whole elements only.
   [[nodiscard]] Status read_elements(std::uint64_t first, std::span<std::byte> out) const;
-  // How many of the blocks [begin, end) are contiguous in `values`; at most those that fit into a
-  // chunk.
+  // The number of the blocks [begin, end) that are contiguous in `values`; at most those that fit
+  // into a chunk.
   [[nodiscard]] std::size_t run_length(std::size_t begin, std::size_t end) const;
   void place(std::size_t index, std::span<const std::byte> block, std::uint64_t skipped,
              std::uint64_t first, std::span<std::byte> out) const;

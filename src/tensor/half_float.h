@@ -1,4 +1,4 @@
-// IEEE half precision widened to single precision.
+// Converts IEEE half precision to single precision.
 #pragma once
 
 #include <bit>

@@ -1,4 +1,4 @@
-// Finds zeros that a broken download has left in the place of data.
+// Finds zeros that a broken download left instead of data.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@
 
 namespace onnx_external {
 
-// Where the bytes of a tensor are in a file. The caller keeps name and shape alive.
+// The place of the bytes of a tensor in a file. The caller keeps name and shape alive.
 struct StoredRange {
   std::string_view tensor;
   std::span<const std::int64_t> shape;
@@ -20,11 +20,11 @@ struct StoredRange {
   std::uint64_t bytes = 0;
 };
 
-// kInvalidArgument if the zeros at the end of the data, or a hole in it, begin in a place where
-// those of weights do not: inside of a row, or inside of a tensor with whole matrices of zeros
-// behind it. Otherwise a note if the last tensors, with matrices among them, are zeros, as new
-// models have some; empty if they are not. Reads the end of the data up to the first byte that is
-// not zero: mostly one block.
+// kInvalidArgument if the zeros at the end of the data, or a hole in it, begin where zeros of
+// weights would not: inside a row, or inside a tensor that is followed by whole matrices of zeros.
+// Otherwise returns a note if the last tensors, including matrices, are zeros, which also occurs in
+// new models; empty if they are not. Reads the end of the data up to the first byte that is not
+// zero: mostly one block.
 [[nodiscard]] Result<std::string> check_is_not_missing(const SourceFile& file,
                                                        std::vector<StoredRange> ranges);
 

@@ -1,4 +1,5 @@
-// Recipes in map files and manifests: lists of steps, "NAME" or {"NAME": [NUMBER, ...]}.
+// Reads and writes recipes in map files and manifests: lists of steps, "NAME" or {"NAME": [NUMBER,
+// ...]}.
 #pragma once
 
 #include <string>

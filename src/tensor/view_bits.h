@@ -1,4 +1,4 @@
-// torch's lazy conj and neg bits, applied to the stored elements.
+// Applies torch's lazy conj and neg bits to the stored elements.
 #pragma once
 
 #include <cstddef>
@@ -8,8 +8,8 @@
 
 namespace onnx_external {
 
-// Whether the type supports the bits: neg for floating and complex types of 2, 4, 8 and 16 bytes,
-// conj for complex ones.
+// Returns whether the type supports the bits: neg for floating and complex types of 2, 4, 8 and 16
+// bytes, conj for complex ones.
 [[nodiscard]] bool has_view_bits(DType dtype, bool conj, bool neg);
 
 // Negates every element (neg), then every imaginary part (conj), in place. It flips sign bits, so

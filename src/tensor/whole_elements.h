@@ -1,5 +1,5 @@
-// Reads byte ranges that may begin or end inside an element, by means of a function that reads only
-// whole elements.
+// Reads byte ranges that may begin or end inside an element, with a function that reads only whole
+// elements.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// The manifest of a written model: where it is, and whether it describes the model.
+// Finds the manifest of a written model, and checks whether it describes the model.
 #pragma once
 
 #include <cstddef>

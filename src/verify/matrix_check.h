@@ -18,7 +18,7 @@
 namespace onnx_external {
 
 // Indices into the checks: two or three parts of one matrix. Codes that the checkpoint has in a
-// range of a file are none of them.
+// range of a file are not included.
 using MatrixCheck = std::vector<std::size_t>;
 
 // The matrices of which several parts are compared with a checkpoint's file. Each check belongs to
@@ -27,16 +27,16 @@ using MatrixCheck = std::vector<std::size_t>;
     std::span<const RangeCheck> checks, const Checkpoint& checkpoint,
     const std::function<bool(const RangeCheck&)>& is_in_file);
 
-// The rows of a matrix that are compared at once: about `bytes` bytes of the source, but so many
+// The rows of a matrix that are compared at once: about `bytes` bytes of the source, but enough
 // that there are at most `most_chunks`.
 [[nodiscard]] std::uint64_t matrix_chunk_rows(const Checkpoint& checkpoint,
                                               const WantedTensor& tensor, std::uint64_t bytes,
                                               std::uint64_t most_chunks);
 
-// The bytes of a row in the part that the tensor stands for.
+// The bytes of a row in the part that the tensor holds.
 [[nodiscard]] std::uint64_t part_row_bytes(const WantedTensor& tensor);
 
-// What a thread needs for check_matrix().
+// The buffers of a thread for check_matrix().
 struct MatrixTools {
   const Checkpoint& checkpoint;
   const VerifyOptions& options;

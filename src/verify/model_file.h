@@ -1,4 +1,4 @@
-// A model file as an independent reader sees it: every tensor in it, whatever its entry says.
+// A model file as an independent reader sees it: every tensor in it, even if its entry is invalid.
 //
 // Model::load refuses a model whose external entries break the rules; verification must list them.
 #pragma once
@@ -35,7 +35,7 @@ struct ModelFile {
 // path again, at most this many times.
 inline constexpr int kMaxModelReads = 100;
 
-// False if the path by now names another file, or none.
+// Returns false if the path meanwhile names another file, or none.
 [[nodiscard]] bool is_current(const std::filesystem::path& path, const ModelFile& model);
 
 }  // namespace onnx_external

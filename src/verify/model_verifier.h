@@ -62,7 +62,7 @@ class ModelVerifier {
   [[nodiscard]] const std::filesystem::path& linked_folder() const {
     return linked_folder_.empty() ? model_.folder : linked_folder_;
   }
-  // Whether the file is to be looked for in a linked_folder() of its own.
+  // Returns whether the file is in linked_folder(), which differs from the model's folder.
   [[nodiscard]] bool is_linked_elsewhere(std::string_view location) const {
     return !linked_folder_.empty() && found_ && found_->manifest &&
            found_->manifest->is_linked(location);
@@ -105,7 +105,7 @@ class ModelVerifier {
   // Checks the rest of the manifest, if it was written for this model.
   void check_own_manifest();
   void check_record(Subject& subject, const ManifestTensor* record);
-  // Looks for zeros in the place of data, where nothing tells what the bytes must be.
+  // Looks for zeros in the place of data, where the expected bytes are not known.
   void check_unknown_data();
   // Counts kept initializers that are compared with nothing.
   void count_uncompared();

@@ -1,4 +1,4 @@
-// The data file of a range that is checked, for range_check.cc and matrix_check.cc.
+// Opens the data file of a range that is checked, for range_check.cc and matrix_check.cc.
 #pragma once
 
 #include <cstdint>
@@ -16,8 +16,8 @@ inline constexpr std::uint64_t kPlainStep = std::uint64_t{256} << 10;
 // The finding for an error of open_data_file or of reading.
 [[nodiscard]] Fault fault_of(const Error& error);
 
-// Opens the file and says in `answer` what kind of link it is. Null if there is none or it lacks
-// the range: answer.fault says so.
+// Opens the file and says in `answer` what kind of link it is. Null if there is no such file or it
+// lacks the range; answer.fault then says so.
 [[nodiscard]] std::shared_ptr<const SourceFile> open_range(const Directory& folder,
                                                            const RangeCheck& check,
                                                            RangeAnswer& answer);

@@ -1,4 +1,4 @@
-// Cuts ranges that are checked into what a thread does at once.
+// Cuts ranges that are checked into units of work for threads.
 #pragma once
 
 #include <cstddef>
@@ -21,7 +21,7 @@ struct CheckChunk {
   std::uint64_t length = 0;
 };
 
-// What a thread does at once: one chunk, or some rows of the parts of a matrix.
+// The unit of work of a thread: one chunk, or some rows of the parts of a matrix.
 struct CheckTask {
   std::size_t chunk = 0;   // the first
   std::size_t chunks = 1;  // parts

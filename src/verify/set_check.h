@@ -17,7 +17,7 @@ namespace onnx_external {
 
 // Reports models of the set that come from another save than this model: models that a killed save
 // has not put in place yet, as its record says, and models whose manifest belongs to a set with
-// another state of this model. A model that was replaced alone, moved or removed is no finding.
+// another state of this model. A model that was replaced alone, moved or removed is not a finding.
 // Reports nothing while a save is running in the folder. `manifest` may be null.
 void check_set(const ModelFile& model, const Manifest* manifest, std::vector<Finding>& findings);
 

@@ -21,7 +21,7 @@ struct GraphArguments {
 [[nodiscard]] GraphArguments sort_arguments(const std::filesystem::path& first,
                                             std::span<const std::filesystem::path> others);
 
-// Whether the content of a file is that of an ONNX model, as far as its first byte tells.
+// Returns whether the content of a file is that of an ONNX model, as far as its first byte tells.
 [[nodiscard]] bool is_graph(const std::filesystem::path& path);
 
 // Returns the error in the names of several graphs, or "".

@@ -26,7 +26,7 @@ class NestedStorages {
   NestedStorages(std::optional<std::uint64_t> text_offset, FileContents& part)
       : text_offset_(text_offset), part_(part) {}
 
-  // Leaves calls of another form as they are; add_tensors then refuses their tensors. kCorrupt.
+  // Leaves calls of another form unchanged; add_tensors then rejects their tensors. kCorrupt.
   [[nodiscard]] Status resolve(Pickle& pickle);
 
   // The storage's index in part.storages; nullopt if it is not a nested one. kCorrupt.

@@ -1,4 +1,5 @@
-// Scales and zero points of quantized tensors, as ONNX's DequantizeLinear takes them.
+// Converts scales and zero points of quantized tensors to the types that ONNX's DequantizeLinear
+// takes.
 //
 // Source: the operator's specification: x_scale is float32, x_zero_point has the type of x.
 #pragma once
@@ -25,8 +26,8 @@ struct Numbers {
 
 // Converts to the type of the integers. kUnsupported if one does not fit.
 [[nodiscard]] Result<Numbers> zero_point_numbers(std::int64_t zero_point, DType integers);
-// Converts from int32 or int64. Fractions (torch's per_channel_affine_float_qparams) stay as they
-// are.
+// Converts from int32 or int64. Fractions (torch's per_channel_affine_float_qparams) stay
+// unchanged.
 [[nodiscard]] Result<Numbers> zero_point_numbers(const Numbers& zero_points, DType integers);
 
 // The axis as int64, the type that ONNX uses.

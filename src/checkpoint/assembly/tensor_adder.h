@@ -1,4 +1,5 @@
-// Turns declarations into views: finds their storages, and computes tensors that have none.
+// Turns tensor declarations into views: finds their storages, and computes tensors that have no
+// storage.
 #pragma once
 
 #include <map>

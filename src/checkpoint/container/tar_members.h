@@ -1,4 +1,4 @@
-// The members of a tar file.
+// Lists the members of a tar file.
 #pragma once
 
 #include <map>
@@ -10,7 +10,7 @@
 namespace onnx_external {
 
 // Returns the names of regular members and where their bytes are. Skips long names, sparse files
-// and the like. Reads headers only. kCorrupt: a bad checksum or size, duplicate names.
+// and other extensions. Reads headers only. kCorrupt: a bad checksum or size, duplicate names.
 // kUnsupported: more than kMaxTarMembers members.
 inline constexpr std::size_t kMaxTarMembers = 10'000;
 [[nodiscard]] Result<std::map<std::string, ByteRange>> tar_members(const SourceFile& file);

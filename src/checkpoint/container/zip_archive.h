@@ -1,9 +1,9 @@
-// The directory of a zip file: its records and where their bytes are.
+// Reads the directory of a zip file: its records, and where their bytes are.
 //
-// Reads what torch, Python's zipfile and common archivers write (docs/formats.md, "Zip"); refuses
-// whatever two readers could understand differently. No packaged library gives data offsets past 4
-// GiB and refuses overlapping or duplicate records, hence this code. Memory: the directory as
-// stored in the file, plus about 110 bytes per record.
+// Reads what torch, Python's zipfile and common archivers write (docs/formats.md, "Zip"); rejects
+// everything that two readers could interpret differently. No packaged library gives data offsets
+// past 4 GiB and refuses overlapping or duplicate records, hence this code. Memory: the directory
+// as stored in the file, plus about 110 bytes per record.
 #pragma once
 
 #include <tsl/robin_map.h>
@@ -45,7 +45,7 @@ class ZipArchive {
   [[nodiscard]] const std::vector<ZipEntry>& entries() const { return entries_; }
   [[nodiscard]] const std::shared_ptr<const SourceFile>& file() const { return file_; }
   [[nodiscard]] std::string name() const { return file_->name(); }  // for messages
-  // How many bytes follow the archive in the file; torch ignores them, too.
+  // The number of bytes that follow the archive in the file; torch also ignores them.
   [[nodiscard]] std::uint64_t bytes_behind() const { return bytes_behind_; }
 
   // The name of a record without the root folder.
@@ -80,7 +80,7 @@ class ZipArchive {
   std::unique_ptr<std::string> directory_;  // on the heap: names survive moves
   std::vector<ZipEntry> entries_;
   // Maps the hash of the lower-case name below root() to an index into entries_. The hash is keyed,
-  // so no file can force collisions, and it stands for the name.
+  // so no file can force collisions, and it replaces the name.
   tsl::robin_map<std::uint64_t, std::uint32_t> by_name_;
   std::string_view root_;
   std::uint64_t bytes_behind_ = 0;

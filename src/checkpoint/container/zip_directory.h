@@ -8,7 +8,7 @@
 
 namespace onnx_external {
 
-// Where the central directory is, according to the end records.
+// The place of the central directory, according to the end records.
 struct ZipDirectoryRange {
   std::uint64_t offset = 0;
   std::uint64_t size = 0;

@@ -1,5 +1,5 @@
-// Distributed checkpoints (torch.distributed.checkpoint, DCP): a folder with `.metadata` and files
-// of torch.save slices, one for each chunk of each tensor.
+// Reads distributed checkpoints (torch.distributed.checkpoint, DCP): a folder with `.metadata` and
+// files of torch.save slices, one for each chunk of each tensor.
 #pragma once
 
 #include <memory>

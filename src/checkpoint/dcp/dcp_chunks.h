@@ -1,4 +1,4 @@
-// Tensors that are cut into chunks, which are separately stored boxes of elements.
+// Assembles tensors from chunks, which are separately stored boxes of elements.
 #pragma once
 
 #include <cstdint>

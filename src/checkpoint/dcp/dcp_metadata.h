@@ -1,4 +1,5 @@
-// The `.metadata` file of a distributed checkpoint: its tensors and where each of their chunks is.
+// Parses the `.metadata` file of a distributed checkpoint: its tensors, and the place of each of
+// their chunks.
 //
 // Source: torch/distributed/checkpoint/{metadata,filesystem,planner_helpers}.py (and the same under
 // torch/distributed/_shard/checkpoint in torch 1.13); docs/formats.md lists what is read. Pure.

@@ -1,5 +1,5 @@
-// Exported programs as torch.export.save writes them (.pt2): flat archives in torch 2.1 to 2.7, PT2
-// archives since.
+// Reads exported programs as torch.export.save writes them (.pt2): flat archives in torch 2.1 to
+// 2.7, PT2 archives since.
 //
 // Sources: torch/_export/__init__.py and torch/export/__init__.py (save), torch/export/pt2_archive,
 // docs/source/export/pt2_archive.md. docs/formats.md lists the records.

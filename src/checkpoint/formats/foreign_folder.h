@@ -11,10 +11,10 @@
 namespace onnx_external {
 
 enum class FolderKind : std::uint8_t {
-  kForeign,    // a model of another library, or weights in a format that is not read
+  kForeign,    // a model of another library, or weights in a format that is not supported
   kAdapter,    // weights that change those of another model
   kQuantized,  // as its config states
-  kPart,       // it has parts beside the model of transformers; this is no reason to refuse it
+  kPart,       // it has parts beside the model of transformers, which is not an error
 };
 
 struct FolderFact {
@@ -22,12 +22,12 @@ struct FolderFact {
   std::string text;  // "adapter_config.json: an adapter (LORA) of 'acme/base'; merge it first ..."
 };
 
-// Everything that is known of the folder, in the order in which it matters; empty for a plain model
-// of transformers. What cannot be read is left out.
+// Returns everything that is known about the folder, the most important first; empty for a plain
+// model of transformers. Files that cannot be read are left out.
 [[nodiscard]] std::vector<FolderFact> folder_facts(const std::filesystem::path& folder);
 
-// Why a folder has no checkpoint that is read: "'m.gguf' is a GGUF file ...; take ...". Empty if
-// nothing is known.
+// Says why a folder has no checkpoint that can be read: "'m.gguf' is a GGUF file ...; take ...".
+// Empty if nothing is known.
 [[nodiscard]] std::string why_no_checkpoint(const std::filesystem::path& folder);
 
 }  // namespace onnx_external

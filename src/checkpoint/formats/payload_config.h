@@ -1,4 +1,5 @@
-// The JSON beside the weights of a PT2 archive: which record holds which tensor, and in which form.
+// Parses the JSON beside the weights of a PT2 archive, which says which record holds which tensor,
+// and in which form.
 //
 // Source: torch/_export/serde/schema.py (PayloadConfig, PayloadMeta, TensorMeta, ScalarType).
 #pragma once

@@ -1,4 +1,4 @@
-// safetensors files: a JSON header with offsets, then the bytes.
+// Reads safetensors files: a JSON header with offsets, then the bytes.
 #pragma once
 
 #include <cstdint>

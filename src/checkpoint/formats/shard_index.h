@@ -1,4 +1,4 @@
-// Sharded Hugging Face checkpoints: *.index.json and the shards beside it.
+// Reads sharded Hugging Face checkpoints: *.index.json and the shards beside it.
 #pragma once
 
 #include <filesystem>
@@ -20,9 +20,9 @@ namespace onnx_external {
 
 // Formats "sharded torch-zip" and "sharded safetensors". Shards are read in the order in which the
 // index names them first; they are in `folder`. A tensor that the index places in a shard must be
-// there. If other shards have it, too, the last one's by name is read, as in transformers. A tensor
-// that the index does not mention is listed too, as loaders do, unless two shards hold it, which is
-// kCorrupt.
+// there. If other shards also have it, that of the last shard by name is read, as in transformers.
+// A tensor that the index does not mention is listed too, as loaders do, unless two shards hold it,
+// which is kCorrupt.
 [[nodiscard]] Result<FileContents> read_shard_index(const SourceFile& index,
                                                     const std::filesystem::path& folder,
                                                     const OpenOptions& options);

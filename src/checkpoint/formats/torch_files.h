@@ -1,5 +1,5 @@
-// Files whose tensors one pickle declares: those that torch.save writes, now and before torch 1.6,
-// and those that pickle.dump writes without it.
+// Reads files whose tensors one pickle declares: those that torch.save writes, now and before torch
+// 1.6, and those that pickle.dump writes without it.
 #pragma once
 
 #include <memory>

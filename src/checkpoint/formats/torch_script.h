@@ -1,4 +1,4 @@
-// TorchScript archives, as written by torch.jit.save and _save_for_lite_interpreter.
+// Reads TorchScript archives, as written by torch.jit.save and _save_for_lite_interpreter.
 #pragma once
 
 #include "checkpoint/container/zip_archive.h"

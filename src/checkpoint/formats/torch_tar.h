@@ -1,4 +1,5 @@
-// Checkpoints of torch 0.1.1 to 0.1.9: a tar file with the members storages, tensors and pickle.
+// Reads checkpoints of torch 0.1.1 to 0.1.9: a tar file with the members storages, tensors and
+// pickle.
 //
 // Source: torch/serialization.py, legacy_load.
 #pragma once

@@ -9,8 +9,8 @@
 
 namespace onnx_external {
 
-// Whether a file has the state of a training (an optimizer, a scheduler, random numbers), such as
-// "optimizer.pt" of a Trainer, and no weights.
+// Returns whether a file has the state of a training (an optimizer, a scheduler, random numbers),
+// such as "optimizer.pt" of a Trainer, and no weights.
 [[nodiscard]] bool is_training_state(std::string_view name);
 
 // Says that files are parts of one checkpoint, of which each rank saved its own, and how to join

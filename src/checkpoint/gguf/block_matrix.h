@@ -21,10 +21,10 @@ struct BlockTensor {
   std::uint64_t columns = 0;
 };
 
-// Which rows of GGUF tensors a weight has, and in which order.
+// The rows of GGUF tensors that make up a weight, in their order.
 struct BlockRows {
-  // Of one type and one shape. With several, row r is row r / n of tensor r % n: gpt-oss has the
-  // rows of gate and up in turn.
+  // They have one type and one shape. With several, row r is row r / n of tensor r % n: gpt-oss has
+  // the rows of gate and up in turn.
   std::vector<BlockTensor> tensors = {};
   std::uint64_t first_row = 0;  // of each tensor
 

@@ -30,10 +30,10 @@ struct BlockType {
   std::string_view name;       // as llama.cpp writes it, such as "Q4_K"
   std::uint32_t values = 1;    // of a block
   std::uint32_t bytes = 0;     // of a block
-  std::optional<DType> plain;  // the type of the numbers; nothing if the type is quantized
+  std::optional<DType> plain;  // the type of the numbers; nullopt if the type is quantized
 
-  // Of quantized types: the bits of the integers that `unpack` makes, which lie in
-  // [middle - 2^(bits-1), middle + 2^(bits-1)), and how many values share a scale.
+  // For quantized types: the bits of the integers that `unpack` makes, which lie in [middle -
+  // 2^(bits-1), middle + 2^(bits-1)), and how many values share a scale.
   std::uint32_t bits = 0;
   std::uint32_t group = 0;
   std::int32_t middle = 0;
@@ -50,7 +50,7 @@ struct BlockType {
 // All types, by number.
 [[nodiscard]] std::span<const BlockType> all_block_types();
 
-// Whether decode_row() takes the type: all but the integers and float64.
+// Returns whether decode_row() takes the type: all but the integers and float64.
 [[nodiscard]] bool has_floats(const BlockType& type);
 
 // Writes the values of consecutive blocks as float32, bit for bit as ggml does. Needs no alignment.

@@ -13,7 +13,8 @@
 
 namespace onnx_external {
 
-// The heads of the model that an adapter changes, which the adapter itself does not tell.
+// The numbers of heads of the model that an adapter changes, which the adapter itself does not
+// state.
 struct GgufHeads {
   std::uint64_t queries = 0;
   std::uint64_t keys = 0;
@@ -25,10 +26,10 @@ struct GgufAdapter {
   bool has_conv1d = false;  // its products belong to transposed weights (GPT-2)
 };
 
-// Whether the path is a GGUF file of an adapter.
+// Returns whether the path is a GGUF file of an adapter.
 [[nodiscard]] bool is_gguf_adapter(const std::filesystem::path& path);
 
-// The numbers of heads that a GGUF model states; nothing if it states none.
+// The numbers of heads that a GGUF model states; nullopt if it states none.
 [[nodiscard]] std::optional<GgufHeads> heads_of_gguf(const std::filesystem::path& model);
 
 // Lists the matrices as peft names them, with the rows of queries and keys in transformers' order.

@@ -63,7 +63,7 @@ struct GgufValue {
     return static_cast<std::int64_t>(numbers[i]);
   }
 
-  // A single number that is not negative and no float or bool; nothing for other values.
+  // A single number that is not negative and neither a float nor a bool; nullopt for other values.
   [[nodiscard]] std::optional<std::uint64_t> uint() const;
   // A single text; null for other values.
   [[nodiscard]] const std::string* text() const;
@@ -86,8 +86,8 @@ struct GgufMetadata {
 // "uint32", "string", "float32[48]", "string[128256]".
 [[nodiscard]] std::string gguf_type_text(const GgufValue& value);
 
-// Says what a file is that is not a language model, such as an adapter, and what to do. Empty for a
-// model, of which `tensors` is the number of tensors.
+// Describes a file that is not a language model, such as an adapter, and says what to do. Empty for
+// a model. `tensors`: the number of tensors in the file.
 [[nodiscard]] std::string gguf_other_kind(const GgufMetadata& metadata, std::size_t tensors);
 
 // Reads all metadata of a file, arrays included. For a model in several files it is the first one

@@ -1,5 +1,5 @@
-// Says which weights of transformers' checkpoint the tensors of a GGUF model are, and how their
-// rows lie. A pure function of names, shapes and metadata; it reads no bytes of tensors.
+// Maps the tensors of a GGUF model to the weights of transformers' checkpoint, including the order
+// of their rows. A pure function of names, shapes and metadata; it reads no bytes of tensors.
 #pragma once
 
 #include <cstdint>
@@ -13,10 +13,10 @@
 
 namespace onnx_external {
 
-// All weights of a model, in the order of the architecture's table, layer after layer.
-// kUnsupported for an architecture that is not read, and for what has no weights, by name;
-// kCorrupt for metadata that are missing or do not fit, kMismatch for tensors that are missing or
-// surplus or have other shapes than the metadata say.
+// All weights of a model, in the order of the architecture's table, layer after layer. kUnsupported
+// for an architecture that is not supported, and for files without weights, by name; kCorrupt for
+// metadata that are missing or do not fit, kMismatch for tensors that are missing or surplus or
+// have other shapes than the metadata say.
 [[nodiscard]] Result<std::vector<GgufWeight>> name_gguf_weights(const GgufMetadata& metadata,
                                                                 std::span<const GgufTensor> tensors,
                                                                 std::uint64_t tokens);

@@ -1,4 +1,4 @@
-// The files of a GGUF model, which may be several.
+// Finds the files of a GGUF model, which may be several.
 #pragma once
 
 #include <cstddef>

@@ -1,4 +1,4 @@
-// The tensors of each architecture in GGUF files, and what transformers calls them: one table.
+// A table of the tensors of each architecture in GGUF files, with their names in transformers.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,7 @@
 
 namespace onnx_external {
 
-// How a stored tensor becomes transformers'.
+// The conversion of a stored tensor to that of transformers.
 enum class GgufForm : std::uint8_t {
   kSame,
   kQuery,          // rows in another order (GgufArchitecture::permutes)
@@ -24,7 +24,7 @@ enum class GgufForm : std::uint8_t {
   kBare,           // its name in transformers has no ".weight"
 };
 
-// Which layers have a tensor.
+// Decides which layers have a tensor.
 enum class GgufNeed : std::uint8_t {
   kAlways,
   kMay,
@@ -42,7 +42,7 @@ enum class GgufBias : std::uint8_t { kNever, kMay, kAlways };
 //   outputs, P of Q, K and U   X experts   M inner size of an expert   S of the shared expert
 struct GgufRole {
   std::string_view gguf;  // behind "blk.3." for tensors of layers, in front of ".weight"
-  std::string_view name;  // behind the layer's prefix; '#' stands for the number of the expert
+  std::string_view name;  // behind the layer's prefix; '#' is replaced by the number of the expert
   std::string_view dims;
   GgufForm form = GgufForm::kSame;
   GgufNeed need = GgufNeed::kAlways;
@@ -58,7 +58,7 @@ struct GgufArchitecture {
   bool adds_one = false;  // to the weights of norms
 };
 
-// Null for an architecture that is not read.
+// Null for an architecture that is not supported.
 [[nodiscard]] const GgufArchitecture* find_gguf_architecture(std::string_view name);
 // "arcee, gemma, ...".
 [[nodiscard]] std::string gguf_architecture_names();

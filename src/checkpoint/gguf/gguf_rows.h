@@ -1,5 +1,5 @@
-// Reads weights of plain types that are no view of their tensors: rows in another order, or norms
-// that are stored plus one. (Those of blocks are read by block_matrix.h.)
+// Reads weights of plain types that are not a view of their tensors: rows in another order, or
+// norms that are stored plus one. (Those of blocks are read by block_matrix.h.)
 #pragma once
 
 #include <cstddef>
@@ -32,9 +32,9 @@ struct GgufRows {
   bool minus_one = false;
 
   [[nodiscard]] std::uint64_t row_bytes() const { return columns * byte_size(dtype); }
-  // Whether the rows are one range of a file, in their order.
+  // Returns whether the rows are one range of a file, in their order.
   [[nodiscard]] bool is_plain() const { return !minus_one && from.size() == 1 && heads == 0; }
-  // Of the weight.
+  // The element type of the weight.
   [[nodiscard]] DType made_type() const { return minus_one ? DType::kFloat32 : dtype; }
 
   [[nodiscard]] std::size_t place_of(std::uint64_t row) const {

@@ -28,7 +28,7 @@ class GgufSizes {
   // Reads the numbers of heads of a layer, and forgets those of the last one. kCorrupt.
   [[nodiscard]] Status enter(std::uint64_t layer);
 
-  // Nothing for a size that no metadata state and no tensor has shown.
+  // Nullopt for a size that no metadata state and no tensor has shown.
   [[nodiscard]] std::optional<std::uint64_t> of(char letter) const;
   void learn(char letter, std::uint64_t size) { learned_[index(letter)] = size; }
 
@@ -37,7 +37,7 @@ class GgufSizes {
       : metadata_(metadata), prefix_(std::string(architecture) + ".") {}
 
   static std::size_t index(char letter) { return static_cast<std::size_t>(letter - 'A'); }
-  // A number of a key, or of an array with one for each layer; nothing if there is no such key.
+  // A number of a key, or of an array with one for each layer; nullopt if there is no such key.
   [[nodiscard]] Result<std::optional<std::uint64_t>> number(std::string_view key,
                                                             std::uint64_t layer = 0) const;
   [[nodiscard]] Result<std::uint64_t> needed(std::string_view key, std::uint64_t layer = 0) const;

@@ -10,10 +10,12 @@
 
 namespace onnx_external {
 
-// Those of the files, under their own names and in their own layout. Blocks are float32.
+// Lists the tensors of the files, under their own names and in their own layout. Blocks are
+// float32.
 [[nodiscard]] Result<FileContents> list_stored_gguf(const GgufModel& model);
 
-// The weights as transformers has them. kUnsupported for stored types that do not fit.
+// Lists the weights under the names and in the layout of transformers. kUnsupported for stored
+// types that do not fit.
 [[nodiscard]] Result<FileContents> list_gguf_weights(const GgufModel& model,
                                                      std::span<const GgufWeight> weights);
 

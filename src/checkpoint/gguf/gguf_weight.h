@@ -34,7 +34,7 @@ struct GgufWeight {
   void split_rows();
 };
 
-// All rows of stored tensor `number`, as they are.
+// All rows of stored tensor `number`, unchanged.
 [[nodiscard]] GgufWeight whole_gguf_tensor(std::string name, const Shape& shape,
                                            std::size_t number);
 

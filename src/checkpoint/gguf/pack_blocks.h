@@ -8,7 +8,7 @@
 
 namespace onnx_external {
 
-// Where the parts of a row go.
+// The destinations of the parts of a row.
 struct PackedBlocks {
   std::uint8_t* codes = nullptr;  // BlockType::bits each, the first in the low bits
   float* scales = nullptr;        // for each group

@@ -35,7 +35,7 @@ inline void unpack_blocks(const BlockType& type, const std::uint8_t* blocks, std
   }
 }
 
-// The blocks that make up kMostBlockValues. To unpack so many before their codes are read is
+// The blocks that make up kMostBlockValues. Unpacking this many before their codes are read is
 // several times as fast as one small block at a time, whose bytes would be read while the processor
 // still stores them.
 [[nodiscard]] inline std::size_t blocks_at_once(const BlockType& type) {
@@ -67,7 +67,7 @@ void unpack_q4_k(const std::uint8_t* block, const BlockCodes& out);
 void unpack_q5_k(const std::uint8_t* block, const BlockCodes& out);
 void unpack_q6_k(const std::uint8_t* block, const BlockCodes& out);
 
-// Codes that stand for values of a table: those of IQ4 and of e2m1, whose values are doubled.
+// Codes that are indices of a table of values: those of IQ4 and of e2m1, whose values are doubled.
 void unpack_iq4_nl(const std::uint8_t* block, const BlockCodes& out);
 void unpack_iq4_xs(const std::uint8_t* block, const BlockCodes& out);
 void unpack_mxfp4(const std::uint8_t* block, const BlockCodes& out);
@@ -79,7 +79,7 @@ void unpack_tq2_0(const std::uint8_t* block, const BlockCodes& out);
 void unpack_q1_0(const std::uint8_t* block, const BlockCodes& out);
 void unpack_q2_0(const std::uint8_t* block, const BlockCodes& out);
 
-// Codes that stand for several values, which a codebook has (codebooks.h).
+// Codes that are indices of vectors in a codebook (codebooks.h).
 void unpack_iq1_s(const std::uint8_t* block, const BlockCodes& out);
 void unpack_iq1_m(const std::uint8_t* block, const BlockCodes& out);
 void unpack_iq2_xxs(const std::uint8_t* block, const BlockCodes& out);

@@ -1,5 +1,4 @@
-// The rule by which nested values flatten: which parts a value of a pickle has, and how each is
-// named in a dotted path.
+// Flattens nested values: lists the parts of a value of a pickle, and names each in a dotted path.
 //
 // Keys of dicts and attribute names are used as they are, elements of lists, tuples and sets by
 // index, and classes in the caller's table as their function says.

@@ -1,4 +1,4 @@
-// The implementation of the handles that a class's flattening function gets.
+// Implements PickledValue, the handle that a class's flattening function receives.
 #pragma once
 
 #include <cstdint>
@@ -30,7 +30,7 @@ class PickledValue::Visitor {
   Status status_;
 };
 
-// How this floor makes handles and takes them back.
+// Lets this floor make handles and read them.
 struct PickledValueAccess {
   using Visitor = PickledValue::Visitor;
 

@@ -1,5 +1,5 @@
-// What the code in a TorchScript archive says about its classes: which attributes are parameters
-// and which are buffers. Nothing else in the code is used.
+// Reads from the code in a TorchScript archive which attributes of its classes are parameters and
+// which are buffers. Nothing else in the code is used.
 #pragma once
 
 #include <cstdint>

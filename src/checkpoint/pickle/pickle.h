@@ -109,7 +109,7 @@ class Pickle {
   [[nodiscard]] std::optional<double> real(NodeId id) const;              // floats only
   [[nodiscard]] std::optional<std::string_view> string(NodeId id) const;  // UTF-8 is not checked
 
-  // Where a byte string is in the source; nullopt for other kinds.
+  // Returns the place of a byte string in the source; nullopt for other kinds.
   [[nodiscard]] std::optional<ByteRange> bytes_place(NodeId id) const;
 
   // The content of a byte string; nullopt for other kinds and for strings that were left out.

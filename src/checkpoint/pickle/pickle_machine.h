@@ -1,4 +1,4 @@
-// The machine behind Pickle::parse: a stack, a memo, and one step for each opcode.
+// The stack machine behind Pickle::parse: a stack, a memo, and one step for each opcode.
 #pragma once
 
 #include <cstddef>

@@ -2,8 +2,7 @@
 //
 // The end of a pickle is found by decoding opcodes, in reads of bounded size, so a source is never
 // read to its end for one pickle. Byte strings that hold a whole torch file (as the tensors of
-// plain pickles do) are not loaded, whatever their size; Pickle::bytes_place() tells where they
-// are.
+// plain pickles do) are not loaded, whatever their size; Pickle::bytes_place() returns their place.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// The limit on the work that a walk over the values of a pickle may do.
+// Limits the work that a walk over the values of a pickle may do.
 #pragma once
 
 #include <cstdint>
@@ -38,7 +38,7 @@ class WalkBudget {
     }
     return visit(cost);
   }
-  // For a name of so many bytes that the walk makes.
+  // Charges for a name of this many bytes that the walk makes.
   [[nodiscard]] Status name(std::size_t bytes) { return take(name_bytes_, bytes); }
 
   static tl::unexpected<Error> too_much() {

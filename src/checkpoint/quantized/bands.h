@@ -1,5 +1,5 @@
-// Keeps rows of transposed tensors in memory for the next reads: their rows run across the file, so
-// that few of them take nearly as long to read as many.
+// Caches rows of transposed tensors for the next reads. Such rows run across the file, so reading a
+// few takes nearly as long as reading many.
 #pragma once
 
 #include <atomic>
@@ -24,7 +24,7 @@ class BandPool {
  public:
   using Band = std::shared_ptr<const std::vector<std::byte>>;
 
-  // A number that tells the bands of one view from those of others.
+  // A number that distinguishes the bands of one view from those of others.
   [[nodiscard]] std::uint64_t add_view() { return ++views_; }
 
   // Null if it is not kept.

@@ -1,4 +1,4 @@
-// Unpacks the codes of quantized weights, however their words hold them.
+// Unpacks the codes of quantized weights from any arrangement in words.
 #pragma once
 
 #include <cstdint>

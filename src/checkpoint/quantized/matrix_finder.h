@@ -48,15 +48,15 @@ class MatrixFinder {
   [[nodiscard]] StoredTensor stored(const TensorView& view) const;
 
   // Adds a weight. The names of `parts`, behind the module's, are those of the stored tensors that
-  // it takes the place of, as far as they are there. Errors of check_matrix().
-  // `matrix.name` is that of the weight.
+  // it replaces; tensors that do not exist are ignored. Errors of check_matrix(). `matrix.name` is
+  // that of the weight.
   [[nodiscard]] Status add(QuantizedMatrix matrix, const std::string& module,
                            const std::vector<std::string_view>& parts);
   // The same for stored tensors without a common module, by their names.
   [[nodiscard]] Status add(FoundMatrix found, const std::vector<std::string>& parts);
 
-  // What a reader makes of the error of one weight: without settings that say that the checkpoint
-  // is quantized, its tensors may be no parts of a weight, and stay as they are.
+  // Decides whether an error in one weight ends the reading. Without settings that say that the
+  // checkpoint is quantized, its tensors may not be parts of a weight; they then stay unchanged.
   [[nodiscard]] Status accept(Status status);
 
   // Takes a tensor that has no meaning without its weight out of the list.
@@ -83,7 +83,7 @@ class MatrixFinder {
 // The view with its two dimensions exchanged.
 [[nodiscard]] TensorView transposed_view(TensorView view);
 
-// Whether the view has so many dimensions, of at least one element each.
+// Returns whether the view has `rank` dimensions, of at least one element each.
 [[nodiscard]] bool has_rank(const TensorView* view, std::size_t rank);
 // A dimension of a view, which is never negative.
 [[nodiscard]] std::uint64_t dim(const TensorView& view, std::size_t axis);

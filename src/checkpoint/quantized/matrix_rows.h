@@ -21,7 +21,7 @@ struct MatrixBlock {
   std::uint64_t columns = 0;
 };
 
-// What a block consists of. Its groups are [first_group, first_group + groups).
+// The parts of a block. Its groups are [first_group, first_group + groups).
 struct BlockParts {
   std::vector<std::uint8_t> codes;  // [rows, columns], unsigned
   std::uint64_t first_group = 0;
@@ -39,8 +39,8 @@ struct KeptParts {
   std::span<std::byte> terms;   // float32 [rows, groups]: (middle - z) * s + b; empty without b
 };
 
-// Reads blocks. What it reads is checked; what it keeps in memory are the groups of the columns and
-// numbers for whole matrices. Immutable; read() may be called from several threads at once.
+// Reads blocks. It checks the data that it reads; in memory it keeps the groups of the columns and
+// the numbers for whole matrices. Immutable; read() may be called from several threads at once.
 class MatrixRows {
  public:
   // Reads the order of the columns. kCorrupt if it names a group that is not there, or kIo.
@@ -55,7 +55,7 @@ class MatrixRows {
   // kIo, kCorrupt. Requires: the block is inside the matrix and not empty.
   [[nodiscard]] Status read(const MatrixBlock& block, BlockParts& parts) const;
 
-  // Reads what belongs to groups, and leaves `codes` as it is. Without `with_zeros`, `zeros` are
+  // Reads the data of groups, and leaves `codes` unchanged. Without `with_zeros`, `zeros` are
   // left out.
   [[nodiscard]] Status read_groups(const MatrixBlock& block, BlockParts& parts,
                                    bool with_zeros = true) const;

@@ -1,6 +1,7 @@
-// The readers of the methods, one for each library's names or layout. Each adds the weights whose
-// stored tensors it knows, and leaves all others. Errors: tensors with its names that do not fit
-// each other (kCorrupt), or of a layout that is not read (kUnsupported, with its name).
+// The readers of quantization methods, one for each library's names or layout. Each adds the
+// weights whose stored tensors it knows, and leaves all others. Errors: tensors with its names that
+// do not fit each other (kCorrupt), or of a layout that is not supported (kUnsupported, with its
+// name).
 #pragma once
 
 #include "checkpoint/quantized/matrix_finder.h"

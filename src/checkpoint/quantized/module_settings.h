@@ -1,4 +1,4 @@
-// What the settings of a folder say of a single module.
+// Looks up the settings of a single module in those of a folder.
 #pragma once
 
 #include <cstdint>
@@ -12,13 +12,13 @@
 namespace onnx_external {
 
 // The number under `key` for the module: from GPTQModel's "dynamic", AutoRound's "extra_config",
-// MLX's object with the module's name, or the config itself. Nothing if none of them has it.
+// MLX's object with the module's name, or the config itself. Nullopt if none of them has it.
 [[nodiscard]] std::optional<std::int64_t> number_for(const QuantSettings& settings,
                                                      const std::string& module,
                                                      std::string_view key);
 
-// Whether the pattern, a regular expression of Python, matches a prefix of the text. Nothing if it
-// uses what no finite automaton can match, such as look-ahead.
+// Returns whether the pattern, a regular expression of Python, matches a prefix of the text.
+// Nullopt if it uses features that no finite automaton can match, such as look-ahead.
 [[nodiscard]] std::optional<bool> matches_start(std::string_view pattern, std::string_view text);
 
 // The same for a match anywhere in the text.

@@ -1,4 +1,4 @@
-// What a folder of transformers says of how its weights are quantized.
+// Reads how the weights of a transformers folder are quantized, according to its JSON files.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +19,7 @@ struct QuantSettings {
   Json model;          // config.json, if it was parsed
 
   [[nodiscard]] bool is_given() const { return !place.empty(); }
-  // Members of the config; nothing if absent, or not such a value.
+  // Members of the config; nullopt if absent, or not such a value.
   [[nodiscard]] std::string text(std::string_view key) const;
   [[nodiscard]] std::optional<std::int64_t> integer(std::string_view key) const;
 };

@@ -1,12 +1,12 @@
-// A weight as a quantization library stored it: which stored tensors hold its codes, scales and
-// zero points, how they are packed, and the formula that makes numbers of them.
+// A weight as a quantization library stored it: the stored tensors that hold its codes, scales and
+// zero points, their packing, and the formula that computes the weight from them.
 //
 //   w[n, k] = ((value(q[n, k]) - z[n, g]) * s[n, g] + b[n, g]) * c[k],   g = the group of column k
 //
 // z, b and c may be absent. All operations are those of float64, rounded once to float32, unless
-// the weight has blocks, which round as their format does. A
-// checkpoint lists such a weight as a float32 tensor under the name that it has in transformers;
-// CheckpointAccess::quantized() tells what it was made of. matrix_rows.h reads the parts.
+// the weight has blocks, which round as their format does. A checkpoint lists such a weight as a
+// float32 tensor under the name that it has in transformers; CheckpointAccess::quantized() returns
+// its parts. matrix_rows.h reads the parts.
 #pragma once
 
 #include <cstdint>
@@ -36,7 +36,7 @@ struct StoredTensor {
 // The axis along which codes share the words of a stored tensor.
 enum class CodeAxis : std::uint8_t { kColumns, kRows };
 
-// How codes lie in words. Along the axis, code i of a line begins at bit
+// The arrangement of codes in words. Along the axis, code i of a line begins at bit
 //
 //   (i / cycle) * cycle_bits + shifts[i % cycle]        (`parts` is 0), or
 //   (i % part) * cycle_bits + shifts[i / part]          (`parts` > 1; part = words of a line)
@@ -49,8 +49,8 @@ struct CodePacking {
   CodeAxis axis = CodeAxis::kColumns;
   std::uint32_t cycle_bits = 8;
   std::vector<std::uint32_t> shifts = {0};
-  std::uint64_t parts = 0;  // the codes of a word are of so many parts of the axis
-  std::uint64_t part = 0;   // of so many codes each
+  std::uint64_t parts = 0;  // the codes of a word belong to this many parts of the axis
+  std::uint64_t part = 0;   // the number of codes in each
   std::uint8_t flip = 0;    // XORed to each code: makes signed integers unsigned
 
   // Without gaps, the first code in the lowest bits.
@@ -70,7 +70,7 @@ struct PackedCodes {
   std::uint64_t line_bytes = 0;  // of `stored` in a line
 };
 
-// Where the number for group g of row n is.
+// The place of the number for group g of row n.
 enum class GroupPlace : std::uint8_t {
   kTable,  // [matrices, rows, columns]: row (n % N) / row_block, column g (0 if there is one)
   kFlat,   // number (n * K + first column of g) / block
@@ -128,7 +128,7 @@ class BlockReader {
   virtual ~BlockReader() = default;
 
   [[nodiscard]] virtual bool has_minima() const = 0;
-  // As the functions of MatrixRows. Errors of reading.
+  // Do the same as the functions of MatrixRows. Errors of reading.
   [[nodiscard]] virtual Status read(const MatrixBlock& block, BlockParts& parts) const = 0;
   [[nodiscard]] virtual Status read_floats(const MatrixBlock& block,
                                            std::span<float> out) const = 0;
@@ -184,7 +184,8 @@ struct QuantizedMatrix {
 };
 
 // Checks every size and place in the matrix against the stored tensors, so that its reader reads
-// inside them. kCorrupt says which do not fit. Every matrix of a checkpoint has passed it.
+// inside them. The message of kCorrupt names those that do not fit. Every matrix of a checkpoint
+// has passed it.
 [[nodiscard]] Status check_matrix(const QuantizedMatrix& matrix);
 
 // "GPTQ, 4 bits, groups of 128, with g_idx".

@@ -1,4 +1,4 @@
-// Lists the weights that a quantization library stored in parts as tensors of floats.
+// Lists each weight that a quantization library stored in parts as a tensor of floats.
 #pragma once
 
 #include <cstddef>
@@ -10,13 +10,14 @@
 
 namespace onnx_external {
 
-// Whether a tensor from index `first` on has a name as scales of weights have. Reads nothing.
+// Returns whether a tensor from index `first` on has a name that is typical of scales of weights.
+// Reads no bytes.
 [[nodiscard]] bool may_be_quantized(const FileContents& all, std::size_t first);
 
 // Puts a float32 tensor into the place of the stored parts of each quantized weight among the
-// tensors from index `first` on, and keeps the parts in FileContents::stored. Methods that are not
-// read are left as they are; the mapping refuses them by name. kCorrupt, kUnsupported or kAmbiguous
-// for parts that do not fit each other or the settings.
+// tensors from index `first` on, and keeps the parts in FileContents::stored. Tensors of
+// unsupported methods stay unchanged; the mapping rejects them by name. kCorrupt, kUnsupported or
+// kAmbiguous for parts that do not fit each other or the settings.
 [[nodiscard]] Status list_quantized_as_floats(FileContents& all, std::size_t first,
                                               const std::shared_ptr<InflatedStorages>& inflated,
                                               const QuantSettings& settings);

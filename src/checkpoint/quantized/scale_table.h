@@ -1,4 +1,4 @@
-// Recognizes by its shape for which rows and columns each scale of a weight is.
+// Recognizes by its shape which rows and columns each scale of a weight applies to.
 #pragma once
 
 #include <cstdint>
@@ -30,7 +30,7 @@ struct SaidBlock {
                                         const TensorView& view, std::uint32_t bits);
 
 // A matrix of the codes in the view [N, K], or [E, N, K]; `per_byte` of them share one of its
-// elements along K. Nothing for other ranks, or an empty one.
+// elements along K. Nullopt for other ranks, or an empty one.
 [[nodiscard]] std::optional<QuantizedMatrix> matrix_of(const TensorView& view,
                                                        std::uint64_t per_byte);
 

@@ -1,5 +1,5 @@
-// Which tensors of a checkpoint share bytes. Mapping, plans, listings and verification all ask
-// here.
+// Finds the tensors of a checkpoint that share bytes, for mapping, plans, listings and
+// verification.
 #pragma once
 
 #include <cstddef>
@@ -19,15 +19,15 @@ namespace onnx_external {
 // Numbers the bytes that tensors have. Two tensors get the same number if they take the same bytes
 // from the same place of a file or storage, in the same order, and change them in the same way
 // (byte order, torch's lazy bits, conversion). Shapes and element types as such do not matter: a
-// reshaped view has the number of its tensor, a transposed one has not. Nothing is read, so equal
-// bytes in two places have two numbers.
+// reshaped view has the number of its tensor, a transposed one does not. No bytes are read, so
+// equal bytes in two places have two numbers.
 class BytesIds {
  public:
   // `storages` are those that the views refer to, and must outlive this object.
   explicit BytesIds(std::span<const Storage> storages) : storages_(storages) {}
 
   // The number of the bytes of `view` once its values are converted to `cast_to`, if given. Numbers
-  // are handed out in order, so one that equals the former count() is new. Nothing for an empty
+  // are handed out in order, so one that equals the former count() is new. Nullopt for an empty
   // tensor, which shares no bytes.
   // Requires: the view lies inside its storage, and contiguous_nbytes() succeeds.
   [[nodiscard]] std::optional<std::size_t> id_of(const TensorView& view,
@@ -35,9 +35,9 @@ class BytesIds {
   [[nodiscard]] std::size_t count() const { return ranges_.size() + forms_.size(); }
 
  private:
-  // Of a file if the storage is neither compressed nor computed, otherwise of the storage.
+  // A range of a file if the storage is neither compressed nor computed, otherwise of the storage.
   using Range = std::tuple<bool, std::uint32_t, std::uint64_t, std::uint64_t>;
-  // What is made of a range other than a plain copy.
+  // The transformation of a range, if it is not a plain copy.
   struct Form {
     Range range;
     std::vector<StridedDim> dims;  // bytes

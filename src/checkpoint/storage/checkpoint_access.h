@@ -1,4 +1,4 @@
-// What the library's own floors may do with a Checkpoint that its users may not.
+// Access to a Checkpoint for the library's own floors, beyond its public interface.
 #pragma once
 
 #include <cstdint>
@@ -35,16 +35,17 @@ struct CheckpointAccess {
   [[nodiscard]] static Result<MemoryRuns::Held> hold(const Checkpoint& checkpoint,
                                                      const TensorView& view);
 
-  // Appends the tensors of `others`, which are the data of models in memory. They are no keys, and
-  // may have names that others have.
+  // Appends the tensors of `others`, which are the data of models in memory. They are not keys, and
+  // their names need not be unique.
   static void append_existing(Checkpoint& checkpoint, const Checkpoint& others);
   // The index of the first tensor that was appended; tensors().size() if none was.
   [[nodiscard]] static std::size_t first_existing(const Checkpoint& checkpoint);
-  // The index of one of them; kInvalidArgument if there are not so many.
+  // The index of one of them; kInvalidArgument if there are fewer.
   [[nodiscard]] static Result<std::size_t> given_tensor(const Checkpoint& checkpoint,
                                                         std::uint64_t number);
 
-  // What the floats of a storage are made of, if they are a quantized weight's; null otherwise.
+  // Returns the quantized weight from which the floats of a storage are computed; null if there is
+  // none.
   [[nodiscard]] static std::shared_ptr<const QuantizedMatrix> quantized(
       const Checkpoint& checkpoint, std::uint32_t storage);
 

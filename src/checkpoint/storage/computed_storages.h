@@ -21,7 +21,7 @@ class MemoryBudget {
   MemoryBudget(FileContents& part, std::uint64_t max_expand)
       : part_(part), max_expand_(max_expand) {}
 
-  // Takes count * each bytes. kUnsupported if not so many are left.
+  // Takes count * each bytes. kUnsupported if fewer are left.
   [[nodiscard]] Status take(std::uint64_t count, std::uint64_t each);
 
   // kUnsupported if combined parts have taken more than the budget of all.

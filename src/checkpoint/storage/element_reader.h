@@ -1,4 +1,4 @@
-// Reads the elements of one tensor in row-major order, whatever their form in its storage.
+// Reads the elements of one tensor in row-major order, from any form of storage.
 #pragma once
 
 #include <cstdint>

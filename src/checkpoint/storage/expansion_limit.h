@@ -1,4 +1,4 @@
-// The limit on how far a small file may expand: OpenOptions::max_expand.
+// Enforces OpenOptions::max_expand, the limit on how far a small file may expand.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,7 @@
 
 namespace onnx_external {
 
-// The floats of a quantized weight are so many times larger than codes of one bit, the smallest;
+// How many times larger the floats of a quantized weight are than codes of one bit, the smallest;
 // each code is used once.
 inline constexpr std::uint64_t kFloatsPerCodes = 32;
 

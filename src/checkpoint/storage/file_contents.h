@@ -45,12 +45,12 @@ struct FileContents {
   // For computed storages that are joined of views of others: these.
   std::unordered_map<std::uint32_t, std::shared_ptr<const JoinedParts>> joined;
 
-  // For computed storages that have the floats of a quantized weight: what it is made of. The
-  // stored tensors that such weights take the place of are `stored`.
+  // For computed storages that have the floats of a quantized weight: the weight itself. The stored
+  // tensors that such weights take the place of are `stored`.
   std::unordered_map<std::uint32_t, std::shared_ptr<const QuantizedMatrix>> quantized;
   std::vector<TensorView> stored;
 
-  // What the file says of its model, for listings: (key, value).
+  // The file's own metadata, for listings: (key, value).
   std::vector<std::pair<std::string, std::string>> metadata;
 
   // Bytes that computed storages keep in memory (limited in computed_storages.h).

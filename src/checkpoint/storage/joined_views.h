@@ -1,5 +1,5 @@
-// Storages that are joined of views of others, such as the stacked experts of a mixture. What reads
-// rows in another way than as bytes finds the views behind them here.
+// Storages that are joined from views of others, such as the stacked experts of a mixture. Code
+// that does not read rows as plain bytes finds the original views here.
 #pragma once
 
 #include <cstdint>
@@ -25,7 +25,7 @@ struct JoinedParts {
 };
 
 // The rows of a view of a joined storage, as views [rows, columns] of storages that are not joined,
-// in the order of the rows: row-major, without gaps. Nothing if rows run across parts, or there are
+// in the order of the rows: row-major, without gaps. Nullopt if rows run across parts, or there are
 // too many such views. Requires: the view lies inside its storage.
 [[nodiscard]] std::optional<std::vector<TensorView>> rows_behind(const FileContents& all,
                                                                  const TensorView& view,

@@ -11,7 +11,7 @@
 
 namespace onnx_external {
 
-// What the bytes of one storage are read from.
+// The source of the bytes of one storage.
 struct StorageSource {
   std::uint32_t index = 0;  // of the storage in `inflated`
   const Storage& storage;

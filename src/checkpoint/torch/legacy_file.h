@@ -1,4 +1,4 @@
-// The parts of a legacy torch file, in a file of its own or in the bytes of a pickle: five
+// Reads the parts of a legacy torch file, in a file of its own or in the bytes of a pickle: five
 // consecutive pickles, then the bytes of the storages.
 //
 // Source: torch/serialization.py, _legacy_save and _legacy_load.
@@ -15,7 +15,7 @@
 
 namespace onnx_external {
 
-// Where the bytes of storages are, by key. A tree, because a file could force hash collisions.
+// The places of the bytes of storages, by key. A tree, because a file could force hash collisions.
 using StorageBlocks = std::map<std::string, ByteRange>;
 
 // One file's pickled object with its storages in today's form ('storage', class, key, location,

@@ -1,4 +1,4 @@
-// numpy arrays and scalars, whose bytes are in the pickle itself.
+// Reads numpy arrays and scalars, whose bytes are in the pickle itself.
 //
 // Sources: numpy's ndarray.__reduce__, __reduce_ex__(5) and __setstate__, dtype.__reduce__.
 #pragma once

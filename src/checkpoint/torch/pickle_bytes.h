@@ -1,4 +1,4 @@
-// Byte strings in a pickle, in the spelling of any protocol.
+// Reads byte strings in a pickle, in the spelling of any protocol.
 //
 // Sources: CPython Lib/pickle.py, save_bytes; numpy's and torch's __reduce__ use nothing else.
 #pragma once
@@ -13,7 +13,7 @@
 
 namespace onnx_external {
 
-// Where the bytes are; equal values refer to the same bytes.
+// The place of the bytes; equal values refer to the same bytes.
 struct SpelledBytes {
   NodeId node = 0;         // the byte string, the text, or the empty call bytes()
   bool is_latin1 = false;  // for a text: its characters are the bytes

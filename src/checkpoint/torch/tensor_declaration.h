@@ -1,4 +1,4 @@
-// The tensors of a torch pickle, as declared by the calls that would rebuild them.
+// Reads the tensors of a torch pickle as declared by the calls that would rebuild them.
 //
 // Sources: torch/_utils.py (rebuild functions and their arguments), torch/_tensor.py,
 // torch/serialization.py (persistent ids); docs/formats.md lists them. Pure; any thread.
@@ -17,7 +17,7 @@
 
 namespace onnx_external {
 
-// How integers encode fractions: value = (integer - zero point) * scale.
+// The encoding of fractions as integers: value = (integer - zero point) * scale.
 struct Quantizer {
   bool per_channel = false;
   double scale = 0;             // for the whole tensor

@@ -1,7 +1,7 @@
-// What a pickle sets on a tensor after the call that makes it.
+// Checks the state that a pickle sets on a tensor after the call that makes it.
 //
-// Attributes of a user's do not change the data, and are ignored. What could replace the data is
-// refused. Pure; any thread.
+// Attributes that a user added do not change the data, and are ignored. State that could replace
+// the data is an error. Pure; any thread.
 #pragma once
 
 #include <cstddef>

@@ -1,4 +1,4 @@
-// The records that torch's zip formats have in common.
+// Reads the records that torch's zip formats have in common.
 #pragma once
 
 #include <cstdint>

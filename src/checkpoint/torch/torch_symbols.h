@@ -17,7 +17,7 @@
 
 namespace onnx_external {
 
-// Kinds of calls, by what this reader does with them.
+// Kinds of calls that this reader treats differently.
 enum class Call : std::uint8_t {
   kNone,
   kTensor,         // (storage, offset, size, stride, ...)
@@ -42,7 +42,7 @@ enum class Call : std::uint8_t {
   kUnsupported,
 };
 
-// How many arguments torch's function takes, where declared_tensor() relies on it.
+// The number of arguments that torch's function takes, where declared_tensor() relies on it.
 struct Arity {
   std::uint8_t least = 0;
   std::uint8_t most = std::numeric_limits<std::uint8_t>::max();
@@ -75,7 +75,7 @@ struct StorageClass {
 };
 [[nodiscard]] Result<StorageClass> storage_class_of(const Pickle& pickle, NodeId id);
 
-// The type of torch.float32 and the like. kUnsupported.
+// The type that a symbol such as torch.float32 names. kUnsupported.
 [[nodiscard]] Result<DType> read_dtype(const Pickle& pickle, NodeId id);
 
 // A tuple of ints, a list of them, or torch.Size of one; at most kMaxRank. `what` is for messages.

@@ -1,5 +1,5 @@
-// Tensor subclasses that wrap other tensors: DTensor of torch.distributed, quantized weights and
-// the like.
+// Reads tensor subclasses that wrap other tensors, such as DTensor of torch.distributed and
+// quantized weights.
 //
 // Source: torch/_tensor.py (__reduce_ex__), torch/distributed/tensor/_api.py. torch saves them as
 // _rebuild_from_type_v2(_rebuild_wrapper_subclass, class, (class, dtype, size, stride, offset,
@@ -21,7 +21,7 @@ struct LocalTensor {
 };
 
 // From the arguments of _rebuild_wrapper_subclass and the state. kUnsupported, with the class and
-// a way out, for any other class and for a DTensor whose processes held summands; kCorrupt.
+// the fix, for any other class and for a DTensor whose processes held summands; kCorrupt.
 [[nodiscard]] Result<LocalTensor> local_tensor(const Pickle& pickle, Arguments wrapper,
                                                NodeId state);
 

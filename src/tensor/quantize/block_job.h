@@ -1,4 +1,4 @@
-// The work of a quantization kernel: blocks of values, wherever they lie, to codes.
+// The arguments of a quantization kernel, which turns blocks of values at any addresses into codes.
 #pragma once
 
 #include <cstddef>
@@ -14,7 +14,7 @@ struct BlockJob {
   bool zero_points = false;
   DType values_type = DType::kFloat32;  // kFloat32, kFloat16 or kBFloat16
   DType scales_type = DType::kFloat32;  // the same
-  // By which the reciprocal of the scale is multiplied in a search, one a step.
+  // The factors by which a search multiplies the reciprocal of the scale, one for each step.
   const float* factors = nullptr;
   std::size_t steps = 0;
 
@@ -31,7 +31,7 @@ struct BlockJob {
   std::int32_t* exponents = nullptr;
 };
 
-// Why codes are of no use; a kernel returns all that apply, or 0.
+// The faults that make codes useless; a kernel returns all that apply, or 0.
 inline constexpr std::uint32_t kNotFinite = 1;      // a value is NaN or infinite
 inline constexpr std::uint32_t kScaleOverflow = 2;  // a scale is too large for its type
 

@@ -1,4 +1,4 @@
-// Computes the values that quantized rows stand for.
+// Computes the values that quantized rows represent.
 #pragma once
 
 #include <cstddef>

@@ -1,4 +1,4 @@
-// A sum of doubles without rounding, so that it does not depend on their order.
+// Sums doubles without rounding, so that the sum does not depend on their order.
 #pragma once
 
 #include <array>

@@ -1,4 +1,4 @@
-// The floating-point environment that results depend on.
+// Sets the floating-point environment that results depend on.
 #pragma once
 
 #include <cfenv>

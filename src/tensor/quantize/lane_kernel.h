@@ -67,7 +67,7 @@ ONNX_EXTERNAL_INLINE StoredScale stored(Floats scale, DType type) {
 
 // ---- Codes
 
-// What is chosen for a block that is multiplied by `up`.
+// The choice for a block that is multiplied by `up`.
 struct Choice {
   Floats scale;
   Floats zero;
@@ -103,7 +103,7 @@ ONNX_EXTERNAL_INLINE Choice search(const BlockJob& job, const Floats* y, Floats 
   return {best_product / best_square, best_zero};
 }
 
-// What encoding needs, for each block.
+// The inputs of the encoding, for each block.
 struct Encoding {
   Floats inverse;  // of the scale
   Floats zero;
@@ -233,7 +233,7 @@ ONNX_EXTERNAL_INLINE std::uint32_t faults_of(const BlockJob& job, const Extremes
 std::uint32_t quantize_group(const BlockJob& job, std::size_t first, std::size_t blocks,
                              Floats* x) {
   const Extremes found = extremes_of(x, job.block);
-  // By a power of two to [2, 4), where no sum overflows; exact. Blocks with nothing but subnormal
+  // Scale by a power of two to [2, 4), where no sum overflows; exact. Blocks of only subnormal
   // numbers, and those in the binade above, get the scale 0.
   const Words field = (Words)found.largest & kInfinity;
   const Words exponent = field > kLeastNormal ? field : all(kLeastNormal);

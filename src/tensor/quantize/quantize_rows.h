@@ -16,7 +16,7 @@
 
 namespace onnx_external {
 
-// What quantizing has changed. The sums do not depend on how a matrix is split into batches.
+// The error that quantizing causes. The sums do not depend on how a matrix is split into batches.
 struct QuantizationError {
   ExactSum differences;  // of (value - dequantized value)^2
   ExactSum values;       // of value^2
@@ -26,7 +26,7 @@ struct QuantizationError {
   [[nodiscard]] double relative_rms() const;
 };
 
-// Which code runs. All give the same bytes.
+// The implementations. All give the same bytes.
 enum class QuantizePath : std::uint8_t {
   kBest,  // the fastest one that the processor has
   kPortable,
@@ -40,13 +40,13 @@ struct RowBatch {
   DType dtype = DType::kFloat32;  // kFloat32, kFloat16 or kBFloat16
   std::uint64_t columns = 0;
   std::span<const std::byte> values;
-  // For errors only: what the matrix is called, and which of its rows is the first one here.
+  // For errors only: the name of the matrix, and the index of the first row here.
   std::string_view name;
   std::uint64_t first_row = 0;
 };
 
-// Where the rows of the three tensors go: PackedPart::row_bytes for each row of the batch. Needs no
-// alignment. `zero_points` is empty if the scheme is symmetric.
+// The destinations of the rows of the three tensors: PackedPart::row_bytes for each row of the
+// batch. Needs no alignment. `zero_points` is empty if the scheme is symmetric.
 struct PackedRows {
   std::span<std::byte> codes;
   std::span<std::byte> scales;

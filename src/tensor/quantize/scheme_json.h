@@ -1,4 +1,4 @@
-// Schemes in manifests and reports.
+// Reads and writes quantization schemes in manifests and reports.
 #pragma once
 
 #include <string>

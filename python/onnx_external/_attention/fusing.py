@@ -26,7 +26,7 @@ from .operator import cached_attention
 from .translating import STANDARD_OPSET, Form, translations
 
 _SAME = {"dropout", "scaling", "is_causal", "softcap", "s_aux", "position_bias"}
-"""Arguments of attention that matter here."""
+"""Arguments of attention that affect the result."""
 _NEEDLESS = {
     "cache_position", "deterministic", "layer_idx", "logits_to_keep", "num_items_in_batch",
     "output_attentions", "output_hidden_states", "output_router_logits", "past_key_values",
@@ -73,7 +73,7 @@ class Fusing:
     """By graph, the reasons why attention of its last trace was not fused, one for each layer of
     the cache; "" if it was."""
     refused: dict[str, str] = field(default_factory=dict)
-    """The graphs that are traced without, and why."""
+    """The graphs that are traced without fused attention, and why."""
 
     def fuses(self, name: str) -> bool:
         """Return whether to fuse the attention of a graph, where possible."""
@@ -185,7 +185,7 @@ class _Trace:
         return made
 
     def attending(self, plain: Callable[..., Any]) -> Callable[..., Any]:
-        """Return a lookup of attention functions that gives ours, which may call transformers'."""
+        """Return a lookup that finds our attention function, which may call transformers'."""
 
         def get(interface: Any, name: str, default: Callable[..., Any]) -> Any:
             return partial(self._attend, name, plain(interface, name, default))

@@ -97,7 +97,7 @@ def _windows(function: Any) -> Iterator[int]:
 
 
 def _parts(function: Any) -> tuple[Callable[..., Any], ...] | None:
-    """Return the functions whose intersection a mask function is, or None if it is not one."""
+    """Return the functions that a mask function intersects; None if it is not an intersection."""
     if getattr(function, "__qualname__", "") != _INTERSECTION:
         return None
     (cell,) = function.__closure__

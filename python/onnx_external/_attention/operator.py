@@ -23,7 +23,7 @@ def cached_attention(
     softcap: float,
     window: int,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Attend to the cached tokens and the new tokens behind them.
+    """Attend to the cached tokens and the new tokens after them.
 
     Each token sees itself and those before it, within the window, where the bias lets it. One that
     sees nothing gets zeros.

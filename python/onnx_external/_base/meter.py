@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 _EVERY = 0.02
-"""Seconds between two looks at the memory."""
+"""Seconds between two samples of the memory."""
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,7 @@ class Step:
     seconds: float
     """Its duration in seconds."""
     peak_memory: int | None
-    """Bytes of memory that belong to no file (RssAnon of Linux); None where they are not told."""
+    """Bytes of memory that belong to no file (RssAnon of Linux); None where they are unknown."""
 
 
 class Stepwise:

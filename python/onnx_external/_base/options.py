@@ -202,7 +202,7 @@ def quantize_options(quantize: QuantizeArgument) -> dict[str, Any]:
 
 
 NOT_QUANTIZED = dict.fromkeys(quantize_options(Quantize()))
-"""These options, all at their defaults for no quantization."""
+"""The options of quantization that are at these defaults if there is none."""
 
 
 class SaveKeywords(TypedDict, total=False):

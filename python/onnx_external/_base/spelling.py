@@ -10,7 +10,7 @@ READING = ("key", "variant", "densify", "widen_complex32")
 """The options for reading files, which are arguments of `oe.open_checkpoint`."""
 
 _TEXTS = ("prefix",)
-"""Options whose empty value is a text, and not the absence of one."""
+"""Options whose empty value is an empty string, not a missing option."""
 
 
 _FLAGS = {

@@ -1,4 +1,4 @@
-"""Temporary changes of attributes, which are undone whatever happens."""
+"""Temporary changes of attributes, which are always undone."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def undoing(undo: Callable[[], None]) -> Iterator[None]:
 
 @contextlib.contextmanager
 def all_undone() -> Iterator[None]:
-    """Undo, when the context ends, whatever contexts of `undoing` inside it have left undone.
+    """Undo, when the context ends, everything that contexts of `undoing` inside it have not undone.
 
     Ctrl-C can end a context during its own undoing. The rest is then undone here, and a second
     interruption does not prevent it.

@@ -32,19 +32,19 @@ class Comparison:
     differ."""
     elements: int = 0
     beyond: int = 0
-    """Elements that do not agree; one that is NaN or infinite agrees with its equal only."""
+    """Elements that do not agree; one that is NaN or infinite only agrees with an equal one."""
     masked: int = 0
     """The number of elements that are one repeated extreme on both sides, such as -1e9 or the
     lowest float, which a mask fills in. They are compared, and the scale is that of the others."""
     scale: float | None = None
-    """Three quarters of the other elements that are expected are no larger; atol grows with it."""
+    """A size that three quarters of the other expected elements are below; atol grows with it."""
     atol: float = 0.0
     rtol: float = 0.0
     parts: list[str] = field(default_factory=list)
     """Slices that are much smaller or larger than the rest, and the scale by which each is judged:
     atol is in proportion to it."""
     precision: str | None = None
-    """The type of floats whose tolerance this is; None if atol was given, or nothing may differ."""
+    """The float type that the tolerance is for; None if atol was given, or nothing may differ."""
     max_abs: float | None = None
     """The largest difference of finite elements, of those that do not agree if there are any; None
     if there are no finite ones, or they are strings."""
@@ -133,7 +133,7 @@ def _differences(
     factors: Array | float,
     rounding: Array | None,
 ) -> tuple[Array, Array, Array]:
-    """Return, by element, the absolute and relative difference (0 if not finite), and what is off.
+    """Return, by element, absolute and relative difference (0 if not finite), and what is wrong.
 
     `factors` are the scales of slices relative to the array's, `rounding` the differences known to
     be acceptable.
@@ -250,7 +250,7 @@ class _Sums:
 
 
 def _extremes(got: Array, want: Array) -> Array | None:
-    """Return where both sides have the lowest or the largest number of their own, different types.
+    """Return where each side has the lowest or the largest number of its own type.
 
     A mask of a float16 model that fills in torch.finfo(float16).min is that of the float32 one.
     """

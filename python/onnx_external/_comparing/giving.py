@@ -178,7 +178,7 @@ def chosen_sets(
     inputs: Any,
     making: Making,
 ) -> list[InputSet]:
-    """Return the sets that were passed, else those recorded with the reference, else made-up ones.
+    """Return the given sets, else those recorded with the reference, else generated ones.
 
     Args:
         session: the model.

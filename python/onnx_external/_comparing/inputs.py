@@ -1,4 +1,4 @@
-"""Inputs to run a model on: passed by the caller, recorded, or made up."""
+"""Inputs to run a model on: passed by the caller, recorded, or generated."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Given:
     origin: str = "given"
     """ "given" or "recorded"."""
     how: dict[str, str] = field(default_factory=dict)
-    """The way in which the values of each input were made."""
+    """The way in which the values of each input were generated."""
 
 
 def given_by_name(values: dict[str, Any]) -> Given:
@@ -39,17 +39,17 @@ def given_by_name(values: dict[str, Any]) -> Given:
 
 @dataclass(frozen=True)
 class InputSet:
-    """One input set, which is read or made only when its turn comes."""
+    """One input set, which is read or generated only when it is needed."""
 
     name: str
     load: Callable[[], Given]
     may_misfit: bool = False
-    """It is left out if the model does not take its sizes."""
+    """True if it is left out when the model does not take its sizes."""
 
 
 @dataclass(frozen=True)
 class Making:
-    """Settings for making inputs."""
+    """Settings for generating inputs."""
 
     dims: Mapping[str, int | Sequence[int]] = field(default_factory=dict)
     """Sizes by name; a list has one for each set."""
@@ -135,7 +135,7 @@ def _shape(form: Form, sizes: Mapping[str, int], forms: Sequence[Form]) -> tuple
 
 _LARGEST = 1 << 31
 _MOST_SETS = 10_000
-"""Elements of an input that is made; more is more likely a mistake."""
+"""The most elements of a generated input; more is more likely a mistake."""
 
 
 def _values(
@@ -165,7 +165,7 @@ def _values(
 
 
 def _check_size(forms: Sequence[Form], name: str) -> None:
-    """Raise an error for a name that no size has, and for a place whose size the model fixes."""
+    """Raise an error for a name that is not a size, and for a place whose size the model fixes."""
     sizes = _names_of_sizes(forms)
     places = {
         f"{form.name}[{place}]": (form, place, size)

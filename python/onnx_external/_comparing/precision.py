@@ -33,7 +33,7 @@ def weight_type(*models: str | os.PathLike[str] | bytes) -> str | None:
 
 
 def _tensors(model: str | os.PathLike[str] | bytes) -> Iterator[tuple[str, int]]:
-    """Return the types that the weights are computed in, with the number of elements of each."""
+    """Return the types in which the weights are used, with the number of elements of each."""
     if isinstance(model, bytes):
         proto = model_proto(model)
         listed = proto.graph.initializer if proto is not None else ()

@@ -33,7 +33,7 @@ class Limits:
 
 
 MOST_KL = 0.1
-"""Nats, of a model with logits; docs/python-validate.md has measured values."""
+"""The limit of the KL divergence in nats; docs/python-validate.md has measured values."""
 
 
 def default_limits(how: Quantized) -> Limits:
@@ -205,7 +205,7 @@ def _log_softmax(logits: Array) -> Array:
 
 
 def quantized_weights(model: str | bytes) -> Quantized | None:
-    """Return the quantization of a model's weights; None if activations are quantized, too.
+    """Return the quantization of a model's weights; None if activations are also quantized.
 
     Args:
         model: its path or its bytes.

@@ -18,7 +18,7 @@ _ALWAYS = (
     "Sampling",
 )
 _DROPOUTS = {"Dropout": 2, "BitmaskDropout": 2, "BiasDropout": 4, "BitmaskBiasDropout": 4}
-"""And which of their inputs is training_mode; the one before it is the ratio."""
+"""The index of each operator's input training_mode; the one before it is the ratio."""
 _STANDARD = ("", "ai.onnx")
 
 

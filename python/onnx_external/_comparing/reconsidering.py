@@ -1,4 +1,4 @@
-"""Comparison with a second look at outputs before they are called wrong.
+"""Comparison that checks outputs a second time before they are called wrong.
 
 Some differences are not faults: those of a result that is zero except for rounding, which the
 result itself does not show, and those of equal values that are taken in another order.
@@ -38,12 +38,12 @@ class Outputs:
     atol: float | None = None
     rtol: float | None = None
     types: Collection[str] = field(default_factory=tuple)
-    """Floats from which they were computed."""
+    """The float types from which they were computed."""
 
     def judged(
         self, reference: Reference, given: Given, what: str, wanted: Mapping[str, Value]
     ) -> list[Comparison]:
-        """Compare outputs; what differs from those of a module is looked at twice.
+        """Compare outputs; differences from those of a module are checked a second time.
 
         The module then runs again, with its state restored: with ties broken as ONNX prescribes, or
         as the model broke them where it returns the places, and with operators that round
@@ -88,7 +88,7 @@ class Outputs:
         return _noted(last, (found, ROUNDING), (first, TIES))
 
     def _candidates(self, reruns: Reruns) -> Iterator[Run]:
-        """Yield runs: the same again, with the model's choices among equal values, with ONNX's."""
+        """Yield reruns: unchanged, with the model's choices among equal values, and with ONNX's."""
         from .reruns import choices_of, stable_choices
 
         base = reruns.run()

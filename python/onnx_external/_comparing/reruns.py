@@ -1,4 +1,4 @@
-"""Reruns of a module with other rounding, or with other choices among equal values.
+"""Reruns of a module with different rounding, or with different choices among equal values.
 
 A module's result is not the only right answer: its operators round, and `topk`, `sort` or `argmax`
 take any of several equal values. A mode of torch's dispatcher sees each operator that a run calls,
@@ -22,18 +22,18 @@ from .references import ModuleReference
 from .values import Array, Value, is_float
 
 _STEPS = frozenset({"floor", "ceil", "round", "trunc", "sign", "sgn", "frac", "floor_divide"})
-"""Operators whose results jump; a shaken run has those of the run before."""
+"""Operators with discontinuous results; a shaken run reuses those of the run before."""
 _PICKING = {
     "topk": 0, "sort": 0, "argmax": 0, "argmin": 0, "max": 0, "min": 0, "kthvalue": 0, "median": 0,
     "nanmedian": 0, "mode": 0, "cummax": 0, "cummin": 0, "max_pool2d_with_indices": 2,
     "max_pool3d_with_indices": 3, "adaptive_max_pool2d": 2, "adaptive_max_pool3d": 3,
 }  # fmt: skip
-"""Operators that give the places of values, and along how many last dimensions these count
-together; 0: along the dimension that they are given."""
+"""Operators that return the places of values, and the number of last dimensions over which these
+are counted; 0: the dimension that they are given."""
 _DRAWS = 8
 """The number of runs that determine the effect of rounding."""
 _MARGIN = 16.0
-"""Another way to compute the same may be off by so many times as much."""
+"""The factor by which another way to compute the same result may be off further."""
 _MARGIN_OF_HALVES = 4.0
 """The margin for half types, whose operators round once."""
 _HOPELESS = 1000.0
@@ -41,7 +41,7 @@ _HOPELESS = 1000.0
 
 
 class DivergedError(Exception):
-    """A run called other operators than the run before."""
+    """A run called other operators than the run before it."""
 
 
 @dataclass
@@ -275,7 +275,7 @@ class Reruns:
                 return None
 
     def rounding(self, before: Run, differ: Mapping[str, float | None]) -> dict[str, Array] | None:
-        """Return how far other rounding moves the elements of each output.
+        """Return how much different rounding changes the elements of each output.
 
         Args:
             before: a run whose decisions are repeated.

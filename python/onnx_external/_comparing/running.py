@@ -41,7 +41,7 @@ class Form:
     type: str
     """The type in ONNX Runtime's spelling, e.g. "tensor(float)"."""
     shape: tuple[int | str | None, ...]
-    """Sizes, names of sizes that vary, None where there is neither."""
+    """Sizes, names of dynamic sizes, and None where there is neither."""
 
 
 def first_line(error: BaseException) -> str:

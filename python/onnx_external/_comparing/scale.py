@@ -17,7 +17,7 @@ import numpy as np
 from .values import Array
 
 _OCTAVE = 64
-"""The bins from one power of two to the next: as many as 6 bits of a mantissa distinguish."""
+"""The number of bins per power of two: as many as 6 bits of a mantissa distinguish."""
 _SHIFT = 46
 """The dropped bits of a float64; its exponent and 6 bits of its mantissa remain."""
 _GAP = 4 * _OCTAVE
@@ -28,9 +28,9 @@ _BAND = _OCTAVE // 8
 """The bins of one repeated value, or of a logit that is added to it, as far as float types keep
 it."""
 _BANDS = 3
-"""Repeated values in one place: two masks that are added give a third."""
+"""The most repeated values in one place: two masks that are added give a third."""
 _CONCENTRATED = 0.05
-"""This part of all elements in two bins is a repeated value even if twice the rest is smaller."""
+"""The share of elements in two bins that makes a repeated value, even close to the others."""
 _SHARE = 0.75
 
 
@@ -39,7 +39,7 @@ class Scale:
     """The result of counting."""
 
     size: float
-    """Three quarters of the ordinary elements are no larger; 0 if they are all zero."""
+    """A size that three quarters of the ordinary elements do not exceed; 0 if they are all zero."""
     ordinary: int
     """The number of elements that are not zero."""
     fill: float

@@ -14,7 +14,7 @@ from .slices import Scales, Slices
 from .values import Array, kind_of
 
 BLOCK = 1 << 17
-"""Elements that are looked at at once."""
+"""The number of elements that are compared at once."""
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ class Tolerance:
     atol: float
     rtol: float
     scale: float | None = None
-    """The size that atol was made for."""
+    """The size that atol is for."""
     fill: float = math.inf
     """The size from which an expected element counts as filled in by a mask."""
     row: float = 0.0
@@ -32,14 +32,14 @@ class Tolerance:
     most: float = 0.0
     """The allowed maximum of that where the largest elements of the row are equal on both sides."""
     precision: str | None = None
-    """The type of floats that it was made for."""
+    """The float type that it is for."""
     scales: Scales | None = None
-    """Slices that are judged by a scale of their own."""
+    """Slices that have a scale of their own."""
     rest: float = 0.0
     """The allowed difference in a slice of small elements, which may be the remainder of large
     ones, up to `most`."""
     least_rest: float = 0.0
-    """The minimum of what is allowed there."""
+    """The least difference that is allowed there."""
 
 
 EXACT = Tolerance(0.0, 0.0)
@@ -68,11 +68,11 @@ _DEFAULTS = {
 _COARSEST = _Precision(0.25, 0.25, 2.0**-2, 2.0**-16)
 """The precision of 8-bit types."""
 _ROUNDINGS = 8
-"""Steps of a type by which a result of several operations may be off."""
+"""The number of steps of a type by which a result of several operations may be off."""
 _RESTS = 16
-"""Such steps, of the largest slices of an array, by which the small ones may be off."""
+"""The number of steps of the largest slices of an array by which the small ones may be off."""
 _LEAST_RESTS = 4
-"""Steps of float32, in which single operators compute that take half types."""
+"""The number of steps of float32, in which single operators on half types compute."""
 
 
 def default_tolerance(got: Array, want: Array, others: Collection[str] = ()) -> Tolerance:

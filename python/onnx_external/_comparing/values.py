@@ -1,4 +1,4 @@
-"""Values that go into a model and come out of it: arrays, sequences of them, or nothing.
+"""Inputs and outputs of a model: arrays, sequences of them, or nothing.
 
 bfloat16 and the types of 8 bits are arrays of ml_dtypes; strings are arrays of objects.
 """

@@ -42,7 +42,7 @@ from onnx_external._control_flow.showing import Change, shown, untaken
 _T = TypeVar("_T")
 
 _MOST_TRIES = 40
-"""Traces that a rewriting may take: each may find one more test."""
+"""The most traces of a rewriting: each may find one more condition."""
 
 
 @dataclass
@@ -112,7 +112,7 @@ class Rewriter:
         """The condition's key, for calls that are made for both outcomes of a condition inside
         them."""
         self._as_in_eager = ""
-        """The reason why code that asks whether it is exported is told that it is not."""
+        """The reason why code that asks whether it is exported gets the answer no."""
         self._asserts = asserts
         self._max_iterations = max_iterations
 
@@ -186,7 +186,7 @@ class Rewriter:
             torch.random.set_rng_state(state)
 
     def learn(self, error: BaseException) -> bool:
-        """Choose more by an error of a trace; return whether another trace may get further."""
+        """Choose more conditions by a trace error; return whether another trace may get further."""
         for each in chain(error):
             if isinstance(each, UnmergeableError):
                 if each.key in self._absorbed:

@@ -108,7 +108,7 @@ def _promotions() -> dict[tuple[torch.dtype, torch.dtype], torch.dtype]:
 
 
 _PROMOTED = _promotions()
-"""Asked beforehand: a trace would write the question down as an operator, with no conversion."""
+"""Promoted types, computed in advance: a trace would record the query as an operator."""
 
 
 def promoted(*kinds: torch.dtype) -> torch.dtype:

@@ -38,7 +38,7 @@ EXPORTERS = ("export", "onnx", "torchscript")
 
 @dataclass
 class _Job:
-    """One attempt."""
+    """One attempt to export a module."""
 
     captured: Captured
     calls: list[tuple[int, StoredCall]]
@@ -319,7 +319,7 @@ class Attempts:
 
 
 def _kind(stored: StoredCall) -> tuple[Any, list[str]]:
-    """Return what distinguishes graphs: which values are tensors, and the strings among others."""
+    """Return the properties that require separate graphs: which values are tensors, and strings."""
     given = stored.inputs
     return given.is_tensor, [each for each in given.others if isinstance(each, str)]
 

@@ -106,7 +106,7 @@ def diagnose(
     dtype: FloatType | None = None,
     progress: Progress = None,
 ) -> Diagnosis:
-    """Find the modules whose part of a model computes something else than they do.
+    """Find the modules whose part of a model computes something other than they do.
 
     Each module is cut out of the model and run on its inputs in the reference, so that an error in
     one does not affect the next. A wrong module is judged again around the wrong ones inside it, so

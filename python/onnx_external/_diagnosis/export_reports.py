@@ -165,7 +165,7 @@ class ExportDiagnosis(Diagnosis):
 
 MENDS = "rewriting mends it"
 MENDED = "mended"
-"""The kind of `ExportedModule.rewriting` if oe.torch.export exports the module all the same."""
+"""The kind of `ExportedModule.rewriting` if oe.torch.export still exports the module."""
 MENDED_WHOLE = "mended-whole"
 """The kind of the same note for a model whose modules do not export by themselves."""
 _EXPORTS_ALL = "oe.torch.export exports the whole model, by rewriting its control flow."

@@ -39,7 +39,7 @@ class Piece:
     """Pairs of its inputs that only its first nodes take, which add them: the module itself takes
     their sum."""
     gives: Set[str] = frozenset()
-    """All that its nodes give, for other modules as well."""
+    """All results of its nodes, including those for other modules."""
 
 
 _ADDING = ("SkipSimplifiedLayerNormalization", "SkipLayerNormalization")
@@ -213,7 +213,7 @@ def _distance(one: Array, other: Array) -> float:
 
 
 _FAR = 1e30
-"""The distance of values that can be compared, but are NaN or infinite."""
+"""The distance that comparable values get if they are NaN or infinite."""
 _REORDERED = 1e-3
 """The largest distance of values that are sorted first: even two random ones are close then."""
 _SAME = 0.5

@@ -18,7 +18,7 @@ from .reports import ValueForm
 from .spill import Spilled, can_spill, spill
 
 MOST_CALLS = 64
-"""Calls of one module in one run whose values are recorded."""
+"""The most calls of one module in one run whose values are recorded."""
 
 _Place = tuple[int, str]
 """An input set, and "input" or "output"."""

@@ -180,7 +180,7 @@ class Diagnosis(Paged):
 
     @property
     def ok(self) -> bool:
-        """True if outputs, also the model's own, were compared and nothing is wrong."""
+        """True if outputs, including the model's own, were compared and nothing is wrong."""
         compared = any(each.status & Status.OK for each in self.modules)
         return self.first is None and compared and self._uncompared is None
 
@@ -287,9 +287,9 @@ class Diagnosis(Paged):
 
 
 _OWN = "own operations only"
-"""Beside a module that was not judged as a whole."""
+"""The remark beside a module that was not judged as a whole."""
 _SHOWN = 5
-"""Other wrong modules that are named."""
+"""The number of other wrong modules that are named."""
 
 
 def is_inside(name: str, outer: str) -> bool:

@@ -1,4 +1,4 @@
-"""Programs that open a folder of graphs, and their needs beyond the usual names.
+"""Programs that open a folder of graphs, and their requirements beyond the usual names.
 
 The usual folder is right for ONNX Runtime, optimum, OpenVINO, fastembed and sentence-transformers.
 The needs of a client beyond that are a row of one table; code for one of them has a module of its
@@ -18,21 +18,21 @@ from .models import DECODE, PREFILL
 
 @dataclass(frozen=True)
 class Client:
-    """A program that opens the folder, and its needs."""
+    """A program that opens the folder, and its requirements."""
 
     place: str = ""
     """The folder of the graphs in that of the model."""
     merges: bool = False
-    """A decoder behind an encoder is one graph."""
+    """True if a decoder with an encoder is one graph."""
     apart: bool = False
-    """Each graph has a data file of its own, called after it."""
+    """True if each graph has a data file of its own, named after it."""
     crosses: bool = False
     """True if an encoder returns the keys and values that the decoder keeps of it, and the decoder
     is the one for the steps."""
     plain: bool = False
-    """It does not know the operators that ONNX Runtime has of its own, such as fused attention."""
+    """True if it does not support ONNX Runtime's own operators, such as fused attention."""
     needs: tuple[str, ...] = ()
-    """Files of the model's folder, or made beside it, without which it opens nothing."""
+    """Files of the model's folder, or made beside it, that it requires."""
 
 
 CLIENTS = {

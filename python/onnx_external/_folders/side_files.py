@@ -1,4 +1,4 @@
-"""Files beside a model's weights that whoever loads the model also reads."""
+"""Files beside a model's weights that loaders of the model also read."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _KINDS = (
 )  # fmt: skip
 """Texts and vocabularies: weights, code, pictures and pages have other suffixes."""
 _TOKENIZERS = re.compile(r"(?i)(vocab|merges|spiece|sentencepiece|tokenizer|tekken|bpe|dict)\b.*")
-"""Names of their files, whatever the suffix, such as tokenizer.model.v3."""
+"""Names of their files, with any suffix, such as tokenizer.model.v3."""
 _WEIGHTS_OR_CODE = (".bin", ".safetensors", ".pt", ".pth", ".pkl", ".npy", ".npz", ".py", ".sh")
 _OTHERS = re.compile(
     r"\..*|.*\.index\.json|.*\.manifest\.json|manifest\.json|trainer_state\.json|.*_results\.json"

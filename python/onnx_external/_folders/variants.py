@@ -33,7 +33,7 @@ VARIANTS = {
 }
 _OTHER_NAMES = {"q8": "int8", "int4": "q4"}
 _FOREIGN = ("bnb4", "q2", "q2f16", "q1", "q1f16")
-"""Variants of transformers.js that codes of 4 and 8 bits cannot be."""
+"""Variants of transformers.js that do not correspond to codes of 4 or 8 bits."""
 
 
 def variants_of(

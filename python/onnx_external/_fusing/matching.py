@@ -1,4 +1,4 @@
-"""Queries and replacements of nodes that the rules use."""
+"""Queries and replacements of nodes, for the rules."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ class _Scaled(NamedTuple):
     epsilon: float
     scale: onnx_ir.Value
     is_centered: bool
-    """The mean is subtracted first: that is LayerNormalization."""
+    """True if the mean is subtracted first, as in LayerNormalization."""
 
 
 def fuse_norms(graph: onnx_ir.Graph, opset: int) -> int:

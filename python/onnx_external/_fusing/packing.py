@@ -1,4 +1,4 @@
-"""One product in place of those that make the queries, keys and values of attention.
+"""One product instead of those that compute the queries, keys and values of attention.
 
 Their weights become one slot, in which they are concatenated. So the input is read once, and a
 runtime starts one kernel instead of three.

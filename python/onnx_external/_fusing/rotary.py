@@ -38,9 +38,9 @@ class _Turn(NamedTuple):
     cos: onnx_ir.Value
     sin: onnx_ir.Value
     is_interleaved: bool
-    """Neighbours are rotated together, not the halves."""
+    """True if neighbours are rotated together, not the halves."""
     is_doubled: bool
-    """The tables have each angle twice."""
+    """True if the tables have each angle twice."""
 
 
 class _Part(NamedTuple):

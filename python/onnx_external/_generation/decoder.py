@@ -52,7 +52,7 @@ class Decoder:
     """
 
     _by_lengths = False
-    """The graph wants rows that are not padded on the left."""
+    """True if rows of the graph must not be padded on the left."""
 
     def __init__(self, folder: Path, providers: str | Sequence[Any] | None = None) -> None:
         self._folder = folder

@@ -105,7 +105,7 @@ class _Processors:
     prompts: Prompts
     setting: Callable[[str, Callable[[Any], Any]], Any]
     forces_first: bool
-    """The token after a prompt of one token is forced."""
+    """True if the token after a prompt of one token is forced."""
     width: int = field(init=False)
     """Ids of a prompt, with its padding."""
 

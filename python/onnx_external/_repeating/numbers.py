@@ -153,7 +153,7 @@ class Numbers:
         return self._moved(name, moves, segment.stack)
 
     def afterwards(self, name: str, stacks: Sequence[int]) -> str | None:
-        """Return the name behind all layers of some stacks; None if unknown."""
+        """Return the name after all layers of some stacks; None if unknown."""
         return self._moved(name, {number: self._whole(number) for number in stacks}, -1)
 
     def _whole(self, number: int) -> tuple[Sequence[int], Sequence[int]]:

@@ -1,4 +1,4 @@
-"""Floats that report comparisons with sizes, since Python asks a float before it asks a size.
+"""Floats that report comparisons with sizes, because Python asks a float before a size.
 
 In `6.5 < n` Python lets the float compare itself first, so a size that is an int does not notice.
 Therefore the floats of a model's code and modules are also replaced by reporting ones while the
@@ -21,7 +21,7 @@ Wrap = Callable[[float], float]
 
 @contextlib.contextmanager
 def floats_seen(module: nn.Module, wrap: Wrap) -> Iterator[None]:
-    """Make floats of a module report inside the context: in attributes, configs, and its code.
+    """Make floats of a module report comparisons inside the context: attributes, configs, code.
 
     The code is that of all files in which the classes are defined: constants, defaults of
     functions, and definitions of classes and files. Floats in lists, tuples and dicts are included.

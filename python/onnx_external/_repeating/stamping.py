@@ -332,7 +332,7 @@ class _Stamping:
     # --- inputs that are also outputs
 
     def _take_handed_on(self) -> dict[str, tuple[str, onnx_ir.Value]]:
-        """Remove what returns an input of a layer unchanged: by the output, both of them."""
+        """Remove outputs that return an input of a layer unchanged, with their inputs."""
         found = {}
         for node in () if self.names.numbered_outputs else list(self.graph):
             given, made = node.inputs[:1], node.outputs[0]

@@ -151,7 +151,7 @@ def mentions(text: str) -> set[str]:
 
 @dataclass
 class Mentions:
-    """Names in texts that no value of the graph has, such as those the optimizer removed."""
+    """Names in texts that no longer belong to a value, such as those the optimizer removed."""
 
     stacks: Sequence[Stack]
     numbers: Numbers

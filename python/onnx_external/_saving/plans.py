@@ -1,4 +1,4 @@
-"""Implementation of oe.plan: a save to look at before it is carried out."""
+"""Implementation of oe.plan: a save that can be inspected before it is carried out."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class Plan(SaveReport):
-    """The outcome of a save, in advance; it keeps the arguments alive to carry it out."""
+    """The plan of a save; it keeps the arguments alive to carry it out."""
 
     _arguments: tuple[Graph | abc.Mapping[str, Graph], Weights | None, StrPath | None, SaveKeywords]
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 _SHOWN = 3
-"""Operators that are named."""
+"""The number of operators that are named."""
 
 
 def nodes_of(program: Any) -> Iterator[Any]:

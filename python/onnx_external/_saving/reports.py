@@ -97,12 +97,11 @@ class SavedModel:
     complete: bool
     """True if both lists are empty: every weight has its value."""
     alignment: str
-    """The prefix that was added to keys ("+model.") or taken off ("-module."); else ""."""
+    """The prefix that was added to keys ("+model.") or removed ("-module."); else ""."""
     bytes: int
     """The size of the ranges that the model refers to, including shared ones."""
     remarks: list[dict[str, Any]] = field(default_factory=list)
-    """Peculiarities of the given model's external data: `kind`, `first` and `tensors`,
-    `message`."""
+    """Irregularities of the model's external data: `kind`, `first` and `tensors`, `message`."""
     manifest: str = ""
     """The file with the checksums of its tensors, relative to the model's folder."""
     quantized: list[dict[str, Any]] = field(default_factory=list)
@@ -128,7 +127,7 @@ class SaveReport(_Document):
     dry_run: bool
     """True: nothing was written."""
     unmatched_keys: list[str]
-    """Keys of the weights that fill nothing."""
+    """Keys of the weights that fill no slot."""
     baked_keys: list[str]
     """Those of `unmatched_keys` that are buffers which exporters bake in, or whose values the graph
     has."""
@@ -141,7 +140,7 @@ class SaveReport(_Document):
     overlaid: list[dict[str, Any]]
     """With `overlay`: `key`, its `checkpoint` (from 1), and `by`, the one that replaced it."""
     tied_keys: list[dict[str, str]]
-    """Keys that fill nothing and have the bytes of one that does: `key` and `matched_key`."""
+    """Keys that fill no slot but have the bytes of one that does: `key` and `matched_key`."""
     complete: bool
     """True if all models are complete."""
     oversized: list[str]
@@ -299,7 +298,7 @@ class VerifyReport(_Document):
     ok: bool
     """True if there are no findings, and no data is missing."""
     complete: bool
-    """True if no data is missing; otherwise `ok` is False, too."""
+    """True if no data is missing; otherwise `ok` is also False."""
     findings: list[Finding]
     """The faults; at most 1,000, followed by one with the number of further ones."""
     tensors: int
@@ -329,7 +328,7 @@ class VerifyReport(_Document):
     notes: list[str] = field(default_factory=list)
     """Remarks on surprises, such as a file of a folder that was not read."""
     remarks: list[dict[str, Any]] = field(default_factory=list)
-    """Peculiarities of external data that can be read: `kind`, `first` and `tensors`, `message`."""
+    """Irregularities of readable external data: `kind`, `first` and `tensors`, `message`."""
     models: dict[str, VerifyReport] = field(default_factory=dict)
     """The report of each file, for a folder of models that were saved together. The fields above
     then cover all models; bytes that models share count for each."""
@@ -501,7 +500,7 @@ def cut_report(text: str) -> CutReport:
 
 
 _IN_EACH = ("unmatched_keys", "baked_keys", "unused_modules", "ignored_keys", "skipped_keys")
-"""Lists of unused things: several saves use everything that one of them uses."""
+"""Lists of unused names: several saves use everything that one of them uses."""
 
 
 def together(reports: Sequence[SaveReport]) -> SaveReport:

@@ -67,7 +67,7 @@ def save(
     mapping: Mapping | None = None,
     files: Layout | None = None,
 ) -> SaveReport:
-    """Save a model with its weights as external data, and prove that every byte landed.
+    """Save a model with its weights as external data, and verify every byte.
 
     The save is complete and correct, or it raises an error and changes nothing. The objects passed
     are not changed, and plain tensors are not copied, but written from where they are. Nobody may
@@ -190,7 +190,7 @@ def save(
 
 
 _PLAN_ONLY = {"dry_run": True, "dedup": "storage", "before_publish": None, **NOT_QUANTIZED}
-"""Options of a plan that only shows where weights would go, without reading them."""
+"""Options of a plan that only shows the places of weights, without reading them."""
 
 
 def _named(

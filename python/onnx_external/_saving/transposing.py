@@ -1,4 +1,4 @@
-"""Storage of weights in transposed form, in place of Transpose nodes.
+"""Storage of weights in transposed form, instead of Transpose nodes.
 
 torch's exporter puts a Transpose between the weight of a linear layer and its MatMul, and its
 optimizer folds the two. A graph that is exported without weights, or without the optimizer, keeps
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 _FOLDED = "pkg.onnxscript.optimizer.folded_from"
 _TRANSPOSED = "pkg.onnx_external.transposed"
-"""Says that a Transpose was folded, and nothing else (src/onnx/exporter_marks.h)."""
+"""The mark that only a Transpose was folded (src/onnx/exporter_marks.h)."""
 
 
 def wanted(

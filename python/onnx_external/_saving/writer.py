@@ -18,7 +18,7 @@ from .save import target_of
 _log = logging.getLogger("onnx_external")
 
 _FILES = ("data_name", "max_shard_size", "align")
-"""Fields of `Layout` that say something here."""
+"""Fields of `Layout` that apply here."""
 
 
 class Writer:

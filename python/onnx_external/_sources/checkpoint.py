@@ -191,7 +191,7 @@ class Tensor:
         return bytes(self.copy())
 
     def readinto(self, buffer: bytearray | memoryview) -> None:
-        """Fill a buffer with what tobytes() returns.
+        """Fill a buffer with the bytes that tobytes() returns.
 
         Args:
             buffer: a writable one of `nbytes` bytes.
@@ -199,7 +199,7 @@ class Tensor:
         self._core.read_into(self._index, 0, buffer)
 
     def copy(self) -> bytearray:
-        """Return a writable copy of what tobytes() returns."""
+        """Return a writable copy of the bytes that tobytes() returns."""
         out = bytearray(self.nbytes)
         self.readinto(out)
         return out

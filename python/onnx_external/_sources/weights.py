@@ -16,7 +16,7 @@ from .tensors import Loose, checked_name, describe
 
 Selection = tuple[_core.Checkpoint, list[tuple[int, str]]]
 Source = StrPath | _core.Checkpoint | list[Loose] | Selection
-"""One of them for the extension; a selection has tensors of a checkpoint under other names."""
+"""One source of weights for the extension; a selection has tensors under other names."""
 
 
 def given_sources(what: str, given: Weights | None) -> list[Source] | None:

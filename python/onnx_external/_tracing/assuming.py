@@ -1,4 +1,4 @@
-"""Facts on sizes that hold only in the branches of a condition.
+"""Facts about sizes that hold only in the branches of a condition.
 
 A branch is traced with the sizes of the example, with which it may never run: `x.expand(4, 4)`
 after `if n == 1` is traced with n = 3, for instance. So while a branch is traced, its condition is
@@ -29,11 +29,11 @@ _FACTS = ("axioms", "divisible", "replacements", "replacements_slocs", *_RANGES)
 _HINTS = ("backed_var_to_val", "var_to_val")
 """Its names for the sizes of the example, in several versions."""
 _DIVIDES = "_resimplify_floor_div_axioms"
-"""Its flag that facts with a `//` may be simpler now, where a remainder has become known."""
+"""Its flag that facts with a `//` may be simplified, because a remainder has become known."""
 _MOST = 64
 """Sizes up to this one, or up to twice the example's, are tried to find some that take a branch."""
 _OF_TWO = 24
-"""Sizes that are tried of each of two that must change together."""
+"""The number of sizes to try for each of two that must change together."""
 
 
 class Conditional(NamedTuple):

@@ -24,7 +24,7 @@ from torch.utils._sympy.functions import FloorDiv, Where
 from onnx_external._base.swapping import exchanged, set_within
 
 _MOST = 400
-"""Operations of a definition; a size with a longer one is a value that only the graph knows."""
+"""The most operations of a definition; a size with more is only known in the graph."""
 _VALUES = "real_tensor_prop_unbacked_vals"
 """An attribute of a ShapeEnv: the values by which torch decides if a symbol has none."""
 _BY_VALUES = "propagate_real_tensors"

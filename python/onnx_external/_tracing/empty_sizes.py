@@ -26,7 +26,7 @@ from onnx_external._tracing.frames import LIBRARIES, outside, tests_value
 
 _COMPARISONS = ("eq", "ne", "lt", "le", "gt", "ge")
 _for_users: set[str] = set()
-"""Files of ours that make comparisons for the user's code."""
+"""Our files that make comparisons for the user's code."""
 _MARK = "_oe_compared"
 """An attribute of a node of torch: the comparison, if only a size of 0 makes a difference."""
 

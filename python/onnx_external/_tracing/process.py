@@ -1,4 +1,4 @@
-"""State of the process, which an export restores however it ends.
+"""State of the process, which an export always restores.
 
 torch and transformers restore most of it themselves, but not after an error during a
 transformation, or when Ctrl-C interrupts the restoring.
@@ -42,7 +42,7 @@ _FLAGS = (
     ("warnings", "showwarning"),
     ("warnings", "_showwarnmsg_impl"),
 )
-"""Globals of modules."""
+"""Globals of modules that are restored."""
 _CONFIGS = ("torch._dynamo.config", "torch._functorch.config", "torch.fx.experimental._config")
 _SIGNALS = ("SIGINT", "SIGTERM", "SIGHUP", "SIGALRM")
 _OBJECTS = 50_000

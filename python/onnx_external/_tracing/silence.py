@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from .._base.progress import no_monitor, only_errors, torch_silent
 
 _LOGGERS = ("onnx_ir", "onnxscript", "torch.onnx", "torch._export", "torch._dynamo")
-"""Loggers that warn about intended things (no data), and parents of loggers made meanwhile."""
+"""Loggers that warn about intended effects (no data), and parents of loggers made meanwhile."""
 
 
 @contextlib.contextmanager

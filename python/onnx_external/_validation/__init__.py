@@ -1,4 +1,4 @@
-"""Running of a model on ONNX Runtime, and comparison with what it should compute.
+"""Runs of a model on ONNX Runtime, and comparison with the expected outputs.
 
 ```python
 import onnx_external as oe

@@ -96,7 +96,7 @@ class GraphValidation:
     reference_latency: Latency | None = None
     """The latency of the reference, if it is a model."""
     load_memory: int | None = None
-    """Bytes of memory that belongs to no file (RssAnon of Linux), which loading added at most."""
+    """The most bytes of anonymous memory (RssAnon of Linux) that loading added."""
     run_memory: int | None = None
     """The memory of loading and the first run."""
 
@@ -172,7 +172,7 @@ class Validation(Paged):
 
     @property
     def sentence(self) -> str:
-        """The result: that all agree, or what does not, and the likely reason."""
+        """The result: that all outputs agree, or which do not, and the likely reason."""
         several = len(self.graphs) > 1
         told = [text for graph in self.graphs for text in _told(graph, several)]
         if told:
@@ -213,7 +213,7 @@ class Validation(Paged):
 
 
 _SHOWN = 5
-"""Outputs that are named."""
+"""The number of outputs that are named."""
 
 
 def _range(values: Sequence[float]) -> str:

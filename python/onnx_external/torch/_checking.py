@@ -29,7 +29,7 @@ from ._state import Changed, StateReference
 from ._untouched import has_no_data
 
 LARGEST = 1 << 30
-"""Bytes of weights up to which a graph is checked if nobody asks for it."""
+"""The most bytes of weights of a graph that is checked by default."""
 
 
 class WrongGraphError(ExportError):
@@ -53,7 +53,7 @@ class Checked:
     """The number of input sets on which the graph agrees with the module."""
     notes: list[str] = field(default_factory=list)
     made: int = 0
-    """The number of those that were made up: the example with other sizes."""
+    """The number of those that were generated: the example with other sizes."""
     disproved: set[str] = field(default_factory=set)
     """Guards that a set violates although the graph is right: they limit nothing."""
     unloadable: str = ""
@@ -90,16 +90,16 @@ class Checking:
     """Compares a graph with a module."""
 
     module: Any
-    """Or a program of torch.export."""
+    """The module, or a program of torch.export."""
     sizes: Sizes
     calls: Sequence[Call]
     """The example, and all further sets."""
     draws: Sequence[str] = ()
     """The random operators of the program."""
     types: Collection[str] = ()
-    """Floats of 16 bits that the program computes: its results are no more exact than these."""
+    """The 16-bit float types in which the program computes, and so the precision of its results."""
     makes_sets: bool = True
-    """Inputs of other sizes are made, if there is an example only."""
+    """True if inputs of other sizes are generated, when there is only an example."""
     atol: float | None = None
     """The tolerance for rounding; None to choose it by the types and sizes of the results."""
     rtol: float | None = None
@@ -294,9 +294,9 @@ def _difference(compared: Comparison) -> str:
 
 
 _NEAR = 100
-"""A difference of so many times the tolerance may be rounding that the check does not know."""
+"""A difference of up to this many tolerances may be rounding that the check does not model."""
 _SMALL = 1e-5
-"""So may this share of the values, where the caller's tolerance is less than any rounding."""
+"""The share of values that may differ so, if the caller's tolerance is less than rounding."""
 
 
 def _may_be_rounding(compared: Comparison) -> bool:

@@ -23,7 +23,7 @@ from ._complex_operators import INSTEAD, REAL, called, complex_of, is_complex, p
 
 _aten = torch.ops.aten
 _ASKED = (_aten.is_pinned.default,)
-"""Operators that a ComplexTensor calls on its parts to ask for something."""
+"""Operators by which a ComplexTensor only queries its parts."""
 _SAME = (_aten.clone.default, _aten.detach.default)
 """Operators that a ComplexTensor calls on its parts without effect in a graph."""
 

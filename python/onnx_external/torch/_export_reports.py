@@ -61,14 +61,14 @@ class ExportReport(Stepwise):
     rewriting: Rewriting
     """The rewriting that made the export possible: diffs, and branches that no set reached."""
     notes: list[str]
-    """Remarks: an unusual way of tracing, all sizes fixed because nobody said which vary, why the
-    graph was not checked."""
+    """Remarks: an unusual way of tracing, all sizes fixed because none was declared dynamic, why
+    the graph was not checked."""
     left: dict[str, int]
     """Optimizations that need the weights, which the save did not do, and their number."""
     save: SaveReport
     """The report of the save, with the place of each tensor."""
     made_sets: int = 0
-    """The sets among `checked` that nobody gave: the example, made with other sizes."""
+    """The number of sets among `checked` that were generated: the example with other sizes."""
 
     @property
     def complete(self) -> bool:

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
 
 def _run_by(target: nn.Module | Program, weights: Any, is_made: bool) -> Any:
-    """Return what computes with the weights of the graph; None if nothing here does."""
+    """Return the module that computes with the weights of the graph; None if there is none."""
     if weights is None:
         return getattr(target, "exported_program", target)
     if isinstance(weights, nn.Module) and (is_made or type(weights) is type(target)):

@@ -20,7 +20,7 @@ _FIXED = Note(
     "input_sets=[...], lets them vary",
     "fixed-sizes",
 )
-"""The note of an export for which nobody named a dynamic size."""
+"""The note of an export without declared dynamic sizes."""
 
 
 def calls_of(
@@ -91,7 +91,7 @@ def _short(value: Any) -> str:
 
 
 def _refuse_misfit(target: Any, example: Call) -> None:
-    """Raise an error for inputs that the module cannot be called with, whatever their values."""
+    """Raise an error for inputs that the module cannot be called with, for any values."""
     if not isinstance(target, nn.Module) or target._forward_pre_hooks:  # which may change them
         return
     try:
@@ -229,7 +229,7 @@ def _told(args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
 
 
 def fixed_sizes(target: Any, calls: Sequence[Call], dynamic_shapes: Any) -> list[str]:
-    """Return a note if sizes could vary, and nobody said whether they should.
+    """Return a note if sizes could vary, but the caller did not say whether they should.
 
     Args:
         target: a module, or a program, which has its sizes already.

@@ -41,7 +41,7 @@ _WEIGHT = re.compile(r"%[pbc]_")
 _OF_TORCH = "torch/"
 """The start of the names of torch's own files in traces that it makes up."""
 _PROGRAM = "node"
-"""Under which onnx_ir's objects have their node of torch's program; the optimizer keeps some."""
+"""The key under which onnx_ir's objects keep their node of torch's program."""
 _REMOTE = "transformers_modules"
 """The package into which transformers copies the code of a folder, under the folder's name."""
 

@@ -175,9 +175,9 @@ class ModuleWays:
 
 
 MOST_NAMED = 3
-"""Functions that one message names."""
+"""The most functions that one message names."""
 MOST_GRAPHS = 10
-"""The number of graphs to make until one is right: each wrong one names conditions on sizes."""
+"""The most graphs to make until one is right: each wrong one names conditions on sizes."""
 
 
 _without_dynamo = partial(trace, fall_back=False)

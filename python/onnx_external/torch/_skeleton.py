@@ -25,12 +25,12 @@ _KIND = "pkg.torch.export.graph_signature.InputSpec.kind"
 _PERSISTENT = "pkg.torch.export.graph_signature.InputSpec.persistent"
 _FOLDED = "pkg.onnxscript.optimizer.folded_from"
 _WITHOUT_DATA = "pkg.onnx_external.without_data"
-"""A mark that no optimizer can have merged a slot with an equal constant."""
+"""The mark that no optimizer can have merged a slot with an equal constant."""
 
 _MOST_BYTES = 2**31 - 1
 """Protobuf's limit on a model."""
 _SHOWN = 8
-"""Names that a message lists."""
+"""The number of names that a message lists."""
 
 
 @dataclass(frozen=True)

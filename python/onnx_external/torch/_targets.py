@@ -57,7 +57,7 @@ def _original(module: nn.Module) -> Any:
 
 
 def _fault(target: Any) -> str:
-    """Return why it cannot be exported, whatever it computes; "" if it may be."""
+    """Return why it cannot be exported, independent of its code; "" if it may be."""
     if isinstance(target, (torch.jit.ScriptModule, torch.jit.ScriptFunction)):
         return (
             "a module of TorchScript (torch.jit) has no code that torch.export could trace; give "

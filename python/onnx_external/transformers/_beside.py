@@ -80,7 +80,7 @@ class Beside:
         return room
 
     def publish(self) -> None:
-        """Put what was written into room() in place, and the files that are copied.
+        """Move the files in room() into place, and the files that are copied.
 
         A model is absent while its data is exchanged, so that a killed process leaves no wrong one.
 
@@ -110,7 +110,7 @@ class Beside:
         self._remove_old_data(models)
 
     def _move_away(self, model: str) -> None:
-        """Keep a model that is replaced where nobody finds it."""
+        """Move a model that is replaced to a hidden place."""
         target, kept = self._folder / model, self._kept(model)
         if os.path.lexists(target):
             try:

@@ -29,7 +29,7 @@ from ._saving import Graph, Part, Saving
 
 _CROSSED = "encoder_with_caches"
 LARGEST = 512 << 20
-"""Bytes of weights up to which graphs are checked if nobody asks for it."""
+"""The most bytes of weights of graphs that are checked by default."""
 
 
 class Example(NamedTuple):

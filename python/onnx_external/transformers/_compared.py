@@ -30,7 +30,7 @@ _FEW = 2
 """The number of tokens in a short text."""
 
 _STEPS = 3
-"""Tokens behind the prompt; graphs without sizes that vary take one."""
+"""The number of tokens after the prompt; graphs without dynamic sizes take one."""
 
 Graph = tuple[ModuleReference, list[InputSet], list[str]]
 """The reference of a graph, its input sets, and what was left out."""
@@ -110,7 +110,7 @@ def _shorter(given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _one_picture_more(given: Mapping[str, Any], model: Any) -> dict[str, Any] | None:
-    """Return images of different sizes, for towers that take the patches of all in one row.
+    """Return images of different sizes, for vision towers that take all patches in one row.
 
     A text that comes with them gets as many places more. None if the inputs have no such form.
     """

@@ -21,7 +21,7 @@ from ._loading import told
 Graphs = Literal["one", "two"]
 """The number of graphs for a decoder."""
 _GROWING = ("DynamicLayer", "DynamicSlidingWindowLayer")
-"""Layers of caches that get longer with each word."""
+"""Layers of caches that get longer with each token."""
 
 
 def cache_for(model: Any) -> dict[str, Any]:

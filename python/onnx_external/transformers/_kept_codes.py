@@ -61,14 +61,14 @@ _PARTS = ("text_config", "language_config", "llm_config")
 
 
 def without_settings(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a config without what it says of codes, which do not lie beside the graphs."""
+    """Return a config without quantization settings: the codes are not beside the graphs."""
     kept = {name: value for name, value in config.items() if name not in _SETTINGS}
     parts = {name: kept[name] for name in _PARTS if isinstance(kept.get(name), dict)}
     return kept | {name: without_settings(part) for name, part in parts.items()}
 
 
 def plain_config(source: Path, target: Path, made: Path) -> list[Path]:
-    """Make the config.json that lies beside the graphs if the source's speaks of codes.
+    """Make the config.json for the graphs' folder if the source's has settings of quantization.
 
     Whoever loads the config would otherwise look for the library, or for a GPU.
 

@@ -294,7 +294,7 @@ _PIECES = {
 }
 _OF_ENCODER = "encoder_outputs."
 _ROWS = {"pixel_values": "images", "input_features": "sounds", "input_values": "sounds"}
-"""Beside texts, of which there may be another number."""
+"""Inputs beside texts whose number may differ from that of the texts."""
 _MEDIA: dict[str, dict[int, tuple[str, ...]]] = {
     "pixel_values": {
         4: (BATCH, "channels", "height", "width"),

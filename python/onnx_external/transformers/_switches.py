@@ -13,7 +13,7 @@ _PLAIN = {
     "gradient_checkpointing": False,
     "chunk_size_feed_forward": 0,  # which saves memory, and fixes lengths
 }
-"""The value of each switch if a model is only run."""
+"""The value of each switch for inference."""
 _ATTENTION = "_attn_implementation_internal"
 """The place of the kernel in a config; the property that sets it would also set those of its
 parts."""

@@ -48,7 +48,7 @@ def files(source: Path, made: Path) -> list[Path]:
 
 
 def settle(made: Path, dtype: str, data: Mapping[str, int], target: Path) -> None:
-    """Write into config.json which graph is taken by default, and how the data is found.
+    """Write into config.json which graph is the default, and where its data is.
 
     Args:
         made: the folder in which files() has made it.

@@ -154,7 +154,7 @@ def _with_weights(model: Any, config: Any) -> Any:
 
 
 def _stir(parameter: torch.Tensor) -> None:
-    """Set a parameter to different values that matter, whatever its init does."""
+    """Set a parameter to different values that affect the result, independent of its init."""
     noise = torch.randn_like(parameter)
     if parameter.dim() > 1:
         parameter.copy_(noise * parameter[0].numel() ** -0.5)

@@ -1,4 +1,4 @@
-"""Models that take images, videos or sound, and graphs that would not."""
+"""Models that take images, videos or sound, and whose graphs would not."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ _DATA = frozenset(
         "UserError",
     }
 )
-"""The errors of torch that say: Python asked for the value of a tensor."""
+"""Torch's errors which say that Python asked for the value of a tensor."""
 
 _LOST_SIZE = "is not tracked with proxy"
 """Torch's message on a size that a branch or a loop reads and that became a constant in it."""
@@ -134,7 +134,7 @@ def _meets(place: Place, node: ast.AST) -> bool:
 def _fixing_sizes(
     errors: Iterable[BaseException], paths: set[str], observed: Observation
 ) -> set[str]:
-    """Return the keys of what fixed a size's value, such as an unrolled loop over a batch."""
+    """Return the keys of code that fixed a size's value, such as an unrolled loop over a batch."""
     for each in errors:
         for path, place in reversed(getattr(each, "fixed_sizes", [])):
             found = _tests_at(path, place) if path in paths else set()

@@ -29,7 +29,7 @@ class Function:
     node: FunctionNode
     """Its definition; copy it before changing it."""
     class_name: str | None
-    """The innermost class around the definition, which private names are of."""
+    """The innermost class around the definition, to which private names belong."""
 
     @property
     def path(self) -> str:
@@ -126,7 +126,7 @@ def _profiled(profile: Callable[[FrameType, str, Any], None]) -> Iterator[None]:
 
 
 def source_of(function: FunctionType) -> Function | Missing | None:
-    """Return the definition of a function, or why there is none; None if it cannot matter."""
+    """Return the definition of a function, or why there is none; None if it is irrelevant."""
     code = function.__code__
     where = f"{os.path.basename(code.co_filename)}:{code.co_firstlineno}"
     lines = linecache.getlines(code.co_filename, function.__globals__)

@@ -90,10 +90,10 @@ class Observation:
 
     functions: list[Function] = field(default_factory=list)
     missing: list[Missing] = field(default_factory=list)
-    """Functions that ran and whose source is not there."""
+    """Functions that ran and whose source is missing."""
     seen: dict[str, Seen] = field(default_factory=dict)
     more: set[str] = field(default_factory=set)
-    """Keys that were chosen besides, since the trace was refused there."""
+    """Keys that were also chosen, because the trace failed there."""
     asks: bool = False
     """True if the code asks whether it is exported, and may then behave differently."""
 

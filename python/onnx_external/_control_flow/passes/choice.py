@@ -47,13 +47,13 @@ class Choice:
     chosen: Collection[str]
     absorbed: Collection[str]
     shadowed: Collection[str]
-    """Names of builtins that mean something else there."""
+    """Names of builtins that the code defines itself."""
     taken: set[str]
-    """Names that occur; those that are made are others."""
+    """Names that occur in the code; generated names differ from these."""
     done: dict[str, None] = field(default_factory=dict)
     """The keys of the rewritten nodes, in order."""
     number: int = 0
-    """The last number of a name that was made."""
+    """The number of the last generated name."""
 
     def key(self, node: ast.AST) -> str:
         """Return the key of a node."""

@@ -14,7 +14,7 @@ from onnx_external._control_flow.passes.names import SCOPES, loaded, stored
 _CONSUMERS = frozenset(
     "all any dict enumerate list max min reversed set sorted sum tuple zip".split()
 )
-"""Builtins that take everything of a generator, or whose result is as if they did."""
+"""Builtins that consume a whole generator, or whose result is the same as if they did."""
 _CONSUMED = "rewriting_consumed"
 
 

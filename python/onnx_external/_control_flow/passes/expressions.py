@@ -75,7 +75,7 @@ class Expressions(comprehensions.Comprehensions):
         return node
 
     def visit_Subscript(self, node: ast.Subscript) -> ast.expr:
-        """Let the runtime evaluate a lookup whose key or index a tensor decides, or in a list.
+        """Let the runtime evaluate a lookup in a list, or whose key or index depends on a tensor.
 
         The list is one that grows in a loop of the graph.
         """

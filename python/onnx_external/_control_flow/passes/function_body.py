@@ -35,11 +35,11 @@ class FunctionBody(ABC):
         self.handlers: list[ast.Try] = []
         """The `try` statements with handlers around the current statement."""
         self.grown: frozenset[str] = frozenset()
-        """The texts of the lists to which a loop that is rewritten adds something."""
+        """The texts of the lists to which a rewritten loop adds items."""
 
     @abstractmethod
     def body(self, body: list[ast.stmt], bound: Iterable[str]) -> list[ast.stmt]:
-        """Rewrite a body that ends with returns: of the function, or of a loop made a function."""
+        """Rewrite a body that ends with returns: of a function, or of a loop made a function."""
 
     @abstractmethod
     def block(self, body: Sequence[ast.stmt]) -> list[ast.stmt]:
@@ -50,11 +50,11 @@ class FunctionBody(ABC):
         """Rewrite an expression."""
 
     def shared(self, names: Iterable[str]) -> set[str]:
-        """Return the names that others see while a branch runs, so that it must share them."""
+        """Return the names that other functions see while a branch runs, which it must share."""
         return set(names) & ({*self.declared, *self.captured} | self.flow.rescued)
 
     def shared_by_ends(self, names: Iterable[str], blocks: Sequence[ast.stmt]) -> list[str]:
-        """Return the same for blocks that end the function, which own the names only they see."""
+        """Return the same for blocks that end the function, which own names that only they see."""
         inside = {} if self.rounds else captured(blocks)
         return [
             each

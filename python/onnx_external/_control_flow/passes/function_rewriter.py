@@ -53,7 +53,7 @@ class FunctionRewriter(FunctionBody):
             self._declare_first()
 
     def body(self, body: list[ast.stmt], bound: Iterable[str]) -> list[ast.stmt]:
-        """Rewrite a body that ends with returns: of the function, or of a loop made a function."""
+        """Rewrite a body that ends with returns: of a function, or of a loop made a function."""
         made = normalised(self.choice, body)
         outer, self.flow = self.flow, Flow(made, bound)
         self.flow.rescued |= outer.rescued

@@ -20,7 +20,7 @@ _MATH = frozenset(
 )
 """Functions of math that accept tensors; other functions may have the same names."""
 _COUNTING = frozenset({"linspace"})
-"""Functions of torch that take a number of items, which a tensor may decide."""
+"""Functions of torch that take a number of items, which may depend on a tensor."""
 _WHOLE = frozenset({"int", "floor", "ceil", "trunc"})
 
 

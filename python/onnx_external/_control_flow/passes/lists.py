@@ -111,7 +111,7 @@ def _replace(body: list[ast.stmt], made: dict[int, list[ast.stmt]]) -> None:
 
 
 def _carried(choice: Choice, loop: _Loop, word: str) -> list[ast.stmt]:
-    """Carry the last item, if iterations read nothing else; return what binds it first."""
+    """Carry the last item, if iterations read nothing else; return its first binding."""
     nodes = [each for node in loop.body for each in ast.walk(node)]
     added = {id(each): call for each in nodes if (call := _addition(each, word)) is not None}
     ways = {ast.unparse(call.func) for call in added.values()}

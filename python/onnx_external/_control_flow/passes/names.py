@@ -28,7 +28,7 @@ def parameters(args: ast.arguments) -> list[str]:
 
 
 def all_names(tree: ast.AST) -> set[str]:
-    """Return every name that occurs, for whatever purpose."""
+    """Return every name that occurs."""
     found = set()
     for each in ast.walk(tree):
         for name in ("id", "arg", "name", "attr"):
@@ -90,7 +90,7 @@ def loaded(node: ast.AST) -> set[str]:
 
 
 def declared(body: Sequence[ast.AST]) -> dict[str, str]:
-    """Return the names that are declared global or nonlocal, and as which of both."""
+    """Return the names that are declared global or nonlocal, with the keyword of each."""
     found = {}
     for node in body:
         for each in own_nodes(node) if not isinstance(node, SCOPES) else ():

@@ -1,4 +1,4 @@
-"""Exits of a block (return, break, continue) that a chosen condition decides.
+"""Exits of a block (return, break, continue) that depend on a chosen condition.
 
 Afterwards a chosen `if` that returns is the last statement of its block, and both its branches end
 with a return: the statements after it have moved into them. Out of `with`, `try` and loops, from
@@ -115,7 +115,7 @@ def inner_blocks(node: ast.AST) -> list[list[ast.stmt]]:
 
 
 def _out_of(choice: Choice, node: ast.stmt, before: list[ast.stmt]) -> list[ast.stmt]:
-    """Replace the returns in a statement; return what is to follow it, or None if it is kept."""
+    """Replace the returns in a statement; return the code after it, or None if it is kept."""
     if isinstance(node, ast.With) and always_leaves(node.body):
         node.body = normalised(choice, node.body)
         return []
@@ -185,7 +185,7 @@ def _flagged(choice: Choice, node: ast.stmt) -> list[ast.stmt]:
 
 
 def _led(choice: Choice, body: list[ast.stmt], lead: _Lead, flag: str) -> list[ast.stmt]:
-    """Return a block whose exits set flags, after which nothing more is done."""
+    """Return a block whose exits set flags, which skip the rest of the block."""
     found: list[ast.stmt] = []
     for place, node in enumerate(body):
         rest = body[place + 1 :]

@@ -1,4 +1,4 @@
-"""`:=` in expressions that a tensor decides, turned into statements.
+"""`:=` in expressions that depend on a tensor, turned into statements.
 
 A name that is bound in a part that may not be evaluated cannot be bound in a lambda; as a statement
 of a branch it is like any other.
@@ -18,7 +18,7 @@ _SIMPLE = (ast.Name, ast.Constant)
 
 
 def expanded(choice: Choice, body: Sequence[ast.stmt]) -> list[ast.stmt]:
-    """Return statements without `:=` in the parts of expressions that a tensor decides."""
+    """Return statements without `:=` in the parts of expressions that depend on a tensor."""
     found: list[ast.stmt] = []
     for node in body:
         if isinstance(node, SCOPES):
@@ -43,7 +43,7 @@ def _binds(node: ast.AST) -> bool:
 
 
 def _decided(choice: Choice, node: ast.AST) -> bool:
-    """Return whether a node is an expression that a tensor decides, with `:=` in it."""
+    """Return whether a node is an expression that depends on a tensor and contains `:=`."""
     return isinstance(node, ast.BoolOp | ast.IfExp) and choice.has(node) and _binds(node)
 
 

@@ -14,7 +14,7 @@ from onnx_external._control_flow.values import is_fake, is_symbolic
 from onnx_external._tracing.chosen import is_size
 
 _Number: TypeAlias = "torch.Tensor"
-"""A tensor without dimensions, of double precision, which Python's floats have."""
+"""A 0-d tensor of double precision, as Python's floats."""
 
 
 def called(function: Callable[..., Any], args: tuple[Any, ...], rest: dict[str, Any]) -> Any:
@@ -139,4 +139,4 @@ _MATH: dict[Any, Callable[..., _Number]] = {
     math.isfinite: torch.isfinite,
 }
 _WHOLE = frozenset({math.floor, math.ceil, math.trunc})
-"""They give whole numbers."""
+"""Functions that return whole numbers."""

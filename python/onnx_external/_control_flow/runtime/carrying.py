@@ -98,7 +98,7 @@ class Carried:
     starts: list[Any] = field(default_factory=list)
     """The leaves of the state before the first iteration."""
     leaves: list[Any] = field(default_factory=list)
-    """The same, but another object for each tensor: the body may read the same tensors."""
+    """The same with another object for each tensor, because the body may read the same tensors."""
     is_carried: list[bool] = field(default_factory=list)
     growth: dict[int, Growth] = field(default_factory=dict)
     emitted: list[Emitted] = field(default_factory=list)
@@ -174,7 +174,7 @@ class Carried:
             each.write([e for e in each.read() if not any(e is mark for mark in self.marks)])
 
     def count(self, items: Callable[[int], Any]) -> None:
-        """Set the number of items that earlier iterations made, where it is asked for."""
+        """Set the number of items that earlier iterations made, where code asks for it."""
         for mark, (number, _, _) in zip(self.marks, self.done.value[2], strict=True):
             mark.count = items(number)
 
@@ -392,7 +392,7 @@ class Carried:
                     )
 
     def _bound(self, item: Any, label: str) -> Any:
-        """Return the largest length of an item whose length a tensor decides."""
+        """Return the largest length of an item whose length depends on a tensor."""
         free = [at for at, size in enumerate(getattr(item, "shape", ())) if is_free(size)]
         if not free:
             return None

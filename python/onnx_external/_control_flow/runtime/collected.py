@@ -1,4 +1,4 @@
-"""Lists of a length that the graph decides: appended in loops, rows of a tensor, filtered."""
+"""Lists whose length is only known in the graph: appended in loops, rows of tensors, filtered."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _READS = (
 
 
 class Collected:
-    """A list element that stands for several items, the rows of a tensor, counted by the graph.
+    """A list element that represents several items, the rows of a tensor, counted by the graph.
 
     Args:
         values: the candidates, one in each row.
@@ -121,7 +121,7 @@ class NotCountedError(RewriteError):
 
 
 class Mark(Collected):
-    """A list element that stands for the items of all earlier iterations during a trace.
+    """A list element that represents the items of all earlier iterations during a trace.
 
     Only their number can be read, in a loop that counts its iterations.
     """
@@ -134,7 +134,7 @@ class Mark(Collected):
         self.is_counted = False
 
     def many(self) -> Any:
-        """Return the number of items that it stands for."""
+        """Return the number of items that it represents."""
         if self.count is None:
             raise NotCountedError(_READS)
         self.is_counted = True
@@ -205,7 +205,7 @@ def _is_padded() -> bool:
 
 
 def is_collected(values: Any) -> bool:
-    """Return whether the graph decides the length of a list."""
+    """Return whether the length of a list is only known in the graph."""
     if isinstance(values, Rows):
         return True
     return type(values) is list and any(isinstance(each, Collected) for each in values)

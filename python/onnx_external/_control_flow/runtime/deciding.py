@@ -56,7 +56,7 @@ def _check_depth(state: State, decision: Decision) -> None:
 
 
 def decided(state: State, call: Function, key: str) -> Any:
-    """Return the condition that decides a call's result; True if no tensor decides it.
+    """Return the condition that decides a call's result; True if it depends on no tensor.
 
     Args:
         state: the state of the runtime.

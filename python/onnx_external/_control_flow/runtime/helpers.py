@@ -332,7 +332,7 @@ class Runtime:
 
 
 def whole_of(values: Any) -> torch.Tensor:
-    """Return a list of a length that the graph decides as one tensor."""
+    """Return a list whose length is only known in the graph as one tensor."""
     if isinstance(values, torch.Tensor):
         return values
     if is_collected(values):

@@ -112,7 +112,7 @@ def _is_number(each: Any) -> bool:
 
 
 def _is_value(each: Any) -> bool:
-    """Return whether it is a number that a tensor decides."""
+    """Return whether it is a number that depends on a tensor."""
     if not isinstance(each, torch.Tensor) or each.dim() or not is_fake(each):
         return False
     return not (each.dtype == torch.bool or each.dtype.is_floating_point)
@@ -123,7 +123,7 @@ def _is_int(each: Any) -> bool:
 
 
 def _is_cut(each: Any) -> bool:
-    """Return whether it is a slice with a bound that a tensor decides."""
+    """Return whether it is a slice with a bound that depends on a tensor."""
     return isinstance(each, slice) and (_is_value(each.start) or _is_value(each.stop))
 
 

@@ -32,7 +32,7 @@ _WRITING = frozenset(
 _READING = frozenset({"requires_grad_"})
 _PLAIN = (int, float, bool, str, type(None), type(...), torch.dtype, torch.SymInt)
 _MAY_FAIL = frozenset("__getitem__ index_select gather take embedding select narrow".split())
-"""They fail for some indices, so that a test may have to guard them."""
+"""Operators that fail for some indices, so that a condition may have to guard them."""
 
 
 class Lift(TorchFunctionMode):  # type: ignore[misc]

@@ -1,4 +1,4 @@
-"""Loops that a tensor ends, as while_loop.
+"""Loops that end depending on a tensor, as while_loop.
 
 Their handling of operands and results is shared with scans.
 """

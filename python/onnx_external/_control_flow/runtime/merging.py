@@ -32,7 +32,7 @@ class Part:
     """The common form of two values: a Python value, the type of a tensor, or parts."""
 
     constant: tuple[Any, ...] = ()
-    """One item if both values are that."""
+    """The item, if both values are the same constant; in a list of one."""
     dtype: torch.dtype | None = None
     """The element type if the values are tensors or numbers."""
     like: torch.Tensor | None = None
@@ -193,7 +193,7 @@ def part_of(
 
 
 def _collected(one: Any, other: Any, key: str, name: str) -> Part:
-    """Return the common form of two lists whose lengths the graph decides."""
+    """Return the common form of two lists whose lengths are only known in the graph."""
     if isinstance(one, Rows):
         return Part(parts=[_collected(one.item, other.item, key, name)], spec=_rows)
     if (one.lengths is None) != (other.lengths is None):
@@ -213,7 +213,7 @@ def _several(value: Any) -> Any:
 
 
 def _opened(item: Collected, masked: bool) -> list[torch.Tensor | None]:
-    """Return the tensors of a list whose length the graph decides."""
+    """Return the tensors of a list whose length is only known in the graph."""
     kept = item.kept
     if masked and kept is None:
         kept = torch.ones(item.values.shape[0], dtype=torch.bool)

@@ -61,7 +61,7 @@ class Place:
 
     @property
     def may_grow(self) -> bool:
-        """True if it can hold a number of items that the graph decides."""
+        """True if it can hold a number of items that is only known in the graph."""
         return isinstance(self.owner, list)
 
     def changed(self) -> bool:
@@ -121,7 +121,7 @@ class Places:
     """All places that the given functions may write to."""
 
     most = 50_000
-    """Objects that are looked at; a model with more has no branch that sees them all."""
+    """The most objects that are searched; no branch of a larger model sees them all."""
 
     def __init__(self, functions: Iterable[Callable[..., Any]]) -> None:
         self.all: list[Place] = []

@@ -121,7 +121,7 @@ class Reversed(Lazy):
 
 
 def is_lazy(values: Any) -> bool:
-    """Return whether the graph decides the number of iterations over the values."""
+    """Return whether the number of iterations over the values is only known in the graph."""
     if isinstance(values, Lazy) or is_collected(values):
         return True
     return is_fake(values) and values.dim() > 0 and isinstance(values.shape[0], torch.SymInt)
@@ -147,7 +147,7 @@ def rows_of(values: Any) -> Columns:
 
 
 def length(values: Any) -> Any:
-    """Return len() of a list whose length the graph decides."""
+    """Return len() of a list whose length is only known in the graph."""
     if isinstance(values, torch.Tensor):
         return values.shape[0]
     if isinstance(values, Range):
@@ -159,7 +159,7 @@ def length(values: Any) -> Any:
 
 
 def _items(each: Any) -> Any:
-    """Return the number of items that a list element stands for."""
+    """Return the number of items that a list element represents."""
     if not isinstance(each, Collected):
         return 1
     if isinstance(each, Mark):

@@ -1,4 +1,4 @@
-"""Sizes that tensors decide, and which of them torch.cond cannot handle."""
+"""Sizes that depend on tensors, and those of them that torch.cond cannot handle."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from onnx_external._control_flow.runtime.state import quietly
 
 
 def is_free(size: Any) -> bool:
-    """Return whether a tensor, rather than the shapes of the inputs, decides a size."""
+    """Return whether a size depends on a tensor, rather than on the shapes of the inputs."""
     return isinstance(size, torch.SymInt) and bool(free_unbacked_symbols(size))
 
 
@@ -38,7 +38,7 @@ def size_of(tensor: torch.Tensor, most: Any = None) -> Any:
 
 
 def number_of(tensor: torch.Tensor) -> Any:
-    """Return the value of a 0-d tensor as an integer that the graph decides."""
+    """Return the value of a 0-d tensor as an integer that is only known in the graph."""
     with torch._C.DisableTorchFunction():
         return tensor.to(torch.int64).item()
 

@@ -45,7 +45,7 @@ class State:
     followed: dict[int, tuple[torch.Tensor, torch.Tensor]] = field(default_factory=dict)
     """Numbers that are others plus one, by their `id`: the other, and itself, which it keeps."""
     bounds: dict[Any, Any] = field(default_factory=dict)
-    """The largest value of sizes that tensors decide, by their symbols."""
+    """The largest value of sizes that depend on tensors, by their symbols."""
     choices: dict[Any, tuple[Any, Any]] = field(default_factory=dict)
     """Sizes that a condition decides: their values in its branches, by their symbols."""
     splits: Mapping[str, str] = field(default_factory=dict)
@@ -55,7 +55,7 @@ class State:
     given: list[Decision] = field(default_factory=list)
     """The tests that are decided, the innermost last."""
     kept: dict[str, list[Any]] = field(default_factory=dict)
-    """The results of calls in which no tensor decided anything."""
+    """The results of calls without data-dependent control flow."""
     depth: int = 0
     """The nesting depth of the branches and loop iterations being traced."""
     loops: int = 0

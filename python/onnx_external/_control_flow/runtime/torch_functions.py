@@ -25,7 +25,7 @@ _TORCH = os.path.dirname(torch.__file__) + os.sep
 _OURS = os.path.dirname(os.path.abspath(__file__)) + os.sep
 _PYTHON = (sysconfig.get_path("stdlib") + os.sep, os.path.dirname(os.__file__) + os.sep)
 _THROUGH = frozenset({"__torch_function__", "handle_torch_function", "_fn", "wrapper"})
-"""Functions that pass a call on."""
+"""Functions that only forward a call."""
 
 
 class TorchFunctions(TorchFunctionMode):  # type: ignore[misc]
@@ -106,7 +106,7 @@ def _allclose(*args: Any, **kwargs: Any) -> Any:
 
 
 def _linspace(start: Any, end: Any, steps: Any, **rest: Any) -> Any:
-    """Replace torch.linspace, which takes no number that a tensor decides."""
+    """Replace torch.linspace, which takes no number that depends on a tensor."""
     kind = rest.pop("dtype", None) or torch.get_default_dtype()
     if not is_symbolic(steps) or not kind.is_floating_point:
         return NotImplemented

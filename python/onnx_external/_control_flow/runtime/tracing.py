@@ -1,4 +1,4 @@
-"""Patches that are active while rewritten code is traced, and undone whatever happens."""
+"""Patches that are active while rewritten code is traced, and always undone."""
 
 from __future__ import annotations
 

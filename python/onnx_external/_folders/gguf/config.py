@@ -23,7 +23,7 @@ from .metadata import Metadata, Shapes
 
 _TOKENS = ("bos", "eos", "padding")
 _GEMMA2_27B, _GEMMA3_27B = 46, 62
-"""Their layers, by which alone llama.cpp tells that attention is scaled by the width of a head."""
+"""Numbers of layers by which llama.cpp decides that attention is scaled by the head size."""
 
 
 def config_of(file: Metadata, shapes: Shapes) -> Config:

@@ -22,7 +22,7 @@ _MAGIC = b"GGUF"
 _LINKS = ("weights.gguf", "adapter.gguf")
 """Links to the weights, in the folder that is made of a file, and to an adapter of them."""
 _NO_MODEL = re.compile(r".*-(?!00001-of-)\d{5}-of-\d{5}\.gguf|mmproj.*\.gguf")
-"""Later parts of a model in several files, and the part of a model that sees."""
+"""Later parts of a model in several files, and the vision part of a model."""
 _OTHER_WEIGHTS = ("*.safetensors", "*.bin", "*.pt", "*.pth")
 _NOTES = ".notes"
 """The file with notes, one in a line, on what the folder lacks; it is not copied."""
@@ -99,7 +99,7 @@ def as_folder(path: Any, with_tokenizer: bool = True) -> Iterator[Any]:
 
 
 def _of_file(text: str, folder: Path, source: Path) -> str:
-    """Return an error's text that names the file instead of the folder."""
+    """Return an error's text with the name of the file instead of the folder."""
     made = rf"{re.escape(str(folder))}(/(adapter_)?config\.json)?"
     return re.sub(made, lambda _: str(source), text)
 

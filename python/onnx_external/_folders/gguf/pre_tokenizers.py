@@ -61,7 +61,7 @@ class PreTokenizer(NamedTuple):
     digits: bool = False
     """Each digit is a piece of its own."""
     is_gpt2: bool = False
-    """The pattern of GPT-2 comes behind them."""
+    """True if the pattern of GPT-2 follows them."""
     whole_first: bool = False
     """A piece that is a token is not merged of parts."""
     begins: bool = False

@@ -19,7 +19,7 @@ from .custom import Skipped
 from .static_dimensions import SizeConstraint
 
 _MARK = "onnx_external_patches"
-"""Under which torch carries the names of patches along with a node."""
+"""The key under which torch carries the names of patches along with a node."""
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class Patches:
 
     applied: list[AppliedPatch] = field(default_factory=list)
     skipped: list[Skipped] = field(default_factory=list)
-    """Patches that do not hold for the installed versions, or whose classes are not there."""
+    """Patches that do not apply to the installed versions, or whose classes do not exist."""
     constraints: list[SizeConstraint] = field(default_factory=list)
     """The assumptions of the traces about sizes."""
     diffs: dict[str, str] = field(default_factory=dict)

@@ -361,7 +361,7 @@ TEST_F(Faults, ManyFilesAreSyncedTogetherAndAnErrorOfThatPublishesNothing) {
   EXPECT_GT(failures, 10U);
 }
 
-TEST_F(Faults, AFullDiskIsTheErrorWhicheverThreadMeetsItFirst) {
+TEST_F(Faults, AFullDiskIsReportedWhicheverThreadHitsItFirst) {
   const std::vector<TestTensor> tensors = mixed_tensors(1);
   const Checkpoint checkpoint = open_one(checkpoint_file(1));
   const PlanOptions inside{.layout = Layout::kInline};

@@ -70,7 +70,7 @@ class FileSystems : public testing::Test {
   fs::path out_ = dir_.path() / "out";
 };
 
-TEST_F(FileSystems, CopyInAnotherWayWhateverErrorTheKernelsCopiesGive) {
+TEST_F(FileSystems, CopyInAnotherWayAfterAnyErrorOfTheKernelsCopies) {
   const std::string content = pattern(3'000'000);
   const auto source = SourceFile::open(dir_.write("source", content)).value();
   const Directory folder = Directory::open(dir_.path()).value();
@@ -115,7 +115,7 @@ TEST_F(FileSystems, NeedNotSyncFolders) {
   }
 }
 
-TEST_F(FileSystems, ThatLoseFoldersAreFoundBeforeTheCopyingAndTheWayOutIsNamed) {
+TEST_F(FileSystems, ThatLoseFoldersAreDetectedBeforeCopyingAndTheFixIsNamed) {
   pretend({.folder_syncs = EIO});
   inject(Fault::kNone);
   EXPECT_THAT(save(many_bytes(), {}, Sync::kFiles), FailsWith(ErrorCode::kIo, "--no-fsync"));
@@ -147,7 +147,7 @@ TEST_F(FileSystems, NeedNotRenameFoldersOfRecordedInputs) {
   }
 }
 
-TEST_F(FileSystems, ThatRenameNoFilesAreFoundBeforeTheCopying) {
+TEST_F(FileSystems, ThatCannotRenameFilesAreDetectedBeforeCopying) {
   for (const int error : {ENOSYS, EPERM, EOPNOTSUPP, EMFILE, EXDEV}) {
     pretend({.renames = error});
     inject(Fault::kFailOnce, 1'000'000);  // only counts
@@ -159,7 +159,7 @@ TEST_F(FileSystems, ThatRenameNoFilesAreFoundBeforeTheCopying) {
   }
 }
 
-TEST_F(FileSystems, ThatReplaceNoFilesAreFoundBeforeTheCopying) {
+TEST_F(FileSystems, ThatCannotReplaceFilesAreDetectedBeforeCopying) {
   ASSERT_THAT(save(1), IsOk());
   const auto before = tree_of(out_);
   pretend({.replacements = EPERM});

@@ -132,17 +132,17 @@ class Leftovers : public testing::Test {
   const fs::path out_ = dir_.path() / "out";
 };
 
-TEST_F(Leftovers, OfAnyModelAreNoneWhenAnyOtherReplacesIt) {
+TEST_F(Leftovers, DoNotRemainWhenAnyModelReplacesAnyOther) {
   replace_each_by_each();
 }
 
-TEST_F(Leftovers, AreNoneWhereRenamesHaveNoFlags) {
+TEST_F(Leftovers, DoNotRemainWhereRenamesHaveNoFlags) {
   pretend({.rename_flags = false});
   replace_each_by_each();
 }
 
 // So earlier versions wrote a model whose files they had taken over from the one before.
-TEST_F(Leftovers, OfAModelWhoseManifestStandsBesideItsFolderAreNone) {
+TEST_F(Leftovers, DoNotRemainOfAModelWhoseManifestIsBesideItsFolder) {
   for (const Choice& after : all_choices()) {
     ASSERT_THAT(save(1, {}), IsOk());
     auto manifest = parse_manifest(read_text(out_ / "initializers/manifest.json"));
@@ -179,7 +179,7 @@ TEST_F(Leftovers, OfAModelThatACopyRefersToStayWithTheCopy) {
   }
 }
 
-TEST_F(Leftovers, NeverAreAnotherFoldersFilesThatOnlyShareTheName) {
+TEST_F(Leftovers, NeverIncludeFilesOfAnotherFolderWithTheSameName) {
   for (const std::string size_of : {"other", "same"}) {
     ASSERT_THAT(save(1, {}), IsOk());
     const std::string mine(size_of == "same" ? 2400 : 7, 'm');
@@ -213,7 +213,7 @@ TEST_F(Leftovers, ThatCouldNotBeRemovedAreRemovedOnceTheyCan) {
 }
 
 // The next save removes them, at the latest.
-TEST_F(Leftovers, AreNoneAfterAnyFailureWhereRenamesHaveNoFlags) {
+TEST_F(Leftovers, DoNotRemainAfterAnyFailureWhereRenamesHaveNoFlags) {
   for (const Fault fault : {Fault::kFailOnce, Fault::kFailForever}) {
     pretend({.rename_flags = false});
     for (std::size_t nth = 0;; ++nth) {

@@ -91,7 +91,7 @@ void plant_record(const fs::path& staging, const std::string& planted, const std
   ASSERT_THAT(record->publish(publication, Sync::kNone), IsOk());
 }
 
-TEST_F(SaveThreat, ForgedLeftoversRemoveAndWriteNothingOfOthers) {
+TEST_F(SaveThreat, ForgedLeftoversDoNotRemoveOrWriteFilesOfOthers) {
   const TempDir outside;
   outside.write("victim", "v");
   const std::string absolute = (outside.path() / "victim").string();
@@ -148,7 +148,7 @@ TEST_F(SaveThreat, ForgedLeftoversRemoveAndWriteNothingOfOthers) {
 
 // --- what is read lies where it is written (D3) --------------------------------------------------
 
-TEST_F(SaveThreat, ACheckpointMayLieWhereverTheSaveWrites) {
+TEST_F(SaveThreat, ACheckpointMayBeInAnyFolderThatTheSaveWritesTo) {
   ASSERT_THAT(save(checkpoint_), IsOk());
   const auto expected = tree_of(out_ / "initializers");
   const std::string bytes = read_text(checkpoint_);

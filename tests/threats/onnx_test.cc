@@ -46,7 +46,7 @@ std::string nested(std::size_t depth, const std::vector<int>& numbers, const std
   return all + inner;
 }
 
-TEST(OnnxThreat, DepthTakesNoStack) {
+TEST(OnnxThreat, NestingDepthUsesNoStack) {
   // An If in an If in an If ...: graph.node.attribute.g, or attribute.graphs.
   const std::vector<std::vector<int>> ways{{6, 5, 1}, {11, 5, 1}};
   for (const std::vector<int>& way : ways) {

@@ -271,7 +271,7 @@ std::vector<std::pair<const char*, Put>> shapes() {
   };
 }
 
-TEST(PickleThreat, NoNameIsEverMoreThanAName) {
+TEST(PickleThreat, NamesInAPickleAreNeverImportedOrCalled) {
   const WatchedFolder victim;
   const std::string argument = "touch " + (victim.path() / "x").string();
   std::size_t cases = 0;

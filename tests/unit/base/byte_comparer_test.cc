@@ -45,7 +45,7 @@ struct Texts {
   }
 };
 
-TEST(ByteComparer, FindsEqualBytesEqualAndHandsThemAllOn) {
+TEST(ByteComparer, AcceptsEqualBytesAndPassesThemAllOn) {
   Texts texts{.found = "abcdefg", .wanted = "abcdefg"};
   const auto compared = texts.compare(0, AtDifference::kReadOn, 3);
   ASSERT_THAT(compared, IsOk());

@@ -22,7 +22,7 @@ TEST(Cancellation, HasTheFolderAndThePhase) {
   EXPECT_EQ(cancelled_in("", {}, error).message, ".: cancelled; nothing was published");
 }
 
-TEST(Cancellation, LeavesOtherErrorsAndNoFunctionAsTheyAre) {
+TEST(Cancellation, LeavesOtherErrorsAndEmptyFunctionsUnchanged) {
   EXPECT_EQ(cancelled_in("out", Phase::kCopy, {ErrorCode::kIo, "the disk is full"}).message,
             "the disk is full");
   std::optional<Phase> phase;

@@ -53,7 +53,7 @@ TEST_F(CopiedRange, TheFileSystemMovesTheSameBytes) {
   EXPECT_EQ(reported, 35'000'001U);
 }
 
-TEST_F(CopiedRange, GoesOnByItselfWhereTheFileSystemDoesNotMoveBytes) {
+TEST_F(CopiedRange, CopiesItselfWhereTheFileSystemDoesNotMoveBytes) {
   // Between file systems it never does: EXDEV.
   const int fd = ::memfd_create("source", MFD_CLOEXEC);
   ASSERT_GE(fd, 0);

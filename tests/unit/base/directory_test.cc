@@ -31,7 +31,7 @@ TEST(Directory, ListsItsEntriesSorted) {
   EXPECT_EQ(folder.entries()->size(), 2U);  // a second listing starts anew
 }
 
-TEST(Directory, TellsWhatAnEntryIsWithoutFollowingLinks) {
+TEST(Directory, ReportsTheKindOfAnEntryWithoutFollowingLinks) {
   TempDir dir;
   dir.write("file", "");
   fs::create_directory(dir.path() / "folder");
@@ -103,7 +103,7 @@ TEST(Directory, GivesItsLockBackEvenIfAForkedChildLives) {
   EXPECT_EQ(status, 0);
 }
 
-TEST(Directory, SeesThatItWasRemoved) {
+TEST(Directory, DetectsThatItWasRemoved) {
   TempDir dir;
   fs::create_directory(dir.path() / "gone");
   const Directory gone = open_or_die(dir.path() / "gone");
@@ -112,7 +112,7 @@ TEST(Directory, SeesThatItWasRemoved) {
   EXPECT_TRUE(gone.is_removed());
 }
 
-TEST(RenameEntry, ReplacesOnlyWhenTold) {
+TEST(RenameEntry, ReplacesOnlyIfAllowed) {
   TempDir dir;
   dir.write("new", "new");
   dir.write("old", "old");

@@ -72,7 +72,7 @@ TEST(ErrorText, IsCompleteWhenAsked) {
   EXPECT_THAT(all, Not(HasSubstr("more")));
 }
 
-TEST(ErrorText, PutsASingleWayOutOnTheLine) {
+TEST(ErrorText, PutsASingleRemedyOnTheSameLine) {
   EXPECT_EQ(error_text({ErrorCode::kIo, "no room", nullptr}), "no room\n");
   auto details = std::make_shared<ErrorDetails>();
   details->remedies = {{RemedyOption::kOverwrite, "", "replaces it"}};
@@ -114,7 +114,7 @@ TEST(ErrorText, IsADocument) {
   EXPECT_TRUE(bare["lists"].is_array() && bare["lists"].empty());
 }
 
-TEST(ErrorKinds, HaveNamesOfTheirOwn) {
+TEST(ErrorKinds, HaveUniqueNames) {
   std::set<std::string_view> names;
   for (std::size_t i = 0; i < kErrorKinds; ++i) {
     const auto kind = static_cast<ErrorKind>(i);

@@ -77,7 +77,7 @@ TEST(SourceFile, RefusesASliceThatReachesOut) {
   EXPECT_THAT(SourceFile::slice(*whole, 7, kFar), FailsWith(ErrorCode::kCorrupt, "has 10"));
 }
 
-TEST(ReadFile, HoldsItsLimit) {
+TEST(ReadFile, RejectsAFileAboveItsLimit) {
   const TempDir dir;
   auto file = SourceFile::open(dir.write("a", "0123456789"));
   EXPECT_EQ(read_file(**file, 10).value(), "0123456789");

@@ -53,7 +53,7 @@ INSTANTIATE_TEST_SUITE_P(
         Row{"ctranslate2", "\x06\0\0\0\x10\0TransformerSpec\0"s, "CTranslate2", "converted from"}),
     [](const auto& row) { return row.param.name; });
 
-TEST(ForeignFormat, WhatAServerSentIsNamedWithItsWords) {
+TEST(ForeignFormat, AServersAnswerIsReportedWithItsText) {
   const auto what = [](const std::string& text) {
     const auto found = foreign_format(text);
     return found ? found->what : "";

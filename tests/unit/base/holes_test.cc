@@ -102,7 +102,7 @@ TEST(IsWritten, HoldsForFullAndForSparseFiles) {
   EXPECT_THAT(check_is_written(**SourceFile::open(dir.path() / "sparse")), IsOk());
 }
 
-TEST(SparseCrc32, IsTheCrcOfTheZerosToo) {
+TEST(SparseCrc32, IncludesTheZeros) {
   for (const std::size_t count : {0U, 1U, 2U, 3U, 255U, 65'536U, 1'000'003U}) {
     const std::string zeros(count, '\0');
     Crc32 wanted;

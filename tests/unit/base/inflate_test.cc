@@ -39,7 +39,7 @@ TEST(Inflate, GivesEveryLengthAroundThoseOfItsBuffers) {
   }
 }
 
-TEST(Inflate, RefusesAnotherLengthThanDeclared) {
+TEST(Inflate, RejectsALengthOtherThanDeclared) {
   const std::string deflated = raw_deflate(noise(1000));
   for (const std::uint64_t size : {0U, 1U, 999U}) {
     EXPECT_THAT(inflated(deflated, size), FailsWith(ErrorCode::kCorrupt, "more than the declared"));

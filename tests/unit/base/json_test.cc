@@ -46,7 +46,7 @@ TEST(Json, RefusesAByteOrderMark) {
   EXPECT_THAT(parse_json("[\"\xEF\xBB\xBF\"]"), IsOk());
 }
 
-TEST(Json, RefusesNulBytesWhereverTheyStand) {
+TEST(Json, RejectsNulBytesAnywhere) {
   EXPECT_THAT(parse_json("{}\0"s), FailsWith(ErrorCode::kCorrupt, "byte 3: a NUL byte"));
   EXPECT_THAT(parse_json("{}\0 and more"s), FailsWith(ErrorCode::kCorrupt, "byte 3: a NUL byte"));
   EXPECT_THAT(parse_json("\0{}"s), FailsWith(ErrorCode::kCorrupt, "byte 1: a NUL byte"));

@@ -50,7 +50,7 @@ TEST(MemoryRuns, GiveEqualAddressesEqualOffsets) {
   EXPECT_EQ((*runs)->bytes((*runs)->offset_of(at(text, 95)), 5)->data(), at(text, 95));
 }
 
-TEST(MemoryRuns, RefuseBytesThatAreInNoBlock) {
+TEST(MemoryRuns, RejectBytesOutsideOfTheBlocks) {
   const std::string text = pattern(100);
   const auto runs = MemoryRuns::of({{at(text), 10, {}}, {at(text, 50), 10, {}}}, {}, 1).value();
   EXPECT_THAT(runs->bytes(5, 10), FailsWith(ErrorCode::kCorrupt, "10 bytes wanted"));
@@ -82,7 +82,7 @@ TEST(MemoryRuns, MakeBytesOnlyWhileTheyAreHeld) {
   EXPECT_NE(runs->hold(runs->offset_of_made(0)).value(), nullptr);
 }
 
-TEST(MemoryRuns, HoldAtMostSoManyAtOnceWhateverTheNumberOfThreads) {
+TEST(MemoryRuns, HoldAtMostTheLimitAtOnceForAnyNumberOfThreads) {
   std::atomic<int> held{0};
   std::atomic<int> most{0};
   std::vector<MadeBlock> blocks;

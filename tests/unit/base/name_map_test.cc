@@ -94,7 +94,7 @@ TEST(NameIndexSet, FindsTheFirstIndexOfAName) {
   EXPECT_EQ(indexes.find("c"), std::nullopt);
 }
 
-TEST(NameIndexSet, GrowsPastWhatWasExpectedAndCanBeMoved) {
+TEST(NameIndexSet, GrowsBeyondItsExpectedSizeAndCanBeMoved) {
   const std::vector<std::string> names = names_of_one_hash(5'000);
   NameIndexSet indexes([&](std::uint32_t index) { return std::string_view(names[index]); }, 10);
   for (std::uint32_t index = 0; index < names.size(); ++index) {

@@ -23,7 +23,7 @@ TEST(NewFolders, MakesWhatIsMissingAndRemovesItAgain) {
   EXPECT_TRUE(fs::is_empty(temp.path() / "old"));
 }
 
-TEST(NewFolders, KeepsThemWhenTold) {
+TEST(NewFolders, KeepsThemIfAsked) {
   const TempDir temp;
   {
     auto made = NewFolders::make(temp.path() / "a");
@@ -58,7 +58,7 @@ TEST(NewFolders, KnowsTheNearestFolderThatExists) {
   EXPECT_EQ(nearest_existing_folder("no-such-folder/at-all"), ".");
 }
 
-TEST(NewFolders, NamesALinkToNothingAndAFileInTheWay) {
+TEST(NewFolders, NamesADanglingLinkAndAFileInTheWay) {
   const TempDir temp;
   fs::create_symlink("nowhere", temp.path() / "link");
   temp.write("file", "");

@@ -52,7 +52,7 @@ TEST(ParallelFor, HasNothingToDoForNoSteps) {
   EXPECT_THAT(parallel_for(0, 8, [](std::size_t, int) -> Status { std::abort(); }), IsOk());
 }
 
-TEST(ParallelTasks, TakePlaceOnTheCallingThreadToo) {
+TEST(ParallelTasks, AlsoRunOnTheCallingThread) {
   std::atomic<int> here = 0;
   std::atomic<int> done = 0;
   ASSERT_THAT(parallel_tasks(2, 2,

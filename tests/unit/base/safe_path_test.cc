@@ -58,7 +58,7 @@ TEST(OpenBeneath, RefusesOtherKindsOfFiles) {
   EXPECT_THAT(open_beneath(dir.path(), "missing"), FailsWith(ErrorCode::kNotFound, "missing"));
 }
 
-TEST(PlainLocation, DropsWhatMeansNothingAndRefusesWhatLeadsOut) {
+TEST(PlainLocation, NormalizesPathsAndRejectsThoseThatLeaveTheFolder) {
   for (const char* spelled : {"d/w", "./d/w", "d//w", "d/./w", ".//./d///w"}) {
     EXPECT_EQ(plain_location(spelled).value_or(""), "d/w") << spelled;
   }
@@ -71,7 +71,7 @@ TEST(PlainLocation, DropsWhatMeansNothingAndRefusesWhatLeadsOut) {
   }
 }
 
-TEST(OpenDataFile, TakesHardLinksThatGiveNobodyAPrivateFile) {
+TEST(OpenDataFile, AcceptsHardLinksThatDiscloseNoPrivateFile) {
   namespace fs = std::filesystem;
   const TempDir dir;
   dir.write("in/w", "12345678");

@@ -148,7 +148,7 @@ TEST_F(Adapter, ThatDoesNotFitIsRefused) {
   EXPECT_THAT(merged(), FailsWith(ErrorCode::kUnsupported, "is not a matrix of a plain LoRA"));
 }
 
-TEST_F(Adapter, AloneIsReadAsItIs) {
+TEST_F(Adapter, AloneIsReadUnchanged) {
   const auto checkpoint = open_checkpoint(std::vector<fs::path>{dir_.path() / "adapter"});
   ASSERT_THAT(checkpoint, IsOk());
   EXPECT_EQ(checkpoint->tensors()[0].name, kModule + "lora_A.weight");

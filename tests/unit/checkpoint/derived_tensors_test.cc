@@ -101,7 +101,7 @@ TEST_F(Derived, AppliesARecipeToTheResult) {
   EXPECT_EQ(read(), (Numbers{1, 4, 2, 5, 11, 14, 12, 15}));
 }
 
-TEST_F(Derived, ReshapesWhatNoStridesReach) {
+TEST_F(Derived, ReshapesTensorsThatNoStridesDescribe) {
   ASSERT_THAT(add(R"({"x": {"key": "a", "recipe": ["transpose", {"reshape": [2, 3]},
                                                    "transpose"]}})"),
               IsOk());
@@ -158,7 +158,7 @@ TEST_F(Derived, IsRefusedWhereItsPartsDoNotFit) {
   EXPECT_EQ(checkpoint_.storages().size(), 5U);
 }
 
-TEST_F(Derived, GoesOnlySoDeep) {
+TEST_F(Derived, HasALimitedDepth) {
   std::string chain = R"({"x0": "a")";
   for (std::size_t i = 1; i < kMaxDerivedDepth; ++i) {
     chain += ", \"x" + std::to_string(i) + "\": \"x" + std::to_string(i - 1) + "\"";
@@ -174,7 +174,7 @@ TEST_F(Derived, GoesOnlySoDeep) {
               FailsWith(ErrorCode::kCorrupt, "8 levels deep"));
 }
 
-TEST_F(Derived, HasOnlySoManyParts) {
+TEST_F(Derived, HasALimitedNumberOfParts) {
   std::vector<DerivedTensor> many(1);
   many[0].from.kind = DerivationKind::kStack;
   many[0].from.parts.resize(kMaxDerivedParts + 1);
@@ -207,7 +207,7 @@ TEST(DerivedJson, IsReadAsItIsWritten) {
   EXPECT_EQ(derived_json(*derived, " "), "{ " + text.substr(1));
 }
 
-TEST(DerivedJson, RefusesEachLie) {
+TEST(DerivedJson, RejectsEachInvalidForm) {
   for (const char* key :
        {"1", "null", "[]", "{}", R"({"dim": 0})", R"({"key": 1})", R"({"key": "a", "dim": 0})",
         R"({"concat": ["a"]})", R"({"concat": [], "dim": 0})", R"({"concat": "a", "dim": 0})",

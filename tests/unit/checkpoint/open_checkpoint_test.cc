@@ -59,7 +59,7 @@ TEST(OpenCheckpoint, RefusesOneNameInTwoArguments) {
   EXPECT_THAT(open({}), FailsWith(ErrorCode::kInvalidArgument, "no checkpoint"));
 }
 
-TEST(OpenCheckpoint, DoesNotTakePartsOfRanksForTwins) {
+TEST(OpenCheckpoint, DoesNotTreatPartsOfRanksAsDuplicates) {
   const TempDir dir;
   const auto one = dir.write("parts/consolidated.00.pth", one_tensor("a"));
   const auto two = dir.write("parts/consolidated.01.pth", one_tensor("a"));
@@ -81,7 +81,7 @@ TEST(OpenCheckpoint, PassesOverTheStatesOfATrainingBesideTheWeights) {
   EXPECT_THAT(names(*checkpoint), ElementsAre("a"));
 }
 
-TEST(OpenCheckpoint, LeavesBytesBehindAnArchiveUnreadAndSaysSo) {
+TEST(OpenCheckpoint, IgnoresBytesAfterAnArchiveWithANote) {
   const TempDir dir;
   const auto checkpoint = open({dir.write("a.pt", one_tensor("a") + "tail")});
   ASSERT_THAT(checkpoint, IsOk());
@@ -152,7 +152,7 @@ TEST(OpenCheckpoint, NamesTheFormatsThatItDoesNotRead) {
   EXPECT_THAT(message(R"({"a": 1})"), HasSubstr("not a shard index"));
 }
 
-TEST(OpenCheckpoint, NamesWhatAnArchiveHoldsThatIsNoCheckpoint) {
+TEST(OpenCheckpoint, NamesTheContentsOfAnArchiveThatIsNotACheckpoint) {
   const TempDir dir;
   const auto zip_of = [](const std::vector<std::string>& names) {
     ZipBuilder zip;
@@ -173,7 +173,7 @@ TEST(OpenCheckpoint, NamesWhatAnArchiveHoldsThatIsNoCheckpoint) {
                         "it holds 'm/config.json', 'm/model.safetensors'; if the checkpoint is"));
 }
 
-TEST(OpenCheckpoint, SaysWhatAFolderHasInThePlaceOfACheckpoint) {
+TEST(OpenCheckpoint, SaysWhatAFolderHasInsteadOfACheckpoint) {
   const TempDir dir;
   dir.write("config.json", "{}");
   dir.write("README.md", "Some words.");
@@ -220,7 +220,7 @@ TEST_F(Folder, GivesTheFirstOfTheFilesThatTransformersLooksFor) {
   EXPECT_EQ(taken(), "model.safetensors");
 }
 
-TEST_F(Folder, IsReadDespiteAStaleIndexWhichIsSaid) {
+TEST_F(Folder, IsReadDespiteAStaleIndexWithANote) {
   write("model.safetensors");
   dir_.write("model.safetensors.index.json", R"({"weight_map":{"a":"gone.safetensors"}})");
   EXPECT_EQ(taken(), "model.safetensors");
@@ -324,7 +324,7 @@ TEST_F(Folder, RefusesAHugeConfigurationWithoutReadingIt) {
   EXPECT_THAT(open({dir_.path()}), FailsWith(ErrorCode::kUnsupported, "config.json"));
 }
 
-TEST_F(Folder, PassesOverWhatIsNoFileAndSaysSo) {
+TEST_F(Folder, SkipsEntriesThatAreNotFilesWithANote) {
   using ::testing::HasSubstr;
   fs::create_symlink("gone", dir_.path() / "model.safetensors");
   EXPECT_THAT(taken(), HasSubstr("a link to a file that is gone; was the download interrupted?"));
@@ -461,7 +461,7 @@ TEST_F(ShardIndex, RefusesFoldersAndMissingShards) {
   EXPECT_THAT(open_index(R"({"a":"2.bin"})"), FailsWith(ErrorCode::kNotFound, "2.bin"));
 }
 
-TEST_F(ShardIndex, RefusesJsonThatIsNoIndex) {
+TEST_F(ShardIndex, RejectsJsonThatIsNotAnIndex) {
   EXPECT_THAT(open({dir_.write("x.index.json", R"({"a":1})")}),
               FailsWith(ErrorCode::kUnsupported, "not a shard index"));
   EXPECT_THAT(open_index(R"({"a":1})"), FailsWith(ErrorCode::kCorrupt, "is not a string"));

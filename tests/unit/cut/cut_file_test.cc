@@ -134,7 +134,7 @@ TEST_F(CutFile, MustBeInTheFolderOfItsModel) {
   EXPECT_THAT(cut_model_file(model_, dir_.path() / "folder/../piece.onnx", options_), IsOk());
 }
 
-TEST_F(CutFile, MustBeCalledAsSavesExpectModelsToBe) {
+TEST_F(CutFile, MustHaveTheSuffixThatSavesExpect) {
   EXPECT_THAT(cut_to("piece"), FailsWith(ErrorCode::kInvalidArgument, ".onnx"));
   EXPECT_THAT(cut_to("#piece.onnx"), FailsWith(ErrorCode::kInvalidArgument, "no name"));
   EXPECT_THAT(cut_to(".save-external.0123456789abcdef.tmp"),

@@ -75,7 +75,7 @@ class Evidence : public testing::Test {
 
 const Recipe kTurn = {RecipeStep::transpose()};
 
-TEST_F(Evidence, AClonedTensorHasTheSameBytesAndAnotherOneHasNot) {
+TEST_F(Evidence, AClonedTensorHasTheSameBytesAndADifferentOneDoesNot) {
   std::string other = noise(4 * 600'000, 1);
   other.back() = static_cast<char>(other.back() ^ 1);
   open({{.name = "a", .shape = {600, 1000}, .bytes = noise(4 * 600'000, 1)},
@@ -131,7 +131,7 @@ TEST_F(Evidence, AGraphHoldsAKeyInRawDataInTypedFieldsAndInFiles) {
   EXPECT_EQ(holds("cut", "two"), false);
 }
 
-TEST_F(Evidence, ATransposedCopyIsToldFromAnyOtherMatrix) {
+TEST_F(Evidence, ATransposedCopyIsDistinguishedFromAnyOtherMatrix) {
   const std::string bytes = noise(4 * 600'000, 1);
   std::string late = transposed(bytes, 600, 1000);
   late.back() = static_cast<char>(late.back() ^ 1);

@@ -109,7 +109,7 @@ TEST_F(Learn, ABrokenTieIsRefused) {
               FailsListing(ErrorCode::kAmbiguous, ErrorKind::kLearnEqualBytes));
 }
 
-TEST_F(Learn, NoWayOutKeepsOrIgnoresWhatChanges) {
+TEST_F(Learn, NoRemedyKeepsOrIgnoresDataThatChanges) {
   // The value may be computed from `lost`, which is nowhere in the graph and differs now.
   GraphBuilder b;
   b.input("x", kFloat, {3, 4}).initializer("w", kFloat, {3, 4}, f32(kW));
@@ -122,7 +122,7 @@ TEST_F(Learn, NoWayOutKeepsOrIgnoresWhatChanges) {
   EXPECT_THAT(refused.error().details->remedies, IsEmpty());
 }
 
-TEST_F(Learn, DataThatMayBeAConstantMayBeKeptByWhoeverKnows) {
+TEST_F(Learn, DataThatMayBeAConstantCanBeKeptByTheCaller) {
   // The value has the size of one that changes, and is none of them.
   GraphBuilder b;
   b.input("x", kFloat, {3, 4}).initializer("w", kFloat, {3, 4}, f32(kW));
@@ -153,7 +153,7 @@ TEST_F(Learn, ABrokenTieOfAReshapedViewIsRefused) {
               FailsListing(ErrorCode::kAmbiguous, ErrorKind::kLearnEqualBytes));
 }
 
-TEST_F(Learn, EqualBytesAreToldApartByNamesAndByModules) {
+TEST_F(Learn, EqualBytesAreDistinguishedByNamesAndByModules) {
   GraphBuilder b;
   b.input("x", kFloat, {3, 4});
   b.initializer("a.bias", kFloat, {3}, f32({0, 0, 0}))
@@ -216,7 +216,7 @@ TEST_F(Learn, AReshapedKeyIsLeftAloneWhileItDoesNotChange) {
               FailsListing(ErrorCode::kAmbiguous, ErrorKind::kLearnReshaped));
 }
 
-TEST_F(Learn, ANumberAloneIsNoProof) {
+TEST_F(Learn, ASingleNumberIsNotProof) {
   const auto graph = one({1}, f32({1}), "val_3");
   EXPECT_THAT(learn(graph, {tensor("beta", {1}, {1})}, {tensor("beta", {1}, {2})}),
               FailsListing(ErrorCode::kAmbiguous, ErrorKind::kLearnCoincidence));

@@ -36,7 +36,7 @@ std::string with_bit(const std::string& bit) {
   return zip_of(pickle, {f32({1, 2, 3, 4})});
 }
 
-TEST(InspectFacts, SaysWhatAZipFileSaysOfItself) {
+TEST(InspectFacts, ReportsTheFactsThatAZipFileStates) {
   const std::string file = torch_zip({{.name = "w", .shape = {1}, .bytes = f32({1})}});
   const auto found = inspect_bytes(file);
   ASSERT_THAT(found, IsOk());
@@ -75,7 +75,7 @@ TEST(InspectFacts, KnowsTheProtocolOfLegacyFilesAndNoVersion) {
   EXPECT_EQ(found->pickle_protocol, 2);
 }
 
-TEST(InspectFacts, KeepsOfSeveralFilesWhatTheyAgreeOn) {
+TEST(InspectFacts, KeepsTheFactsOnWhichSeveralFilesAgree) {
   const TempDir dir;
   const std::vector<TestTensor> a{{.name = "a", .shape = {1}, .bytes = f32({1})}};
   const std::vector<TestTensor> b{{.name = "b", .shape = {1}, .bytes = f32({1})}};
@@ -101,7 +101,7 @@ TEST(InspectFacts, SaysTheByteOrderOfAFileAndOfItsTensors) {
   EXPECT_TRUE(found->tensors[0].view->big_endian);
 }
 
-TEST(InspectFacts, SaysWhatAModelSaysOfItself) {
+TEST(InspectFacts, ReportsTheFactsThatAModelStates) {
   WrittenModel model;
   model.add("a", "abcd").add("b", "efgh");
   const auto path = model.write();
@@ -113,7 +113,7 @@ TEST(InspectFacts, SaysWhatAModelSaysOfItself) {
   EXPECT_EQ(found->file_bytes, std::filesystem::file_size(path) + 8);
 }
 
-TEST(InspectFacts, SaysHowAStridedTensorLies) {
+TEST(InspectFacts, ReportsTheStridesOfATensor) {
   const std::string storage = "headabcdef";
   const std::string file = torch_zip({{.name = "w",
                                        .dtype = DType::kUInt8,

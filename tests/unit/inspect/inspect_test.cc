@@ -103,7 +103,7 @@ TEST(Inspect, ShowsAModelWithBadEntriesAndSaysWhatIsBad) {
   EXPECT_THAT(found->tensors[1].sha256, IsEmpty());
 }
 
-TEST(Inspect, TellsModelsFromCheckpointsByContent) {
+TEST(Inspect, DistinguishesModelsFromCheckpointsByContent) {
   const TempDir dir;
   const auto looks = [&](const std::string& bytes) {
     const auto answer = looks_like_model(dir.write("file", bytes));
@@ -118,7 +118,7 @@ TEST(Inspect, TellsModelsFromCheckpointsByContent) {
   EXPECT_FALSE(looks(std::string("\x08\0\0\0\0\0\0\0{}      ", 16))) << "safetensors";
 }
 
-TEST(Inspect, FailsWithTheFilesNameForWhatIsNeither) {
+TEST(Inspect, FailsWithTheNameOfAFileThatIsNeither) {
   const TempDir dir;
   EXPECT_THAT(inspect_one(dir.path() / "absent"), FailsWith(ErrorCode::kNotFound, "absent"));
   const auto text = inspect_one(dir.write("notes.txt", "hello"));

@@ -62,7 +62,7 @@ TEST(ModuleList, CountsNoConstantsOfTheExporterAsParameters) {
   EXPECT_THAT(lines_of(b.model()), ElementsAre("fc 1 5 52", "1 5 52 0"));
 }
 
-TEST(ModuleList, IsEmptyIfNoNodeTellsItsModule) {
+TEST(ModuleList, IsEmptyIfNoNodeRecordsItsModule) {
   GraphBuilder b;
   b.input("x", kFloat, {2});
   node(b, "Plain", {"x"}, "y");

@@ -62,7 +62,7 @@ TEST(ModuleTree, StopsAtADepth) {
   EXPECT_LE(make_module_tree(tensors).size(), 2 * kMaxModuleDepth + 3);
 }
 
-TEST(ModuleTree, AddsNoMoreThanANumberHolds) {
+TEST(ModuleTree, CapsSumsAtTheLargestNumber) {
   const auto most = std::numeric_limits<std::uint64_t>::max();
   const std::vector<InspectedTensor> tensors{tensor("a.v", most / 2), tensor("a.w", most / 2),
                                              tensor("a.x", most / 2)};

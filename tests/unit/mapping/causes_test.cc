@@ -94,7 +94,7 @@ TEST(MappingCauses, PartsOfTensorsAreOfRanks) {
                                  "parts of a checkpoint have that was cut among 2 ranks"));
 }
 
-TEST(MappingCauses, AnotherHeadAndANarrowerModelAreNoParts) {
+TEST(MappingCauses, AnotherHeadAndANarrowerModelAreNotParts) {
   MappingCase head;
   for (const char* name : {"a.weight", "b.weight", "c.weight"}) {
     head.open(name);
@@ -130,7 +130,7 @@ TEST(MappingCauses, AveragedCopiesAreToBeIgnored) {
   EXPECT_THAT(c.map(), IsOk());
 }
 
-TEST(MappingCauses, AveragedCopiesInsideOfModulesAreSeenToo) {
+TEST(MappingCauses, AveragedCopiesInsideOfModulesAreAlsoFound) {
   MappingCase c;
   c.open("a.weight");
   c.key("a.weight");
@@ -142,7 +142,7 @@ TEST(MappingCauses, AveragedCopiesInsideOfModulesAreSeenToo) {
   EXPECT_THAT(c.map(), IsOk());
 }
 
-TEST(MappingCauses, AKeyOfAnotherShapeIsNoAverage) {
+TEST(MappingCauses, AKeyOfAnotherShapeIsNotAnAverage) {
   MappingCase c;
   c.open("a.weight");
   c.key("a.weight");
@@ -196,7 +196,7 @@ TEST(MappingCauses, AModuleInTheMiddleOfSlotsIsPutIntoKeys) {
               ElementsAre("rename s/^encoder\\./encoder.module./", "map FILE"));
 }
 
-TEST(MappingCauses, OnePairWithAnotherWordInBetweenProvesNothing) {
+TEST(MappingCauses, OnePairWithAnInsertedComponentProvesNothing) {
   MappingCase c;
   c.open("a.weight");
   c.key("a.weight");

@@ -26,7 +26,7 @@ TEST(MappingRefusals, IntegersBeforeTheWeightsAreTheCallers) {
   EXPECT_THAT(c.map(), FailsWith(ErrorCode::kAmbiguous, "'permutation'"));
 }
 
-TEST(MappingRefusals, InputsThatAreNotTensorsStandAmongTheCallersInTheirOrder) {
+TEST(MappingRefusals, InputsThatAreNotTensorsAreListedAmongTheCallersInTheirOrder) {
   MappingCase c;
   c.input("ids").elem_type = onnx_data_type(DType::kInt64);
   c.graph.graph_inputs.emplace_back("past");  // a sequence, which is not a slot
@@ -195,7 +195,7 @@ TEST(MappingRefusals, NamedDataThatNoKeyReplacesIsAMissingWeight) {
   EXPECT_THAT(c.map(), FailsWith(ErrorCode::kNotFound, "no data called 'maen'"));
 }
 
-TEST(MappingRefusals, OneNumberIsAConstantWhileNoKeyIsOne) {
+TEST(MappingRefusals, ANumberIsAConstantIfNoKeyIsASingleNumber) {
   MappingCase c;
   c.slot("fc.weight", SlotKind::kInitializer, SymbolicShape{2, 2});
   c.slot("onnx::Mul_4", SlotKind::kInitializer, SymbolicShape{1});
@@ -208,7 +208,7 @@ TEST(MappingRefusals, OneNumberIsAConstantWhileNoKeyIsOne) {
 
 // "weight" for "fc.weight": the checkpoint is of a part of the graph's module, and the number may
 // be a parameter of the rest.
-TEST(MappingRefusals, OneNumberIsNoConstantWhereTheKeysAreOfAPart) {
+TEST(MappingRefusals, ANumberIsNotAConstantIfTheKeysAreThoseOfAPart) {
   MappingCase c;
   c.slot("fc.weight", SlotKind::kInitializer, SymbolicShape{2, 2});
   c.slot("onnx::Clip_9", SlotKind::kInitializer, SymbolicShape{});
@@ -220,7 +220,7 @@ TEST(MappingRefusals, OneNumberIsNoConstantWhereTheKeysAreOfAPart) {
 
 // onnxscript's optimizer fuses Min and Max into a Clip. Its bounds have no mark of where they come
 // from, and may be parameters that the checkpoint lacks.
-TEST(MappingRefusals, ABoundOfAFusedClipIsNoConstant) {
+TEST(MappingRefusals, ABoundOfAFusedClipIsNotAConstant) {
   MappingCase c;
   c.slot("fc.weight", SlotKind::kInitializer, SymbolicShape{2, 2}).origin = SlotOrigin::kParameter;
   c.slot("val_3", SlotKind::kInitializer, SymbolicShape{}).consumer_op = "Clip";

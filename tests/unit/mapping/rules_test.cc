@@ -50,7 +50,7 @@ TEST(MappingRules, OnePrefixIsAddedOrRemoved) {
   EXPECT_EQ(added.map()->key_prefix, "+model_");
 }
 
-TEST(MappingRules, AKeyUnderAnotherModuleWithAFittingNameIsNoRival) {
+TEST(MappingRules, AKeyUnderAnotherModuleWithAFittingNameIsNotACandidate) {
   MappingCase c;
   for (const char* name : {"fc.weight", "fc.bias", "sub.fc.weight", "sub.fc.bias"}) {
     c.open(name);
@@ -72,7 +72,7 @@ TEST(MappingRules, TeacherAndStudentNeedAPrefix) {
   }
 }
 
-TEST(MappingRules, AnEmptyPrefixMeansTheNamesAsTheyAre) {
+TEST(MappingRules, AnEmptyPrefixKeepsTheNamesUnchanged) {
   MappingCase c;
   c.open("fc.weight");
   c.key("fc.weight");
@@ -114,7 +114,7 @@ TEST(MappingRules, ASymbolicDimensionAgreesWithAnyOtherSizeDoesNot) {
                                  "slot 'w' is FLOAT [?, 2], but key 'w' is FLOAT [7, 3]"));
 }
 
-TEST(MappingRules, AScalarIsNoVectorOfOne) {
+TEST(MappingRules, AScalarIsNotAVectorOfOne) {
   MappingCase c;
   c.open("w", {1});
   c.key("w", {});

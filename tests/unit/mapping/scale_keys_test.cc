@@ -31,7 +31,7 @@ void expect_quantized(const MappingCase& c) {
   EXPECT_TRUE(details == nullptr || details->remedies.empty());
 }
 
-TEST(ScaleKeys, MakeAFloat8CheckpointAQuantizedOneUnderWhateverName) {
+TEST(ScaleKeys, MakeAFloat8CheckpointAQuantizedOneUnderAnyName) {
   const std::vector<std::pair<std::string, Shape>> scales = {
       {"net.fc1.scale_weight", {}},
       {"net.fc1.s", {1}},
@@ -65,7 +65,7 @@ TEST(ScaleKeys, AreNotTheOnesOfOtherModules) {
   EXPECT_THAT(c.map(), IsOk());
 }
 
-TEST(ScaleKeys, AreNoneOfWeightsThatTheGraphTakesAsFloat8) {
+TEST(ScaleKeys, AreIgnoredForWeightsThatTheGraphTakesAsFloat8) {
   MappingCase c = float8_case();
   for (Slot& slot : c.graph.slots) {
     if (slot.name.ends_with("weight")) {
@@ -76,7 +76,7 @@ TEST(ScaleKeys, AreNoneOfWeightsThatTheGraphTakesAsFloat8) {
   EXPECT_THAT(c.map(), IsOk());
 }
 
-TEST(ScaleKeys, AreNoneOfFloatsOfOtherTypes) {
+TEST(ScaleKeys, AreIgnoredForFloatsOfOtherTypes) {
   MappingCase c = float8_case();
   for (MappingKey& key : c.keys.keys) {
     key.dtype = DType::kFloat16;

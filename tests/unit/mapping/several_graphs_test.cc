@@ -79,7 +79,7 @@ TEST_F(SeveralGraphs, MayMeanNamesInAKeyWithoutDots) {
   EXPECT_THAT(prefixes({"left.onnx", "right.onnx"}), ElementsAre("-left_", "-right_"));
 }
 
-TEST_F(SeveralGraphs, WhoseNamesAreNoPrefixesAreAskedForNamesAndNotForAPrefix) {
+TEST_F(SeveralGraphs, WhoseNamesAreNotPrefixesNeedNamesInsteadOfAPrefix) {
   keys({"left.", "right."});
   const auto refused = map({"one.onnx", "two.onnx"});
   ASSERT_THAT(refused, FailsWith(ErrorCode::kAmbiguous,
@@ -112,7 +112,7 @@ TEST_F(SeveralGraphs, KeepTheirNamesWhereTheirKeysDoNotFit) {
               ElementsAre(HasSubstr("but key 'left.body.weight' is FLOAT [3, 3]")));
 }
 
-TEST_F(SeveralGraphs, AreRefusedAPrefixThatGivesAllTheSameKeysThoughOthersFit) {
+TEST_F(SeveralGraphs, CannotAllTakeTheKeysOfOnePrefixIfOthersFit) {
   keys({"left.", "right."});
   c.options.prefix = "left";
   const auto refused = map({"left.onnx", "right.onnx"});
@@ -132,7 +132,7 @@ TEST_F(SeveralGraphs, ShareTheKeysOfAPrefixIfNoOthersFit) {
   EXPECT_THAT(prefixes({"one.onnx", "two.onnx"}), ElementsAre("-model.", "-model."));
 }
 
-TEST_F(SeveralGraphs, OfWhichOneIsMappedNowTakeTheirOwnNamesToo) {
+TEST_F(SeveralGraphs, AlsoTakeTheirOwnNamesIfOnlyOneIsMapped) {
   keys({"left.", "right."});
   const GraphToMap graph{"right.onnx", &c.graph};
   const OthersOfSet others{true, {"left.body.weight", "left.out.weight"}};

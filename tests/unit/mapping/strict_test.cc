@@ -48,7 +48,7 @@ TEST(StrictMapping, AModuleThatHasNodesIsUsed) {
   EXPECT_THAT(c.map(), FailsWith(ErrorCode::kNotFound, "'model.lm_head.weight'"));
 }
 
-TEST(StrictMapping, AModuleThatHasNodesIsUsedByWhateverNameTheCheckpointHasIt) {
+TEST(StrictMapping, AModuleWithNodesIsUsedUnderAnyNameInTheCheckpoint) {
   MappingCase c;
   c.open("body.wte.weight");
   c.key("trunk.wte.weight");
@@ -69,7 +69,7 @@ TEST(StrictMapping, ABatchNormWithoutAPlaceWasFolded) {
   EXPECT_THAT(c.map(), FailsWith(ErrorCode::kNotFound, "BatchNorm"));
 }
 
-TEST(StrictMapping, AnAdapterIsNamedAsWhatItIs) {
+TEST(StrictMapping, AnAdapterIsReportedAsOne) {
   MappingCase c;
   c.open("q.weight");
   c.key("q.weight");
@@ -87,7 +87,7 @@ TEST(StrictMapping, AnAdapterIsNamedAsWhatItIs) {
   EXPECT_THAT(c.map(), IsOk());
 }
 
-TEST(StrictMapping, ACounterInsideAnAdapterIsNoWeightOfIt) {
+TEST(StrictMapping, ACounterInsideAnAdapterIsNotAWeightOfIt) {
   MappingCase c;
   c.open("lora_A.weight");
   c.key("lora_A.weight");
@@ -95,7 +95,7 @@ TEST(StrictMapping, ACounterInsideAnAdapterIsNoWeightOfIt) {
   EXPECT_THAT(c.map(), IsOk());
 }
 
-TEST(StrictMapping, BakedBuffersAndCountersAreNoWeights) {
+TEST(StrictMapping, BakedBuffersAndCountersAreNotWeights) {
   MappingCase c;
   c.open("attn.q.weight");
   c.key("attn.q.weight");
@@ -196,7 +196,7 @@ TEST(StrictMapping, AWeightThatAnotherModuleUsesGetsThatModulesKey) {
   EXPECT_THAT(c.map(), FailsWith(ErrorCode::kNotFound, "'norm.fc.bias'"));
 }
 
-TEST(StrictMapping, DataThatEqualsAKeyIsRightAsItStands) {
+TEST(StrictMapping, DataThatEqualsAKeyIsKept) {
   MappingCase c;
   c.slot("fc.weight", SlotKind::kInitializer, SymbolicShape{2, 2});
   c.slot("onnx::MatMul_8", SlotKind::kInitializer, SymbolicShape{2, 3});
@@ -407,7 +407,7 @@ TEST(StrictMapping, TheOtherEndOfATiedEmbeddingFillsIt) {
   EXPECT_FALSE(c.map().has_value());
 }
 
-TEST(StrictMapping, ANumberBehindATakenNameIsTorchs) {
+TEST(StrictMapping, ANumberAfterATakenNameWasAddedByTorch) {
   MappingCase c;
   c.input("mask", {std::nullopt});
   c.slot("mask.1", SlotKind::kInitializer, SymbolicShape{2});
@@ -446,7 +446,7 @@ TEST(StrictMapping, BatchNormsUnderOneParentWereFoldedAsWell) {
   EXPECT_THAT(c.map(), FailsWith(ErrorCode::kNotFound, "'norms.0.weight'"));
 }
 
-TEST(StrictMapping, AModuleInsideALayerIsNoUnusedModule) {
+TEST(StrictMapping, AModuleInsideALayerIsNotAnUnusedModule) {
   MappingCase c;
   c.open("a.weight");
   c.key("a.weight");
@@ -454,7 +454,7 @@ TEST(StrictMapping, AModuleInsideALayerIsNoUnusedModule) {
   EXPECT_THAT(c.map(), FailsWith(ErrorCode::kNotFound, "'a.delta.down'"));
 }
 
-TEST(StrictMapping, ComputedIntegersStayOnlyWhereTheyTellAShape) {
+TEST(StrictMapping, ComputedIntegersStayOnlyIfTheyAreAShape) {
   MappingCase c;
   c.slot("fc.weight", SlotKind::kInitializer, SymbolicShape{2, 2});
   Slot& computed = c.slot("onnx::Gather_4", SlotKind::kInitializer, SymbolicShape{4});

@@ -38,7 +38,7 @@ onnx::ValueInfoProto info_of(const std::string& kind, const std::string& persist
   return info;
 }
 
-TEST(ExporterMarks, TellWhatAValueWas) {
+TEST(ExporterMarks, StateTheKindOfAValue) {
   EXPECT_FALSE(has_marks(onnx::ValueInfoProto()));
   EXPECT_TRUE(has_marks(info_of("PARAMETER")));
   EXPECT_EQ(read_marks(info_of("PARAMETER")).origin, SlotOrigin::kParameter);
@@ -49,13 +49,13 @@ TEST(ExporterMarks, TellWhatAValueWas) {
   EXPECT_EQ(read_marks(info_of("TOKEN")).origin, SlotOrigin::kUnstated);
 }
 
-TEST(ExporterMarks, TellWhatAValueWasFoldedFrom) {
+TEST(ExporterMarks, StateTheSourcesOfAFoldedValue) {
   onnx::ValueInfoProto info;
   add_entry(info, 4, "pkg.onnxscript.optimizer.folded_from", "['act.weight', 'val_18']");
   EXPECT_THAT(read_marks(info).folded_from, ElementsAre("act.weight", "val_18"));
 }
 
-TEST(ExporterMarks, TellThatAValueWasTransposed) {
+TEST(ExporterMarks, StateThatAValueWasTransposed) {
   onnx::ValueInfoProto info;
   add_entry(info, 4, "pkg.onnxscript.optimizer.folded_from", "['act.weight']");
   EXPECT_FALSE(read_marks(info).transposed);
@@ -63,14 +63,14 @@ TEST(ExporterMarks, TellThatAValueWasTransposed) {
   EXPECT_TRUE(read_marks(info).transposed);
 }
 
-TEST(ExporterMarks, TellThatAnOptimizerHadNoDataForAWeight) {
+TEST(ExporterMarks, StateThatAnOptimizerHadNoDataForAWeight) {
   onnx::ValueInfoProto info = info_of("PARAMETER");
   EXPECT_FALSE(read_marks(info).without_data);
   add_entry(info, 4, "pkg.onnx_external.without_data", "True");
   EXPECT_TRUE(read_marks(info).without_data);
 }
 
-TEST(ExporterMarks, TellWhichNamesOfATraceAreBuffersAndConstants) {
+TEST(ExporterMarks, StateWhichNamesOfATraceAreBuffersAndConstants) {
   onnx::NodeProto node;
   EXPECT_FALSE(reads_as_buffer(node, "embeddings.Ids"));
   add_entry(node, 9, "pkg.torch.onnx.fx_node",
@@ -91,7 +91,7 @@ TEST(ExporterMarks, ReadListsOfNamesAsPythonWritesThem) {
   }
 }
 
-TEST(ExporterMarks, TellOfAFusedBatchNorm) {
+TEST(ExporterMarks, IdentifyAFusedBatchNorm) {
   onnx::NodeProto node;
   EXPECT_FALSE(has_fused_batch_norm(node));
   add_entry(node, 9, "pkg.onnxscript.rewriter.rule_name", "FusePadIntoConv");
@@ -104,7 +104,7 @@ TEST(ExporterMarks, TellOfAFusedBatchNorm) {
   EXPECT_TRUE(has_fused_batch_norm(several));
 }
 
-TEST(ExporterMarks, TellAllModulesAroundANode) {
+TEST(ExporterMarks, StateAllModulesAroundANode) {
   onnx::NodeProto node;
   EXPECT_THAT(module_scopes(node), IsEmpty());
   node.set_name("/layer1/layer1.0/conv1/Conv");
@@ -117,7 +117,7 @@ TEST(ExporterMarks, TellAllModulesAroundANode) {
   EXPECT_THAT(module_scopes(newer), ElementsAre("layers.1"));
 }
 
-TEST(ExporterMarks, TellNoModuleWhereTorchHadNone) {
+TEST(ExporterMarks, StateNoModuleIfTorchHadNone) {
   onnx::NodeProto node;
   add_entry(node, 9, "pkg.torch.onnx.name_scopes",
             "['', '_empty_nn_module_stack_from_metadata_hook', 'add']");
@@ -125,7 +125,7 @@ TEST(ExporterMarks, TellNoModuleWhereTorchHadNone) {
   EXPECT_EQ(module_of(node), "");
 }
 
-TEST(ExporterMarks, TellTheModuleOfANode) {
+TEST(ExporterMarks, StateTheModuleOfANode) {
   onnx::NodeProto node;
   EXPECT_EQ(module_of(node), "");
   node.set_name("/layer1/layer1.0/conv1/Conv");
@@ -137,7 +137,7 @@ TEST(ExporterMarks, TellTheModuleOfANode) {
   EXPECT_EQ(module_of(node), "h.0.fc");
 }
 
-TEST(ExporterMarks, TellWhetherAnOperationReadsAParameter) {
+TEST(ExporterMarks, StateWhetherAnOperationReadsAParameter) {
   onnx::NodeProto node;
   EXPECT_EQ(reads_parameter(node), std::nullopt);
   onnx::NodeProto constant;
@@ -147,7 +147,7 @@ TEST(ExporterMarks, TellWhetherAnOperationReadsAParameter) {
   EXPECT_EQ(reads_parameter(node), true);
 }
 
-TEST(ExporterMarks, StandInTheFactsOfTheGraph) {
+TEST(ExporterMarks, AppearInTheFactsOfTheGraph) {
   GraphBuilder b;
   b.initializer("w", onnx::TensorProto::FLOAT, {2, 2}, std::string(16, '\1'));
   b.node("MatMul", {"x", "w"}, {"y"}).output("y", onnx::TensorProto::FLOAT, {2, 2});
@@ -168,7 +168,7 @@ TEST(ExporterMarks, StandInTheFactsOfTheGraph) {
   EXPECT_THAT(facts.modules, ElementsAre("fc"));
 }
 
-TEST(ExporterMarks, TellOfALinearLayerOfTorch) {
+TEST(ExporterMarks, IdentifyALinearLayerOfTorch) {
   const std::string linear = "%linear = call_function[target=torch.ops.aten.linear.default](args)";
   onnx::NodeProto node;
   EXPECT_FALSE(is_linear_of_torch(node));
@@ -184,7 +184,7 @@ TEST(ExporterMarks, TellOfALinearLayerOfTorch) {
   EXPECT_FALSE(is_linear_of_torch(own));
 }
 
-TEST(ExporterMarks, TellWhichOtherModulesUseAWeight) {
+TEST(ExporterMarks, StateWhichOtherModulesUseAWeight) {
   GraphBuilder b;
   b.node("MatMul", {"x", "norm.fc.weight"}, {"y"});
   b.node("MatMul", {"y", "norm.fc.weight"}, {"z"});

@@ -61,7 +61,7 @@ TEST(ExternalData, RefusesTwinAndUnknownKeys) {
               FailsWith(ErrorCode::kCorrupt, "the key 'packed' is unknown"));
 }
 
-TEST(ExternalData, TakesWhatLoadersTakeAndRemarksWhatOneOfThemRefuses) {
+TEST(ExternalData, AcceptsEntriesThatALoaderReadsAndRemarksThoseThatAnotherRejects) {
   const auto remarks_on = [](const Entries& entries) {
     const auto model = load_with(entries);
     EXPECT_THAT(model, IsOk());
@@ -82,7 +82,7 @@ TEST(ExternalData, TakesWhatLoadersTakeAndRemarksWhatOneOfThemRefuses) {
   EXPECT_TRUE(remarks_on({{"location", "w..bin"}, {"length", "8"}}).has(DataRemark::kDots));
 }
 
-TEST(ExternalData, ALengthOfZeroIsWhatItSaysForATensorWithoutElements) {
+TEST(ExternalData, ALengthOfZeroIsRightForATensorWithoutElements) {
   const auto model = load_with({{"location", "a"}, {"length", "0"}}, kFloat, {0});
   ASSERT_THAT(model, IsOk());
   EXPECT_TRUE(model->external_tensors()[0].remarks.empty());
@@ -110,7 +110,7 @@ TEST(ExternalData, RefusesAMissingLocation) {
               FailsWith(ErrorCode::kCorrupt, "the key 'location' has no value"));
 }
 
-TEST(ExternalData, RefusesALengthThatTypeAndDimsDeny) {
+TEST(ExternalData, RejectsALengthThatContradictsTypeAndDims) {
   EXPECT_THAT(
       load_with({{"location", "a"}, {"length", "9"}}),
       FailsWith(ErrorCode::kCorrupt, "'w': external_data length is 9, but FLOAT [2] takes 8"));
@@ -203,7 +203,7 @@ onnx::ModelProto external_everywhere() {
   return b.model();
 }
 
-TEST(ExternalData, IsListedWhereverItStands) {
+TEST(ExternalData, IsListedAnywhereInTheModel) {
   const auto model = Model::from_proto(external_everywhere(), {});
   ASSERT_THAT(model, IsOk());
   std::vector<std::string> found;
@@ -217,7 +217,7 @@ TEST(ExternalData, IsListedWhereverItStands) {
                                       "2 0 in a function.t", "0 2 f", "0 3 i", "0 4 a"}));
 }
 
-TEST(ExternalData, BadEntriesAreNamedWhereverTheyStand) {
+TEST(ExternalData, BadEntriesAreNamedAnywhereInTheModel) {
   const std::vector<std::pair<int, std::string>> cases{
       {0, "initializer 'w'"}, {1, "sparse initializer 's'"}, {3, "attribute 'y.t'"}};
   for (const auto& [number, where] : cases) {
@@ -231,7 +231,7 @@ TEST(ExternalData, BadEntriesAreNamedWhereverTheyStand) {
   }
 }
 
-TEST(ExternalData, LeavesFunctionsAndTrainingInfoAsTheyAre) {
+TEST(ExternalData, LeavesFunctionsAndTrainingInfoUnchanged) {
   GraphBuilder b;
   b.input("x", kFloat, {1}).node("Relu", {"x"}, {"y"});
   b.model().add_functions()->add_node()->add_attribute()->mutable_t();

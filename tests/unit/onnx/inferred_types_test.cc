@@ -126,7 +126,7 @@ class GraphCase {
   std::vector<ValueId> outputs_;
 };
 
-TEST(InferredTypes, ATransposeTellsAll) {
+TEST(InferredTypes, ATransposeDeterminesTheWholeShape) {
   const auto form = GraphCase().add("Transpose", {"w"}, "y").value("y", {2, 3}).infer("w");
   EXPECT_EQ(form.elem_type, kFloat);
   EXPECT_EQ(form.shape, dims({3, 2}));
@@ -144,7 +144,7 @@ TEST(InferredTypes, ATransposeTellsAll) {
   EXPECT_EQ(wrong.shape, std::nullopt);
 }
 
-TEST(InferredTypes, AGatherTellsAllButTheRows) {
+TEST(InferredTypes, AGatherDeterminesAllButTheRows) {
   GraphCase c;
   c.add("Gather", {"w", "ids"}, "y").value("y", {std::nullopt, 7, 16});
   c.value("ids", {std::nullopt, 7});
@@ -178,19 +178,19 @@ TEST(InferredTypes, ATransposedConvolutionHasItsChannelsTheOtherWayAround) {
   EXPECT_EQ(conv.infer("b").shape, dims({8}));
 }
 
-TEST(InferredTypes, WhatIsAddedMustBroadcast) {
+TEST(InferredTypes, OperandsOfAddMustBroadcast) {
   const auto form = GraphCase().add("Add", {"x", "w"}, "y").value("y", {3, 6}).infer("w");
   EXPECT_EQ(form.shape, std::nullopt);
   EXPECT_EQ(form.broadcast_limit, dims({3, 6}));
 }
 
-TEST(InferredTypes, WhatIsAddedTwiceMustBroadcastToBoth) {
+TEST(InferredTypes, AnOperandOfTwoAddsMustBroadcastToBoth) {
   GraphCase c;
   c.add("Add", {"x", "w"}, "y").value("y", {3, 6}).add("Mul", {"z", "w"}, "v").value("v", {6});
   EXPECT_EQ(c.infer("w").broadcast_limit, dims({6}));
 }
 
-TEST(InferredTypes, NothingIsToldByOtherDomainsOrWithoutStatedForms) {
+TEST(InferredTypes, OtherDomainsAndUnstatedFormsDetermineNothing) {
   EXPECT_EQ(GraphCase().add("Transpose", {"w"}, "y").infer("w").shape, std::nullopt);
   GraphCase c;
   c.add("Transpose", {"w"}, "y").value("y", {2, 3}).domain("com.example");
@@ -242,7 +242,7 @@ GraphCase lstm_of_slices() {
   return c.value("x", {4, 2, 6});
 }
 
-TEST(InferredTypes, TheGatesOfAnLstmTellTypeAndShapeOfItsWeights) {
+TEST(InferredTypes, TheGatesOfAnLstmDetermineTypeAndShapeOfItsWeights) {
   const ValueType w = lstm_of_slices().infer("w");
   EXPECT_EQ(w.elem_type, kFloat);
   EXPECT_EQ(w.shape, dims({20, 6}));
@@ -259,7 +259,7 @@ TEST(InferredTypes, WeightsOfRecurrentOperatorsHaveTheirGates) {
   EXPECT_EQ(gru.infer("b").elem_type, kFloat);
 }
 
-TEST(InferredTypes, SlicesWithAGapTellNothingOfTheWhole) {
+TEST(InferredTypes, SlicesWithAGapDetermineNothingOfTheWhole) {
   GraphCase c;
   c.slice("w", 0, 2, "a").slice("w", 3, 5, "b").add("Concat", {"a", "b"}, "y");
   c.attribute("axis", {0}).value("y", {4, 6});
@@ -292,7 +292,7 @@ TEST(InferredTypes, AConditionIsBoolean) {
   EXPECT_EQ(c.infer("a").elem_type, kFloat);
 }
 
-TEST(InferredTypes, AShapeOfSeveralConstantsTellsWhatAReshapeMakes) {
+TEST(InferredTypes, AShapeOfSeveralConstantsDeterminesTheResultOfAReshape) {
   GraphCase c;
   c.numbers("a", {2}).numbers("b", {3}).add("Mul", {"a", "b"}, "ab").numbers("rest", {4});
   c.add("Concat", {"ab", "rest"}, "shape").attribute("axis", {0});
@@ -337,7 +337,7 @@ TEST(InferredTypes, WhatContradictsTheStatedIsNotLearned) {
   EXPECT_EQ(c.infer("w").shape, dims({5, 5}));
 }
 
-TEST(InferredTypes, LongShapesAreNotSpread) {
+TEST(InferredTypes, LongShapesAreNotInferred) {
   GraphCase c;
   c.add("Identity", {"w"}, "y").value("y", SymbolicShape(kMaxInferredRank + 1, 1));
   EXPECT_EQ(c.infer("w").shape, std::nullopt);

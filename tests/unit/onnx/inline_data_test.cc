@@ -108,7 +108,7 @@ TEST_F(InlineData, EveryTypedFieldBecomesRawBytes) {
   }
 }
 
-TEST_F(InlineData, TwoValuesOfFourBitsStandInANumber) {
+TEST_F(InlineData, ANumberHoldsTwoValuesOfFourBits) {
   constexpr std::int32_t kInt4 = 22;
   onnx::TensorProto tensor = tensor_of(kInt4, 1999);
   for (int i = 0; i < 1000; ++i) {

@@ -118,7 +118,7 @@ TEST(MatrixNodes, ViewsAndTheirConstantsGo) {
               UnorderedElementsAre("w.codes", "w.scales", "w.zero_points"));
 }
 
-TEST(MatrixNodes, WhatIsNoBiasIsAddedByANodeOfItsOwn) {
+TEST(MatrixNodes, AnAddendThatIsNotABiasGetsANodeOfItsOwn) {
   MatrixGraph graph;
   graph.weight("w", {128, 64}).builder().input("x", kFloat, {2, 128}).input("c", kFloat, {2, 64});
   graph.node("Gemm", {"x", "w", "c"}, {"y"});

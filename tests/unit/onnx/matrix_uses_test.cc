@@ -200,7 +200,7 @@ TEST(MatrixUses, AHeadMayPassActivationsAndConstants) {
   EXPECT_EQ(role_of(graph), MatrixRole::kHead);
 }
 
-TEST(MatrixUses, AProductThatIsAddedToAnotherValueIsNoHead) {
+TEST(MatrixUses, AProductThatIsAddedToAnotherValueIsNotAHead) {
   MatrixGraph graph;
   graph.weight("w", {128, 128});
   graph.builder().input("x", kFloat, {2, 128}).output("out", kFloat, {2, 128});
@@ -208,7 +208,7 @@ TEST(MatrixUses, AProductThatIsAddedToAnotherValueIsNoHead) {
   EXPECT_EQ(role_of(graph), MatrixRole::kLinear);
 }
 
-TEST(MatrixUses, AValueOfACacheIsNoHead) {
+TEST(MatrixUses, AValueOfACacheIsNotAHead) {
   MatrixGraph graph;
   graph.weight("w", {128, 128}).integers("shape", {2, 4, 32});
   graph.builder().input("x", kFloat, {2, 128}).output("present", kFloat, {2, 4, 32});
@@ -381,7 +381,7 @@ TEST(MatrixUses, CyclesEndTheWalk) {
   EXPECT_EQ(reason_of(graph), FloatReason::kView) << "another node defines a first";
 }
 
-TEST(MatrixUses, IncompleteNodesAreNoProducts) {
+TEST(MatrixUses, IncompleteNodesAreNotProducts) {
   using Names = std::vector<std::string>;
   const std::vector<std::pair<Names, Names>> ends = {
       {{"w"}, {"y"}}, {{"", "w"}, {"y"}}, {{"x", "w"}, {}}, {{"x", "w"}, {""}}, {{"w", ""}, {"y"}}};

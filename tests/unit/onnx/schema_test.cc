@@ -234,7 +234,7 @@ constexpr bool kKnowsDefaultValues = requires(Function function) {
   function.attribute_proto();
 };
 
-TEST(ModelSchema, RefusesADefaultValueThatIsNoAttribute) {
+TEST(ModelSchema, RejectsADefaultValueThatIsNotAnAttribute) {
   if (kKnowsDefaultValues<onnx::FunctionProto>) {
     GTEST_SKIP() << "the classes of this onnx parse the field themselves";
   }

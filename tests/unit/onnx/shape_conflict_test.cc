@@ -141,7 +141,7 @@ TEST(ShapeConflict, ATransposedConvolutionHasTheChannelsOfAllItsGroups) {
   EXPECT_EQ(conflict_in(graph, {weight("w", {6, 4, 3}), weight("v", {5, 4, 3})}), "Conv_1");
 }
 
-TEST(ShapeConflict, SumsMayBroadcastButNotBend) {
+TEST(ShapeConflict, SumsMayBroadcastButMustHaveMatchingSizes) {
   GraphBuilder graph;
   graph.input("x", kFloat, {kAnySize, kAnySize, 8}).node("MatMul", {"x", "w"}, {"a"});
   graph.node("Add", {"bias", "a"}, {"b"}).node("LayerNormalization", {"b", "scale"}, {"y"});
@@ -157,7 +157,7 @@ TEST(ShapeConflict, SumsMayBroadcastButNotBend) {
   EXPECT_EQ(found({16}, {20}), "LayerNormalization_2");
 }
 
-TEST(ShapeConflict, WhatTorchDoesIsNoRequirement) {
+TEST(ShapeConflict, TorchsConventionsAreNotRequirements) {
   GraphBuilder graph;
   graph.input("x", kFloat, {kAnySize, 8}).node("MatMul", {"x", "w"}, {"a"});
   graph.node("Add", {"a", "bias"}, {"y"});

@@ -143,7 +143,7 @@ TEST(Slots, AnIdentityInASubgraphOverAnOuterWeightIsASlotThere) {
   EXPECT_EQ(find(model, "w")->consumer_op, "Add");
 }
 
-TEST(Slots, AnIdentityOfAComputedValueIsNoSlot) {
+TEST(Slots, AnIdentityOfAComputedValueIsNotASlot) {
   GraphBuilder b;
   b.input("x", kFloat, {3}).node("Neg", {"x"}, {"n"}).node("Identity", {"n"}, {"y"});
   b.output("y", kFloat, {3});

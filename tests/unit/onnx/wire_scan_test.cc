@@ -107,7 +107,7 @@ TEST(WireScan, RefusesLengthsThatOverflow) {
                  "18446744073709551615 bytes");
 }
 
-TEST(WireScan, RefusesANumberThatGoesOnAndOn) {
+TEST(WireScan, RejectsANumberOfTooManyBytes) {
   expect_refused("\x08" + std::string(11, '\xff'), ErrorCode::kCorrupt, "more than 10 bytes");
 }
 

@@ -110,7 +110,7 @@ TEST(Page, OfManyTensorsKeepsWhatIsWrongAndTheLargest) {
   EXPECT_EQ(data.at("left_out")[0].at("bytes"), bytes - kept_bytes);
 }
 
-TEST(Page, IsBoundedWhateverIsLong) {
+TEST(Page, HasABoundedSizeForLongInputs) {
   const std::string long_name(1'000, '<');  // six times as long in the page
   json tensors = json::array();
   json models = json::array();

@@ -134,7 +134,7 @@ TEST_F(BesideAModel, DataOfAnotherToolsModelThatIsReplacedIsNoted) {
   EXPECT_THAT(again->notes, IsEmpty());
 }
 
-TEST_F(BesideAModel, ACheckpointThatAReplacedModelIsLinkedToIsNobodysRest) {
+TEST_F(BesideAModel, ACheckpointLinkedToAReplacedModelIsNotReportedAsLeftOver) {
   fs::create_directory(dir_.path() / "out");
   dir_.write("out/w.bin", noise(1200, 1));
   const fs::path graph = dir_.write("out/graph.onnx", model_of_w_bin());

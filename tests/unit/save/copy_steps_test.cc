@@ -99,7 +99,7 @@ TEST_F(CopySteps, LeaveOutWhatIsDone) {
   EXPECT_EQ(planned.files[3].done, 1U);
 }
 
-TEST_F(CopySteps, AreNoneWhenEverythingIsThere) {
+TEST_F(CopySteps, AreEmptyWhenEverythingIsWritten) {
   plan_files(3, 100);
   done_.assign(3, 7U);
   EXPECT_TRUE(steps().items.empty());
@@ -127,7 +127,7 @@ TEST_F(CopySteps, FillShardsSideBySideByRisingOffset) {
   EXPECT_THAT(planned.shared, ElementsAre(std::pair(0U, 2U), std::pair(1U, 2U)));
 }
 
-TEST_F(CopySteps, CopyEmptyTensorsToo) {
+TEST_F(CopySteps, AlsoCopyEmptyTensors) {
   plan_files(1, 0);
   EXPECT_THAT(order(steps()), ElementsAre(0));
 }

@@ -205,7 +205,7 @@ TEST_F(DataNames, ThatAreTakenAreRefusedOrNumbered) {
               ElementsAre("model.data", "model.manifest.json", "model.onnx", "weights.bin"));
 }
 
-TEST_F(DataNames, MustBePlainAndNobodyElses) {
+TEST_F(DataNames, MustBePlainAndUnused) {
   for (const char* bad :
        {".", "..", "a/b", "/a", "a..b", "#a", "a\\b", "a\nb", "model.onnx", "MODEL.onnx", "x.onnx",
         "model.manifest.json", "initializers", ".save-external.0123456789abcdef.tmp"}) {

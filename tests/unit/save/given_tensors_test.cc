@@ -404,7 +404,7 @@ TEST_F(GivenWeights, GiveTheSameFilesWithAnyNumberOfThreads) {
   }
 }
 
-TEST_F(GivenWeights, OfAModelInMemoryMoveToo) {
+TEST_F(GivenWeights, OfAModelInMemoryAlsoMove) {
   const auto report =
       relayout_model({.folder = dir_.path() / "out"}, full_model(), with(Layout::kSingle, true));
   ASSERT_THAT(report, IsOk());

@@ -107,7 +107,7 @@ TEST_F(Link, ReadsNoTensor) {
   EXPECT_THAT(save(dir_.write("out/c.pt", damaged), {tensor}), IsOk());
 }
 
-TEST_F(Link, LinksAFileThatNobodyCouldReadInTime) {
+TEST_F(Link, LinksAFileThatIsTooLargeToRead) {
   constexpr std::uint64_t kBytes = 4'000'000'000'000;
   std::string header = R"({"w":{"dtype":"F32","shape":[1000000,1000000],"data_offsets":[0,)" +
                        std::to_string(kBytes) + "]}}";
@@ -124,7 +124,7 @@ TEST_F(Link, LinksAFileThatNobodyCouldReadInTime) {
   EXPECT_THAT(save(file, graph), IsOk());
 }
 
-TEST_F(Link, RefusesBytesThatAreNoPlainRange) {
+TEST_F(Link, RejectsBytesThatAreNotAPlainRange) {
   const std::string bytes = noise(64, 1);
   EXPECT_THAT(save_one({.name = "w", .shape = {16}, .bytes = bytes}, {.deflated = true}),
               FailsWith(ErrorCode::kUnsupported, "tensor 'w': its record is compressed"));
@@ -148,7 +148,7 @@ TEST_F(Link, RefusesAnOffsetThatIsNotAlignedToTheElements) {
   EXPECT_THAT(save(dir_.write("out/w.safetensors", safetensors_file(aligned)), graph), IsOk());
 }
 
-TEST_F(Link, RefusesAFileThatNoLocationReaches) {
+TEST_F(Link, RejectsAFileThatALocationCannotName) {
   const auto tensors = plain_tensors();
   const fs::path file = dir_.write("elsewhere/c.pt", torch_zip(tensors));
   EXPECT_THAT(save(file, tensors),

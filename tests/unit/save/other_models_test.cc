@@ -57,7 +57,7 @@ class OtherModels : public testing::Test {
   const fs::path out_ = dir_.path() / "out";
 };
 
-TEST_F(OtherModels, OfWhichThereAreNoneLeaveNothing) {
+TEST_F(OtherModels, LeaveNothingIfThereAreNone) {
   save(1);
   EXPECT_THAT(save(2), IsEmpty());
   EXPECT_FALSE(has_folder("initializers"));
@@ -86,7 +86,7 @@ TEST_F(OtherModels, KeepOnlyTheFilesThatTheyReferTo) {
   EXPECT_EQ(names_in(out_ / "initializers"), (std::vector<std::string>{"manifest.json", "turned"}));
 }
 
-TEST_F(OtherModels, OfOtherDataAndFilesThatAreNoModelsKeepNothing) {
+TEST_F(OtherModels, OfOtherDataAndFilesThatAreNotModelsKeepNothing) {
   save(1);
   write_model("other.onnx", "data/small.bias");
   dir_.write("out/notes.onnx", "no model");
@@ -174,7 +174,7 @@ TEST_F(OtherModels, InOneFolderAreReplacedOneByOne) {
   EXPECT_EQ(folders, 3U);
 }
 
-TEST_F(OtherModels, OrNoneBehindLinksToNothingAreNamedAsSuch) {
+TEST_F(OtherModels, BehindDanglingLinksAreNamedAsSuch) {
   fs::create_symlink("nowhere", dir_.path() / "link");
   EXPECT_THAT(choose_data_dir(dir_.path() / "link", "m.onnx", "data", Overwrite::kRefuse),
               FailsWith(ErrorCode::kNotFound, "link: is a symbolic link to 'nowhere'"));

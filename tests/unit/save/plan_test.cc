@@ -217,7 +217,7 @@ TEST_F(Plan, AlignsEveryTensorAsAsked) {
                                       "model.data@" + std::to_string(512 + kLarge)}));
 }
 
-TEST_F(Plan, RefusesAnAlignmentThatIsNoPowerOfTwoInItsLimits) {
+TEST_F(Plan, RejectsAnAlignmentThatIsNotAPowerOfTwoInItsLimits) {
   for (const std::uint64_t bad :
        {std::uint64_t{0}, std::uint64_t{8}, std::uint64_t{100}, 2 * kMaxAlignment}) {
     EXPECT_THAT(plan(tensors_of({4}), PlanOptions{.layout = Layout::kSingle, .alignment = bad}),
@@ -262,7 +262,7 @@ SavePlan empty_plan() {
   return plan;
 }
 
-TEST(LayOut, RefusesMoreShardsThanTheirNumbersCanSay) {
+TEST(LayOut, RejectsMoreShardsThanTheirNamesCanNumber) {
   const PlanOptions options{.layout = Layout::kShards, .max_shard_bytes = 4};
   SavePlan plan = empty_plan();
   plan.ranges.resize(kMaxShards, {.bytes = 4});
@@ -334,7 +334,7 @@ class MergeEqualBytes : public Plan {
   }
 };
 
-TEST_F(MergeEqualBytes, StoresThemOnceWhereTheyFirstStand) {
+TEST_F(MergeEqualBytes, StoresThemOnceAtTheirFirstPlace) {
   auto tensors = tensors_of({100, 100, 200, 100, 8});
   tensors[3].bytes = tensors[1].bytes;
   for (const bool with_crc : {true, false}) {
@@ -345,7 +345,7 @@ TEST_F(MergeEqualBytes, StoresThemOnceWhereTheyFirstStand) {
   }
 }
 
-TEST_F(MergeEqualBytes, TellsTensorsWithOneCrcApart) {
+TEST_F(MergeEqualBytes, DistinguishesTensorsWithEqualCrcs) {
   auto tensors = tensors_of({8, 8});
   tensors[0].bytes = std::string(8, '\0');
   tensors[1].bytes = std::string("\x01\0\0\0\x65\x67\xbc\xb8", 8);

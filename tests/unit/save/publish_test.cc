@@ -126,7 +126,7 @@ TEST(Transaction, KeepsAFolderThatItDidNotMake) {
   EXPECT_EQ(entries_of(dir.path() / "out"), Names{"mine"});
 }
 
-TEST(Transaction, RefusesToReplaceUnlessTold) {
+TEST(Transaction, RefusesToReplaceUnlessAllowed) {
   TempDir dir;
   dir.write("model.onnx", "old");
   EXPECT_THAT(begin(dir.path()), FailsWith(ErrorCode::kAlreadyExists, "model.onnx: exists"));
@@ -135,7 +135,7 @@ TEST(Transaction, RefusesToReplaceUnlessTold) {
   EXPECT_EQ(entries_of(dir.path()), Names{"model.onnx"});
 }
 
-TEST(Transaction, RefusesWhateverStandsInTheDataFoldersPlace) {
+TEST(Transaction, RejectsAnythingInTheDataFoldersPlace) {
   TempDir dir;
   fs::create_symlink("elsewhere", dir.path() / "data");
   EXPECT_THAT(begin(dir.path()), FailsWith(ErrorCode::kAlreadyExists, "data: exists"));
@@ -300,7 +300,7 @@ TEST(Transaction, FinishesTheRemovalOfASaverThatDiedAfterTheCommit) {
   EXPECT_EQ(entries_of(dir.path() / "data.1"), (Names{"manifest.json", "x", "y"}));
 }
 
-TEST(Transaction, SparesWhatStrangersPutIntoTheDataOfASaverThatDied) {
+TEST(Transaction, KeepsFilesOfOthersInTheDataOfASaverThatDied) {
   TempDir dir;
   save(dir.path(), "one", {"x"});
   (void)killed_save(dir);
@@ -345,7 +345,7 @@ TEST(ChooseDataDir, CountsUpFromTheNewestGeneration) {
   EXPECT_EQ(choose_data_dir(dir.path(), "m", "data", Overwrite::kAllow), "data.11");
 }
 
-TEST(ChooseDataDir, CountsFilesBesideTheModelToo) {
+TEST(ChooseDataDir, AlsoCountsFilesBesideTheModel) {
   TempDir dir;
   for (const char* name : {"m.3.data", "m.5-00001-of-00002.data", "m.4.manifest.json", "n.9.data",
                            "m.7.data.part", "m.8", "m.08.data"}) {
@@ -361,7 +361,7 @@ TEST(ChooseDataDir, CountsFilesBesideTheModelToo) {
   EXPECT_EQ(choose_data_dir(dir.path(), "m.onnx", "data", Overwrite::kRefuse), "data");
 }
 
-TEST(CheckOutputNames, RefusesWhatIsNoPlainName) {
+TEST(CheckOutputNames, RejectsNamesThatAreNotPlain) {
   EXPECT_THAT(check_output_names("model.onnx", "initializers"), IsOk());
   for (const char* bad : {"", ".", "..", "a/b", "/a", "a..b", "#a", "a\\b", "a\nb",
                           ".save-external.0123456789abcdef.tmp"}) {

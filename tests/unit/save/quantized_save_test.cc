@@ -365,7 +365,7 @@ TEST_F(QuantizedSave, EstimatesErrorsInADryRunFromAFewRows) {
   }
 }
 
-TEST_F(QuantizedSave, NamesTheElementThatNoCodeStandsFor) {
+TEST_F(QuantizedSave, NamesTheElementThatNoCodeRepresents) {
   const float nan = std::numeric_limits<float>::quiet_NaN();
   std::memcpy(&tensors_[3].bytes[(7 * 3000 + 11) * sizeof(float)], &nan, sizeof(float));
   write_checkpoint();
@@ -566,7 +566,7 @@ TEST(PackedJson, TakesCodesOfFourBitsInBytesOrAlone) {
   EXPECT_FALSE(is_packed_type({default_scheme(4), MatrixPart::kScales, 8, 64}, kUInt8));
 }
 
-TEST(PackedJson, RejectsLies) {
+TEST(PackedJson, RejectsInvalidForms) {
   const std::string scheme =
       R"({"bits": 8, "block": 32, "zero_points": false, "steps": 0, "scales": "float32"})";
   const auto parsed = [&](const std::string& part, const std::string& rows) {

@@ -75,7 +75,7 @@ TEST_F(RecordFile, ClaimsWhatWasAddedToIt) {
   EXPECT_EQ(publication(), std::nullopt);
 }
 
-TEST_F(RecordFile, HoldsLinesBackUntilTheyStandForEnoughBytes) {
+TEST_F(RecordFile, HoldsLinesBackUntilTheyDescribeEnoughBytes) {
   auto record = RecordWriter::start(folder(), kJob, WrittenRanges(3)).value();
   ASSERT_THAT(record.add(0, 1, kRecordedBytes - 1), IsOk());
   EXPECT_EQ(written(), WrittenRanges(3));
@@ -100,7 +100,7 @@ TEST_F(RecordFile, IgnoresAPartThatThePlanDoesNotHave) {
   EXPECT_EQ(written(1), WrittenRanges(1));
 }
 
-TEST_F(RecordFile, NeverSaysMoreWhereverItIsCut) {
+TEST_F(RecordFile, NeverClaimsMoreWhenItIsCut) {
   const std::string whole = publish(example());
   const WrittenRanges all{std::nullopt, 0x1234U, std::nullopt};
   for (std::size_t size = 0; size < whole.size(); ++size) {
@@ -111,7 +111,7 @@ TEST_F(RecordFile, NeverSaysMoreWhereverItIsCut) {
   }
 }
 
-TEST_F(RecordFile, NeverSaysAnythingElseWhateverByteIsChanged) {
+TEST_F(RecordFile, NeverClaimsAnythingElseWhenAByteIsChanged) {
   const std::string whole = publish(example());
   const WrittenRanges all{std::nullopt, 0x1234U, std::nullopt};
   for (std::size_t i = 0; i < whole.size(); ++i) {

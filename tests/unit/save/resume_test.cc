@@ -90,7 +90,7 @@ TEST_F(Resumed, KeepsPartsOfASingleFile) {
   EXPECT_GE(resumed_, 1'200'000U);
 }
 
-TEST_F(Resumed, WritesAnewWhatIsDamaged) {
+TEST_F(Resumed, RewritesDamagedRanges) {
   die();
   std::string text = read_text(staging_ / "initializers/large.weight");
   text[77] ^= 1;
@@ -99,7 +99,7 @@ TEST_F(Resumed, WritesAnewWhatIsDamaged) {
   EXPECT_LT(resumed_, 1'200'000U);
 }
 
-TEST_F(Resumed, WritesAnewWhatIsTooLong) {
+TEST_F(Resumed, RewritesFilesThatAreTooLong) {
   die();
   append(staging_ / "initializers/large.weight", "more");
   save_again();
@@ -115,14 +115,14 @@ TEST_F(Resumed, RecordsChecksumsOfKeptFiles) {
   EXPECT_GE(resumed_, 1'200'000U);
 }
 
-TEST_F(Resumed, StartsAnewWhenTheCheckpointChanged) {
+TEST_F(Resumed, StartsOverWhenTheCheckpointChanged) {
   die();
   dir_.write("c.pt", torch_zip(tensors_));  // the same bytes at another time
   save_again();
   EXPECT_EQ(resumed_, 0U);
 }
 
-TEST_F(Resumed, StartsAnewWhenTold) {
+TEST_F(Resumed, StartsOverIfAsked) {
   die();
   resume_ = Resume::kNo;
   save_again();
@@ -149,7 +149,7 @@ TEST_F(Resumed, NeverWritesThroughAPlantedLink) {
   EXPECT_EQ(read_text(victim), tensors_[0].bytes);
 }
 
-TEST_F(Resumed, DoesNotGoOnInAFolderThatOthersMayWrite) {
+TEST_F(Resumed, DoesNotContinueInAFolderThatOthersMayWriteTo) {
   die();
   fs::permissions(staging_, fs::perms::others_write, fs::perm_options::add);
   save_again();

@@ -216,7 +216,7 @@ TEST_F(Set, KeepsWhatTheOthersUseWhenOneModelIsReplacedAlone) {
   EXPECT_EQ(top(), (Names{"first.onnx", "initializers.1", "initializers.2", "second.onnx"}));
 }
 
-TEST_F(Set, FindsEqualBytesOfModelsThatKnowNothingOfEachOther) {
+TEST_F(Set, FindsEqualBytesOfUnrelatedModels) {
   ASSERT_THAT(save({graph("first.onnx", {"a", "shared", "b"})}, options()), IsOk());
   fs::copy(out_, dir_.path() / "copy", fs::copy_options::recursive);
   const std::vector<GraphToSave> both{{"one.onnx", out_ / "first.onnx"},
@@ -251,7 +251,7 @@ TEST_F(MemberOfSet, IsComparedWithTheCheckpointOfAll) {
   EXPECT_EQ(report->compared, 2U);
 }
 
-TEST_F(MemberOfSet, IsComparedWithoutTheOthersToo) {
+TEST_F(MemberOfSet, IsAlsoComparedWithoutTheOthers) {
   fs::remove(out_ / "second.onnx");
   const auto report = compare("first.onnx");
   ASSERT_THAT(report, IsOk());

@@ -139,7 +139,7 @@ TEST(StreamingWriter, LeavesTheFolderToOthersOnceItHasFinished) {
               FailsWith(ErrorCode::kInvalidArgument, "open another one"));
 }
 
-TEST(StreamingWriter, RefusesANameThatIsNoModels) {
+TEST(StreamingWriter, RejectsANameThatIsNotAModels) {
   const auto writer = oe::Writer::create("out/model.bin");
   ASSERT_FALSE(writer);
   EXPECT_EQ(writer.error().code, ErrorCode::kInvalidArgument);

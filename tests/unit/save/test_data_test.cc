@@ -288,7 +288,7 @@ TEST_F(TestDataFiles, HoldTheTensorsInTheOrderOfTheGraph) {
   EXPECT_EQ(tree_of(out_).size(), 3U);  // the set's folder and its files
 }
 
-TEST_F(TestDataFiles, AreNotReplacedUnlessTold) {
+TEST_F(TestDataFiles, AreNotReplacedUnlessAllowed) {
   graph.input("x", kFloat, {2, 3});
   dir_.write("out/test_data_set_0/input_0.pb", "mine");
   record_one(1);
@@ -296,7 +296,7 @@ TEST_F(TestDataFiles, AreNotReplacedUnlessTold) {
   EXPECT_EQ(tree_of(out_).size(), 2U);
 }
 
-TEST_F(TestDataFiles, ReplaceOlderOnesAllOfThem) {
+TEST_F(TestDataFiles, ReplaceAllOlderOnes) {
   graph.input("x", kFloat, {2, 3});
   record_one(1);
   record_one(2);
@@ -317,7 +317,7 @@ TEST_F(TestDataFiles, NeverReplaceAFolderWithOtherFiles) {
 }
 
 // A set that nothing replaces goes, too, but not a folder with anything else in it.
-TEST_F(TestDataFiles, ReplaceNoFolderThatIsNoSetOfInputs) {
+TEST_F(TestDataFiles, DoNotReplaceAFolderThatIsNotASetOfInputs) {
   graph.input("x", kFloat, {2, 3});
   record_one(1);
   ASSERT_THAT(save(), IsOk());

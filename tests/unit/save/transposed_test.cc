@@ -175,7 +175,7 @@ TEST_F(Transposed, SharesAPartWithTheSameTensorInTheSameOrderOnly) {
   EXPECT_EQ(made->ranges.size(), 5U);
 }
 
-TEST_F(Transposed, LinksOnlyWhatLiesInTheCheckpointAsItIs) {
+TEST_F(Transposed, LinksOnlyTensorsThatAreUnchangedInTheCheckpoint) {
   const Model graph = model();
   const Checkpoint opened = checkpoint();
   Mapping mapping = this->mapping(graph, opened);
@@ -191,7 +191,7 @@ TEST_F(Transposed, LinksOnlyWhatLiesInTheCheckpointAsItIs) {
   EXPECT_EQ(made->ranges.size(), 2U);
 }
 
-TEST_F(Transposed, IsAnotherJobThanTheSameSquareMatrixAsItIs) {
+TEST_F(Transposed, IsAnotherJobThanTheUntransposedSquareMatrix) {
   const Model graph = model();
   const Checkpoint opened = checkpoint();
   Mapping mapping = this->mapping(graph, opened);
@@ -209,7 +209,7 @@ TEST_F(Transposed, IsAnotherJobThanTheSameSquareMatrixAsItIs) {
   EXPECT_NE(name(), before);
 }
 
-TEST_F(Transposed, IsRefusedForWhatIsNoMatrix) {
+TEST_F(Transposed, IsRejectedForTensorsThatAreNotMatrices) {
   GraphBuilder builder;
   builder.input("cube", kFloat, {2, 3, 4}).node("Use", {"cube"}, {"y"}).output("y", kFloat, {1});
   const Model graph = Model::from_proto(builder.model(), {}).value();
@@ -303,7 +303,7 @@ TEST_F(Transposed, IsReadBackAgainstTheCrcThatWasTakenWhileItWasWritten) {
   EXPECT_EQ(found->findings[0].message.substr(0, 8), "byte 99 ");
 }
 
-TEST_F(Transposed, StandsInTheManifestWithItsRecipe) {
+TEST_F(Transposed, IsInTheManifestWithItsRecipe) {
   const Checkpoint opened = checkpoint();
   ASSERT_THAT(save(opened, out_, with_threads(1)), IsOk());
   const std::string text = read_text(out_ / "initializers/manifest.json");

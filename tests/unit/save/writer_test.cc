@@ -61,7 +61,7 @@ TEST_F(Writer, WritesEveryTensorsBytes) {
   EXPECT_TRUE(is_complete(out_));
 }
 
-TEST_F(Writer, LeavesTheGivenModelAsItIs) {
+TEST_F(Writer, LeavesTheGivenModelUnchanged) {
   const Checkpoint checkpoint = open_one(checkpoint_file(1));
   const fs::path graph = dir_.write("graph.onnx", model_for(mixed_tensors(1)).serialize().value());
   const auto model = Model::load(graph);

@@ -123,7 +123,7 @@ TEST(Cast, RoundsEveryFloatToTheNearestBFloat) {
   }
 }
 
-TEST(Cast, GivesTheSameBitsWhateverTheProcessor) {
+TEST(Cast, GivesTheSameBitsOnAnyProcessor) {
   sweep([](const std::vector<float>& values) {
     for (const DType to : {DType::kFloat16, DType::kBFloat16}) {
       ASSERT_EQ(cast<std::uint16_t>(DType::kFloat32, to, values, CastPath::kBest),
@@ -152,7 +152,7 @@ TEST(Cast, WidensEveryHalfAndBFloatExactly) {
   }
 }
 
-TEST(Cast, MeetsInFloatAsTorchDoes) {
+TEST(Cast, ConvertsThroughFloat32AsTorchDoes) {
   // Nearer to 1 + 2^-10 than to 1, but the float in between is half-way, and goes to even.
   const std::vector<double> value{1.0 + 0x1p-11 + 0x1p-40, 1e300, -1e-300, 0.1};
   EXPECT_EQ(cast<std::uint16_t>(DType::kFloat64, DType::kFloat16, value),

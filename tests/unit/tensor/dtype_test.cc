@@ -6,7 +6,7 @@
 namespace onnx_external {
 namespace {
 
-TEST(DType, NamesAndNumbersLeadBackToTheType) {
+TEST(DType, NamesAndNumbersIdentifyTheType) {
   for (std::size_t i = 0; i < kDTypeCount; ++i) {
     const auto dtype = static_cast<DType>(i);
     EXPECT_EQ(dtype_from_any_name(torch_name(dtype)), dtype);
@@ -20,7 +20,7 @@ TEST(DType, NamesAndNumbersLeadBackToTheType) {
   }
 }
 
-TEST(DType, TypesOfLessThanAByteAreNoTypesOfFiles) {
+TEST(DType, TypesOfLessThanAByteAreNotTypesOfFiles) {
   for (const DType dtype :
        {DType::kInt4, DType::kUInt4, DType::kFloat4E2M1, DType::kInt2, DType::kUInt2}) {
     EXPECT_EQ(bit_size(dtype), onnx_bits(onnx_data_type(dtype)));

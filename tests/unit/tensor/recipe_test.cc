@@ -38,7 +38,7 @@ std::vector<std::int64_t> places(const TensorView& view) {
   return found;
 }
 
-TEST(Recipe, IsReadAloudInTheOrderOfItsSteps) {
+TEST(Recipe, IsPrintedInTheOrderOfItsSteps) {
   const Recipe recipe{kTranspose, RecipeStep::permute({1, 0}), RecipeStep::reshape({}),
                       RecipeStep::slice(0, -2, 4), kCast};
   EXPECT_EQ(recipe_text(recipe), "transpose, permute [1, 0], reshape [], slice [0, -2, 4], cast");

@@ -138,7 +138,7 @@ TEST(VerifyByRecordedCrc, SaysWhenItIsTheCheckpointThatIsDamaged) {
               FailsWith(ErrorCode::kCorrupt, "is damaged (CRC-32 differs)"));
 }
 
-TEST(VerifyAgainst, ComparesTensorsThatAreNoPlainRange) {
+TEST(VerifyAgainst, ComparesTensorsThatAreNotAPlainRange) {
   for (const std::string form : {"transposed", "deflated", "big"}) {
     Pair pair;
     const std::string rows = bytes_of<std::uint32_t>({1, 2, 3, 4, 5, 6});
@@ -233,7 +233,7 @@ TEST(VerifyAgainst, FindsExpectedTensorsThatTheModelLacks) {
   EXPECT_THAT(codes(*report), ElementsAre("missing-tensor b", "missing-tensor a"));
 }
 
-TEST(VerifyAgainst, ChecksTheManifestToo) {
+TEST(VerifyAgainst, AlsoChecksTheManifest) {
   Pair pair;
   pair.add("a", pattern_bytes(8));
   *pair.model.manifest.tensors[0].crc32 ^= 1U;
@@ -395,7 +395,7 @@ TEST(ExpectedTensors, AreRefusedForDataThatTheSaveWasNotAskedToKeep) {
   EXPECT_THAT(expected_tensors(pair.model.write_with_manifest(), *pair.checkpoint(), {}), IsOk());
 }
 
-TEST(ExpectedTensors, AreMappedAnewWithoutAManifestOrWithAnOption) {
+TEST(ExpectedTensors, AreMappedAgainWithoutAManifestOrWithAnOption) {
   Pair pair;
   pair.add("a", pattern_bytes(8)).add("b", pattern_bytes(8));
   pair.model.graph.node("Add", {"a", "b"}, {"y"}).output("y", kFloat, {2});
@@ -415,7 +415,7 @@ TEST(ExpectedTensors, AreMappedAnewWithoutAManifestOrWithAnOption) {
   }
 }
 
-TEST(ExpectedTensors, AreMappedAnewWhenTheCheckpointIsNotTheManifests) {
+TEST(ExpectedTensors, AreMappedAgainWhenTheCheckpointIsNotTheManifests) {
   Pair pair;
   pair.add("a", pattern_bytes(8));
   pair.model.graph.node("Relu", {"a"}, {"y"}).output("y", kFloat, {2});

@@ -69,7 +69,7 @@ TEST_F(VerifyPiece, IsCheckedByTheManifestOfItsParent) {
   EXPECT_THAT(found(), ElementsAre("crc-differs transformer.ln_f.bias"));
 }
 
-TEST_F(VerifyPiece, IsCheckedWithoutAManifestToo) {
+TEST_F(VerifyPiece, IsAlsoCheckedWithoutAManifest) {
   fs::remove(folder() / "initializers/manifest.json");
   const auto report = verify_model(piece());
   ASSERT_THAT(report, IsOk());
@@ -79,7 +79,7 @@ TEST_F(VerifyPiece, IsCheckedWithoutAManifestToo) {
   EXPECT_THAT(found(), ElementsAre("out-of-range transformer.ln_f.bias"));
 }
 
-TEST_F(VerifyPiece, TellsWhenItsParentIsAnotherOrGone) {
+TEST_F(VerifyPiece, ReportsAReplacedOrMissingParent) {
   flip("model.onnx");
   EXPECT_THAT(found(), ElementsAre("parent-replaced"));
   flip("model.onnx");

@@ -60,7 +60,7 @@ class RecordedBytes : public testing::Test {
   fs::path graph_;
 };
 
-TEST_F(RecordedBytes, AreCheckedWhateverTheLayoutsAre) {
+TEST_F(RecordedBytes, AreCheckedInAnyLayout) {
   for (const Layout from : {Layout::kPerTensor, Layout::kSingle, Layout::kShards}) {
     for (const Layout to :
          {Layout::kPerTensor, Layout::kSingle, Layout::kShards, Layout::kInline}) {
@@ -128,7 +128,7 @@ TEST_F(RecordedBytes, OfAModelThatWasChangedSinceAreRefusedUntilItsManifestGoes)
   EXPECT_THAT(save(in("out/model.onnx"), "to", Layout::kSingle), IsOk());
 }
 
-TEST_F(RecordedBytes, AreCheckedForAChangedCopyOfTheModelToo) {
+TEST_F(RecordedBytes, AreAlsoCheckedForAChangedCopyOfTheModel) {
   save_first(Layout::kPerTensor);
   onnx::ModelProto model;
   ASSERT_TRUE(model.ParseFromString(read_text(in("out/model.onnx"))));

@@ -129,7 +129,7 @@ TEST(VerifyStructure, FindsMissingFiles) {
   EXPECT_THAT(codes_of({{"location", "w.bin/below"}}), ElementsAre("missing-file w"));
 }
 
-TEST(VerifyStructure, FindsWhatIsNoFileOfItsOwn) {
+TEST(VerifyStructure, FindsLinksAndOtherKindsOfFiles) {
   WrittenModel model;
   const auto& dir = model.files().path();
   model.files().write("plain", pattern_bytes(8));
@@ -492,7 +492,7 @@ TEST(VerifyStructure, FindsNothingOpenInNamesThatNodesMayLeaveOut) {
   EXPECT_THAT(codes(*verify_model(model.write())), IsEmpty());
 }
 
-TEST(VerifyStructure, CountsWeightsInsideTheModelThatNothingSpeaksFor) {
+TEST(VerifyStructure, CountsWeightsInsideTheModelThatNothingVerifies) {
   WrittenModel model;
   model.add("a", pattern_bytes(16));
   model.graph.initializer("kept", kFloat, {4}, pattern_bytes(16));

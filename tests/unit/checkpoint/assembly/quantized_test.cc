@@ -61,7 +61,7 @@ TEST(Quantized, ReadsAScaleThatIsAnInt) {
   EXPECT_EQ(read_all(*checkpoint, 1), f32({2.0F}));
 }
 
-TEST(Quantized, RefusesAScaleThatIsNone) {
+TEST(Quantized, RejectsAScaleThatIsNotAPositiveFloat) {
   for (const double scale : {0.0, -1.0, 1e300, 1e-300, std::numeric_limits<double>::quiet_NaN()}) {
     EXPECT_THAT(open_quantized(per_tensor(scale, 0)),
                 FailsWith(ErrorCode::kUnsupported, "not a positive float32"))
@@ -186,7 +186,7 @@ TEST(Quantized, RefusesScalesForOtherChannels) {
               FailsWith(ErrorCode::kCorrupt, "the shape [2, 2] for 4 channels"));
 }
 
-TEST(Quantized, RefusesScalesThatAreNoFractions) {
+TEST(Quantized, RejectsScalesThatAreNotFloats) {
   EXPECT_THAT(open_channels({.scale_type = DType::kInt64}),
               FailsWith(ErrorCode::kUnsupported, "scales are int64"));
 }

@@ -150,7 +150,7 @@ TEST(Sparse, RefusesCompressedIndicesThatDoNotRise) {
   }
 }
 
-TEST(Sparse, RefusesTwinsInACompressedTensor) {
+TEST(Sparse, RejectsDuplicatesInACompressedTensor) {
   SparseTest sparse = csr();
   sparse.parts[1] = integers({3}, {2, 1, 1});
   EXPECT_THAT(open_sparse(sparse), FailsWith(ErrorCode::kCorrupt, "two of its values"));
@@ -187,7 +187,7 @@ TEST(Sparse, RefusesBlocksThatDoNotDivideTheShape) {
   EXPECT_THAT(open_sparse(blocks({1, 0, 2}, {2, 4})), FailsWith(ErrorCode::kCorrupt, "fit"));
 }
 
-TEST(Sparse, RefusesIndicesThatAreNoIntegers) {
+TEST(Sparse, RejectsIndicesThatAreNotIntegers) {
   SparseTest sparse = coo();
   sparse.parts[0] = {
       .dtype = DType::kFloat64, .shape = {2, 3}, .bytes = bytes_of<double>({0, 0, 0, 0, 0, 0})};

@@ -21,7 +21,7 @@ auto fact(FolderKind kind, const std::string& words) {
   return AllOf(Field(&FolderFact::kind, kind), Field(&FolderFact::text, HasSubstr(words)));
 }
 
-TEST(ForeignFolder, NothingIsSaidOfAPlainModel) {
+TEST(ForeignFolder, APlainModelGivesNoFacts) {
   const TempDir dir;
   for (const char* name : {"model.safetensors", "tokenizer.json", "generation_config.json",
                            "vocab.txt", "README.md", "model.onnx"}) {
@@ -136,7 +136,7 @@ TEST(ForeignFolder, AnUnpackedTorchFileInsideIsNamed) {
                         "-r m.pt m"));
 }
 
-TEST(ForeignFolder, StatesOfATrainingAreNoWeights) {
+TEST(ForeignFolder, TrainingStatesAreNotWeights) {
   const TempDir dir;
   dir.write("scheduler.pt", "");
   dir.write("rng_state_0.pth", "");
@@ -157,7 +157,7 @@ void PrintTo(const Files& files, std::ostream* out) {
 
 class ForeignFolders : public testing::TestWithParam<Files> {};
 
-TEST_P(ForeignFolders, AreToldByTheNamesOfTheirFiles) {
+TEST_P(ForeignFolders, AreRecognizedByTheNamesOfTheirFiles) {
   const TempDir dir;
   for (const std::string& name : GetParam().files) {
     dir.write(name, "x");

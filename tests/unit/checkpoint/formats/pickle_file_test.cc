@@ -140,7 +140,7 @@ TEST(PickleFile, RefusesTextThatIsNotLatin1) {
               FailsWith(ErrorCode::kUnsupported, "its storage comes from 'torch.storage._load"));
 }
 
-TEST(PickleFile, RefusesBytesThatAreNoTorchFile) {
+TEST(PickleFile, RejectsBytesThatAreNotATorchFile) {
   EXPECT_THAT(open_bytes(dump([](PickleBuilder& pickle) { put_bytes4(pickle, "hello"); })),
               FailsWith(ErrorCode::kUnsupported, "its storage comes from 'torch.storage._load"));
 }
@@ -160,7 +160,7 @@ TEST(PickleFile, DoesNotReachOutOfTheNestedFile) {
       FailsWith(ErrorCode::kCorrupt, "16 bytes wanted, 0 left"));
 }
 
-TEST(PickleFile, RefusesANestedFileThatIsNoStorage) {
+TEST(PickleFile, RejectsANestedFileThatIsNotAStorage) {
   const std::string nested = legacy_file(legacy_object(), {{"7", kFloats}});
   EXPECT_THAT(open_bytes(dump([&](PickleBuilder& pickle) { put_bytes4(pickle, nested); })),
               FailsWith(ErrorCode::kCorrupt, "nested torch file: it has no storage"));
@@ -199,7 +199,7 @@ TEST(PickleFile, ListsWhatItHoldsAndCallsNothing) {
   EXPECT_EQ(checkpoint->opaque_objects()[0].type, "posix.system");
 }
 
-TEST(PickleFile, IsToldByItsFirstOpcodesInProtocols0And1) {
+TEST(PickleFile, IsRecognizedByItsFirstOpcodesInProtocols0And1) {
   for (const std::string& bytes : {"(dp0\n."s, "(lp0\n."s, "}q\x00."s, "]q\x00."s}) {
     EXPECT_THAT(open_bytes(bytes), FailsWith(ErrorCode::kNotFound, "no dict")) << bytes;
   }

@@ -127,7 +127,7 @@ TEST(TorchLegacy, RefusesAnotherVersion) {
               FailsWith(ErrorCode::kUnsupported, "byte 15: a legacy torch file whose protocol"));
 }
 
-TEST(TorchLegacy, RefusesSystemInformationThatIsNoDict) {
+TEST(TorchLegacy, RejectsSystemInformationThatIsNotADict) {
   EXPECT_THAT(
       open_bytes(legacy_file(legacy_object(), {{"7", kFloats}}, {.dict_as_system_info = false})),
       FailsWith(ErrorCode::kCorrupt, "the system information is not a dict"));

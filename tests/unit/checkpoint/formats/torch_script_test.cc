@@ -142,7 +142,7 @@ TEST(TorchScript, AModuleWithoutAnyTensorsIsRefused) {
               FailsWith(ErrorCode::kNotFound, "holds no dict of names to tensors"));
 }
 
-TEST(TorchScript, AnObjectThatIsNoModuleIsNotInTheStateDict) {
+TEST(TorchScript, AnObjectThatIsNotAModuleIsNotInTheStateDict) {
   PickleBuilder pickle;
   open_object(pickle.proto(), "__torch__", "Net");
   put_parameter(pickle, "scale").string("pair");

@@ -145,7 +145,7 @@ TEST(TorchTar, RefusesATensorThatReachesOutOfItsStorage) {
               FailsWith(ErrorCode::kCorrupt, "tensor 'w': shape [5]"));
 }
 
-TEST(TorchTar, RefusesARankThatIsNone) {
+TEST(TorchTar, RejectsAnInvalidRank) {
   for (const std::int32_t rank : {-1, 65, INT32_MAX}) {
     EXPECT_THAT(open_bytes(tar_of({.rank = rank})),
                 FailsWith(ErrorCode::kCorrupt, "a tensor of " + std::to_string(rank)));

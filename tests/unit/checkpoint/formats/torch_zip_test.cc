@@ -398,7 +398,7 @@ TEST(TorchZip, RefusesTwinNames) {
               FailsWith(ErrorCode::kCorrupt, "two values have the name 'w'"));
 }
 
-TEST(TorchZip, RefusesATwinKeyWhoseLaterValueIsNoTensor) {
+TEST(TorchZip, RejectsADuplicateKeyWhoseLaterValueIsNotATensor) {
   PickleBuilder pickle;
   pickle.proto().empty_dict().mark();
   put_w(pickle);

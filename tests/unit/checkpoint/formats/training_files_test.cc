@@ -16,7 +16,7 @@ std::string parts(const std::vector<std::filesystem::path>& paths) {
   return rank_parts(paths);
 }
 
-TEST(TrainingFiles, StatesAreToldFromWeights) {
+TEST(TrainingFiles, StatesAreDistinguishedFromWeights) {
   for (const char* name :
        {"optimizer.pt", "scheduler_1.bin", "rng_state_12.pth", "training_args.bin",
         "zero_pp_rank_0_mp_rank_00_optim_states.pt", "optim_world_size_2_rank_0.pt"}) {
@@ -44,7 +44,7 @@ TEST(TrainingFiles, PartsOfRanksAreNamedWithWhatJoinsThem) {
               HasSubstr("DeepSpeed (ZeRO) wrote them: join them first by its script zero_to_fp32"));
 }
 
-TEST(TrainingFiles, OtherNumberedFilesAreNoParts) {
+TEST(TrainingFiles, OtherNumberedFilesAreNotParts) {
   EXPECT_THAT(parts({"epoch_1.pth", "epoch_2.pth"}), IsEmpty());
   EXPECT_THAT(parts({"http0.pt", "http1.pt"}), IsEmpty());
   EXPECT_THAT(parts({"lora_rank_8.pt", "lora_rank_16.pt"}), IsEmpty());

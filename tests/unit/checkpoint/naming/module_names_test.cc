@@ -108,7 +108,7 @@ TEST(ModuleNames, AreThoseOfStateDictInItsOrder) {
                           "blocks.0.bias", "blocks.1.weight", "blocks.1.bias"));
 }
 
-TEST(ModuleNames, LeaveOutBuffersWhoseNamesStandInASetOfProtocol4) {
+TEST(ModuleNames, LeaveOutBuffersNamedInASetOfProtocol4) {
   TestModule net = kNet;
   net.set_as_object = false;
   EXPECT_THAT(names(open_bytes(zip_of(net))), ::testing::Not(::testing::Contains("mask")));
@@ -212,7 +212,7 @@ TEST(ModuleNames, TwoParametersOfOneNameAreRefused) {
               FailsWith(ErrorCode::kCorrupt, "'w'"));
 }
 
-TEST(ModuleNames, AnObjectWithoutTheThreeMappingsIsNoModule) {
+TEST(ModuleNames, AnObjectWithoutTheThreeMappingsIsNotAModule) {
   PickleBuilder pickle;
   pickle.proto().global("models", "Net").empty_tuple().new_object().empty_dict().mark();
   pickle.string("_parameters").empty_dict().mark();

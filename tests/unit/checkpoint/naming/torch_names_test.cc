@@ -310,7 +310,7 @@ TEST(CacheClasses, NameTheWayToACandidate) {
               FailsWith(ErrorCode::kAmbiguous, "'b' (1 tensor), 'a.part' (1 tensor)"));
 }
 
-TEST(CacheClasses, OneTupleAsAThousandStatesIsPaidForEachTime) {
+TEST(CacheClasses, OneTupleAsAThousandStatesCountsEachTime) {
   PickleBuilder pickle;
   pickle.global("my.module", "Thing").empty_tuple().new_object();
   const Value parts = tuple(std::vector<Value>(1000, integer(1)));
@@ -350,7 +350,7 @@ TEST(CacheClasses, FlattenInStateDictsAndListingsAlike) {
   EXPECT_THAT(names_of(name_everything(pickle, &classes)), expected);
 }
 
-TEST(CacheClasses, AreNoOpaqueObjectsInAListing) {
+TEST(CacheClasses, AreNotOpaqueObjectsInAListing) {
   const ClassFlattening classes = caches();
   const Pickle pickle = pickle_of(dict({{"past", old_cache()}}));
   EXPECT_TRUE(name_everything(pickle, &classes)->opaque.empty());

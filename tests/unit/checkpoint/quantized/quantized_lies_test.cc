@@ -159,7 +159,7 @@ TEST(QuantizedCompressed, WhoseZeroPointsAreOfOtherRowsIsCorrupt) {
   EXPECT_THAT(folder.open_folder(), FailsWith(ErrorCode::kCorrupt, "weight_zero_point"));
 }
 
-TEST(QuantizedCompressed, WhoseScaleIsNoNumberIsCorrupt) {
+TEST(QuantizedCompressed, WhoseScaleIsNotANumberIsCorrupt) {
   auto folder = compressed();
   folder.put("a.weight_scale", "BOOL", "[2,2]", std::vector<std::uint8_t>(4));
   EXPECT_THAT(folder.open_folder(), FailsWith(ErrorCode::kCorrupt, "not numbers that scale"));
@@ -199,7 +199,7 @@ TEST(QuantizedFloat8, WithoutSettingsIsListedInItsPartsAsItsScalesMayBeDivisors)
   }
 }
 
-TEST(QuantizedFloat8, IgnoresAScaleThatNobodyWroteForAWeightThatIsNotQuantized) {
+TEST(QuantizedFloat8, IgnoresAnUnwrittenScaleOfAWeightThatIsNotQuantized) {
   QuantFolder folder;
   folder.put("a.weight", "F32", "[1]", Floats{5})
       .put("a.weight_scale_inv", "F32", "[1]", Floats{4.6e-41F})
@@ -305,7 +305,7 @@ TEST(QuantizedHqq, WhoseShapeIsNotThatOfItsCodesIsCorrupt) {
 
 // --- all of them -------------------------------------------------------------------------------
 
-TEST(QuantizedCheckpoints, WhoseConfigIsNoJsonAreCorrupt) {
+TEST(QuantizedCheckpoints, WhoseConfigIsNotJsonAreCorrupt) {
   auto folder = gptq(0x77777777, "gptq");
   folder.config("{");
   EXPECT_THAT(folder.open_folder(), FailsWith(ErrorCode::kCorrupt, "config.json: byte"));

@@ -54,7 +54,7 @@ TEST(BytesIds, AReshapedViewSharesItsBytesInEveryKindOfStorage) {
   }
 }
 
-TEST(BytesIds, APlaceInAFileIsOneWhateverStorageNamesIt) {
+TEST(BytesIds, APlaceInAFileHasOneIdInAnyStorage) {
   EXPECT_TRUE(share(view(0, {12}), view(2, {12})));
   EXPECT_FALSE(share(view(0, {12}), view(1, {12})));
   EXPECT_FALSE(share(view(0, {12}), view(3, {12}))) << "inflated, they are others";

@@ -130,7 +130,7 @@ TEST(Numpy, RefusesAListOfObjects) {
               FailsWith(ErrorCode::kCorrupt, "no bytes"));
 }
 
-TEST(Numpy, RefusesTypesThatAreNoNumbers) {
+TEST(Numpy, RejectsTypesThatAreNotNumbers) {
   for (const std::string type : {"O8", "U2", "S4", "M8", "V4", "f16", "c32"}) {
     EXPECT_THAT(open_array({.type = type, .shape = {1}, .bytes = "abcd"}),
                 FailsWith(ErrorCode::kUnsupported, "numpy dtype '" + type + "' is not a type"));
@@ -141,7 +141,7 @@ TEST(Numpy, RefusesTypesThatAreNoNumbers) {
   }
 }
 
-TEST(Numpy, RefusesByteOrdersThatAreNone) {
+TEST(Numpy, RejectsInvalidByteOrders) {
   EXPECT_THAT(open_array({.order = "?", .shape = {2}, .bytes = f32({1, 2})}),
               FailsWith(ErrorCode::kCorrupt, "no valid byte order"));
 }

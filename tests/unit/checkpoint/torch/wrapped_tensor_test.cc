@@ -83,7 +83,7 @@ Result<Checkpoint> open_wrapper(const WrapperTest& test) {
   return open_bytes(zip_of(pickle, {f32({1, 2, 3, 4})}));
 }
 
-TEST(WrappedTensor, ADTensorIsWhatItsProcessHeldIfThatIsAllOfIt) {
+TEST(WrappedTensor, ADTensorIsReadIfItsProcessHeldAllOfIt) {
   const std::vector<WrapperTest> whole = {
       {},
       {.placements = {kReplicate, kShard}},
@@ -106,7 +106,7 @@ TEST(WrappedTensor, APartOfADTensorIsRefused) {
                 "one process held; save tensor.full_tensor()"));
 }
 
-TEST(WrappedTensor, SummandsAreRefusedAlthoughTheirShapeIsWhole) {
+TEST(WrappedTensor, PartialSumsAreRejectedAlthoughTheirShapeIsWhole) {
   for (const std::vector<Put>& placements :
        {std::vector{kPartial}, std::vector{kReplicate, kPartial},
         std::vector{placement("torch.distributed.tensor.placement_types", "_NormPartial")},
@@ -119,7 +119,7 @@ TEST(WrappedTensor, SummandsAreRefusedAlthoughTheirShapeIsWhole) {
   }
 }
 
-TEST(WrappedTensor, ADTensorThatDoesNotSayHowItLiesIsRefused) {
+TEST(WrappedTensor, ADTensorWithoutItsPlacementIsRejected) {
   for (const WrapperTest& test :
        {WrapperTest{.placements = {}}, WrapperTest{.in_spec = false}, WrapperTest{.local = nullptr},
         WrapperTest{.local = [](PickleBuilder& pickle) { pickle.integer(3); }}}) {

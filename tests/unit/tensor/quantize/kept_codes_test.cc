@@ -61,7 +61,7 @@ TEST(OrderByGroup, SortsColumnsAndKeepsTheirOrderWithinAGroup) {
   EXPECT_THAT(*order_by_group(std::vector<std::int32_t>{0, 0, 1, 1, 2}, 2), testing::IsEmpty());
 }
 
-TEST(OrderByGroup, RefusesGroupsThatAreNoBlocks) {
+TEST(OrderByGroup, RejectsGroupsThatAreNotBlocks) {
   for (const std::vector<std::int32_t>& groups :
        {std::vector<std::int32_t>{0, 0, 0, 1}, {0, 1, 2, 3}, {0, 0, -1, 1}, {0, 2, 1, 1, 2}}) {
     EXPECT_THAT(order_by_group(groups, 2), FailsWith(ErrorCode::kUnsupported, "groups"));

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 import onnx_external as oe
+from onnx_external._base.keywords import keywords_of
 
 WRONG: dict[str, Any] = {
     "a number": 7,
@@ -37,6 +38,9 @@ def _wrongly(call: Callable[..., Any], base: Mapping[str, Any]) -> Iterator[tupl
         if each.kind not in (each.VAR_POSITIONAL, each.VAR_KEYWORD):
             for what, value in WRONG.items():
                 yield name, what, {**base, name: value}
+    for name in keywords_of(call):
+        for what, value in WRONG.items():
+            yield name, what, {**base, name: value}
 
 
 def faults(

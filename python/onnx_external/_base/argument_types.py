@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import difflib
 import functools
 import inspect
 import operator
 import os
 from collections import abc
-from collections.abc import Callable, Collection, Sequence
-from typing import Any, NamedTuple, ParamSpec, TypeVar, get_args
+from collections.abc import Callable, Collection, Iterable, Sequence
+from typing import Any, NamedTuple, NoReturn, ParamSpec, TypeVar, get_args
 
 from .errors import InvalidArgumentError, WrongTypeError
+from .keywords import explain, keywords_of
 from .options import FloatType, Layout, LayoutName, Mapping, Quantize, StrPath, flat
 
 P = ParamSpec("P")
@@ -178,26 +180,48 @@ def check_type(name: str, value: Any, may_be_none: bool = False) -> None:
 
 
 def checks_types(function: Callable[P, R]) -> Callable[P, R]:
-    """Check the types of a function's arguments, by name, before each call."""
-    taken = inspect.signature(function)
-    known = {
+    """Check the names and types of a function's arguments before each call.
+
+    Keywords of a TypedDict (`**how: Unpack[...]`) get their defaults.
+    """
+    taken, keywords = inspect.signature(function), keywords_of(function)
+    defaults = {name: keyword.default for name, keyword in keywords.items()}
+    named = {
         name: each.default is None or str(each.annotation).endswith("| None")
         for name, each in taken.parameters.items()
-        if name in _TYPES and (name != "path" or "args" not in taken.parameters)
+        if each.kind is not each.VAR_KEYWORD
+    } | {name: keyword.takes_none for name, keyword in keywords.items()}
+    known = {
+        name: may_be_none
+        for name, may_be_none in named.items()
+        if name in _TYPES and (name != "path" or "args" not in named)
     }  # the function itself reports swapped `path` and `args`
+    explain(function, keywords)
 
     @functools.wraps(function)
     def checked(*args: P.args, **kwargs: P.kwargs) -> R:
+        if not named.keys() >= kwargs.keys():
+            _refuse_unknown(function, kwargs, named)
+        filled: Any = {**defaults, **kwargs}
         try:
-            given = taken.bind(*args, **kwargs).arguments
+            given = {**filled, **taken.bind(*args, **kwargs).arguments}
         except TypeError:
             return function(*args, **kwargs)  # which says so
         for name, may_be_none in known.items():
             if name in given:
                 check_type(name, given[name], may_be_none)
-        return function(*args, **kwargs)
+        return function(*args, **filled)
 
     return checked
+
+
+def _refuse_unknown(
+    function: Callable[..., Any], given: Iterable[str], known: Iterable[str]
+) -> NoReturn:
+    name = next(each for each in given if each not in known)
+    near = difflib.get_close_matches(name, [*known], 1)
+    fix = f"; did you mean {near[0]}?" if near else ""
+    raise WrongTypeError(f"{name}: {function.__name__}() has no argument of this name{fix}")
 
 
 def path_of(name: str, value: Any) -> StrPath:

@@ -9,14 +9,10 @@ import os
 from collections import abc
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
-from typing import TYPE_CHECKING, Any, BinaryIO, Literal, TypedDict
+from typing import TYPE_CHECKING, Any, BinaryIO, Literal, TypeAlias, TypedDict
 
+from .keywords import define
 from .progress import Progress
-
-if TYPE_CHECKING:
-    import numpy as np
-    import torch
-
 
 StrPath = str | os.PathLike[str]
 
@@ -29,6 +25,12 @@ LayoutName = Literal["single", "per-tensor", "shards", "inline", "link"]
 
 FloatType = Literal["float64", "float32", "float16", "bfloat16"]
 """The types that values may be converted to."""
+
+if TYPE_CHECKING:
+    import numpy as np
+    import torch
+
+    AnyFloatType: TypeAlias = FloatType | torch.dtype | np.dtype[Any]
 
 Size = int | str
 """A number of bytes, or text such as "2GB", "500M" or "4GiB"."""
@@ -205,20 +207,79 @@ NOT_QUANTIZED = dict.fromkeys(quantize_options(Quantize()))
 """The options of quantization that are at these defaults if there is none."""
 
 
-class SaveKeywords(TypedDict, total=False):
-    """The keywords of `oe.save` and `oe.plan`, for their overloads; a test compares the names."""
+class Writing(TypedDict, total=False):
+    """Keywords of everything that saves a model.
+
+    Args:
+        layout: where the data goes. "single": into one file beside the model; "per-tensor":
+            into a file for each tensor, in a folder; "shards": into files of at most
+            `Layout.max_shard_size` (a larger tensor has one of its own); "inline": into the model
+            file, of at most 2 GiB; "link": nowhere, the model refers to the files of the weights,
+            which must lie in its folder or below.
+        quantize: "int4", "int8", another scheme, or `oe.Quantize(scheme, head=, keep_float=,
+            accuracy_level=, form=)`: matrices become codes of 4 or 8 bits while they are written
+            (docs/quantize.md). None: floats stay floats.
+        overwrite: replace a model that is there. It stays whole until the new one is.
+        verify: read everything back and compare every byte before the model appears.
+        fsync: wait until the disk has it all, so that a power cut loses nothing.
+        threads: the most threads that a save uses at a time; 0 means one per CPU. They end
+            before this returns. The files do not depend on it.
+        progress: a callable (phase, bytes done, bytes in all), True for a bar, or False for
+            none. None: a bar if stderr is a terminal and tqdm is installed.
+        mapping: `oe.Mapping(prefix=, rename=, map=, inputs=, keep=, overlay=, ignore=,
+            unmatched=, partial=, cast=, keep_inputs=, learn_map=)`: which key fills which weight.
+            None: equal names, except for a common prefix, and the rules of docs/mapping.md.
+        files: `oe.Layout(data_name=, data_dir=, max_shard_size=, align=, dedup=, inline_below=,
+            attributes=, transpose_weights=, checksum=, resume=, max_expand=, base_dir=,
+            test_data=)`: the names and contents of the files. None: the data of "single" is
+            "model.onnx.data".
+    """
 
     layout: LayoutName
-    dtype: FloatType | torch.dtype | np.dtype[Any] | None
     quantize: QuantizeArgument
     overwrite: bool
     verify: bool
     fsync: bool
     threads: int
     progress: Progress
-    extra: Weights | None
     mapping: Mapping | None
     files: Layout | None
+
+
+define(
+    Writing,
+    {
+        "layout": "single",
+        "quantize": None,
+        "overwrite": False,
+        "verify": True,
+        "fsync": True,
+        "threads": 0,
+        "progress": None,
+        "mapping": None,
+        "files": None,
+    },
+)
+
+
+class SaveKeywords(Writing, total=False):
+    """The keywords of `oe.save` and `oe.plan`.
+
+    Args:
+        dtype: a float type, such as "float16" or torch.float16, to which all floats of
+            `weights` are converted, with torch's rounding. It does not change the graph, which must
+            state that type: export `module.half()` with float inputs in half. None: none is
+            converted.
+        extra: tensors beside the weights, in the same forms; a dict may also have a file for a
+            name. They fill the slots of their names, such as buffers that no state dict has, and go
+            before those of `weights`.
+    """
+
+    dtype: AnyFloatType | None
+    extra: Weights | None
+
+
+define(SaveKeywords, {"dtype": None, "extra": None}, Writing)
 
 
 def flat(options: Mapping | Layout) -> dict[str, Any]:

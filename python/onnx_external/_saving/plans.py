@@ -3,28 +3,17 @@
 from __future__ import annotations
 
 from collections import abc
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from .._base.argument_types import checks_types
-from .._base.options import (
-    FloatType,
-    Layout,
-    LayoutName,
-    Mapping,
-    QuantizeArgument,
-    StrPath,
-    Weights,
-)
+from .._base.options import SaveKeywords, StrPath, Weights
 from .._base.progress import Progress
 from .._sources.graphs import Graph
 from .reports import SaveReport
 from .save import save
 
 if TYPE_CHECKING:
-    import numpy as np
-    import torch
-
-    from .._base.options import SaveKeywords
+    from typing_extensions import Unpack
 
 
 class Plan(SaveReport):
@@ -56,17 +45,7 @@ def plan(
     *,
     path: StrPath | None = None,
     weights: Weights | None = None,
-    layout: LayoutName = "single",
-    dtype: FloatType | torch.dtype | np.dtype[Any] | None = None,
-    quantize: QuantizeArgument = None,
-    overwrite: bool = False,
-    verify: bool = True,
-    fsync: bool = True,
-    threads: int = 0,
-    progress: Progress = None,
-    extra: Weights | None = None,
-    mapping: Mapping | None = None,
-    files: Layout | None = None,
+    **how: Unpack[SaveKeywords],
 ) -> Plan:
     """Return what `oe.save` would do with the same arguments, without writing anything.
 
@@ -83,37 +62,13 @@ def plan(
         model: as for `oe.save`, and so are all others.
         path: the target of the save, by name only. None: no folder is looked at.
         weights: the weights for the graph, by name only. None: the weights in the model.
-        layout: "single", "per-tensor", "shards", "inline" or "link".
-        dtype: the float type to which floats of the weights are converted.
-        quantize: the quantization of matrices. The report has the sizes before and after, and
-            errors measured on a few rows.
-        overwrite: plan to replace the model that is there.
-        verify: for `plan.save()`: compare every byte before the model appears.
-        fsync: for `plan.save()`: wait for the disk.
-        threads: the most threads that work at a time; 0 means one per CPU.
-        progress: as for `oe.save`.
-        extra: tensors beside the weights.
-        mapping: which key fills which weight.
-        files: the names and contents of the files.
+        **how: the keywords of `SaveKeywords`.
 
     Raises:
         MappingError: weights and keys do not fit one to one, or weights have no data.
         Error: everything else that `oe.save` would raise before it writes.
     """
-    options: SaveKeywords = {
-        "layout": layout,
-        "dtype": dtype,
-        "quantize": quantize,
-        "overwrite": overwrite,
-        "verify": verify,
-        "fsync": fsync,
-        "threads": threads,
-        "progress": progress,
-        "extra": extra,
-        "mapping": mapping,
-        "files": files,
-    }
     planned = Plan.__new__(Plan)
-    planned.__dict__.update(save(model, path, weights, **options, dry_run=True).__dict__)
-    planned._arguments = (model, weights, path, options)
+    planned.__dict__.update(save(model, path, weights, dry_run=True, **how).__dict__)
+    planned._arguments = (model, weights, path, how)
     return planned

@@ -11,19 +11,18 @@ from .. import _core
 from .._base.argument_types import checks_types, of_class, path_of, paths_of
 from .._base.collector import collector_paused
 from .._base.errors import WrongTypeError, checkpoint_is
+from .._base.keywords import only
 from .._base.options import (
     NOT_QUANTIZED,
-    FloatType,
     Layout,
-    LayoutName,
     Mapping,
-    QuantizeArgument,
+    SaveKeywords,
     StrPath,
     Weights,
     flat,
     quantize_options,
 )
-from .._base.progress import Progress, shown
+from .._base.progress import shown
 from .._sources.graphs import Graph, given_models
 from .._sources.weights import given_extra, given_sources
 from .programs import notes_on_training
@@ -31,8 +30,7 @@ from .reports import SaveReport, save_report
 from .transposing import chosen, ir_models, moved_pairs, transposable, transposed_model, wanted
 
 if TYPE_CHECKING:
-    import numpy as np
-    import torch
+    from typing_extensions import Unpack
 
 
 _log = logging.getLogger("onnx_external")
@@ -54,18 +52,8 @@ def save(
     path: StrPath | None,
     weights: Weights | None = None,
     *,
-    layout: LayoutName = "single",
-    dtype: FloatType | torch.dtype | np.dtype[Any] | None = None,
-    quantize: QuantizeArgument = None,
-    overwrite: bool = False,
-    verify: bool = True,
-    fsync: bool = True,
     dry_run: bool = False,
-    threads: int = 0,
-    progress: Progress = None,
-    extra: Weights | None = None,
-    mapping: Mapping | None = None,
-    files: Layout | None = None,
+    **how: Unpack[SaveKeywords],
 ) -> SaveReport:
     """Save a model with its weights as external data, and verify every byte.
 
@@ -89,36 +77,9 @@ def save(
             `oe.open_checkpoint` may be told how to read), a binary stream, a dict of names to
             tensors (a state dict), a module of torch, or a list of these. None: the weights that
             the model has get the layout.
-        layout: where the data goes. "single": into one file beside the model; "per-tensor": into a
-            file for each tensor, in a folder; "shards": into files of at most
-            `Layout.max_shard_size` (a larger tensor has one of its own); "inline": into the model
-            file, of at most 2 GiB; "link": nowhere, the model refers to the files of `weights`,
-            which must lie in its folder or below.
-        dtype: a float type, such as "float16" or torch.float16, to which all floats of `weights`
-            are converted, with torch's rounding. It does not change the graph, which must state
-            that type: export `module.half()` with float inputs in half. None: none is converted.
-        quantize: "int4", "int8", another scheme, or `oe.Quantize(scheme, head=, keep_float=,
-            accuracy_level=, form=)`: matrices become codes of 4 or 8 bits while they are written
-            (docs/quantize.md). None: floats stay floats.
-        overwrite: replace a model that is there. It stays whole until the new one is.
-        verify: read everything back and compare every byte before the model appears.
-        fsync: wait until the disk has it all, so that a power cut loses nothing.
         dry_run: write nothing; the report says what a save would do. `oe.plan` does the same, and
             keeps the arguments.
-        threads: the most threads that work at a time; 0 means one per CPU. They end before this
-            returns. The files do not depend on it.
-        progress: a callable (phase, bytes done, bytes in all), True for a bar, or False for none.
-            None: a bar if stderr is a terminal and tqdm is installed.
-        extra: tensors beside the weights, in the same forms; a dict may also have a file for a
-            name. They fill the slots of their names, such as buffers that no state dict has, and go
-            before those of `weights`.
-        mapping: `oe.Mapping(prefix=, rename=, map=, inputs=, keep=, overlay=, ignore=, unmatched=,
-            partial=, cast=, keep_inputs=, learn_map=)`: which key fills which weight. None: equal
-            names, except for a common prefix, and the rules of docs/mapping.md.
-        files: `oe.Layout(data_name=, data_dir=, max_shard_size=, align=, dedup=, inline_below=,
-            attributes=, transpose_weights=, checksum=, resume=, max_expand=, base_dir=,
-            test_data=)`: the names and contents of the files. None: the data of "single" is
-            "model.onnx.data".
+        **how: the keywords of `SaveKeywords`.
 
     Returns:
         A report: `tensors` has the place and the key of each tensor, `verified` tells that the
@@ -132,48 +93,30 @@ def save(
         Error: any other fault; the subclass and `code` tell the cause.
         TypeError: an argument is of a kind that cannot be saved; the message names the tensor.
     """
-    which, how = of_class("mapping", Mapping, mapping), of_class("files", Layout, files)
-    options: dict[str, Any] = {
-        **flat(which),
-        **flat(how),
-        **quantize_options(quantize),
-        "layout": layout,
-        "dtype": dtype,
-        "overwrite": overwrite,
-        "verify": verify,
-        "fsync": fsync,
-        "map": dict(which.map) if isinstance(which.map, abc.Mapping) else which.map,
-        "learn_map": given_sources("learn_map", which.learn_map),
-        "test_data": None if how.test_data is None else paths_of("test_data", how.test_data),
-        "threads": threads,
-        "dry_run": dry_run,
-        "before_publish": getattr(progress, "before_publish", None),
-    }
-    del options["data_dir"], options["transpose_weights"]
-    del options["base_dir"]  # each graph has its own
+    which = of_class("mapping", Mapping, how["mapping"])
+    files = of_class("files", Layout, how["files"])
+    options = _flat(how, which, files) | {"dry_run": dry_run}
     if path is None and not dry_run:
         raise WrongTypeError("path: None is for a dry run")
-    may_lack_data = weights is not None or extra is not None or which.partial
     folder, models = _named(model, path)
     notes = notes_on_training(models.values())
     for note in notes:
         _log.warning(note)
     inner = ir_models(models)
-    if not wanted(how.transpose_weights, layout, weights, which.learn_map, inner):
+    if not wanted(files.transpose_weights, how["layout"], weights, which.learn_map, inner):
         inner = None
+    may_lack_data = weights is not None or how["extra"] is not None or which.partial
     with collector_paused():
-        sources, more = given_sources("weights", weights), given_extra(extra)
+        sources, more = given_sources("weights", weights), given_extra(how["extra"])
 
     def run(graphs: abc.Mapping[str, Graph], callback: Any, **changed: Any) -> SaveReport:
-        settings = {**options, **changed}
         with collector_paused():
-            given = given_models(graphs, how.base_dir, may_lack_data)
-        document = _core.save(
-            given.graphs, given.tensors, sources, more, folder, how.data_dir, callback, settings
-        )
+            given = given_models(graphs, files.base_dir, may_lack_data)
+        tensors, settings = (given.tensors, sources, more), {**options, **changed}
+        document = _core.save(given.graphs, *tensors, folder, files.data_dir, callback, settings)
         return save_report(document)
 
-    with shown(progress) as callback, checkpoint_is("weights"):
+    with shown(how["progress"]) as callback, checkpoint_is("weights"):
         changed: dict[str, Any] = {}
         candidates = [transposable(graph) for graph in (inner or {}).values()]
         if inner is not None and any(candidates):
@@ -189,6 +132,25 @@ def save(
         return report
 
 
+def _flat(how: SaveKeywords, which: Mapping, files: Layout) -> dict[str, Any]:
+    """Return the options in the form that the extension takes."""
+    options: dict[str, Any] = {
+        **flat(which),
+        **flat(files),
+        **quantize_options(how["quantize"]),
+        **only(how, _PLAIN),
+        "map": dict(which.map) if isinstance(which.map, abc.Mapping) else which.map,
+        "learn_map": given_sources("learn_map", which.learn_map),
+        "test_data": None if files.test_data is None else paths_of("test_data", files.test_data),
+        "before_publish": getattr(how["progress"], "before_publish", None),
+    }
+    for name in ("data_dir", "transpose_weights", "base_dir"):  # each graph has its own base_dir
+        del options[name]
+    return options
+
+
+_PLAIN = ("layout", "dtype", "overwrite", "verify", "fsync", "threads")
+"""Keywords that the extension takes as they are."""
 _PLAN_ONLY = {"dry_run": True, "dedup": "storage", "before_publish": None, **NOT_QUANTIZED}
 """Options of a plan that only shows the places of weights, without reading them."""
 

@@ -7,15 +7,15 @@ from collections import abc
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from torch import nn
 
 from .._base.errors import ExportError, RewriteError
+from .._base.keywords import only
 from .._base.meter import Meter, versions
 from .._base.notes import UNCHECKED, Note
-from .._base.options import Mapping, QuantizeArgument, StrPath, Weights, contents_of
-from .._base.progress import Progress
+from .._base.options import Mapping, StrPath, Weights, contents_of
 from .._comparing.randomness import drawing_of_program
 from .._control_flow import Rewriting
 from .._saving.reports import SaveReport
@@ -33,6 +33,7 @@ from ._checking import (
 )
 from ._export_reports import PACKAGES, ExportReport, left_in, sources_of
 from ._filling import keys_of, save_skeleton, state_of, ties_for, weights_of
+from ._keywords import ModuleKeywords
 from ._optimizing import OptimizerError, skeleton_of
 from ._programs import Captured, captured
 from ._repeated import NotRepeatedError
@@ -40,9 +41,6 @@ from ._rewritten import ModuleWays, may_repeat
 from ._skeleton import Skeleton
 from ._targets import Program
 from ._tracing import Tracer
-
-if TYPE_CHECKING:
-    pass
 
 
 def _run_by(target: nn.Module | Program, weights: Any, is_made: bool) -> Any:
@@ -52,32 +50,6 @@ def _run_by(target: nn.Module | Program, weights: Any, is_made: bool) -> Any:
     if isinstance(weights, nn.Module) and (is_made or type(weights) is type(target)):
         return weights
     return None
-
-
-@dataclass(frozen=True)
-class TraceOptions:
-    """The options for tracing a module and making its graph."""
-
-    shapes: Any
-    """Dynamic shapes."""
-    onnx: abc.Mapping[str, Any]
-    """The options of torch.onnx.export."""
-    optimize: bool
-    extra: abc.Mapping[str, Any] | None
-    keep: Collection[str]
-    repeat: bool
-    """Trace few of many layers that are alike."""
-    gives_state: bool
-    """State that forward updates becomes outputs."""
-
-
-@dataclass(frozen=True)
-class CheckOptions:
-    """The options for comparing a graph with its module."""
-
-    check: bool | None
-    atol: float | None
-    rtol: float | None
 
 
 @dataclass
@@ -122,10 +94,10 @@ class Attempt:
         )
 
     def compared(
-        self, runs: Any, calls: Sequence[Call], options: CheckOptions, meter: Meter
+        self, runs: Any, calls: Sequence[Call], how: ModuleKeywords, meter: Meter
     ) -> Checked:
         """Compare the graph with the module, or reject input sets that it may be wrong for."""
-        check = options.check
+        check = how["check"]
         found, converts = self.found, self.options["dtype"] or self.options["mapping"].cast
         reason = "the weights are converted" if converts else why_not(runs, check)
         if check is False or reason or self.options["dry_run"]:
@@ -137,17 +109,8 @@ class Attempt:
         draws = [] if found.traced is None else drawing_of_program(found.traced)
         types = [] if found.traced is None else half_types(found.traced)
         with meter.step("check"):
-            makes_sets = isinstance(runs, nn.Module)
-            checking = Checking(
-                runs,
-                found.sizes,
-                calls,
-                draws,
-                types,
-                makes_sets,
-                atol=options.atol,
-                rtol=options.rtol,
-            )
+            checking = Checking(runs, found.sizes, calls, draws, types, isinstance(runs, nn.Module))
+            checking.atol, checking.rtol = how["atol"], how["rtol"]
             checking.changed, checking.state_named = found.changed, found.state_named
             return checking.run(self.save_into)
 
@@ -164,29 +127,28 @@ class Exporter:
     weights: Weights | nn.Module | None
     saving: abc.Mapping[str, Any]
     """Options of oe.save."""
-    tracing: TraceOptions
-    checking: CheckOptions
+    how: ModuleKeywords
+    shapes: Any
+    """Dynamic shapes."""
+    onnx: abc.Mapping[str, Any]
+    """The options of torch.onnx.export."""
     ways: ModuleWays
     meter: Meter
+
+    @property
+    def gives_state(self) -> bool:
+        """True if state that forward updates becomes outputs."""
+        return self.how["state"] == "outputs"
 
     def first(self) -> tuple[Attempt, Rewriting]:
         """Return the first graph that is right, and what was rewritten for it."""
         return self.ways.first(self._captured, self._judge)
 
-    def save(
-        self, attempt: Attempt, path: StrPath, progress: Progress, quantize: QuantizeArgument
-    ) -> SaveReport:
+    def save(self, attempt: Attempt, path: StrPath) -> SaveReport:
         """Save the graph of an attempt with its weights, which are quantized then."""
         refuse_unloadable(attempt.checked.unloadable)
         with self.meter.step("save"):
-            return save_skeleton(
-                attempt.made,
-                path,
-                attempt.weights,
-                progress=progress,
-                quantize=quantize,
-                **attempt.options,
-            )
+            return save_skeleton(attempt.made, path, attempt.weights, **attempt.options)
 
     def report(
         self,
@@ -206,7 +168,7 @@ class Exporter:
             fixed: notes on sizes that do not vary.
         """
         made, found, checked = attempt.made, attempt.found, attempt.checked
-        changed = [] if self.tracing.gives_state else [each.note for each in found.changed]
+        changed = [] if self.gives_state else [each.note for each in found.changed]
         return ExportReport(
             path=saved.model,
             sources=sources_of(made, saved, "module" if self.weights is None else "checkpoint"),
@@ -236,7 +198,7 @@ class Exporter:
     def _captured(self, tracer: Tracer) -> Attempt:
         """Trace; without the optimizer if it fails, because its graph is half-changed."""
         try:
-            return self._traced(tracer, self.tracing.optimize)
+            return self._traced(tracer, self.how["optimize"])
         except OptimizerError as error:
             attempt = self._traced(tracer, False)
             attempt.note = f"the graph is not optimized: {error}"
@@ -244,8 +206,8 @@ class Exporter:
 
     def _traced(self, tracer: Tracer, optimize: bool) -> Attempt:
         """Trace few layers where possible; otherwise, or if that fails, trace all."""
-        how = self.tracing
-        few = how.repeat and may_repeat(tracer) and not (how.extra or how.keep or how.gives_state)
+        few = self.how["repeat"] and may_repeat(tracer) and not self.gives_state
+        few = few and not (self.how["extra"] or self.how["keep"])
         if not few:
             return self._attempt(tracer, optimize, False)
         try:
@@ -259,10 +221,10 @@ class Exporter:
         return attempt
 
     def _attempt(self, tracer: Tracer, optimize: bool, few: bool) -> Attempt:
-        how = self.tracing
-        given = (*self.ways.example, how.shapes, how.onnx, self.meter, tracer)
-        with captured(self.target, *given, few, self.is_made, how.gives_state) as found:
-            made = skeleton_of(found, self.meter, optimize=optimize, extra=how.extra, keep=how.keep)
+        given = (*self.ways.example, self.shapes, self.onnx, self.meter, tracer)
+        values = only(self.how, ("extra", "keep"))
+        with captured(self.target, *given, few, self.is_made, self.gives_state) as found:
+            made = skeleton_of(found, self.meter, optimize=optimize, **values)
         return Attempt(found, made, self.weights, dict(self.saving), tracer)
 
     def _judge(self, attempt: Attempt) -> None:
@@ -272,16 +234,16 @@ class Exporter:
         except (WrongGraphError, UnloadableGraphError):
             if attempt.found.repetition is None:
                 raise
-            attempt.take(self._attempt(attempt.tracer, self.tracing.optimize, False))
+            attempt.take(self._attempt(attempt.tracer, self.how["optimize"], False))
             attempt.note = "traced in full, since the graph with repeated layers was wrong"
             self._compare(attempt)
 
     def _compare(self, attempt: Attempt) -> None:
-        attempt.take_weights(self.target, self.tracing.keep)
+        attempt.take_weights(self.target, self.how["keep"])
         runs = None
-        if not self.tracing.extra and not self.saving["mapping"].partial:
+        if not self.how["extra"] and not self.saving["mapping"].partial:
             runs = _run_by(self.target, self.weights, self.is_made)
-        attempt.checked = attempt.compared(runs, self.calls, self.checking, self.meter)
+        attempt.checked = attempt.compared(runs, self.calls, self.how, self.meter)
 
 
 def refuse_unreached(rewriting: Rewriting) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections import abc
 from collections.abc import Set
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import nn
@@ -20,9 +20,6 @@ from ._plain_saving import save_alone
 from ._skeleton import Skeleton
 from ._targets import Program
 from ._untouched import has_no_data
-
-if TYPE_CHECKING:
-    pass
 
 
 def ties_for(made: Skeleton, keys: Set[str]) -> dict[str, str]:

@@ -5,23 +5,26 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Literal, TypeVar
+from typing import Any, TypeVar
 
 import torch
 from torch import nn
 from torch.utils import _pytree as pytree
 
 from .._base.errors import Error, ExportError, InvalidArgumentError, RewriteError, chain
+from .._base.keywords import only
 from .._control_flow import Missing, Rewriter, Rewriting, one_thread, outside_kept
 from .._tracing.process import process_kept
 from .._tracing.surroundings import Call
 from ._checking import WrongGraphError
 from ._guards import Guard
+from ._keywords import RewriteKeywords
 from ._programs import TraceError
 from ._tracing import Traced, Tracer, trace
 from ._untouched import has_no_data
 
-Rewrite = Literal["auto"] | bool
+REWRITER_KEYWORDS = ("asserts", "max_iterations")
+"""Keywords for the rewriter."""
 _T = TypeVar("_T")
 _Capture = Callable[[Tracer], _T]
 _Judge = Callable[[_T], None]
@@ -34,17 +37,13 @@ class ModuleWays:
     Args:
         target: the module, or another object to export.
         calls: the example, and all further input sets.
-        rewrite: "auto": where the plain export fails or is wrong; True: always; False: never.
-        asserts: the treatment of assertions on the values of tensors: "omit" or "refuse".
-        max_iterations: the largest number of iterations of loops whose state grows.
+        how: whether and how code is rewritten.
         changes_example: True if the capture takes `example`, which may become another call.
     """
 
     target: Any
     calls: Sequence[Call]
-    rewrite: Rewrite = "auto"
-    asserts: Literal["omit", "refuse"] = "omit"
-    max_iterations: int | None = None
+    how: RewriteKeywords
     changes_example: bool = False
     example: Call = field(init=False)
     """The call to trace."""
@@ -52,7 +51,7 @@ class ModuleWays:
     def __post_init__(self) -> None:
         """Check the options."""
         self.example = self.calls[0]
-        if self.rewrite is True and self._why_not():
+        if self.how["rewrite"] is True and self._why_not():
             raise InvalidArgumentError(f"rewrite=True: {self._why_not()}")
 
     def _why_not(self) -> str:
@@ -78,10 +77,10 @@ class ModuleWays:
             return self._first(capture, judge)
 
     def _first(self, capture: _Capture[_T], judge: _Judge[_T]) -> tuple[_T, Rewriting]:
-        if self.rewrite is False or self._why_not():
+        if self.how["rewrite"] is False or self._why_not():
             return _judged(capture(trace), judge), Rewriting()
         plain: ExportError | None = None
-        if self.rewrite == "auto":
+        if self.how["rewrite"] == "auto":
             try:
                 return self._plain(capture, judge), Rewriting()
             except ExportError as error:
@@ -159,12 +158,7 @@ class ModuleWays:
 
     def _rewriter(self) -> Rewriter:
         try:
-            return Rewriter(
-                self.target,
-                self.calls,
-                asserts=self.asserts,
-                max_iterations=self.max_iterations,
-            )
+            return Rewriter(self.target, self.calls, **only(self.how, REWRITER_KEYWORDS))
         except Error:
             raise
         except Exception as error:  # of the module's own code

@@ -40,23 +40,22 @@ from ._widening import note_on_types
 class FolderExporter:
     """Plans and compares the graphs of a model, and traces wrong ones again."""
 
-    loaded: Loaded
     given: Source
     """The folder of the model."""
     target: Path
     task: str | None
-    dynamic: bool
     options: dict[str, Any]
     """Options of oe.save."""
     variants: list[Variant]
     """The storage of the matrices, and the names of files; the check uses floats."""
     choice: Choice
-    meter: Meter
     made: Path
     """A folder for files that go beside the graphs."""
     wanted: Wanted = field(default_factory=Wanted)
     """The programs that are to open the folder."""
     checked: CheckedGraphs = field(default_factory=CheckedGraphs)
+    loaded: Loaded = field(init=False)
+    meter: Meter = field(init=False)
     computes: str | None = field(init=False)
     """The type that the model has before it is traced."""
     saves: Saving = field(init=False)
@@ -68,6 +67,7 @@ class FolderExporter:
 
     def __post_init__(self) -> None:
         """Inspect the model before it is traced."""
+        self.loaded, self.meter = self.choice.ways.tracing.loaded, self.choice.ways.tracing.meter
         self.computes = self.loaded.dtype
 
     def judge(self, check: bool | None, dry_run: bool) -> SaveReport:
@@ -131,7 +131,7 @@ class FolderExporter:
             task=self.task,
             dtype=self.computes,
             inputs=self.choice.inputs,
-            dynamic=self.dynamic,
+            dynamic=self.choice.ways.tracing.dynamic,
             variant=self.given.variant,
         )
         size = planned.bytes + planned.linked_bytes
@@ -199,7 +199,7 @@ class FolderExporter:
                 *loaded.notes,
                 *self.choice.notes,
                 *note_on_keys(report, left, type(loaded.model).__name__),
-                *(notes_of_fixed(skeletons) if self.dynamic else []),
+                *(notes_of_fixed(skeletons) if ways.tracing.dynamic else []),
                 *notes_on_runtimes(skeletons.values(), ways.tracing.opset_version),
                 *note_of_omitted(loaded.model, untaken, self.choice.inputs),
                 *self._notes,

@@ -5,11 +5,12 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any
 
 import torch
 
 from .._base.errors import ExportError, RewriteError
+from .._base.keywords import only
 from .._base.packages import missing_text
 from .._base.temporary import temporary_folder
 from .._comparing.precision import graph_at
@@ -17,7 +18,8 @@ from .._comparing.running import Session
 from .._control_flow import Rewriter, Rewriting
 from .._tracing.surroundings import TransformersSurroundings, register_caches
 from ..torch._checking import WrongGraphError
-from ..torch._rewritten import MOST_GRAPHS, Rewrite, learn, not_helped, refusal_in
+from ..torch._keywords import TraceKeywords
+from ..torch._rewritten import MOST_GRAPHS, REWRITER_KEYWORDS, learn, not_helped, refusal_in
 from ..torch._tracing import as_torch_onnx
 from ..torch._untouched import ZeroProducts
 from ._checking import CheckedGraphs, UnloadablePartError, judge
@@ -56,18 +58,12 @@ class FolderWays:
     Args:
         tracing: traces one graph.
         inputs: examples, or the names of those that are made.
-        rewrite: "auto": where the plain trace fails or is wrong; True: always; False: never.
-        asserts: the treatment of assertions on the values of tensors: "omit" or "refuse".
-        max_iterations: the largest number of iterations of loops whose state grows.
-        repeat: make graphs of deep models from those of shallow ones, where that is proved.
+        how: whether code is rewritten, and whether layers are repeated.
     """
 
     tracing: Tracing
     inputs: Inputs
-    rewrite: Rewrite = "auto"
-    asserts: Literal["omit", "refuse"] = "omit"
-    max_iterations: int | None = None
-    repeat: bool = True
+    how: TraceKeywords
     done: dict[str, Rewriting] = field(default_factory=dict)
     """The rewriting of each graph."""
     notes: list[tuple[str, str]] = field(default_factory=list)
@@ -82,9 +78,7 @@ class FolderWays:
     def with_inputs(self, inputs: Inputs) -> FolderWays:
         """Return new ways with the same options, without any state on graphs."""
         self.tracing.lengths.clear()
-        return FolderWays(
-            self.tracing, inputs, self.rewrite, self.asserts, self.max_iterations, self.repeat
-        )
+        return FolderWays(self.tracing, inputs, self.how)
 
     def graph(self, name: str, part: Part) -> Graph:
         """Trace a part, plainly if that works.
@@ -93,15 +87,19 @@ class FolderWays:
             ExportError: no way leads to a graph.
         """
         tracing = self.tracing
-        if self.rewrite is not False and tracing.dynamic and has_length(tracing.loaded.model, part):
+        if (
+            self.how["rewrite"] is not False
+            and tracing.dynamic
+            and has_length(tracing.loaded.model, part)
+        ):
             tracing.lengths.add(name)
             return self.again(name, part, None)
         return self._first(name, part)
 
     def _first(self, name: str, part: Part) -> Graph:
-        if self.rewrite is True:
+        if self.how["rewrite"] is True:
             return self.again(name, part, None)
-        made = self.repeating.graph(name, part) if self.repeat else None
+        made = self.repeating.graph(name, part) if self.how["repeat"] else None
         if made is not None:
             return made
         try:
@@ -127,7 +125,7 @@ class FolderWays:
             return self._first(name, part)
         if isinstance(error, UnloadablePartError):
             raise error
-        if self.rewrite is False:
+        if self.how["rewrite"] is False:
             assert error is not None
             raise error
         if error is not None:
@@ -217,12 +215,7 @@ class FolderWays:
         register_caches(twin.model)
         calls = [surroundings.prepared(each.given) for each in parts.values()]
         with _running(twin, surroundings):
-            rewriter = Rewriter(
-                parts["example"].module,
-                calls,
-                asserts=self.asserts,
-                max_iterations=self.max_iterations,
-            )
+            rewriter = Rewriter(parts["example"].module, calls, **only(self.how, REWRITER_KEYWORDS))
         return _Observed(twin, parts, surroundings, rewriter)
 
     def _parts(self, model: Any, name: str) -> dict[str, Part]:

@@ -238,7 +238,7 @@ def test_another_set_is_traced_where_the_example_has_a_size_of_1() -> None:
     from onnx_external.torch._rewritten import ModuleWays
 
     calls = [(each, {}) for each in rows(1, 3)]
-    ways = ModuleWays(OneRow(), calls, changes_example=True)
+    ways = ModuleWays(OneRow(), calls, {"rewrite": "auto"}, changes_example=True)
 
     def judge(call: Any) -> None:
         if call is calls[0]:

@@ -793,7 +793,7 @@ def test_a_repeated_graph_of_a_folder_that_no_runtime_loads_is_traced_in_full(
     from onnx_external.transformers._rewritten import FolderWays
 
     traced: Any = SimpleNamespace(fusing=SimpleNamespace(has_fused=lambda name: False))
-    ways: Any = FolderWays(traced, None)  # type: ignore[arg-type]
+    ways: Any = FolderWays(traced, None, {"repeat": True})  # type: ignore[arg-type]
     monkeypatch.setattr(FolderWays, "_first", lambda self, name, part: "a full trace")
     ways.repeating.done.add("model")
     error = checking.UnloadablePartError("model", "", "it does not load")

@@ -1,0 +1,82 @@
+"""Keywords that several functions take: each has its type, default and description in one place.
+
+A TypedDict lists them, and a function takes them as `**how: Unpack[Writing]`. The decorator
+`checks_types` fills in the defaults, rejects other names, and explains each keyword in help().
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+import textwrap
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, NamedTuple, TypeVar
+
+_T = TypeVar("_T", bound=Mapping[str, Any])
+
+
+class Keyword(NamedTuple):
+    """A keyword of several functions."""
+
+    default: Any
+    text: str
+    """Its description, from the docstring of the TypedDict."""
+    takes_none: bool
+
+
+_DEFINED: dict[type, dict[str, Keyword]] = {}
+
+
+def define(kind: type[_T], defaults: _T, *bases: type) -> None:
+    """Define the keywords of a TypedDict, which itself has neither defaults nor bases.
+
+    Args:
+        kind: the class; its docstring describes its own keywords.
+        defaults: the default of each of them.
+        bases: the classes that it inherits keywords from.
+    """
+    text = inspect.cleandoc(kind.__doc__ or "")
+    texts = dict(re.findall(r"^    (\w+): (.*(?:\n {8}.*)*)", text, re.MULTILINE))
+    found = _DEFINED[kind] = {n: each for base in bases for n, each in _DEFINED[base].items()}
+    for name, default in defaults.items():
+        hint = kind.__annotations__[name].__forward_arg__
+        found[name] = Keyword(default, texts[name], default is None or hint.endswith("| None"))
+
+
+def keywords_of(function: Callable[..., Any]) -> dict[str, Keyword]:
+    """Return the keywords that a function takes as those of a TypedDict."""
+    plain = inspect.unwrap(function)
+    for each in inspect.signature(plain).parameters.values():
+        if each.kind is each.VAR_KEYWORD and str(each.annotation).startswith("Unpack["):
+            return _DEFINED[plain.__globals__[each.annotation[len("Unpack[") : -1]]]
+    return {}
+
+
+def only(given: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
+    """Return those of the keywords that have one of these names."""
+    return {name: given[name] for name in names if name in given}
+
+
+def explain(function: Callable[..., Any], keywords: Mapping[str, Keyword]) -> None:
+    """Replace the line of `**how` in a docstring by the descriptions of its keywords.
+
+    A keyword that the docstring explains itself keeps that text.
+    """
+    text = function.__doc__ or ""
+    line = re.search(r"^( +)\*\*how: .*\n", text, re.MULTILINE)
+    if line is None:
+        return
+    entries = [
+        _entry(line[1], name, keyword)
+        for name, keyword in keywords.items()
+        if f"\n{line[1]}{name}: " not in text
+    ]
+    function.__doc__ = text[: line.start()] + "".join(entries) + text[line.end() :]
+
+
+def _entry(indent: str, name: str, keyword: Keyword) -> str:
+    default = keyword.default
+    shown = f'"{default}"' if isinstance(default, str) else repr(default)
+    told = "" if default is None or default == () else f" By default {shown}."
+    lines = textwrap.wrap(f"{name}: {keyword.text}{told}", 96 - len(indent))
+    return indent + f"\n{indent}    ".join(lines) + "\n"

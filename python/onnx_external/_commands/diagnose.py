@@ -52,6 +52,19 @@ def parser() -> Parser:
         "--task", help="the task of the model, e.g. text-generation, or a class of transformers"
     )
     parser.add_argument("--dtype", help="the float type that the graph computes in")
+    _add_strategy(parser)
+    parser.add_argument("--html", metavar="FILE", help="also write the report as an HTML page")
+    parser.add_argument(
+        "--overwrite", action="store_true", help="let --html replace an existing page"
+    )
+    parser.add_argument("--all", action="store_true", help="also list sound modules")
+    parser.add_argument("--json", action="store_true", help="print the report as a JSON document")
+    parser.add_argument("-q", "--quiet", action="store_true", help="only print the first sentence")
+    return parser
+
+
+def _add_strategy(parser: Parser) -> None:
+    """Add options for which modules are looked into, and how."""
     parser.add_argument(
         "--strategy",
         choices=["always", "failing", "local"],
@@ -71,14 +84,6 @@ def parser() -> Parser:
         help="also run modules on the values that the model computes before them, which shows "
         "where differences accumulate",
     )
-    parser.add_argument("--html", metavar="FILE", help="also write the report as an HTML page")
-    parser.add_argument(
-        "--overwrite", action="store_true", help="let --html replace an existing page"
-    )
-    parser.add_argument("--all", action="store_true", help="also list sound modules")
-    parser.add_argument("--json", action="store_true", help="print the report as a JSON document")
-    parser.add_argument("-q", "--quiet", action="store_true", help="only print the first sentence")
-    return parser
 
 
 def _print(report: Diagnosis, given: argparse.Namespace) -> None:

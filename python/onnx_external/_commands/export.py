@@ -55,6 +55,7 @@ def parser() -> Parser:
         _WORDS,
     )
     _add_graph_options(parser)
+    _add_form_options(parser)
     _add_layout_options(parser)
     _add_quantize_options(parser)
     _add_trace_options(parser)
@@ -100,6 +101,10 @@ def _add_graph_options(parser: Parser) -> None:
         help="a program that is to open the folder, such as transformers.js or optimum; "
         "repeatable, or several separated by commas",
     )
+
+
+def _add_form_options(parser: Parser) -> None:
+    """Add options for the variants and forms of graphs."""
     parser.add_argument(
         "--variants",
         metavar="NAME,...",

@@ -70,6 +70,32 @@ def parser() -> Parser:
         help="recorded inputs to run it on; for a folder of transformers, the names of the inputs "
         "of its model (NAME,...)",
     )
+    _add_made(parser)
+    add("--atol", type=float, help="absolute tolerance of floats; default: by type")
+    add("--rtol", type=float, help="relative tolerance of floats; default: by type")
+    _add_quality(parser)
+    add("--provider", action="append", help="the provider of ONNX Runtime, e.g. cuda; default: cpu")
+    add(
+        "--latency",
+        type=int,
+        default=0,
+        metavar="RUNS",
+        help="measure the duration of this many runs",
+    )
+    add("--memory", action="store_true", help="measure the memory of loading and running it")
+    add(
+        "--dump", metavar="FOLDER", help="write inputs, outputs and expected outputs to this folder"
+    )
+    _add_folder(parser)
+    add("--html", metavar="FILE", help="also write the report as an HTML page")
+    add("--overwrite", action="store_true", help="replace an existing export, dump or page")
+    add("--json", action="store_true", help="print the report as a JSON document")
+    add("-q", "--quiet", action="store_true", help="only print outputs that do not agree")
+    return parser
+
+
+def _add_made(parser: Parser) -> None:
+    """Add options for inputs that are made."""
     made = parser.add_argument_group("inputs that are made")
     made.add_argument(
         "--dim",
@@ -89,8 +115,10 @@ def parser() -> Parser:
     made.add_argument(
         "--sets", type=int, help="the number of sets; default: one for each size of a --dim"
     )
-    add("--atol", type=float, help="absolute tolerance of floats; default: by type")
-    add("--rtol", type=float, help="relative tolerance of floats; default: by type")
+
+
+def _add_quality(parser: Parser) -> None:
+    """Add options for a quantized model."""
     quality = parser.add_argument_group("a quantized model")
     quality.add_argument("--text", metavar="FILE", help="measure its loss on this text")
     quality.add_argument(
@@ -108,18 +136,10 @@ def parser() -> Parser:
         metavar="SHARE",
         help="the largest relative error without logits; default: 0.25, with 8 bits 0.05",
     )
-    add("--provider", action="append", help="the provider of ONNX Runtime, e.g. cuda; default: cpu")
-    add(
-        "--latency",
-        type=int,
-        default=0,
-        metavar="RUNS",
-        help="measure the duration of this many runs",
-    )
-    add("--memory", action="store_true", help="measure the memory of loading and running it")
-    add(
-        "--dump", metavar="FOLDER", help="write inputs, outputs and expected outputs to this folder"
-    )
+
+
+def _add_folder(parser: Parser) -> None:
+    """Add options for a folder of transformers."""
     folder = parser.add_argument_group("a folder of transformers")
     folder.add_argument(
         "-o", "--output", help="the target of the export; default: a temporary folder"
@@ -135,11 +155,6 @@ def parser() -> Parser:
     folder.add_argument(
         "--layout", choices=get_args(LayoutName), help="the place of the exported weights"
     )
-    add("--html", metavar="FILE", help="also write the report as an HTML page")
-    add("--overwrite", action="store_true", help="replace an existing export, dump or page")
-    add("--json", action="store_true", help="print the report as a JSON document")
-    add("-q", "--quiet", action="store_true", help="only print outputs that do not agree")
-    return parser
 
 
 def _place(index: list[int] | None) -> str:

@@ -75,6 +75,11 @@ class Fusing:
     refused: dict[str, str] = field(default_factory=dict)
     """The graphs that are traced without fused attention, and why."""
 
+    @property
+    def by_lengths(self) -> bool:
+        """True if attention uses the lengths of texts in place of masks."""
+        return self.form == "lengths"
+
     def fuses(self, name: str) -> bool:
         """Return whether to fuse the attention of a graph, where possible."""
         takes_cache = name in ("model", *STEPS)
@@ -109,7 +114,7 @@ class Fusing:
         found = [(name, f"{_TRACED}, since {why}") for name, why in self.refused.items()]
         for name in filter(self.has_fused, self.why_not):
             found.append((name, STANDARD if self.form == "standard" else ONE_ROW))
-            found += [(name, RIGHT)] if self.form == "lengths" else []
+            found += [(name, RIGHT)] if self.by_lengths else []
         for name, each in self.why_not.items():
             reasons = Counter(filter(None, each))
             where = f"in {sum(reasons.values())} of {len(each)} layers " if "" in each else ""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import transformers
@@ -19,28 +19,28 @@ _TEXTS = ("input_ids", "decoder_input_ids", "inputs_embeds", "decoder_inputs_emb
 _CACHES = (transformers.DynamicCache, transformers.EncoderDecoderCache)
 
 
-def has_fused(graph: Any) -> bool:
-    """Return whether a graph has fused attention."""
-    return any(map(_is_fused, graph.node))
+class FusedAttention(NamedTuple):
+    """The operators of attention in a graph."""
+
+    is_fused: bool
+    """True if there are some."""
+    takes_one_row: bool
+    """True if one only accepts batch size 1 for several tokens after a cache.
+
+    ONNX Runtime's GroupQueryAttention does, unless it gets the lengths of the new tokens."""
+    by_lengths: bool
+    """True if one uses the lengths of texts, and no other mask."""
 
 
-def takes_one_row(graph: Any) -> bool:
-    """Return whether a graph with tokens and a cache only accepts batch size 1.
-
-    ONNX Runtime's GroupQueryAttention does, unless it gets the lengths of the new tokens.
-    """
-    nodes = (node for node in graph.node if node.op_type == NAME)
-    return any(len(node.input) <= _SEVERAL or not node.input[_SEVERAL] for node in nodes)
-
-
-def goes_by_lengths(graph: Any) -> bool:
-    """Return whether attention in a graph uses the lengths of texts, and no other mask."""
-    nodes = [node for node in graph.node if node.op_type == NAME]
-    return any(len(node.input) <= _BIAS or not node.input[_BIAS] for node in nodes)
-
-
-def _is_fused(node: Any) -> bool:
-    return node.op_type == NAME or (node.op_type == "Attention" and not node.domain)
+def attention_of(graph: Any) -> FusedAttention:
+    """Return what the operators of attention in a graph take."""
+    grouped = [node for node in graph.node if node.op_type == NAME]
+    standard = [node for node in graph.node if node.op_type == "Attention" and not node.domain]
+    return FusedAttention(
+        bool(grouped or standard),
+        any(not "".join(node.input[_SEVERAL : _SEVERAL + 1]) for node in grouped),
+        any(not "".join(node.input[_BIAS : _BIAS + 1]) for node in grouped),
+    )
 
 
 def by_rows(title: str, given: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:

@@ -16,7 +16,7 @@ from .._comparing.precision import graph_at
 from .._comparing.references import ModuleReference
 from .._folders.models import ENCODER, PROMPTS, STEPS, pair_names
 from .._folders.variants import base_name
-from ._batches import by_lengths, by_rows, goes_by_lengths, takes_one_row
+from ._batches import attention_of, by_lengths, by_rows
 from ._crossing import reference_of
 from ._decoders import Graphs
 from ._inputs import Inputs, inputs_of
@@ -185,15 +185,16 @@ def input_sets(given: Mapping[str, Any], graph: Any) -> list[InputSet]:
         given: the inputs of transformers' module, by title.
         graph: the graph that takes them, or a form that its attention accepts.
     """
+    attention = attention_of(graph)
     found = [
         (title, name, inputs)
         for title, each in given.items()
-        for name, inputs in (by_lengths if goes_by_lengths(graph) else _same)(title, each)
+        for name, inputs in (by_lengths if attention.by_lengths else _same)(title, each)
     ]
     return [
         InputSet(name, partial(given_by_name, inputs), title != "example")
         for title, whole, each in found
-        for name, inputs in (by_rows if takes_one_row(graph) else _same)(whole, each)
+        for name, inputs in (by_rows if attention.takes_one_row else _same)(whole, each)
     ]
 
 

@@ -14,7 +14,7 @@ from .._comparing.references import ModuleReference
 from .._comparing.values import Value, from_torch, is_equal
 from .._folders.config import check_folder
 from .._folders.gguf.folder import weights_of
-from ._batches import goes_by_lengths, has_fused
+from ._batches import attention_of
 from ._generation import plain_generation, token_ids, without_checked_settings
 from ._guarding import LOCAL, alone
 from ._loading import model_class, opened, told
@@ -78,8 +78,11 @@ class TransformersReference(ModuleReference):
         self._kept = kept
         config = getattr(module, "config", None)
         own = getattr(config, "_attn_implementation", "") == "eager"
-        self._by_lengths = graph is not None and goes_by_lengths(graph)
-        self._leaves_out = self._by_lengths or (own and graph is not None and has_fused(graph))
+        attention = None if graph is None else attention_of(graph)
+        self._by_lengths = attention is not None and attention.by_lengths
+        self._leaves_out = self._by_lengths or (
+            own and attention is not None and attention.is_fused
+        )
 
     def outputs(self, given: Given, what: str) -> dict[str, Value]:
         """Call it; even while it runs, it loads nothing from elsewhere."""

@@ -16,12 +16,10 @@ from .._base.notes import kind_of
 from .._base.options import Layout, LayoutName, Quantize
 from .._base.packages import FOLDERS, require
 from .._base.progress import ProgressCallback, only_errors, told
-from .._folders.clients import wanted
 from .._folders.config import check_folder, refuse_at_once, require_folder
 from .._folders.gguf.folder import as_folder
 from .._folders.models import ENCODER
-from .._folders.preconditions import model_folders, note_of_dtype, refuse_inline, refuse_targets
-from .._folders.variants import variants_of
+from .._folders.preconditions import model_folders, note_of_dtype, requested
 from .command_line import EXIT_CODES, Parser, run
 
 _LAYOUTS = (
@@ -394,18 +392,8 @@ def _refuse_at_once(given: argparse.Namespace) -> list[str]:
         folders = model_folders(folder, base)
         check_folder(folders[0])
         refuse_at_once(folders[0])
-        target = Path(given.output)
-        asked = wanted(_clients(given))
-        asked.refuse(given.layout, target)
-        if not asked.apart:
-            refuse_inline(folders[0], given.layout, given.graphs, given.task)
-        chosen = variants_of(
-            _variants(given), given.dtype, given.quantize, given.layout, given.output
-        )
-        suffixes, place = [each.suffix for each in chosen], asked.place
-        refuse_targets(
-            folders, target, given.graphs, given.overwrite, given.dry_run, place, suffixes
-        )
+        values = {"clients": _clients(given), "variants": _variants(given)}
+        requested(folders, Path(given.output), {**vars(given), **values})
     require(f"{given.folder}: the export of a folder", *FOLDERS)
     return note_of_dtype(given.dtype)
 

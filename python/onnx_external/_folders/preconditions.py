@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from .._base.errors import ExistsError, InvalidArgumentError, Remedy
 from .._base.options import StrPath
 from .._saving.save import target_of
+from .clients import Wanted, wanted
 from .config import base_of, is_adapter, read_leniently
 from .models import ENCODER, pair_names
 from .side_files import files_beside, refuse_copies
+from .variants import Variant, variants_of
 
 _log = logging.getLogger("onnx_external")
 
@@ -73,60 +75,53 @@ def refuse_existing(path: StrPath) -> None:
         raise error
 
 
-def refuse_targets(
-    folders: Iterable[Path],
-    target: Path,
-    graphs: str | None,
-    overwrite: bool,
-    dry_run: bool,
-    place: str = "",
-    suffixes: Iterable[str] = ("",),
-) -> None:
-    """Raise an error for existing files, as the save of a folder's model would after the trace.
+class Request(NamedTuple):
+    """An export of a folder that nothing speaks against before a trace."""
+
+    wanted: Wanted
+    """The needs of the programs that shall open it."""
+    variants: list[Variant]
+
+
+def requested(folders: Sequence[Path], target: Path, how: Mapping[str, Any]) -> Request:
+    """Check the arguments of an export, and the files that are there.
 
     Args:
         folders: the folders to export, from model_folders().
         target: the folder or file that is to be written.
-        graphs: the number of graphs for a decoder, as for oe.transformers.export().
-        overwrite: files may be replaced.
-        dry_run: nothing is written.
-        place: the folder in `target` for the graphs.
-        suffixes: behind the names of the graphs, one for each variant.
+        how: arguments of oe.transformers.export(): layout, graphs, task, dtype, quantize, clients,
+            variants, overwrite, dry_run.
 
     Raises:
+        InvalidArgumentError: arguments exclude each other, or do not fit the model.
         ExistsError: there is a graph of a name that the model's will have, or a file beside it.
     """
-    folders = list(folders)
+    asked, layout = wanted(how["clients"]), how["layout"]
+    chosen = variants_of(how["variants"], how["dtype"], how["quantize"], layout, target)
+    asked.refuse(layout, target)
+    config = read_leniently(folders[0])
+    if layout == "inline" and not asked.apart:
+        _refuse_inline(config, how)
     is_file = target.suffix == ".onnx" and not target.is_dir()
-    if not overwrite and not dry_run:
-        has_encoder = read_leniently(folders[0]).get("is_encoder_decoder") is True
-        pair = pair_names(has_encoder) if has_encoder or graphs == "two" else ("model",)
+    if not how["overwrite"] and not how["dry_run"]:
+        has_encoder = config.get("is_encoder_decoder") is True
+        pair = pair_names(has_encoder) if has_encoder or how["graphs"] == "two" else ("model",)
         names = (ENCODER, *pair) if has_encoder else pair
-        files = [f"{name}{suffix}.onnx" for suffix in suffixes for name in names]
-        for path in [target] if is_file else [target / place / name for name in files]:
+        files = [f"{name}{each.suffix}.onnx" for each in chosen for name in names]
+        for path in [target] if is_file else [target / asked.place / name for name in files]:
             refuse_existing(path)
     beside = [file for folder in folders for file in files_beside(folder)]
-    refuse_copies(beside, target.parent if is_file else target, overwrite)
+    refuse_copies(beside, target.parent if is_file else target, how["overwrite"])
+    return Request(asked, chosen)
 
 
-def refuse_inline(folder: Path, layout: str, graphs: str | None, task: str | None) -> None:
-    """Raise an error for inline weights in several graphs, as a save would after the trace.
-
-    Args:
-        folder: the folder of a model of transformers.
-        layout: as for oe.save().
-        graphs: the number of graphs for a decoder.
-        task: the caller's choice; a class chosen by it may have one graph.
-
-    Raises:
-        InvalidArgumentError: the model has several graphs, as far as its config says so.
-    """
-    config = read_leniently(folder)
+def _refuse_inline(config: Mapping[str, Any], how: Mapping[str, Any]) -> None:
+    """Raise an error for a model of several graphs, as far as its config says so."""
     names = config.get("architectures")
     name = str(names[0]) if isinstance(names, list) and names else ""
     generates = name.endswith(("ForConditionalGeneration", "ForCausalLM", "LMHeadModel"))
-    several = graphs == "two" or config.get("is_encoder_decoder") is True
-    if layout == "inline" and task is None and generates and several:
+    several = how["graphs"] == "two" or config.get("is_encoder_decoder") is True
+    if how["task"] is None and generates and several:  # a class of a task may have one graph
         raise InvalidArgumentError(
             "layout: the graphs of this model share their data files, and models with inline "
             "weights cannot share them; choose another layout than inline"

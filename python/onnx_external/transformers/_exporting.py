@@ -19,17 +19,9 @@ from .._base.packages import FOLDERS, require
 from .._base.progress import shown
 from .._base.temporary import temporary_folder
 from .._control_flow import one_thread
-from .._folders.clients import wanted
 from .._folders.config import require_folder
 from .._folders.gguf.folder import as_folder
-from .._folders.preconditions import (
-    model_folders,
-    note_of_dtype,
-    refuse_inline,
-    refuse_targets,
-    warn,
-)
-from .._folders.variants import variants_of
+from .._folders.preconditions import model_folders, note_of_dtype, requested, warn
 from .._saving.transposing import refuse_linked
 from .._tracing.process import process_kept
 from ..torch._keywords import TraceKeywords
@@ -166,14 +158,8 @@ def export(
         require_folder(source)
         require("the export of a folder", *FOLDERS)
         folders = model_folders(source, base)
-        asked = wanted(clients)
-        chosen = variants_of(variants, dtype, quantize, layout, path)
-        asked.refuse(layout, target)
-        if not asked.apart:
-            refuse_inline(folders[0], layout, how["graphs"], task)
-        suffixes = [each.suffix for each in chosen]
-        overwrite = how["overwrite"]
-        refuse_targets(folders, target, how["graphs"], overwrite, dry_run, asked.place, suffixes)
+        given_ways = {"task": task, "dtype": dtype, "clients": clients, "variants": variants}
+        asked, chosen = requested(folders, target, {**how, **given_ways, "dry_run": dry_run})
         warn(note_of_dtype(dtype))
         with one_thread, process_kept(), contextlib.ExitStack() as stack:
             callback = stack.enter_context(shown(how["progress"]))

@@ -98,12 +98,14 @@ def occupy(place: Path, kind: str) -> None:
 def test_what_cannot_be_replaced_is_refused_and_nothing_changes(
     saving: Any, before: dict[str, Any], kind: str, tmp_path: Path
 ) -> None:
-    from onnx_external._folders.preconditions import refuse_targets
+    from onnx_external._folders.preconditions import requested
 
     occupy(saving.folder / "tokenizer.json", kind)
     there = tree(tmp_path)
+    how: dict[str, Any] = dict.fromkeys(("graphs", "task", "dtype", "quantize"))
+    how |= {"layout": "single", "clients": (), "variants": (), "overwrite": True, "dry_run": False}
     with pytest.raises(oe.ExistsError, match=r"tokenizer\.json: is .*move it away"):
-        refuse_targets([tmp_path / "source"], saving.folder, None, True, False)
+        requested([tmp_path / "source"], saving.folder, how)
     with pytest.raises(oe.ExistsError, match=r"tokenizer\.json"):
         saving.plan({**OPTIONS, "overwrite": True})
     with pytest.raises(oe.ExistsError, match=r"tokenizer\.json"):

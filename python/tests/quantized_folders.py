@@ -224,6 +224,24 @@ def packed_ct(
     return Made(tensors, compressed(args), {"a.weight": once(w)})
 
 
+def experts_ct(rng: np.random.Generator, begin: str = "weight_", experts: int = 3) -> Made:
+    """Stack experts as one weight: "experts.down_proj.weight_packed" or "..._packed"."""
+    rows, columns, group = 16, 64, 32
+    codes = rng.integers(0, 16, (experts, rows, columns))
+    zeros = rng.integers(0, 16, (experts, rows, columns // group))
+    scales = scales_of(rng, zeros.shape, ml_dtypes.bfloat16)
+    name = "m.experts.down_proj"
+    prefix = f"{name}.{begin}" if begin else f"{name}_"
+    tensors = {
+        f"{prefix}packed": stream(codes, 4, "i4"),
+        f"{prefix}scale": scales,
+        f"{prefix}zero_point": stream(zeros.swapaxes(1, 2), 4, "i4").swapaxes(1, 2),
+    }
+    w = (codes - spread(zeros, group, columns)) * spread(scales, group, columns)
+    args = {"num_bits": 4, "type": "int", "group_size": group, "strategy": "group"}
+    return Made(tensors, compressed(args), {name: once(w)})
+
+
 def padded(codes: Array, bits: int) -> Array:
     """Pack as old versions of compressed-tensors did: whole codes only in a word."""
     each = 32 // bits
@@ -441,6 +459,22 @@ def torchao(rng: np.random.Generator, rows: int = 10, columns: int = 64) -> Made
     return Made(tensors, config, {"a.weight": once(w)})
 
 
+def torchao_int4(rng: np.random.Generator, rows: int = 10, columns: int = 64) -> Made:
+    codes = rng.integers(-8, 8, (rows, columns))
+    scales = scales_of(rng, (columns // 32, rows), ml_dtypes.bfloat16)
+    minima = (rng.random(scales.shape) - 0.5).astype(ml_dtypes.bfloat16)
+    factors = (rng.random(columns) + 0.5).astype(ml_dtypes.bfloat16)
+    w = codes * spread(scales.T, 32, columns) + spread(minima.T, 32, columns)
+    tensors = {
+        "a._weight_qdata": (codes[:, ::2] & 15 | (codes[:, 1::2] & 15) << 4).astype(np.int8),
+        "a._weight_scale": scales,
+        "a._weight_zero_point": minima,
+        "a._weight_act_pre_scale": factors,
+    }
+    config = {"quantization_config": {"quant_method": "torchao"}}
+    return Made(tensors, config, {"a.weight": once(w * factors.astype(np.float64))})
+
+
 def olive(rng: np.random.Generator, bits: int = 4, rows: int = 6, columns: int = 96) -> Made:
     group = 32
     codes = rng.integers(0, 2**bits, (rows, columns))
@@ -529,6 +563,9 @@ MAKERS: dict[str, Maker] = {
     "ct ragged groups": lambda rng: packed_ct(rng, columns=80, group=64),
     "ct actorder": lambda rng: packed_ct(rng, order="shuffled"),
     "ct no actorder": lambda rng: packed_ct(rng, order="none"),
+    "ct experts": experts_ct,
+    "ct one expert": lambda rng: experts_ct(rng, experts=1),
+    "ct experts, parameters": lambda rng: experts_ct(rng, begin=""),
     "ct int8": int8_ct,
     "fp8 ragged blocks": float8,
     "fp8 exponents": lambda rng: float8(rng, exponents=True),
@@ -550,6 +587,7 @@ MAKERS: dict[str, Maker] = {
     "quanto int4": quanto,
     "quanto int2": lambda rng: quanto(rng, bits=2),
     "torchao": torchao,
+    "torchao int4": torchao_int4,
     "olive": olive,
     "olive 8 bits": lambda rng: olive(rng, bits=8),
     "gemma 2 bits": gemma,

@@ -136,11 +136,6 @@ std::string constants_text(const MappingTask& task, const std::vector<std::strin
          std::string(kWayOut);
 }
 
-// Names of scales that src/checkpoint/quantized/float8.cc reads if the folder has settings.
-bool is_read_with_settings(std::string_view scale) {
-  return scale.ends_with(".scale") || scale.ends_with(".scale_weight");
-}
-
 }  // namespace
 
 std::string scales_text(const MappingTask& task, const std::vector<bool>& taken) {

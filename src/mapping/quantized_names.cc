@@ -51,6 +51,9 @@ constexpr std::array kEnds = {
     ComponentRow{"proj_blocks", "MXFP4"},
 };
 
+// Names of float8 scales that do not tell a quantized weight by themselves.
+constexpr std::array kScaleEnds = {".scale"sv, ".scale_weight"sv};
+
 constexpr std::array kOperators = {"QuantizeLinear"sv,
                                    "DequantizeLinear"sv,
                                    "DequantizeBFP"sv,
@@ -114,6 +117,11 @@ std::optional<QuantizedKeys> quantized_keys(std::span<const std::string_view> na
                          row->is_read};
   }
   return std::nullopt;
+}
+
+bool is_read_with_settings(std::string_view scale) {
+  return std::any_of(kScaleEnds.begin(), kScaleEnds.end(),
+                     [&](std::string_view end) { return scale.ends_with(end); });
 }
 
 bool reads_quantized(std::string_view op_type) {

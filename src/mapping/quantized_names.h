@@ -18,6 +18,9 @@ struct QuantizedKeys {
 // Nullopt if no name is a known one.
 [[nodiscard]] std::optional<QuantizedKeys> quantized_keys(std::span<const std::string_view> names);
 
+// Whether the name is that of a float8 scale which is read if the settings of the folder are known.
+[[nodiscard]] bool is_read_with_settings(std::string_view scale);
+
 // An operator of ONNX or ONNX Runtime whose parameters are quantized weights.
 [[nodiscard]] bool reads_quantized(std::string_view op_type);
 

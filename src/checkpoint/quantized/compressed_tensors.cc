@@ -3,11 +3,14 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <optional>
+#include <string_view>
 #include <utility>
 #include <vector>
 
 #include "base/bad_input.h"
+#include "base/checked_math.h"
 #include "base/text.h"
 #include "base/try.h"
 #include "checkpoint/quantized/methods.h"
@@ -17,6 +20,8 @@
 
 namespace onnx_external {
 namespace {
+
+using namespace std::string_view_literals;
 
 constexpr std::uint32_t kWordBits = 32;
 
@@ -50,11 +55,12 @@ std::vector<std::uint64_t> possible_bits(const QuantSettings& settings, const st
 
 Result<WordForm> word_form(const MatrixFinder& finder, const std::string& module,
                            const TensorView& packed, std::uint64_t columns) {
+  const std::uint64_t words = dim(packed, packed.shape.size() - 1);
   std::vector<WordForm> forms;
   for (const bool dense : {true, false}) {
     for (const std::uint64_t bits : possible_bits(finder.settings(), module)) {
       if (forms.empty() || forms.front().dense == dense) {
-        if (words_of(columns, bits, dense) == dim(packed, 1)) {
+        if (words_of(columns, bits, dense) == words) {
           forms.push_back({bits, dense});
         }
       }
@@ -96,71 +102,113 @@ std::optional<std::int64_t> said_group(const QuantSettings& settings, const std:
   return said;
 }
 
-Result<std::pair<std::uint64_t, std::uint64_t>> stated_shape(const MatrixFinder& finder,
-                                                             const TensorView& shape) {
+// The columns that the tensor with the weight's shape states.
+Result<std::uint64_t> stated_columns(const MatrixFinder& finder, const TensorView& shape,
+                                     const TensorView& packed) {
   const bool is_integer = shape.dtype == DType::kInt64 || shape.dtype == DType::kInt32;
-  if (!is_integer || shape.shape != Shape{2}) {
-    return corrupt(quote(shape.name) + ": does not state the shape of a matrix");
+  const std::size_t rank = packed.shape.size();
+  if (!is_integer || shape.shape != Shape{static_cast<std::int64_t>(rank)}) {
+    return corrupt(quote(shape.name) + ": does not state the shape of a weight");
   }
-  TRY_ASSIGN(const auto dims, read_integers(finder.stored(shape), 2));
-  if (dims[0] < 1 || dims[1] < 1) {
-    return corrupt(
-        fmt::format("{}: states the shape [{}, {}]", quote(shape.name), dims[0], dims[1]));
+  TRY_ASSIGN(const auto dims, read_integers(finder.stored(shape), rank));
+  if (dims.back() < 1 ||
+      !std::equal(dims.begin(), dims.end() - 1, packed.shape.begin(), packed.shape.end() - 1)) {
+    return corrupt(fmt::format("{}: states the shape {}, and {} is {}", quote(shape.name),
+                               shape_text(Shape(dims.begin(), dims.end())), quote(packed.name),
+                               shape_text(packed.shape)));
   }
-  return std::pair(static_cast<std::uint64_t>(dims[0]), static_cast<std::uint64_t>(dims[1]));
+  return static_cast<std::uint64_t>(dims.back());
+}
+
+// Stacked experts have no tensor with their shape: their rows fill whole words.
+Result<std::uint64_t> columns_of_words(const MatrixFinder& finder, const std::string& module,
+                                       const TensorView& packed) {
+  const auto bits = possible_bits(finder.settings(), module);
+  const auto code_bits =
+      checked_mul<std::uint64_t>(dim(packed, packed.shape.size() - 1), kWordBits);
+  if (bits.size() != 1 || kWordBits % bits.front() != 0 || !code_bits) {
+    return fail(ErrorCode::kAmbiguous,
+                quote(packed.name) +
+                    ": has no weight_shape beside it, and how many bits a code "
+                    "has is not certain; give the folder, whose config.json "
+                    "says it");
+  }
+  return *code_bits / bits.front();
 }
 
 // Zero points are packed along the rows.
 Result<PackedCodes> packed_zeros(const MatrixFinder& finder, const QuantizedMatrix& matrix,
                                  const TensorView& zeros, const WordForm& form) {
-  if (!has_rank(&zeros, 2) || zeros.dtype != DType::kInt32) {
+  const std::size_t rank = matrix.codes.stored.view.shape.size();
+  const bool fills_words = matrix.matrices == 1 || matrix.rows * form.bits % kWordBits == 0;
+  if (!has_rank(&zeros, rank) || zeros.dtype != DType::kInt32 || !fills_words) {
     return do_not_fit(matrix.codes.stored.view, zeros);
   }
   PackedCodes codes;
   codes.stored = finder.stored(zeros);
-  codes.rows = matrix.rows;
+  codes.rows = matrix.all_rows();
   codes.columns = matrix.groups;
-  codes.line_bytes = dim(zeros, 1) * sizeof(std::int32_t);
-  const bool dense = dim(zeros, 0) == words_of(matrix.rows, form.bits, true);
+  codes.line_bytes = dim(zeros, rank - 1) * sizeof(std::int32_t);
+  const bool dense = dim(zeros, rank - 2) == words_of(matrix.rows, form.bits, true);
   codes.packing = packing_of({form.bits, dense}, CodeAxis::kRows);
   return codes;
 }
 
-const std::vector<std::string_view> kPackedParts = {
-    "weight_packed",      "weight_scale",        "weight_shape",      "weight_zero_point",
-    "weight_g_idx",       "weight_global_scale", "input_scale",       "input_zero_point",
-    "input_global_scale", "output_scale",        "output_zero_point", "weight"};
+constexpr std::array kOtherParts = {"input_scale"sv,  "input_zero_point"sv,  "input_global_scale"sv,
+                                    "output_scale"sv, "output_zero_point"sv, "weight"sv};
 
-Status add_packed(MatrixFinder& finder, const std::string& module, const TensorView& packed,
-                  const TensorView& scales) {
-  const TensorView* const shape = finder.find(module, "weight_shape");
-  if (!has_rank(&packed, 2) || shape == nullptr) {
+// How the names of the parts of a weight begin: with "MODULE.weight_", or "NAME_".
+Status add_packed(MatrixFinder& finder, const std::string& module, const std::string& begin,
+                  const std::string& name, const TensorView& packed, const TensorView& scales) {
+  auto found = matrix_of(packed, 1);
+  const TensorView* const shape = finder.find(begin + "shape");
+  if (!found || (shape == nullptr && packed.shape.size() == 2)) {
     return do_not_fit(packed, scales);
   }
-  TRY_ASSIGN(const auto sizes, stated_shape(finder, *shape));
-  QuantizedMatrix matrix;
+  QuantizedMatrix matrix = *std::move(found);
+  const std::uint64_t words = matrix.columns;
+  TRY_ASSIGN(matrix.columns, shape == nullptr ? columns_of_words(finder, module, packed)
+                                              : stated_columns(finder, *shape, packed));
   matrix.method = "compressed-tensors";
-  matrix.name = weight_name(module);
-  matrix.rows = sizes.first;
-  matrix.columns = sizes.second;
-  if (matrix.rows != dim(packed, 0) || matrix.columns > dim(packed, 1) * kWordBits) {
+  matrix.name = name;
+  if (matrix.columns / kWordBits > words) {
     return do_not_fit(packed, *shape);
   }
   TRY_ASSIGN(const auto form, word_form(finder, module, packed, matrix.columns));
   matrix.codes.stored = finder.stored(packed);
   matrix.codes.packing = packing_of(form, CodeAxis::kColumns);
-  matrix.codes.rows = matrix.rows;
+  matrix.codes.rows = matrix.all_rows();
   matrix.codes.columns = matrix.columns;
-  matrix.codes.line_bytes = dim(packed, 1) * sizeof(std::int32_t);
+  matrix.codes.line_bytes = words * sizeof(std::int32_t);
   TRY(set_scale_table(finder, matrix, scales, {1, said_group(finder.settings(), module)}));
   matrix.zero = static_cast<double>(std::uint64_t{1} << (form.bits - 1));
-  if (const TensorView* const zeros = finder.find(module, "weight_zero_point"); zeros != nullptr) {
+  if (const TensorView* const zeros = finder.find(begin + "zero_point"); zeros != nullptr) {
     TRY_ASSIGN(matrix.zero_codes, packed_zeros(finder, matrix, *zeros, form));
   }
-  if (const TensorView* const order = finder.find(module, "weight_g_idx"); order != nullptr) {
+  if (const TensorView* const order = finder.find(begin + "g_idx"); order != nullptr) {
     matrix.group_index = finder.stored(*order);
   }
-  return finder.add(std::move(matrix), module, kPackedParts);
+  std::vector<std::string> parts;
+  for (const std::string_view part :
+       {"packed", "scale", "shape", "zero_point", "g_idx", "global_scale"}) {
+    parts.push_back(begin + std::string(part));
+  }
+  for (const std::string_view part : kOtherParts) {
+    parts.push_back(module.empty() ? std::string(part) : module + "." + std::string(part));
+  }
+  return finder.add(whole_matrix(std::move(matrix)), parts);
+}
+
+// Stacked experts may have no module of their own: "experts.gate_up_proj_packed".
+Status find_stacked(MatrixFinder& finder) {
+  for (const std::string& name : finder.names_before("_packed")) {
+    const TensorView* const packed = finder.find(name + "_packed");
+    const TensorView* const scales = finder.find(name + "_scale");
+    if (scales != nullptr && has_rank(packed, 3) && packed->dtype == DType::kInt32) {
+      TRY(finder.accept(add_packed(finder, name, name + "_", name, *packed, *scales)));
+    }
+  }
+  return {};
 }
 
 // Whether a transform is applied to what a module reads or returns, and not to weights alone.
@@ -194,10 +242,12 @@ Status find_compressed_tensors(MatrixFinder& finder) {
     const TensorView* const packed = finder.find(module, "weight_packed");
     const TensorView* const scales = finder.find(module, "weight_scale");
     if (scales != nullptr && packed->dtype == DType::kInt32) {
-      TRY(finder.accept(add_packed(finder, module, *packed, *scales)));
+      const std::string begin = module.empty() ? "weight_" : module + ".weight_";
+      TRY(finder.accept(
+          add_packed(finder, module, begin, weight_name(module, *packed), *packed, *scales)));
     }
   }
-  return {};
+  return finder.settings().is_given() ? find_stacked(finder) : Status();
 }
 
 }  // namespace onnx_external

@@ -103,7 +103,7 @@ Result<bool> second_divides(MatrixFinder& finder, const QuantizedMatrix& matrix,
 Status add_float4(MatrixFinder& finder, const Float4Names& names, const std::string& module,
                   QuantizedMatrix matrix, const TensorView& codes, const TensorView& scales) {
   matrix.method = names.method;
-  matrix.name = weight_name(module);
+  matrix.name = weight_name(module, codes);
   matrix.codes = codes_in_rows(finder, matrix, codes, kFloat4Bits);
   TRY(set_scale_table(finder, matrix, scales,
                       {1, is_exponent(scales.dtype) ? kMxGroup : kNvGroup}));

@@ -28,22 +28,21 @@ struct Float8Names {
   std::string_view weight;
   std::string_view scale;
   std::string_view listed;
-  std::string_view method;
+  std::string_view method = "fp8";
+  bool has_many_makers = true;
 };
 
-constexpr std::string_view kManyMakers = "fp8";  // a name that no single library has
-
 constexpr std::array kFloat8Names = {
-    Float8Names{"weight", "weight_scale_inv", "weight", kManyMakers},
-    Float8Names{"weight", "weight_scale", "weight", kManyMakers},
-    Float8Names{"weight", "scale_weight", "weight", kManyMakers},
-    Float8Names{"weight", "scale", "weight", kManyMakers},
-    Float8Names{"weight._data", "weight._scale", "weight", "quanto"},
-    Float8Names{"_weight_qdata", "_weight_scale", "weight", "torchao"},
-    Float8Names{"gate_up_proj", "gate_up_proj_scale_inv", "gate_up_proj", kManyMakers},
-    Float8Names{"gate_up_proj", "gate_up_proj_scale", "gate_up_proj", kManyMakers},
-    Float8Names{"down_proj", "down_proj_scale_inv", "down_proj", kManyMakers},
-    Float8Names{"down_proj", "down_proj_scale", "down_proj", kManyMakers},
+    Float8Names{"weight", "weight_scale_inv", "weight"},
+    Float8Names{"weight", "weight_scale", "weight"},
+    Float8Names{"weight", "scale_weight", "weight"},
+    Float8Names{"weight", "scale", "weight"},
+    Float8Names{"weight._data", "weight._scale", "weight", "quanto", false},
+    Float8Names{"_weight_qdata", "_weight_scale", "weight", "torchao", false},
+    Float8Names{"gate_up_proj", "gate_up_proj_scale_inv", "gate_up_proj"},
+    Float8Names{"gate_up_proj", "gate_up_proj_scale", "gate_up_proj"},
+    Float8Names{"down_proj", "down_proj_scale_inv", "down_proj"},
+    Float8Names{"down_proj", "down_proj_scale", "down_proj"},
 };
 
 std::optional<std::int64_t> item_of(const Json* list, std::size_t at) {
@@ -106,7 +105,7 @@ Status add_float8(MatrixFinder& finder, const Float8Names& names, const std::str
 
 Status find_float8(MatrixFinder& finder) {
   for (const Float8Names& names : kFloat8Names) {
-    if (names.method == kManyMakers && !finder.settings().is_given()) {
+    if (names.has_many_makers && !finder.settings().is_given()) {
       continue;
     }
     for (const std::string& module : finder.modules_with(names.scale)) {

@@ -71,13 +71,17 @@ Status MatrixFinder::add(QuantizedMatrix matrix, const std::string& module,
   for (const std::string_view part : parts) {
     names.push_back(module.empty() ? std::string(part) : module + "." + std::string(part));
   }
+  return add(whole_matrix(std::move(matrix)), names);
+}
+
+FoundMatrix whole_matrix(QuantizedMatrix matrix) {
   FoundMatrix found;
   found.shape = {static_cast<std::int64_t>(matrix.rows), static_cast<std::int64_t>(matrix.columns)};
-  if (matrix.matrices > 1) {
+  if (matrix.codes.stored.view.shape.size() == 3 || matrix.matrices > 1) {
     found.shape.insert(found.shape.begin(), static_cast<std::int64_t>(matrix.matrices));
   }
   found.matrix = std::move(matrix);
-  return add(std::move(found), names);
+  return found;
 }
 
 Status MatrixFinder::add(FoundMatrix found, const std::vector<std::string>& parts) {

@@ -80,6 +80,9 @@ class MatrixFinder {
   std::vector<std::string> notes_;
 };
 
+// Lists the matrix in its own shape: [rows, columns], with the number of matrices before.
+[[nodiscard]] FoundMatrix whole_matrix(QuantizedMatrix matrix);
+
 // The view with its two dimensions exchanged.
 [[nodiscard]] TensorView transposed_view(TensorView view);
 

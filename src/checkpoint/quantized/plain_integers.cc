@@ -102,6 +102,52 @@ Status find_int8(MatrixFinder& finder) {
   return {};
 }
 
+// --- torchao's Int4Tensor ----------------------------------------------------------------------
+
+constexpr std::uint64_t kInt4Bits = 4;
+
+// w = q * scale + zero_point with signed codes; scales and zero points are [K / group, N].
+Status add_int4(MatrixFinder& finder, const std::string& module, const TensorView& codes,
+                const TensorView& scales, const TensorView& minima) {
+  auto matrix = packed_matrix(codes, kInt4Bits);
+  if (!matrix) {
+    return do_not_fit(codes, scales);
+  }
+  matrix->method = "torchao";
+  matrix->name = weight_name(module);
+  matrix->codes = codes_in_rows(finder, *matrix, codes, kInt4Bits);
+  matrix->codes.packing.flip = 1U << (kInt4Bits - 1);
+  matrix->zero = middle_of(kInt4Bits);
+  TRY(set_groups(*matrix, dim(scales, 0), std::nullopt, scales));
+  matrix->scales.stored = finder.stored(transposed_view(scales));
+  matrix->scales.rows = matrix->rows;
+  matrix->scales.columns = matrix->groups;
+  matrix->scales.count = matrix->rows * matrix->groups;
+  matrix->minima = numbers_like_scales(finder, *matrix, transposed_view(minima));
+  if (const auto* const factors = finder.find(module, "_weight_act_pre_scale")) {
+    matrix->column_factors = finder.stored(*factors);
+  }
+  return finder.add(
+      *std::move(matrix), module,
+      {"_weight_qdata", "_weight_scale", "_weight_zero_point", "_weight_act_pre_scale"});
+}
+
+// Other weights of torchao have integers for zero points, and scales in the order of their rows.
+Status find_int4_tensors(MatrixFinder& finder) {
+  for (const std::string& module : finder.modules_with("_weight_qdata")) {
+    const TensorView& codes = *finder.find(module, "_weight_qdata");
+    const TensorView* const scales = finder.find(module, "_weight_scale");
+    const TensorView* const minima = finder.find(module, "_weight_zero_point");
+    const bool are_bytes = codes.dtype == DType::kInt8 || codes.dtype == DType::kUInt8;
+    if (are_bytes && has_rank(&codes, 2) && has_rank(scales, 2) && has_rank(minima, 2) &&
+        is_floating(minima->dtype) && minima->shape == scales->shape &&
+        dim(*scales, 1) == dim(codes, 0)) {
+      TRY(finder.accept(add_int4(finder, module, codes, *scales, *minima)));
+    }
+  }
+  return {};
+}
+
 // --- MLX ---------------------------------------------------------------------------------------
 
 constexpr std::uint64_t kMlxMxGroup = 32;
@@ -328,6 +374,7 @@ Status find_rows_in_bytes(MatrixFinder& finder) {
 
 Status find_plain_integers(MatrixFinder& finder) {
   TRY(find_gemma(finder));
+  TRY(find_int4_tensors(finder));
   TRY(find_int8(finder));
   TRY(find_mlx(finder));
   TRY(find_olive(finder));

@@ -2,7 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <limits>
+#include <string_view>
 #include <utility>
 
 #include "base/bad_input.h"
@@ -21,7 +23,7 @@ struct TableShape {
 
 Result<TableShape> table_shape(const QuantizedMatrix& matrix, const TensorView& scales) {
   Shape shape = scales.shape;
-  if (matrix.matrices > 1) {
+  if (matrix.matrices > 1 || (matrix.codes.stored.view.shape.size() == 3 && shape.size() == 3)) {
     if (shape.empty() || std::cmp_not_equal(shape.front(), matrix.matrices)) {
       return corrupt(fmt::format("{} {} has no scales for {} matrices", quote(scales.name),
                                  shape_text(scales.shape), matrix.matrices));
@@ -122,6 +124,14 @@ std::optional<QuantizedMatrix> matrix_of(const TensorView& view, std::uint64_t p
 
 std::string weight_name(const std::string& module) {
   return module.empty() ? "weight" : module + ".weight";
+}
+
+std::string weight_name(const std::string& module, const TensorView& codes) {
+  const std::string_view parent =
+      std::string_view(module).substr(0, std::min(module.size(), module.rfind('.')));
+  const bool is_parameter =
+      codes.shape.size() == 3 && (parent == "experts" || parent.ends_with(".experts"));
+  return is_parameter ? module : weight_name(module);
 }
 
 }  // namespace onnx_external

@@ -33,8 +33,9 @@ HEAD = """## Constructs
 
 Each construct was exported in a small module (`tests/constructs`), with two input sets or more that
 differ in what it depends on; sizes that differ are dynamic. "right" means that the result is the
-module's on all sets (graphs run on ONNX Runtime), "**wrong**" that it differs without an error, and
-everything else is an error. With {versions}.
+module's on all sets (graphs run on ONNX Runtime), and "**wrong**" that it differs without an error.
+Exporters that a row does not name end with an error; "strict" is torch.export with `strict=True`.
+With {versions}.
 
 Right by every exporter:
 
@@ -44,9 +45,10 @@ Right by every exporter:
 TABLE = """
 The others:
 
-| construct | `oe.torch.export` | instead | strict | torch.export | torch.onnx | TorchScript |
-|---|---|---|---|---|---|---|
+| construct | `oe.torch.export` | other exporters | instead |
+|---|---|---|---|
 """
+OTHERS = ("strict", "torch.export", "torch.onnx", "TorchScript")
 BEGIN, END = "<!-- constructs -->\n", "<!-- end of constructs -->\n"
 
 
@@ -226,6 +228,15 @@ def verdict(found):
     return "**wrong**" if found == "**WRONG**" else f"`{found.split(':')[0]}`"
 
 
+def outcomes(found):
+    """Return which of the other exporters are right, and which are wrong; the rest fails."""
+    texts = []
+    for outcome in ("right", "**wrong**"):
+        names = [name for name, each in zip(OTHERS, found, strict=True) if verdict(each) == outcome]
+        texts += [f"{outcome}: {', '.join(names)}"] if names else []
+    return "; ".join(texts)
+
+
 def page_of(rows, known, versions):
     """Return the section of the page; `known` has the cells by the names of rows."""
     page = HEAD.format(versions=versions)
@@ -241,18 +252,15 @@ def page_of(rows, known, versions):
     for cls in rows:
         *others, ours = known[cls.__name__]
         if {ours, *others} != {"right"}:
-            cells = [
-                each if (each := verdict(other)) in ("right", "**wrong**") else "error"
-                for other in others
-            ]
-            row = f"{verdict(ours)} | {cls.way} | {' | '.join(cells)}"
+            row = f"{verdict(ours)} | {outcomes(others)} | {cls.way}"
             alike.setdefault(row, []).append(inspect.getdoc(cls))
     page += "".join(
         f"| {'; '.join(dict.fromkeys(texts))} | {row} |\n" for row, texts in alike.items()
     )
     ways = [*zip(*(known[cls.__name__] for cls in rows), strict=True)]
     *others, ours = (f"{way.count('right')} right, {way.count('**WRONG**')} wrong" for way in ways)
-    return page + f"| **all {len(rows)}** | {ours} | | {' | '.join(others)} |\n"
+    named = "; ".join(f"{name}: {sums}" for name, sums in zip(OTHERS, others, strict=True))
+    return page + f"| **all {len(rows)}** | {ours} | {named} | |\n"
 
 
 def main():

@@ -151,6 +151,7 @@ def _of_folder(folder: Folder, settings: Settings) -> list[GraphValidation]:
             compared.quality = quality or compared.quality
         found.append(compared)
     settings.dump = dump
+    found[0].notes += folder.notes_on_weights()
     if settings.text is not None and not any(one.quality and one.quality.tokens for one in found):
         raise InvalidArgumentError("text: no graph gives logits for the tokens of a text")
     return found

@@ -20,6 +20,7 @@ from ._batches import attention_of, by_lengths, by_rows
 from ._crossing import reference_of
 from ._decoders import Graphs
 from ._inputs import Inputs, inputs_of
+from ._quantizers_own import note_on_own_model
 from ._reference import TransformersReference, loaded
 from ._stepping import calls_of_several, forward_calls, with_prompt
 from ._tracing import Part, encoder_of, examples_of, graph_modules
@@ -235,8 +236,12 @@ class Folder:
         given = examples_of(self.model, self._chosen(), self.dynamic)
         return passes(self.model, given, self.models, self.dynamic)
 
-    def _chosen(self) -> Inputs:
+    def notes_on_weights(self) -> list[str]:
+        """Compare quantized weights with their library's own model, and return notes on it."""
+        given = examples_of(self.model, self._chosen(), self.dynamic)
+        return note_on_own_model(self.source, self.model, given)
 
+    def _chosen(self) -> Inputs:
         return inputs_of(self.model, self.source, self.inputs)
 
     def graphs(self) -> dict[str, Graph]:

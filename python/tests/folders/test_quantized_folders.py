@@ -161,7 +161,23 @@ def test_validate_compares_with_the_floats_of_the_codes(tmp_path: Path) -> None:
     folder, _ = _folder(tmp_path / "in", MAKING["gptq"])
     exact = oe.Quantize("keep", accuracy_level=0)
     oe.transformers.export(folder, tmp_path / "out", quantize=exact, progress=False, check=False)
-    assert oe.validate(tmp_path / "out", against=folder, progress=False).ok
+    report = oe.validate(tmp_path / "out", against=folder, progress=False)
+    assert report.ok
+    # GPTQModel is not installed where the tests run, or its model is compared.
+    notes = [note for graph in report.graphs for note in graph.notes]
+    assert any("the quantization library (gptq)" in note for note in notes), notes
+
+
+def test_validate_compares_with_the_model_of_the_quantization_library(tmp_path: Path) -> None:
+    def whole(rng: np.random.Generator, rows: int, columns: int) -> layouts.Made:
+        return layouts.float8(rng, rows, columns, (rows, columns))
+
+    folder, _ = _folder(tmp_path / "in", whole)
+    oe.transformers.export(folder, tmp_path / "out", progress=False, check=False)
+    report = oe.validate(tmp_path / "out", against=folder, progress=False)
+    assert report.ok
+    notes = [note for graph in report.graphs for note in graph.notes]
+    assert any("(fp8) differs by" in note for note in notes), notes
 
 
 def test_a_method_that_cannot_be_read_is_named(tmp_path: Path) -> None:

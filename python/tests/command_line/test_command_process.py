@@ -193,7 +193,7 @@ def test_a_stdout_that_takes_nothing_is_an_error_without_a_traceback(times: int)
     assert "error: [Errno 28] No space left" in done.stderr and done.stderr.count("\n") == 1
 
 
-def test_a_stream_that_is_no_file_is_used_as_it_is(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_stream_that_is_not_a_file_is_used_directly(capsys: pytest.CaptureFixture[str]) -> None:
     with standard_streams(), contextlib.redirect_stdout(sys.stderr):
         print("größe")
     assert capsys.readouterr().err == "größe\n"

@@ -59,7 +59,7 @@ def test_the_page_on_errors_has_all_exceptions() -> None:
     assert all(base in found[name] for name, base in named)
 
 
-def test_the_program_of_the_readme_prints_what_stands_below_it(tmp_path: Path) -> None:
+def test_the_program_of_the_readme_prints_the_output_below_it(tmp_path: Path) -> None:
     pytest.importorskip("torch", minversion="2.9")
     for name in ("onnx", "onnxscript", "onnxruntime"):
         pytest.importorskip(name)

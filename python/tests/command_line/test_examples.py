@@ -37,7 +37,7 @@ def at_work(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("at_work")
 @pytest.mark.parametrize("name", sorted(SCRIPTS, key=lambda name: (name in AFTER, name)))
-def test_an_example_prints_what_stands_beside_it(name: str, folder: Path) -> None:
+def test_an_example_prints_the_output_beside_it(name: str, folder: Path) -> None:
     if (before := AFTER.get(name)) and not (folder / f"{before}.done").exists():
         output_of(SCRIPTS[before])
     found, beside = output_of(SCRIPTS[name]), EXAMPLES / f"{name}.out"

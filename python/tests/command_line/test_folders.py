@@ -49,7 +49,7 @@ LFS = "version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 9\n"
         ({"m__gguf": ""}, r"'m\.gguf' is a GGUF file"),
     ],
 )
-def test_what_is_no_plain_model_is_refused_by_all_commands_with_its_name(
+def test_folders_that_are_not_plain_models_are_refused_by_all_commands_by_name(
     files: dict[str, Any], words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     given = folder(tmp_path / "given", **files)
@@ -72,7 +72,7 @@ def test_it_is_refused_before_torch_is_imported(tmp_path: Path) -> None:
     subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
 
 
-def test_parts_that_are_not_exported_are_told_and_no_reason_to_refuse(tmp_path: Path) -> None:
+def test_parts_that_are_not_exported_are_noted_and_accepted(tmp_path: Path) -> None:
     given = folder(tmp_path, config__json=CONFIG, modules__json=MODULES, model_head__pkl="")
     pooling, head = check_folder(given)
     assert "'Pooling (1_Pooling)', 'Dense (2_Dense)'" in pooling

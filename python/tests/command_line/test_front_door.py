@@ -119,7 +119,7 @@ def test_messages_have_the_options_of_the_command() -> None:
         assert told in parser.in_options(text)
 
 
-def test_ways_out_are_the_options_that_the_command_has() -> None:
+def test_remedies_are_the_options_that_the_command_has() -> None:
     parser, err = export(), io.StringIO()
     error = MappingError("it fails")
     error.remedies += [
@@ -243,7 +243,7 @@ def test_the_options_of_a_parser_are_its_own() -> None:
     assert parser.in_options("overwrite=True") == "overwrite=True"
 
 
-def test_ctrl_c_ends_with_130_and_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+def test_ctrl_c_ends_with_130_and_a_message(capsys: pytest.CaptureFixture[str]) -> None:
     def work(_: Any) -> int:
         raise KeyboardInterrupt
 

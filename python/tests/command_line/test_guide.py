@@ -12,7 +12,7 @@ MOST_LINES = 300
 
 
 @pytest.mark.parametrize("page", STEPS)
-def test_the_steps_of_a_page_print_what_stands_below_them(
+def test_the_steps_of_a_page_print_the_output_below_them(
     page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("torch", minversion="2.11")

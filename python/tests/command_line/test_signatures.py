@@ -170,7 +170,7 @@ def test_a_dict_in_the_place_of_the_options_is_refused_with_their_class() -> Non
         call("graph.onnx", "out", "a.pt", mapping={"slot": "key"})
 
 
-def test_ways_out_are_spelled_as_python_takes_them(tiny: Path, tmp_path: Path) -> None:
+def test_remedies_are_spelled_as_python_takes_them(tiny: Path, tmp_path: Path) -> None:
     names = tiny / "graph.onnx", tmp_path, tiny / "checkpoint.pt"
     with pytest.raises(oe.MappingError) as caught:
         oe.save(*names, mapping=oe.Mapping(rename="s/ln_1/ln_9/"))

@@ -47,7 +47,7 @@ def test_a_container_that_is_not_called_does_not_look_wrong() -> None:
     assert max(map(len, found.tree(columns=54).splitlines())) <= 54
 
 
-def test_a_status_is_told_in_words() -> None:
+def test_a_status_is_printed_in_words() -> None:
     ok, disc, fail, childc, custom = (
         oe.Status[each] for each in ("OK", "DISC", "FAIL", "CHILDC", "CUSTOM")
     )

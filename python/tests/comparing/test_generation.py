@@ -153,7 +153,7 @@ def test_a_text_ends_where_it_ends_though_others_go_on(monkeypatch: pytest.Monke
     assert decoder.generate([[0], [0]], 4) == [[1, 2], []]
 
 
-def test_the_export_tells_a_way_to_run_a_decoder_that_works_there(capsys: Any) -> None:
+def test_the_export_prints_a_working_way_to_run_a_decoder(capsys: Any) -> None:
     from onnx_external._commands.export import _print_next
 
     def told(copied: list[str]) -> str:
@@ -209,7 +209,7 @@ def test_ids_of_tokens_need_no_tokenizer(exported: Exported, tmp_path: Path) -> 
             oe.generate(tmp_path, neither)
 
 
-def test_a_decoder_that_treats_a_prompt_otherwise_is_two_graphs(
+def test_a_decoder_that_treats_a_prompt_differently_is_two_graphs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Without a run of the graph: the trace says what it assumed of the cache's length."""

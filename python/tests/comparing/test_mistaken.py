@@ -26,7 +26,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_a_folder_stands_for_the_only_model_in_it(folder: Path) -> None:
+def test_a_folder_means_the_only_model_in_it(folder: Path) -> None:
     one, two = folder / "one", folder / "two"
     report = oe.validate(one, two / "a.onnx")
     assert report.ok and report.graphs[0].model == str(one / "model.onnx")
@@ -67,7 +67,7 @@ def test_of_a_folder_with_several_models_one_is_to_be_given(folder: Path) -> Non
             call(folder, folder / "one")
 
 
-def test_a_graph_without_what_it_was_exported_from_is_told_the_line(folder: Path) -> None:
+def test_a_graph_without_its_reference_gets_the_call_to_use(folder: Path) -> None:
     for given in (folder / "one", folder / "one/model.onnx"):
         done = commands.run("diagnose", given)
         assert done.returncode == 2
@@ -75,7 +75,7 @@ def test_a_graph_without_what_it_was_exported_from_is_told_the_line(folder: Path
 
 
 @pytest.mark.parametrize("call", ["validate", "diagnose"])
-def test_weights_are_no_reference_and_the_error_has_lines_that_run(
+def test_weights_are_not_a_reference_and_the_error_has_working_calls(
     call: str, folder: Path, tiny: Path
 ) -> None:
     model, weights = folder / "one/model.onnx", folder / "trained.pt"
@@ -93,7 +93,7 @@ def test_weights_are_no_reference_and_the_error_has_lines_that_run(
     assert "from net import Module" in done.stderr
 
 
-def test_other_values_are_no_reference(folder: Path) -> None:
+def test_other_values_are_not_a_reference(folder: Path) -> None:
     model = folder / "one/model.onnx"
     done = commands.run("validate", folder / "one")
     assert f"onnx-external validate {model} --against other.onnx, " in done.stderr

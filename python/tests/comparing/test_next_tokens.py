@@ -123,7 +123,7 @@ def test_a_value_of_another_kind_is_refused_with_its_name(name: str, value: Any)
         )
 
 
-def test_what_is_not_applied_is_said() -> None:
+def test_settings_that_are_not_applied_are_noted() -> None:
     notes = NextTokens({"num_beams": 4, "stop_strings": ["x"], "top_k": 3}, "c.json").notes
     assert notes == [
         "c.json: num_beams=4 is not applied: each token is the likeliest one",

@@ -163,7 +163,7 @@ def test_a_place_of_a_value_that_is_equal_but_for_rounding_is_right() -> None:
     assert not judged(Best(), (x,), [best, largest, np.array([1, 1, 1])])[2].ok
 
 
-def test_a_second_look_leaves_a_module_as_it_was() -> None:
+def test_a_second_check_leaves_a_module_unchanged() -> None:
     class Counting(nn.Module):  # type: ignore[misc,name-defined]
         def __init__(self) -> None:
             super().__init__()

@@ -74,7 +74,7 @@ def test_the_report_says_which_tolerance_was_taken(
     assert "\n  tolerance as given: atol 0.5, rtol 0.0002\n" in capsys.readouterr().out
 
 
-def test_a_quantized_model_that_does_not_agree_is_told_where_to_start() -> None:
+def test_a_quantized_model_that_does_not_agree_gets_a_tolerance_to_start_with() -> None:
     report = oe.validate(quantized(), plain(), X)
     assert not report.ok
     start = 0.05 * (report.outputs[0].scale or 0)

@@ -99,7 +99,7 @@ def test_a_relative_difference_is_to_the_expected_size_or_to_atol() -> None:
     assert found.ok and found.max_rel == pytest.approx(0.1) and found.max_rel_at == [1]
 
 
-def test_shapes_and_kinds_of_types_that_differ_are_told() -> None:
+def test_shapes_and_kinds_of_types_that_differ_are_reported() -> None:
     assert "shapes differ: [2], expected [1, 2]" == compare("y", X[0, :2], X[:1, :2]).problem
     told = compare("y", X, X.astype(np.int32)).problem
     assert told == "types differ: float32, expected int32"
@@ -200,7 +200,7 @@ def test_npz_files_hold_inputs_and_outputs_by_name(tmp_path: Path) -> None:
         oe.validate(model, tmp_path / "wrong.npz")
 
 
-def test_an_output_that_one_side_lacks_is_told(tmp_path: Path) -> None:
+def test_an_output_that_one_side_lacks_is_reported(tmp_path: Path) -> None:
     model = scaled(tmp_path / "model.onnx", 2)
     report = oe.validate(model, {"y": 2 * X, "more": X}, X)
     told = {each.output: each.problem for each in report.outputs}

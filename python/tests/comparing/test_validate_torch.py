@@ -188,7 +188,7 @@ def test_inputs_have_the_same_forms_everywhere(tmp_path: Path) -> None:
     assert oe.diagnose(tmp_path, module, [x.numpy()]).ok  # its only model
 
 
-def test_what_a_module_does_not_take_is_told_with_the_call(tmp_path: Path) -> None:
+def test_inputs_that_a_module_does_not_take_are_reported_with_the_call(tmp_path: Path) -> None:
     module, x = torch.nn.Linear(3, 2).eval(), torch.ones(4, 3)
     call = r'oe\.torch\.export\(module, \(x,\), "out/model\.onnx"\)'
     with pytest.raises(oe.InvalidArgumentError, match=rf"takes \(input\), not 2 .*{call}"):

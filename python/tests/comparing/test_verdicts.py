@@ -33,7 +33,7 @@ def masked(values: Any, mask: Any, fill: Any, added: bool) -> Any:
 
 @pytest.mark.parametrize("share", [0.05, 0.5, 0.95])
 @pytest.mark.parametrize("fills", FILLS)
-def test_a_mask_hides_no_difference_in_what_it_leaves(fills: Any, share: float) -> None:
+def test_a_mask_does_not_hide_differences_in_the_rest(fills: Any, share: float) -> None:
     random = np.random.default_rng([len(fills), round(100 * share)])
     for size, added in ((1e-3, False), (1.0, False), (1.0, True), (30.0, True)):
         values = size * random.standard_normal((8, 40)).astype(np.float32)
@@ -89,7 +89,7 @@ def test_a_mask_may_be_the_lowest_number_of_each_type() -> None:
 
 
 @pytest.mark.parametrize("giant", [1e3, 1e5, 1e8])
-def test_a_few_giants_hide_no_difference_in_the_rest(giant: float) -> None:
+def test_a_few_giants_do_not_hide_differences_in_the_rest(giant: float) -> None:
     random = np.random.default_rng(5)
     want = random.standard_normal((16, 64)).astype(np.float32)
     places = random.choice(want.size, 5, replace=False)
@@ -275,7 +275,7 @@ def test_what_draws_random_numbers_is_named_as_the_cause(name: str) -> None:
     assert "random numbers" in same.sentence and OPERATORS[name] in same.sentence
 
 
-def test_a_model_that_agrees_by_chance_is_told_to_draw(tmp_path: Path) -> None:
+def test_a_model_that_agrees_by_chance_is_reported_to_draw_random_numbers(tmp_path: Path) -> None:
     nodes = [
         helper.make_node("RandomNormalLike", ["x"], ["r"]),
         helper.make_node("Mul", ["r", "none"], ["zero"]),

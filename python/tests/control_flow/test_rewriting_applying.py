@@ -92,7 +92,7 @@ def again(function: Any) -> types.CodeType:
     return compiled(source, source.tree())
 
 
-def test_code_compiled_anew_does_what_the_function_did() -> None:
+def test_recompiled_code_does_what_the_function_did() -> None:
     add = maker(10)
     private = Private()
     double = lambda x, y=2: x * y * factor  # noqa: E731
@@ -142,7 +142,7 @@ def test_the_place_of_code_stays() -> None:
 
 
 @pytest.mark.parametrize("error", [None, ValueError, KeyboardInterrupt])
-def test_code_is_put_back_however_the_context_ends(error: Any) -> None:
+def test_code_is_always_restored_when_the_context_ends(error: Any) -> None:
     before, names = times.__code__, set(globals())
     try:
         with applied({times: other.__code__}, "runtime"):
@@ -176,7 +176,7 @@ def test_what_cannot_be_exchanged_leaves_nothing_behind() -> None:
     assert RUNTIME not in globals()
 
 
-def test_code_that_somebody_else_exchanged_is_left_and_said() -> None:
+def test_code_that_others_replaced_is_left_with_a_note() -> None:
     before = times.__code__
     theirs = recursive.__code__
     try:

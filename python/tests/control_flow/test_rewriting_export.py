@@ -108,7 +108,7 @@ def test_a_module_with_tests_and_loops_is_exported_in_one_call(tmp_path: Path) -
     assert oe.verify(tmp_path / "model.onnx").ok
 
 
-def test_a_class_whose_source_is_not_there_is_named(tmp_path: Path) -> None:
+def test_a_class_whose_source_is_missing_is_named(tmp_path: Path) -> None:
     text = "def forward(self, x):\n    return x + 1 if x.sum() > 0 else x - 1"
     made: dict[str, Any] = {}
     exec(text, made)
@@ -171,7 +171,7 @@ def test_what_no_input_set_reaches_can_be_refused(tmp_path: Path) -> None:
         oe.torch.export(Decides(), SETS[0], tmp_path / "model.onnx", unreached="fail")
 
 
-def test_assertions_on_tensors_are_left_out_and_said(tmp_path: Path) -> None:
+def test_assertions_on_tensors_are_left_out_with_a_note(tmp_path: Path) -> None:
     report = oe.torch.export(Asserts(), SETS[0], tmp_path / "model.onnx")
     assert any("an assertion" in each for each in report.notes)
 
@@ -234,7 +234,7 @@ class Fills(torch.nn.Module):
         return x * scale
 
 
-def test_constants_of_branches_are_no_weights(tmp_path: Path) -> None:
+def test_constants_of_branches_are_not_weights(tmp_path: Path) -> None:
     module = torch.nn.Sequential(torch.nn.Linear(2, 2), Fills())
     report = oe.torch.export(module, SETS[0], tmp_path / "model.onnx", input_sets=SETS[1:])
     assert report.checked == 3
@@ -354,7 +354,7 @@ class LooksUpOne(torch.nn.Module):
         return self.parts[f"part_{number}"](x)
 
 
-def test_a_graph_that_looks_up_what_is_not_there_stops(tmp_path: Path) -> None:
+def test_a_graph_that_looks_up_a_missing_item_stops(tmp_path: Path) -> None:
     import onnxruntime
 
     path, x = str(tmp_path / "m.onnx"), torch.ones(1, 2)
@@ -413,7 +413,7 @@ def test_what_is_written_in_place_is_put_back_after_each_run(tmp_path: Path) -> 
         np.testing.assert_allclose(session.run(None, {"x": x.numpy()})[0], wanted, rtol=1e-6)
 
 
-def test_tensors_that_are_no_buffers_are_put_back_as_well() -> None:
+def test_tensors_that_are_not_buffers_are_also_restored() -> None:
     from onnx_external._control_flow.runtime.outer import state_kept
 
     module = Counts()
@@ -500,7 +500,7 @@ def test_code_that_decides_by_values_has_a_kind_of_error(tmp_path: Path) -> None
     assert isinstance(refused.value, TraceError)
 
 
-def test_the_obstacle_that_rewriting_does_not_mend_is_told(tmp_path: Path) -> None:
+def test_the_obstacle_that_rewriting_does_not_mend_is_named(tmp_path: Path) -> None:
     with pytest.raises(oe.ExportError) as refused:
         oe.torch.export(Hooked(), SETS[0], tmp_path / "model.onnx", input_sets=SETS[1:])
     assert str(refused.value).startswith("torch.onnx cannot convert the program: ")

@@ -103,7 +103,7 @@ class ScansWithASize(torch.nn.Module):
         return torch.stack([row * (self.weight.sum() * rows) for row in x])
 
 
-def test_a_round_of_a_scan_may_read_a_size(tmp_path: Path) -> None:
+def test_an_iteration_of_a_scan_may_read_a_size(tmp_path: Path) -> None:
     report = _exported(ScansWithASize(), tmp_path, UP, DOWN, LONG)
     assert report.checked == 3
 

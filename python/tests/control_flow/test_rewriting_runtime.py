@@ -147,7 +147,7 @@ def test_assertions_and_exceptions_are_raised_in_eager() -> None:
 # --- branches
 
 
-def test_a_branch_reads_what_it_likes_and_writes_in_place() -> None:
+def test_a_branch_reads_any_value_and_writes_in_place() -> None:
     def function(rt: Any, module: Any, x: Any) -> Any:
         x = x.clone()
         view = x[0]
@@ -297,7 +297,7 @@ def test_a_loop_over_rows_carries_appends_and_tests() -> None:
     proved(function, *sets, dims=ROWS)
 
 
-def test_a_loop_over_no_rows_does_no_round() -> None:
+def test_a_loop_over_no_rows_runs_no_iteration() -> None:
     def function(rt: Any, module: Any, x: Any) -> Any:
         sums: list[Any] = [x.sum(0)]
         seen = torch.zeros_like(x)
@@ -426,7 +426,7 @@ def test_a_list_that_grew_in_a_loop_is_read_and_changed_from_both_ends() -> None
     proved(function, *(torch.randn(n, 3) for n in (3, 2, 5)), dims=ROWS)
 
 
-def test_a_round_may_ask_for_the_length_of_a_list_that_it_adds_to() -> None:
+def test_an_iteration_may_ask_for_the_length_of_a_list_that_it_adds_to() -> None:
     def function(rt: Any, module: Any, x: Any) -> Any:
         out: list[Any] = [x[0]]
 
@@ -440,7 +440,7 @@ def test_a_round_may_ask_for_the_length_of_a_list_that_it_adds_to() -> None:
     proved(function, *(torch.rand(n, 3) for n in (3, 1, 5)), dims=ROWS)
 
 
-def test_a_round_that_reads_what_others_appended_is_refused() -> None:
+def test_an_iteration_that_reads_items_of_others_is_refused() -> None:
     def function(rt: Any, module: Any, x: Any, read: Any) -> Any:
         out: list[Any] = [x[0]]
 
@@ -536,7 +536,7 @@ def test_functions_of_math_take_values_and_sizes() -> None:
     proved(function, *sets, dims=(ROWS, {}))
 
 
-def test_linspace_takes_a_number_of_steps_that_a_tensor_decides() -> None:
+def test_linspace_takes_a_number_of_steps_that_depends_on_a_tensor() -> None:
     def function(rt: Any, module: Any, x: Any, n: Any) -> Any:
         return torch.linspace(-1, 1, n.item()), torch.linspace(0, 5, steps=x.shape[0])
 
@@ -598,7 +598,7 @@ def state_of_torch() -> tuple[Any, ...]:
 
 
 @pytest.mark.parametrize("error", [None, ValueError, KeyboardInterrupt])
-def test_all_that_tracing_changes_is_put_back(error: type[BaseException] | None) -> None:
+def test_everything_that_tracing_changes_is_restored(error: type[BaseException] | None) -> None:
     def function(rt: Any, module: Any, x: Any) -> Any:
         module.note = ["traced"]
         module.seen = x[0]

@@ -285,7 +285,7 @@ class Fixed(torch.nn.Module):
         return x * self.weight
 
 
-def test_a_line_that_makes_a_size_a_number_is_named_with_the_two_ways_out(tmp_path: Path) -> None:
+def test_a_line_that_makes_a_size_a_number_is_named_with_both_remedies(tmp_path: Path) -> None:
     dynamic = ({0: torch.export.Dim.DYNAMIC},)
     with pytest.raises(oe.ExportError, match=r"test_rewriting_sizes.*x . self.weight") as caught:
         oe.torch.export(Fixed(), *rows(3), tmp_path / "model.onnx", dynamic_shapes=dynamic)

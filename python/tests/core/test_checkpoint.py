@@ -346,7 +346,7 @@ def test_a_forked_child_has_its_own_copy_of_what_it_writes(saved: Path) -> None:
     assert os.waitpid(child, 0)[1] == 0 and tensor.all()
 
 
-def test_a_type_that_a_library_lacks_is_told_with_the_tensors_name(tmp_path: Path) -> None:
+def test_a_type_that_a_library_lacks_is_reported_with_the_tensors_name(tmp_path: Path) -> None:
     torch = pytest.importorskip("torch")
     safetensors = pytest.importorskip("safetensors.torch")
     packed = torch.ones(4, dtype=torch.uint8).view(torch.float4_e2m1fn_x2)
@@ -357,7 +357,7 @@ def test_a_type_that_a_library_lacks_is_told_with_the_tensors_name(tmp_path: Pat
         assert checkpoint.state_dict()["layer.w"].dtype == packed.dtype
 
 
-def test_arrays_that_live_to_the_end_of_the_process_are_no_leak(saved: Path) -> None:
+def test_arrays_that_live_to_the_end_of_the_process_are_not_a_leak(saved: Path) -> None:
     code = (
         "import sys, onnx_external as oe; checkpoint = oe.open_checkpoint(sys.argv[1]);"
         "state = checkpoint.state_dict(); one = checkpoint['a'].torch(), checkpoint['b'].numpy()"

@@ -72,7 +72,7 @@ def test_a_checkpoint_completes_it(tmp_path: Path) -> None:
     assert extra.complete and extra.kept_by_option == []
 
 
-def test_inputs_that_the_caller_names_are_no_weights(tmp_path: Path) -> None:
+def test_inputs_that_the_caller_names_are_not_weights(tmp_path: Path) -> None:
     report = oe.save(half("input"), tmp_path / "out", mapping=oe.Mapping(inputs=["x", "b.weight"]))
     assert report.complete and report.inputs_left == ["x", "b.weight"]
 

@@ -44,7 +44,7 @@ def test_an_export_names_it_and_no_server(what: str, tmp_path: Path) -> None:
     assert "server" not in str(caught.value)
 
 
-def test_settings_of_generate_that_are_no_json_stay_behind(tmp_path: Path) -> None:
+def test_settings_of_generate_that_are_not_json_are_left_out(tmp_path: Path) -> None:
     for name in ("config.json", "generation_config.json"):
         (tmp_path / name).write_text("{}")
     assert [file.name for file in files_beside(tmp_path)] == [

@@ -86,7 +86,7 @@ def test_a_fill_with_the_name_of_a_key_is_named(tmp_path: Path) -> None:
         oe.save(model, tmp_path / "out.onnx", tmp_path / "c.safetensors")
 
 
-def test_a_quantized_graph_is_told_from_its_float_checkpoint(tmp_path: Path) -> None:
+def test_a_quantized_graph_is_distinguished_from_its_float_checkpoint(tmp_path: Path) -> None:
     nodes = [onnx.helper.make_node("DequantizeLinear", ["q", "scale"], ["w"])]
     model = onnx.load(written(tmp_path / "m.onnx", nodes))
     model.graph.initializer.extend(

@@ -19,7 +19,7 @@ def saved(tiny: Path, tmp_path: Path) -> Path:
     return tmp_path / "out/model.onnx"
 
 
-def test_a_piece_stands_beside_its_model(saved: Path) -> None:
+def test_a_piece_lies_beside_its_model(saved: Path) -> None:
     report = oe.cut(saved, "piece.onnx", module="h.0.mlp")
     assert (saved.parent / "piece.onnx").stat().st_size == report.model_bytes
     assert report.data_files == ["model.onnx.data"]

@@ -134,7 +134,7 @@ def test_5_the_caller_s_inputs_stay_inputs(tmp_path: Path) -> None:
         save(tmp_path / "other", graph, weights)
 
 
-def test_6_tensors_without_a_place_are_refused_and_other_values_are_no_tensors(
+def test_6_tensors_without_a_place_are_refused_and_other_values_are_not_tensors(
     tmp_path: Path,
 ) -> None:
     graph = open_graph({"fc.weight": ("float32", (2,))})
@@ -157,7 +157,7 @@ def test_7_weights_that_are_missing_are_named(tmp_path: Path) -> None:
     assert caught.value.missing == ["fc.bias"]
 
 
-def test_8_a_filled_input_is_an_input_no_more(tmp_path: Path) -> None:
+def test_8_a_filled_input_is_no_longer_an_input(tmp_path: Path) -> None:
     graph = open_graph({"w": ("float32", (2,))})
     out = save(tmp_path / "out", graph, checkpoint(tmp_path, {"w": ramp(2)}))
     assert not onnx.load(out / "model.onnx").graph.input
@@ -206,7 +206,7 @@ def test_13_no_name_leaves_the_folder(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("place", ["", "model.onnx", "..", "a/../../b"])
-def test_13_a_place_that_is_no_folder_of_its_own_is_refused(place: str, tmp_path: Path) -> None:
+def test_13_a_place_that_is_not_a_folder_of_its_own_is_refused(place: str, tmp_path: Path) -> None:
     graph = open_graph({"w": ("float32", (2,))})
     weights = checkpoint(tmp_path, {"w": ramp(2)})
     with pytest.raises(oe.Error):

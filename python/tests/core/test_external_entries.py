@@ -272,7 +272,7 @@ def test_links_of_the_hubs_cache_are_followed_inside_of_it_only(tmp_path: Path, 
             oe.save(folder / "model.onnx", tmp_path / "out")
 
 
-def test_a_private_file_of_elsewhere_is_not_taken_by_a_hard_link(folder: Path) -> None:
+def test_a_private_file_from_elsewhere_is_not_read_through_a_hard_link(folder: Path) -> None:
     folder.chmod(0o755)
     (folder.parent / "secret.bin").chmod(0o600)
     os.link(folder.parent / "secret.bin", folder / "planted.bin")

@@ -54,7 +54,7 @@ def test_metadata_of_a_file_cut_off_anywhere_is_an_error(tmp_path: Path) -> None
             oe.gguf_metadata(path)
 
 
-def test_a_file_that_is_not_there_is_not_found(tmp_path: Path) -> None:
+def test_a_missing_file_is_not_found(tmp_path: Path) -> None:
     with pytest.raises(oe.NotFoundError):
         oe.gguf_metadata(tmp_path / "m.gguf")
 

@@ -206,7 +206,7 @@ def test_divisors_of_frequencies_lead_back_to_the_settings_of_llama_3(numbers: A
     assert rope["rope_type"] == "llama3" and tuple(rope[name] for name in names) == numbers
 
 
-def test_other_divisors_stand_as_they_are() -> None:
+def test_other_divisors_are_kept() -> None:
     divisors = [1.0, 1.5, 1.25, 2.0, 3.0, 2.5, 4.0, 8.0]
     rope = made(keys("llama") | {"rope_freqs.weight": divisors})["rope_parameters"]
     assert (rope["rope_type"], rope["attention_factor"]) == ("longrope", 1.0)

@@ -494,7 +494,7 @@ def test_a_model_s_own_data_is_recognized_in_its_old_weights(form: str, tmp_path
     assert saved["val_2"] == new["b.weight"].T.tobytes()
 
 
-def test_the_package_s_own_word_is_no_location(tmp_path: Path) -> None:
+def test_the_package_s_own_word_is_not_a_location(tmp_path: Path) -> None:
     model = rich_proto()
     tensor = model.graph.initializer[0]
     tensor.ClearField("raw_data")
@@ -517,7 +517,7 @@ def test_external_data_of_a_model_in_memory_is_found(form: str, tmp_path: Path) 
             oe.save(model, tmp_path / "third")
 
 
-def test_a_module_is_no_model(tmp_path: Path) -> None:
+def test_a_module_is_not_a_model(tmp_path: Path) -> None:
     with pytest.raises(TypeError, match=r"oe\.torch\.export\(module, args, path\)"):
         oe.save(Tied(), tmp_path)
 

@@ -27,7 +27,7 @@ def leave_out(monkeypatch: pytest.MonkeyPatch, *modules: str) -> None:
     )
 
 
-def test_all_places_tell_a_missing_package_in_the_same_words(
+def test_all_functions_report_a_missing_package_in_the_same_words(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     transformers = pytest.importorskip("onnx_external.transformers._checking")
@@ -61,7 +61,7 @@ def test_a_missing_package_is_named_before_the_trace(
 
 
 @pytest.mark.parametrize("path", ["out", "out/model.onnx"])
-def test_a_model_that_is_there_is_told_before_the_trace(path: str, tmp_path: Path) -> None:
+def test_an_existing_model_is_reported_before_the_trace(path: str, tmp_path: Path) -> None:
     model = tmp_path / "out/model.onnx"
     model.parent.mkdir()
     model.write_bytes(b"kept")
@@ -98,7 +98,7 @@ def folder_of(path: Path, **more: Any) -> Path:
         ("config.json", {}, {}),
     ],
 )
-def test_graphs_that_are_there_are_told_before_a_folder_is_loaded(
+def test_existing_graphs_are_reported_before_a_folder_is_loaded(
     there: str,
     more: dict[str, Any],
     options: dict[str, Any],
@@ -123,7 +123,7 @@ def test_graphs_that_are_there_are_told_before_a_folder_is_loaded(
     assert "--overwrite" in done.stderr and (out / there).read_text() == "mine"
 
 
-def test_a_folder_that_is_not_there_is_told_before_torch_is_imported(
+def test_a_missing_folder_is_reported_before_torch_is_imported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from onnx_external._commands import export as command
@@ -142,7 +142,7 @@ def test_a_folder_that_is_not_there_is_told_before_torch_is_imported(
         ({}, None, False),
     ],
 )
-def test_bfloat16_is_told_before_a_folder_is_loaded(
+def test_bfloat16_is_reported_before_a_folder_is_loaded(
     config: dict[str, Any],
     dtype: Any,
     told: bool,
@@ -167,7 +167,7 @@ def test_bfloat16_is_told_before_a_folder_is_loaded(
     assert ("leave --dtype bfloat16 away to compute" in done.stderr) == told
 
 
-def test_bfloat16_is_told_before_a_module_is_traced(
+def test_bfloat16_is_reported_before_a_module_is_traced(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     module = Untraced().eval()

@@ -43,7 +43,7 @@ def test_a_quantized_weight_is_the_floats_of_its_formula(name: str, tmp_path: Pa
 
 
 @pytest.mark.parametrize("says", ["gptq", "gptq_v2"])
-def test_constant_zero_points_tell_the_version_of_gptq(says: str, tmp_path: Path) -> None:
+def test_constant_zero_points_identify_the_version_of_gptq(says: str, tmp_path: Path) -> None:
     made = gptq(
         np.random.default_rng(0), version=2 if says == "gptq" else 1, says=says, symmetric=True
     )

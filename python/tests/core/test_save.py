@@ -282,7 +282,7 @@ def test_a_model_of_another_kind_is_a_type_error(model: object, tmp_path: Path) 
         oe.save(model, tmp_path)  # type: ignore[arg-type]
 
 
-def test_bytes_that_are_no_model_are_refused(tiny: Path, tmp_path: Path) -> None:
+def test_bytes_that_are_not_a_model_are_refused(tiny: Path, tmp_path: Path) -> None:
     with pytest.raises(oe.FormatError):
         oe.save(b"\xff\xff\xff", tmp_path, tiny / "checkpoint.pt")
 

@@ -178,7 +178,9 @@ def test_each_graph_has_the_folder_of_its_own_data(weights: Weights, tmp_path: P
         assert saved_bytes(tmp_path / "out" / f"{name}.onnx") == {key: weights[key].tobytes()}
 
 
-def test_what_no_graph_uses_and_what_one_lacks_are_told(weights: Weights, tmp_path: Path) -> None:
+def test_keys_that_no_graph_uses_and_weights_without_keys_are_reported(
+    weights: Weights, tmp_path: Path
+) -> None:
     extra = weights | {"more": np.ones(SHAPE, np.float32)}
     with pytest.raises(oe.MappingError) as caught:
         oe.save(graphs(), tmp_path / "out", extra)

@@ -150,7 +150,7 @@ def test_lists_that_grow_with_each_call_are_noted_if_results_depend_on_them(
     assert HISTORY == []
 
 
-def test_nothing_is_said_of_a_module_that_changes_nothing(tmp_path: Path) -> None:
+def test_a_module_that_changes_nothing_gets_no_note(tmp_path: Path) -> None:
     layers = nn.Sequential(nn.BatchNorm1d(4), nn.ReLU(inplace=True), nn.GRU(4, 3))
     x = torch.randn(5, 4)
     for state in ("note", "outputs"):

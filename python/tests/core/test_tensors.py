@@ -542,7 +542,7 @@ FAILING: dict[str, Callable[[], Any]] = {
 
 
 @pytest.mark.parametrize("kind", FAILING)
-def test_what_fails_in_the_callers_object_is_told_with_the_tensors_name(
+def test_errors_in_the_callers_object_are_reported_with_the_tensors_name(
     kind: str, tmp_path: Path
 ) -> None:
     graph = open_graph({"the.weight": ("float32", (3,))})
@@ -570,7 +570,7 @@ def test_an_interruption_in_the_callers_object_is_one(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["a\udc80b", "\ud800"])
-def test_half_a_character_in_a_name_is_told(name: str, tmp_path: Path) -> None:
+def test_half_a_character_in_a_name_is_reported(name: str, tmp_path: Path) -> None:
     graph, array = open_graph({"w": ("float32", (3,))}), np.ones(3, np.float32)
     shown = ascii(name)[1:-1].replace("\\", r"\\")
     with pytest.raises(oe.InvalidArgumentError, match=shown):
@@ -585,7 +585,7 @@ def test_half_a_character_in_a_name_is_told(name: str, tmp_path: Path) -> None:
             writer.finish(graph)
 
 
-def test_names_that_are_not_text_are_told(tmp_path: Path) -> None:
+def test_names_that_are_not_text_are_reported(tmp_path: Path) -> None:
     graph, array = open_graph({"w": ("float32", (3,))}), np.ones(3, np.float32)
     with pytest.raises(TypeError, match=r"weights: the name 5 is not a str"):
         oe.save(graph, tmp_path / "out", {5: array})  # type: ignore[dict-item]
@@ -607,7 +607,7 @@ class SavesItself(Asks):
         return bytes(12)
 
 
-def test_a_tensor_that_saves_itself_is_told_at_once(tmp_path: Path) -> None:
+def test_a_tensor_that_saves_itself_is_an_immediate_error(tmp_path: Path) -> None:
     graph = open_graph({"w": ("float32", (3,))})
     folder = iter(range(100))
     tensor = SavesItself(lambda it: oe.save(graph, tmp_path / f"inner{next(folder)}", {"w": it}))
@@ -624,7 +624,7 @@ def test_a_tensor_may_save_another_one(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("use", ["add", "finish", "save"])
-def test_a_tensor_that_uses_its_writer_is_told_at_once(use: str, tmp_path: Path) -> None:
+def test_a_tensor_that_uses_its_writer_is_an_immediate_error(use: str, tmp_path: Path) -> None:
     graph = open_graph({"w": ("float32", (3,)), "v": ("float32", (3,))})
     writer = oe.Writer(tmp_path / "out")
     uses: dict[str, Callable[[Any], Any]] = {

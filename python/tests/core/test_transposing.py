@@ -196,7 +196,7 @@ def test_so_are_ties_and_the_map_of_several_graphs(tmp_path: Path) -> None:
         np.testing.assert_allclose(run(tmp_path / "both" / name), expected(), rtol=1e-5)
 
 
-def test_a_slot_that_stays_as_it_is_in_another_graph_keeps_its_pair(tmp_path: Path) -> None:
+def test_a_slot_that_stays_unchanged_in_another_graph_keeps_its_pair(tmp_path: Path) -> None:
     node = helper.make_node("Identity", ["a.weight"], ["z"])
     half = np.zeros((WIDTH, WIDTH), np.float16)
     made = helper.make_graph(

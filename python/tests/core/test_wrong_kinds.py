@@ -116,7 +116,7 @@ def test_a_writer_refuses_a_graph_that_cannot_be_read(model: str, tmp_path: Path
         writer.finish(model)
 
 
-def test_what_is_of_the_wrong_kind_is_a_type_error_too(given: dict[str, Any]) -> None:
+def test_a_value_of_the_wrong_kind_is_also_a_type_error(given: dict[str, Any]) -> None:
     with pytest.raises(TypeError, match="overwrite") as info:
         oe.save(given["model"], given["path"], given["weights"], overwrite="yes")  # type: ignore[call-overload]
     assert isinstance(info.value, oe.WrongTypeError)

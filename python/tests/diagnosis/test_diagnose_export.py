@@ -300,7 +300,7 @@ class Shrinks(nn.Module):  # type: ignore[misc,name-defined]
         return x.repeat_interleave(x.shape[1] ** 2 - 20, 1)
 
 
-def test_a_shape_that_nothing_fits_is_the_callers_to_tell() -> None:
+def test_a_shape_that_nothing_fits_needs_a_shape_function() -> None:
     model = nn.Sequential(Shrinks(), nn.Linear(8, 8)).eval()
     report = oe.diagnose_export(model, sets(), exporter="export")
     assert statuses(report)["0"] == statuses(report)[""] == FAIL
@@ -488,7 +488,7 @@ class Keeps(nn.Module):  # type: ignore[misc,name-defined]
         return self.inner(x) + self.steps
 
 
-def test_the_state_of_a_model_stays_what_it_was() -> None:
+def test_the_state_of_a_model_stays_unchanged() -> None:
     model = nn.Sequential(Keeps(), nn.Linear(8, 8)).eval()
     report = oe.diagnose_export(model, sets(), exporter="export")
     assert statuses(report)["0"] == statuses(report)[""] == OK | CHILDC, report.tree()
@@ -511,7 +511,7 @@ def test_progress_names_the_modules_and_may_stop_the_work() -> None:
     assert all("forward" not in vars(each) for each in model.modules())
 
 
-def test_a_full_disk_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*_: Any) -> None:
         raise OSError(28, "No space left on device")
 

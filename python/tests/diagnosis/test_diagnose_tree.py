@@ -122,7 +122,7 @@ def test_a_parent_may_fail_by_itself_beside_modules_in_it(captured: Any) -> None
     assert report.sentence.endswith("; 2 others as well.")
 
 
-def test_always_looks_into_what_exports_too(captured: Any) -> None:
+def test_always_also_looks_into_modules_that_export(captured: Any) -> None:
     attempts = MadeUp(["layers.1.inner"])
     report = judged(captured, attempts, "always")
     is_of = statuses(report)

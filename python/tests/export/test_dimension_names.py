@@ -99,7 +99,7 @@ def test_an_onnx_program_keeps_the_names_that_it_has() -> None:
     assert shown(oe.torch.skeleton(program).model)["input"] == ["s1", 4]
 
 
-def test_sizes_that_are_no_dimension_are_numbered_and_expressions_are_short() -> None:
+def test_sizes_that_are_not_a_dimension_are_numbered_and_expressions_are_short() -> None:
     made = graph({"x": ["2*s5", "s7"], "x_dim_1": ["s8", 1]}, {"y": ["((s7//10)) - 1", "s7*s6*s8"]})
     name_sizes(made, {"s8": "x_dim_1"})
     assert shown(made) == {
@@ -144,7 +144,7 @@ def test_images_and_sounds_beside_texts_have_rows_of_their_own() -> None:
         assert names_of_transformers(alike, {}, example)[name][0] == "batch_size"
 
 
-def test_a_graph_of_one_word_has_the_total_length_and_states_have_their_sizes() -> None:
+def test_a_graph_of_one_token_has_the_total_length_and_states_have_their_sizes() -> None:
     cache, longer = "past_key_values.0.decoder.key", "present.0.decoder.key"
     found = names_of_transformers(
         {"decoder_input_ids": ["s0", 1], cache: ["s1", 4, "s2", 8]},

@@ -64,7 +64,7 @@ ROWS = (torch.rand(2, 4),)
         (Packed, (torch.rand(2, 5, 4), torch.tensor([5, 3])), "a packed sequence.*padded tensor"),
     ],
 )
-def test_the_cause_is_told_before_what_torch_raised(make: Any, args: Any, told: str) -> None:
+def test_the_cause_comes_before_the_error_of_torch(make: Any, args: Any, told: str) -> None:
     with pytest.raises(oe.ExportError, match=rf"cannot \w+ the \w+: {told}") as caught:
         oe.torch.skeleton(make().eval(), args)
     assert "diagnose_export" not in str(caught.value)
@@ -77,7 +77,7 @@ def test_a_layer_for_one_length_is_named() -> None:
         oe.torch.skeleton(module, (torch.rand(2, 5, 4),), input_sets=sets)
 
 
-def test_what_is_no_tensor_in_a_state_dict_is_not_in_the_way(tmp_path: Any) -> None:
+def test_values_that_are_not_tensors_in_a_state_dict_are_ignored(tmp_path: Any) -> None:
     report = oe.torch.export(WithState(4, 4).eval(), ROWS, tmp_path / "a.onnx", fsync=False)
     assert report.checked == 1
     assert (

@@ -157,7 +157,7 @@ def test_a_list_that_the_module_takes_stays_one(tmp_path: Path) -> None:
         (7, "int is not a list"),
     ],
 )
-def test_a_set_that_does_not_fit_is_told_by_the_names_of_its_arguments(
+def test_a_set_that_does_not_fit_is_reported_by_the_names_of_its_arguments(
     sets: Any, told: str
 ) -> None:
     with pytest.raises(oe.InvalidArgumentError, match=f"^input_sets: .*{told}"):
@@ -187,7 +187,7 @@ DIM = torch.export.Dim
         (5, "5 has no places"),
     ],
 )
-def test_sizes_that_do_not_fit_are_told_by_the_input_and_the_dimension(
+def test_sizes_that_do_not_fit_are_reported_by_the_input_and_the_dimension(
     shapes: Any, told: str
 ) -> None:
     for target in (masked(), masked):
@@ -195,7 +195,7 @@ def test_sizes_that_do_not_fit_are_told_by_the_input_and_the_dimension(
             oe.torch.skeleton(target, (x(), torch.ones(2, 5)), dynamic_shapes=shapes)
 
 
-def test_one_name_stands_for_one_size_in_all_sets() -> None:
+def test_one_name_means_one_size_in_all_sets() -> None:
     square, other = torch.rand(4, 4, 4), torch.rand(3, 5, 4)
     with pytest.raises(oe.InvalidArgumentError, match=r"x\[0\], which is 3 in input set 1"):
         oe.torch.skeleton(

@@ -249,7 +249,7 @@ def test_a_refusal_leaves_everything_as_it_was(tmp_path: Path) -> None:
     assert folder_of(tmp_path) == []
 
 
-def test_a_diagnosis_leaves_everything_as_it_was() -> None:
+def test_a_diagnosis_leaves_everything_unchanged() -> None:
     module = nn.Sequential(BySize(), InSlot()).eval()
     sets = [x_of(2, 5), x_of(3, 7)]
     found = unchanged(module, lambda: oe.diagnose_export(module, sets, progress=False))

@@ -52,11 +52,11 @@ def test_an_output_inside_of_a_list_is_called_by_the_path_to_it() -> None:
     assert names == ["layers.0", "layers.1.last"]
 
 
-def test_a_place_in_a_tuple_alone_is_no_name() -> None:
+def test_a_place_in_a_tuple_is_not_a_name() -> None:
     assert outputs(lambda x: (x + 1, x * 2)) == ["add", "mul"]
 
 
-def test_none_among_the_results_is_no_output() -> None:
+def test_none_among_the_results_is_not_an_output() -> None:
     assert outputs(lambda x: {"nothing": None, "two": x * 2}) == ["two"]
 
 

@@ -172,7 +172,7 @@ def test_a_patch_for_other_versions_is_left_out() -> None:
     assert "it is for torch <1.0" in patches.skipped[0].why
 
 
-def test_what_is_no_patch_is_refused() -> None:
+def test_classes_that_are_not_patches_are_refused() -> None:
     with (
         pytest.raises(oe.InvalidArgumentError, match="not a class with _PATCHED_CLASS_"),
         oe.torch.patches(custom=[Halves]),
@@ -208,7 +208,7 @@ class Fixes(torch.nn.Module):
         return x.view(4, -1)[:, :1] + x.reshape(2, 2, x.shape[1]).sum()
 
 
-def test_the_line_that_makes_a_dimension_static_is_said() -> None:
+def test_the_line_that_makes_a_dimension_static_is_named() -> None:
     before = state()
     with (
         pytest.raises(Exception, match=r"x.shape\[0\] became 4") as raised,

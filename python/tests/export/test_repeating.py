@@ -78,7 +78,7 @@ def test_layers_that_are_alike_can_be_repeated() -> None:
     assert proof_of(model).outputs
 
 
-def test_a_model_is_as_before_when_it_was_shallow() -> None:
+def test_a_model_is_unchanged_after_it_was_shallow() -> None:
     model = Model()
     names, layers = list(model.state_dict()), list(model.layers)
     proof_of(model)
@@ -828,7 +828,7 @@ def test_a_repeated_graph_of_a_folder_that_no_runtime_loads_is_traced_in_full(
         ways.again("model", None, error)
 
 
-def test_two_parts_of_one_name_are_no_graph(tmp_path: Path, monkeypatch: Any) -> None:
+def test_two_parts_of_one_name_are_not_a_graph(tmp_path: Path, monkeypatch: Any) -> None:
     from onnx_external._repeating.naming import Names
 
     monkeypatch.setattr(Names, "fresh", lambda self, name, layer, wanted: "one name")
@@ -855,7 +855,7 @@ def caches_of(count: int) -> dict[int, Slot]:
     return {0: Slot(0, Segment(-1, 0)), **layers}
 
 
-def test_sizes_of_inputs_are_told_apart_from_inputs_that_are_no_tensors() -> None:
+def test_sizes_of_inputs_are_distinguished_from_inputs_that_are_not_tensors() -> None:
     repeated = pytest.importorskip("onnx_external.transformers._repeated")
     given = [True, False, True, True]
     proof = Proof(caches_of(3), {}, [True, True, False, True, True], given)

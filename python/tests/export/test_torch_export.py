@@ -110,7 +110,7 @@ def test_what_was_exported_computes_what_torch_computes(
 
 
 @pytest.mark.parametrize("text", [None, "[1]", "no JSON"])
-def test_a_file_that_is_no_map_is_refused_by_its_name(text: str | None, tmp_path: Path) -> None:
+def test_a_file_that_is_not_a_map_is_refused_by_its_name(text: str | None, tmp_path: Path) -> None:
     weights = trained().state_dict()
     del weights[next(iter(oe.torch.skeleton(trained(), (ids(),)).ties))]  # its twin is there
     path = tmp_path / "a.json"
@@ -292,7 +292,7 @@ class DropsByItself(torch.nn.Module):  # type: ignore[misc,name-defined]
         return torch.nn.functional.dropout(x, 0.5, self.training)
 
 
-def test_a_module_in_training_mode_is_told_of_eval(
+def test_a_module_in_training_mode_is_an_error_that_names_eval(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     module, x, path = Normed().train(), torch.rand(3, 4), tmp_path / "model.onnx"
@@ -318,7 +318,7 @@ def test_a_module_in_training_mode_is_told_of_eval(
     assert str(report).endswith("verified; input sets on which it was compared: 1")
 
 
-def test_a_program_of_a_module_in_training_mode_is_told_of_eval(
+def test_a_program_in_training_mode_is_an_error_that_names_eval(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     def saved(module: Any, x: Any) -> Any:
@@ -351,7 +351,7 @@ def test_a_program_of_a_module_in_training_mode_is_told_of_eval(
     assert saved(torch.nn.Linear(4, 4).train(), x) == []
 
 
-def test_a_module_that_is_not_initialized_is_told_what_to_do(tmp_path: Path) -> None:
+def test_an_uninitialized_module_is_an_error_with_a_fix(tmp_path: Path) -> None:
     def lazy() -> Any:
         return torch.nn.Sequential(torch.nn.LazyLinear(3), torch.nn.LazyBatchNorm1d())
 
@@ -369,7 +369,7 @@ def test_a_module_that_is_not_initialized_is_told_what_to_do(tmp_path: Path) -> 
     assert oe.torch.skeleton(module, (torch.ones(2, 4),)).slots["0.weight"].shape == (3, 4)
 
 
-def test_what_does_not_convert_is_told_with_the_users_line() -> None:
+def test_operators_that_do_not_convert_are_reported_with_the_users_line() -> None:
     class Fourier(torch.nn.Module):
         def forward(self, x: Any) -> Any:
             return torch.linalg.eigvals(x).real

@@ -120,7 +120,7 @@ class Attending(torch.nn.Module):
 NAMED = ({0: "rows", 1: "words"},)
 
 
-def test_a_size_that_a_set_has_and_the_graph_is_right_for_is_no_limit(tmp_path: Path) -> None:
+def test_a_size_that_a_set_has_and_the_graph_is_right_for_is_not_a_limit(tmp_path: Path) -> None:
     module, ids = Attending().eval(), torch.randint(20, (2, 7))
     unchecked = export(
         module, (ids,), tmp_path / "a/model.onnx", dynamic_shapes=NAMED, check=False, fsync=False
@@ -188,7 +188,7 @@ def test_a_set_that_takes_another_branch_is_refused(given: Any, check: Any, tmp_
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_branch_that_gives_the_same_is_no_reason_to_refuse(tmp_path: Path) -> None:
+def test_a_branch_with_the_same_result_is_accepted(tmp_path: Path) -> None:
     path = tmp_path / "model.onnx"
     report = export(Harmless(), EVEN, path, input_sets=[(torch.ones(2, 5),)], fsync=False)
     assert report.checked == 2
@@ -227,7 +227,7 @@ def test_a_graph_that_is_not_checked_says_why(
     assert exported("none", linear).notes == ["not checked: it is missing"]
 
 
-def test_sizes_that_nobody_asked_to_vary_are_told_to_be_fixed(tmp_path: Path) -> None:
+def test_sizes_not_declared_dynamic_are_noted_as_fixed(tmp_path: Path) -> None:
     def exported(target: Any, **options: Any) -> Any:
         options = {"fsync": False, "check": False, "overwrite": True, **options}
         return export(target, torch.ones(2, 8), tmp_path / "model.onnx", **options)

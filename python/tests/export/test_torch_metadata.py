@@ -89,7 +89,7 @@ def test_the_same_export_in_two_folders_gives_the_same_bytes(
     assert found[0] == found[1]
 
 
-def test_nodes_tell_their_scopes_and_the_line_that_made_them(
+def test_nodes_record_their_scopes_and_the_line_that_made_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first, *others = sets()

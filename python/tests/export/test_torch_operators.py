@@ -74,7 +74,7 @@ def test_logarithms_of_sums_neither_overflow_nor_vanish(tmp_path: Path) -> None:
     right_on(logarithms, [*sets, (infinite, torch.full((6,), -INF))], tmp_path)
 
 
-def test_a_diagonal_has_nothing_of_what_is_beside_it(tmp_path: Path) -> None:
+def test_a_diagonal_ignores_the_elements_beside_it(tmp_path: Path) -> None:
     def diagonals(x: Any) -> Any:
         flat = torch.diagonal(x[0], 1), torch.diag(x[1], -2), torch.diagonal(x > 0, 9, 1, 2)
         return *flat, torch.diagonal(x, 1, -1, 0), torch.diagonal(x, -1, 0, 2).long()
@@ -186,7 +186,7 @@ def test_attention_takes_queries_without_heads(tmp_path: Path, opset: int) -> No
     right_on(attend, sets, tmp_path, opset=opset)
 
 
-def test_what_is_infinite_or_nan_is_told_for_all_types(tmp_path: Path) -> None:
+def test_infinite_and_nan_elements_are_found_for_all_types(tmp_path: Path) -> None:
     def tests(*given: Any) -> Any:
         return [test(x) for x in given for test in (torch.isnan, torch.isinf, torch.isfinite)]
 

@@ -40,7 +40,7 @@ IMPURE = {
 
 
 @pytest.mark.parametrize("name", [*PURE, *IMPURE])
-def test_a_look_at_operators_tells_what_is_pure(name: str) -> None:
+def test_operators_show_which_branches_are_pure(name: str) -> None:
     function = PURE.get(name) or IMPURE[name]
     assert _is_pure(make_fx(function, tracing_mode="fake")(torch.rand(2, 3))) == (name in PURE)
 

@@ -84,7 +84,7 @@ def test_a_module_without_parameters_is_exported(tmp_path: Path) -> None:
         oe.torch.export(Sum(), (torch.ones(2, 3), torch.ones(2, 3)), path)
 
 
-def test_what_was_traced_in_another_way_is_said(tmp_path: Path) -> None:
+def test_another_way_of_tracing_is_noted(tmp_path: Path) -> None:
     """One row that is broadcast is no size that varies."""
     path = tmp_path / "model.onnx"
     given = (torch.ones(2, 3), torch.ones(1, 3))

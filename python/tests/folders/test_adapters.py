@@ -165,7 +165,7 @@ def test_a_base_is_found_beside_the_adapter(named: str, base: Path, tmp_path: Pa
     assert weights(adapter(tmp_path / "adapter", named), None, tmp_path / "out")
 
 
-def test_a_config_beside_an_adapter_is_no_model(base: Path, tmp_path: Path) -> None:
+def test_a_config_beside_an_adapter_is_not_a_model(base: Path, tmp_path: Path) -> None:
     folder = adapter(tmp_path / "adapter", base)
     (folder / "config.json").write_text('{"model_type": "llama", "hidden_size": 7}')
     assert weights(folder, None, tmp_path / "out")

@@ -75,7 +75,7 @@ def test_the_folder_has_the_names_that_optimum_and_transformers_js_know(exported
     assert (exported.out / "model.onnx_data").is_file()
 
 
-def test_the_graphs_are_run_one_behind_the_other_before_they_are_saved(
+def test_the_graphs_are_run_one_after_another_before_they_are_saved(
     exported: Exported, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from onnx_external.transformers import _checking

@@ -220,7 +220,7 @@ def test_a_folder_whose_class_transformers_has_is_loaded_as_if_it_had_no_code(
         "Trainer",
     ],
 )
-def test_a_name_that_is_no_class_of_models_is_refused_without_the_network(
+def test_a_name_that_is_not_a_class_of_models_is_refused_without_the_network(
     watched: Watched, name: str
 ) -> None:
     refused(watched.folder, name, f"{name}.*not a class of models")
@@ -366,6 +366,6 @@ def test_classes_that_the_user_has_registered_are_loaded(watched: Watched) -> No
 @pytest.mark.parametrize(
     "text", ["", "[]", "null", "7", '"auto_map"', "{", "[" * 99_999, "1" * 9_999, "\x00", "\udcff"]
 )
-def test_what_is_no_config_is_refused(watched: Watched, text: str) -> None:
+def test_files_that_are_not_a_config_are_refused(watched: Watched, text: str) -> None:
     (watched.folder / "config.json").write_bytes(text.encode("utf-8", "surrogateescape"))
     refused(watched.folder, None, r"config\.json: no config of transformers")

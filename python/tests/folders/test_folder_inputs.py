@@ -62,7 +62,7 @@ def test_a_graph_takes_what_the_tokenizer_of_its_model_gives(
     assert chosen(name, tmp_path, **settings) == ("input_ids", "attention_mask", *more)
 
 
-def test_the_tokenizer_of_the_folder_has_the_last_word(tmp_path: Path) -> None:
+def test_the_tokenizer_of_the_folder_has_priority(tmp_path: Path) -> None:
     file = tmp_path / "tokenizer_config.json"
     file.write_text(json.dumps({"model_input_names": ["input_ids", "attention_mask"]}))
     assert "token_type_ids" not in chosen("BertModel", tmp_path)
@@ -150,7 +150,7 @@ def test_a_graph_that_lacks_an_input_is_noted_and_does_not_agree(
     assert oe.validate(tmp_path / "out", against=reranker, inputs=names).ok
 
 
-def test_one_row_of_one_word_lets_rows_and_words_vary(reranker: Path, tmp_path: Path) -> None:
+def test_one_row_of_one_token_lets_batch_and_length_vary(reranker: Path, tmp_path: Path) -> None:
     given = {name: each[:1] for name, each in pairs(1, 1).items()}
     report = oe.transformers.export(reranker, tmp_path / "out", inputs=given, fsync=False)
     assert set(report.inputs["model"].values()) == {"int64[batch_size, sequence_length]"}

@@ -150,7 +150,7 @@ def test_a_number_that_the_checkpoint_contradicts_is_named_with_a_tensor(
         ("albert", "num_hidden_layers", 48),
     ],
 )
-def test_a_number_that_says_nothing_of_weights_is_let_through(
+def test_a_number_unrelated_to_weights_is_accepted(
     folders: dict[str, Path], model: str, where: str, value: Any, tmp_path: Path
 ) -> None:
     for load in load_both(edited(folders[model], where, value, tmp_path / "edited")):

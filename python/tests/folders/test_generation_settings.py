@@ -95,7 +95,7 @@ def test_settings_in_the_config_that_a_model_would_refuse_are_left_out() -> None
     assert without_checked_settings(config) == []
 
 
-def test_sizes_that_differ_are_told_with_the_number_of_the_config(tmp_path: Path) -> None:
+def test_sizes_that_differ_are_reported_with_the_number_of_the_config(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text('{"vocab_size": 97, "text_config": {"hidden_size": 32}}')
     model = SimpleNamespace(config=SimpleNamespace(to_dict=lambda: {"intermediate_size": 97}))
     error = of_other_sizes(tmp_path, model, {("e.weight", (96, 32), (97, 32))})

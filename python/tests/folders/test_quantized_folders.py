@@ -113,7 +113,7 @@ def test_codes_are_kept_unless_floats_are_asked_for(tmp_path: Path) -> None:
     assert _difference(tmp_path / "floats" / "model.onnx", model) < 1e-5
 
 
-def test_the_config_beside_the_graphs_speaks_of_no_codes(tmp_path: Path) -> None:
+def test_the_config_beside_the_graphs_has_no_quantization_settings(tmp_path: Path) -> None:
     folder, _ = _folder(tmp_path / "in", MAKING["gptq"])
     before = (folder / "config.json").read_bytes()
     (folder / "quantize_config.json").write_text("{}")

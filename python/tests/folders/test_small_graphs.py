@@ -98,7 +98,7 @@ def test_a_graph_by_masks_has_the_weights_by_the_names_of_the_keys(folder: Path)
     assert oe.save(out / "model.onnx", out / "again", folder).unmatched_keys == []
 
 
-def test_a_newer_opset_is_honoured_and_its_cost_is_said(folder: Path) -> None:
+def test_a_newer_opset_is_honoured_and_its_cost_is_noted(folder: Path) -> None:
     out = folder / "newer"
     report = oe.transformers.export(folder, out, opset_version=25, check=False, progress=False)
     (opset,) = (each for each in onnx.load(out / "model.onnx").opset_import if not each.domain)

@@ -46,7 +46,7 @@ def test_graphs_that_onnx_runtime_cannot_load_are_refused(tmp_path: Path) -> Non
     assert not (tmp_path / "out").exists()
 
 
-def test_a_second_set_has_one_picture_more_of_another_size() -> None:
+def test_a_second_set_has_one_more_image_of_another_size() -> None:
     from types import SimpleNamespace
 
     from onnx_external.transformers._compared import _longer
@@ -58,7 +58,7 @@ def test_a_second_set_has_one_picture_more_of_another_size() -> None:
     assert longer["hidden_states"].shape == (40, 3)
 
 
-def test_a_text_gets_places_for_one_picture_more() -> None:
+def test_a_text_gets_positions_for_one_more_image() -> None:
     from types import SimpleNamespace
 
     from onnx_external.transformers._compared import _longer

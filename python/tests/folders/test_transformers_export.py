@@ -564,7 +564,7 @@ def test_a_file_that_is_in_the_way_is_refused_before_anything_is_written(tmp_pat
     assert files_of(out) == {"config.json"} and (out / "config.json").read_text() == "mine"
 
 
-def test_errors_name_the_class_the_step_and_a_way_out(
+def test_errors_name_the_class_the_step_and_a_remedy(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from transformers.models.bert import modeling_bert
@@ -586,7 +586,7 @@ def test_errors_name_the_class_the_step_and_a_way_out(
     assert not (tmp_path / "out").exists()
 
 
-def test_a_config_that_is_none_is_refused(tmp_path: Path) -> None:
+def test_a_config_that_is_invalid_is_refused(tmp_path: Path) -> None:
     for text in ("{", "[1]", '{"quantization_config": 7}'):
         (tmp_path / "config.json").write_text(text)
         with pytest.raises(oe.FormatError, match=r"config\.json: no config"):

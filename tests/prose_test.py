@@ -5,7 +5,8 @@ text of an exception or of a note must not be searched or compared, and no title
 no message may be searched. What other projects say is read in the places below, and nowhere else.
 
 At most 1 % of the package's docstrings may begin with a question word or "Of": a function's begins with a verb in the
-imperative ("Return whether ..."), any other with a noun (CONTRIBUTING.md).
+imperative ("Return whether ..."), any other with a noun (CONTRIBUTING.md). No text that a user may see says "is no X"
+for "is not an X".
 """
 
 import ast
@@ -134,6 +135,33 @@ def questions(code):
     return len(texts), [line for line, text in texts if QUESTION.match(text)]
 
 
+def denials(texts):
+    """Return the texts that say "is no X" for "is not an X"; "there is no X" and "is no longer" are right."""
+    return [text for text in texts if DENIAL.search(text)]
+
+
+def texts_of(code):
+    """Yield the texts of a module, and the lines where they begin; not its docstrings."""
+    tree = ast.parse(code)
+    statements = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    inner = {id(part) for node in ast.walk(tree) if isinstance(node, ast.JoinedStr) for part in node.values}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.JoinedStr):
+            parts = [part.value if isinstance(part, ast.Constant) else "{}" for part in node.values]
+            yield node.lineno, "".join(map(str, parts))
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in statements | inner:
+            yield node.lineno, node.value
+
+
+def texts_of_cpp(code):
+    """Yield the texts of a C++ source, joined where one follows another, and the lines where they begin."""
+    for match in LITERALS.finditer(code):
+        if match[0].startswith('"'):
+            yield code.count("\n", 0, match.start()) + 1, re.sub(r'"\s*"', "", match[0]).strip()
+
+
+DENIAL = re.compile(r"(?<!there )\b(?:is|are) no (?!longer|larger|more|less|smaller)[a-z]", re.IGNORECASE)
+LITERALS = re.compile(r"""//[^\n]*|(?:"(?:[^"\\\n]|\\.)*"\s*)+|'(?:[^'\\\n]|\\.)*'""")
 QUESTION = re.compile(r"(What|Whether|Which|How|Within|Where|Why|When|Who|Whose|Of)\b")
 MOST_QUESTIONS = 0.01
 SAMPLE = '''
@@ -158,8 +186,14 @@ if lines_of(SAMPLE, titles) != [5, 7, 13] or len(titles) < 25 or not IN_CPP.sear
 
 if questions('"""What."""\ndef f():\n    "Return what."') != (2, [1]):
     sys.exit("the check does not find a question")
+if denials(["x is no list", "there is no x", "is no longer y"]) != ["x is no list"]:
+    sys.exit("the check does not find a denial")
+if [*texts_of_cpp('// "a"\nf("b "\n  "c");')] != [(2, '"b c"')]:
+    sys.exit("the check does not find the texts of C++")
+if [*texts_of('"""D."""\nx = f"a{b} c"')] != [(2, "a{} c")]:
+    sys.exit("the check does not find the texts of Python")
 
-places, used, asked, count = [], set(), [], 0
+places, used, asked, denied, count = [], set(), [], [], 0
 for path in sorted(PACKAGE.rglob("*.py")):
     name = path.relative_to(PACKAGE).as_posix()
     found = lines_of(path.read_text(), titles)
@@ -167,9 +201,11 @@ for path in sorted(PACKAGE.rglob("*.py")):
     count, asked = count + number, asked + [f"python/onnx_external/{name}:{line}" for line in lines]
     used |= {name} if found else set()
     places += [f"python/onnx_external/{name}:{line}" for line in found if name not in ALLOWED]
+    denied += [f"python/onnx_external/{name}:{line}" for line, text in texts_of(path.read_text()) if denials([text])]
 for folder in ("src", "tools", "python/native"):
     for path in sorted([*(root / folder).rglob("*.cc"), *(root / folder).rglob("*.h")]):
         name = path.relative_to(root).as_posix()
+        denied += [f"{name}:{line}" for line, text in texts_of_cpp(path.read_text()) if denials([text])]
         for number, line in enumerate(path.read_text().splitlines(), 1):
             if IN_CPP.search(line):
                 used.add(name)
@@ -182,4 +218,5 @@ untold = [name for name, _ in rows if name and f"`{name}`" not in docs]
 print("\n".join(f"docs/python.md: no kind `{name}`" for name in untold))
 too_many = asked if len(asked) > MOST_QUESTIONS * count else []
 print("\n".join(f"{place}: begins with a question; say what it does or is" for place in too_many))
-sys.exit(1 if places or untold or too_many or ALLOWED.keys() - used else 0)
+print("\n".join(f'{place}: says "is no"; say "is not a"' for place in denied))
+sys.exit(1 if places or untold or too_many or denied or ALLOWED.keys() - used else 0)

@@ -205,7 +205,7 @@ class Checking:
                 name = f"inputs of other sizes ({self.sizes.text(call)})"
                 try:
                     wanted = self._wanted(call, name, found)
-                except Error:  # these are no sizes for this module
+                except Error:  # the module does not accept these sizes
                     continue
                 yield name, call, wanted
                 break

@@ -183,7 +183,7 @@ def make_skeleton(
     Args:
         model: as exported with optimize=False; it is changed.
         extra: values for buffers and constants.
-        keep: initializers that are no slots although a state dict has them.
+        keep: initializers that are not slots although a state dict has them.
         optimize: changes the model.
     """
     initializers = model.graph.initializers

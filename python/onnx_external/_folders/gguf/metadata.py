@@ -107,7 +107,7 @@ class Metadata:
         """Return the numbers of a tensor of FACTORS; None if the file has none.
 
         Raises:
-            FormatError: they are no positive numbers.
+            FormatError: they are not positive numbers.
         """
         found = self._values.get(name)
         if found is None:

@@ -217,7 +217,7 @@ def _merges(file: Metadata, tokens: list[Token]) -> list[list[str]]:
     """Return the merges whose parts and result are tokens, in their order.
 
     Raises:
-        FormatError: they are no list of texts.
+        FormatError: they are not a list of texts.
     """
     given = file.get("tokenizer.ggml.merges")
     if not isinstance(given, list) or not all(isinstance(each, str) for each in given):

@@ -261,7 +261,7 @@ LAYOUTS = {
     "named weights with a variant": Layout(
         {"config.json": weights("c.safetensors"), "c.safetensors": safe(9), **HALF},
         variant="fp16",
-        note="whatever the variant",
+        note="for any variant",
     ),
     "named weights in a folder": Layout(
         {"config.json": weights("d/c.safetensors"), "d": folder, "d/c.safetensors": safe(9)}

@@ -99,7 +99,7 @@ def test_attention_by_lengths_gives_nan_rather_than_a_wrong_number(tmp_path: Pat
     _saved(tmp_path / "in", sliding_window=4)
     report = export(tmp_path / "in", tmp_path / "out", attention="lengths", check=True)
     assert report.checked["model"] > 6
-    assert any("padded on the right only" in note for note in report.notes)
+    assert any("padded only on the right" in note for note in report.notes)
     tokens, ones = np.arange(4, 16).reshape(2, 6), np.ones((2, 6), np.int64)
     right, left, inner = ones.copy(), ones.copy(), ones.copy()
     right[1, 4:], left[1, :2], inner[0, 2] = 0, 0, 0

@@ -42,7 +42,7 @@ INSTANTIATE_TEST_SUITE_P(
         Row{"lfs", "version https://git-lfs.github.com/spec/v1\n"s, "Git LFS", "git lfs pull"},
         Row{"xet", "# xet version 0\n"s, "Xet", "hf download"},
         Row{"dvc", "outs:\n- md5: 0\n"s, "DVC", "dvc pull"},
-        Row{"gguf", "GGUF\x03\0\0\0"s, "GGUF", "behind the graph"},
+        Row{"gguf", "GGUF\x03\0\0\0"s, "GGUF", "after the graph"},
         Row{"npy", "\x93NUMPY\x01\0"s, "numpy", "save_file"},
         Row{"hdf5", "\x89HDF\r\n\x1a\n"s, "HDF5", "PyTorch's weights"},
         Row{"ort", "\x1c\0\0\0ORTM"s, "ONNX Runtime's own format", "made from"},

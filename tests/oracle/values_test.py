@@ -186,7 +186,7 @@ class ValuesTest:
             everything = {f"nested.{name}": value for name, value in expected.items()}
             self.expect(f"numpy/protocol {protocol}", path, {**everything, "t": of_tensor(torch.ones(2))})
             for name in ("words", "objects"):
-                self.expect_refused(f"numpy/{name}", path, f"nested.{name}", "no number")
+                self.expect_refused(f"numpy/{name}", path, f"nested.{name}", "is not a type")
 
     def test_views_of_complex_numbers(self) -> None:
         """torch 1.13 drops the bits when it saves: what it loads again is the truth."""

@@ -212,7 +212,7 @@ def test_sizes_that_the_model_fixes_are_not_given() -> None:
         oe.validate(fixed, fixed, sets=0)
     x = np.ones((2, 3), np.float32)
     for more in ({"dims": {"rows": 4}}, {"ranges": {"x": (0, 1)}}, {"sets": 2}):
-        with pytest.raises(oe.InvalidArgumentError, match="for inputs that are made"):
+        with pytest.raises(oe.InvalidArgumentError, match="for generated inputs"):
             oe.validate(twice(), twice(), x, **more)
 
 

@@ -161,7 +161,7 @@ def test_results_of_other_types_are_refused_by_their_line(tmp_path: Path) -> Non
 
 def test_what_no_input_set_reaches_can_be_refused(tmp_path: Path) -> None:
     with pytest.raises(
-        RewriteError, match=r"test_rewriting_export\.py:\d+: .*has a round.*input_sets="
+        RewriteError, match=r"test_rewriting_export\.py:\d+: .*has an iteration.*input_sets="
     ):
         oe.torch.export(
             Decides(), SETS[0], tmp_path / "model.onnx", input_sets=SETS[1:], unreached="refuse"

@@ -503,7 +503,7 @@ def test_the_message_about_a_variant_names_the_option(tmp_path: Path) -> None:
     with pytest.raises(oe.NotFoundError) as caught:
         oe.open_checkpoint(source)
     assert [tuple(remedy[:2]) for remedy in caught.value.remedies] == [("variant", "fp16")]
-    with pytest.raises(oe.InvalidArgumentError, match="no folder"):
+    with pytest.raises(oe.InvalidArgumentError, match="is not a folder"):
         oe.open_checkpoint(source / "model.fp16.safetensors", variant="fp16")
 
 

@@ -136,9 +136,10 @@ TEST_F(CutFile, MustBeInTheFolderOfItsModel) {
 
 TEST_F(CutFile, MustHaveTheSuffixThatSavesExpect) {
   EXPECT_THAT(cut_to("piece"), FailsWith(ErrorCode::kInvalidArgument, ".onnx"));
-  EXPECT_THAT(cut_to("#piece.onnx"), FailsWith(ErrorCode::kInvalidArgument, "no name"));
+  EXPECT_THAT(cut_to("#piece.onnx"),
+              FailsWith(ErrorCode::kInvalidArgument, "not a valid file name"));
   EXPECT_THAT(cut_to(".save-external.0123456789abcdef.tmp"),
-              FailsWith(ErrorCode::kInvalidArgument, "no name"));
+              FailsWith(ErrorCode::kInvalidArgument, "not a valid file name"));
 }
 
 TEST_F(CutFile, LeavesNothingBehindWhenItIsRefused) {

@@ -331,7 +331,7 @@ INSTANTIATE_TEST_SUITE_P(
                      "'w'"},
         PayloadFault{"SizesNoList",
                      one(payload("weight_0", R"({"dtype": 7, "layout": 7, "sizes": 3})")),
-                     ErrorCode::kCorrupt, "no list"},
+                     ErrorCode::kCorrupt, "not a list"},
         PayloadFault{"UnknownType", one(payload("weight_0", meta("2", "1", 0, "99"))),
                      ErrorCode::kUnsupported, "element type number 99"},
         PayloadFault{"TypeIsText", one(payload("weight_0", meta("2", "1", 0, "\"f\""))),

@@ -512,7 +512,7 @@ TEST(TorchZip, RefusesLazyBitsThatAnOrderedDictOfPairsHides) {
     p.global("collections", "OrderedDict").empty_list().mark().mark().string("neg").boolean(true);
     p.tuple().append_items().op('\x85').reduce();
   });
-  EXPECT_THAT(open_bytes(zip_of(pickle)), FailsWith(ErrorCode::kUnsupported, "no dict"));
+  EXPECT_THAT(open_bytes(zip_of(pickle)), FailsWith(ErrorCode::kUnsupported, "not a dict"));
   EXPECT_THAT(open_bytes(zip_of(rebuilt_with([](PickleBuilder& p) { p.none(); }))), IsOk());
   EXPECT_THAT(open_bytes(zip_of(rebuilt_with([](PickleBuilder& p) { p.empty_dict(); }))), IsOk());
 }

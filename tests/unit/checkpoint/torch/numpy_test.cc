@@ -122,12 +122,12 @@ TEST(Numpy, RefusesOtherEncodings) {
                     p.reduce();
                   },
                   {1}),
-              FailsWith(ErrorCode::kCorrupt, "no bytes"));
+              FailsWith(ErrorCode::kCorrupt, "not a bytes object"));
 }
 
 TEST(Numpy, RefusesAListOfObjects) {
   EXPECT_THAT(open_spelled([](PickleBuilder& p) { p.empty_list(); }, {0}),
-              FailsWith(ErrorCode::kCorrupt, "no bytes"));
+              FailsWith(ErrorCode::kCorrupt, "not a bytes object"));
 }
 
 TEST(Numpy, RejectsTypesThatAreNotNumbers) {

@@ -132,7 +132,7 @@ def give_names(
 ) -> None:
     """Replace symbols by names in all shapes of a graph.
 
-    Symbols without a name are not a dimension of an input or output: they become `size_1`, `size_2`.
+    Symbols without a name are not a dimension of an input or output: they become `size_1`, ...
 
     Args:
         model: the graph.

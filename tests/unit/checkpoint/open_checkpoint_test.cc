@@ -413,8 +413,9 @@ TEST_F(ShardIndex, TakesTheLastOfSeveralShardsAsTransformersDoesAndKeepsUnmentio
     const auto checkpoint = open_index(map);
     ASSERT_THAT(checkpoint, IsOk());
     EXPECT_THAT(values_of(*checkpoint), ::testing::AnyOf("extra3 a2 b4 ", "a2 b4 extra3 "));
-    EXPECT_THAT(checkpoint->notes(),
-                ::testing::ElementsAre(::testing::HasSubstr("several shards have 'a'; that of the last")));
+    EXPECT_THAT(
+        checkpoint->notes(),
+        ::testing::ElementsAre(::testing::HasSubstr("several shards have 'a'; that of the last")));
   }
   dir_.write("1.bin", one_tensor("c"));
   EXPECT_THAT(open_index(R"({"a":"1.bin","b":"2.bin","c":"1.bin"})"),

@@ -19,6 +19,7 @@ from typing import Any
 
 from environments import HERE, VERSIONS, InstallError, node_modules, python_of
 from models import MODELS, SPECIAL, Model, make, new_tokens, text_of
+from variants import SUFFIXES, wanted
 
 import onnx_external as oe
 
@@ -26,7 +27,11 @@ TOLERANCE = 2e-5
 BEGIN, END = "<!-- tests/clients/clients.py -->\n", "<!-- end -->\n"
 NOT_FOR = "-"
 IN_BROWSER = {"transformers.js-browser": "transformers.js", "onnxruntime-web": "onnxruntime-web"}
-"""By client, what the page in tests/clients/page.html runs the graphs with."""
+"""By client, what the page of examples/browser runs the graphs with."""
+OF_BROWSER = ("bert_classes", "llama", "t5", "whisper")
+"""Models that are opened in a browser, in all variants."""
+WITH_STATES = ("lfm2", "granite_hybrid")
+"""Models whose usual graphs are two, which only some clients could take."""
 FOR = dict.fromkeys(IN_BROWSER, "transformers.js")
 """What --for is told for a client, if that is not its name."""
 
@@ -35,12 +40,14 @@ def is_for(client: str, name: str, about: Model) -> bool:
     """Return whether a client has anything to do with such a model."""
     if client == "openvino":
         return True
+    if name in WITH_STATES:
+        return client == "transformers.js"
     if client in ("sentence-transformers", "fastembed") or name == "sentences":
         return client in ("sentence-transformers", "fastembed", "openvino") and name == "sentences"
     if client == "genai":
         return about.auto in ("CausalLM", "SpeechSeq2Seq")
     if client in IN_BROWSER:
-        return name in ("bert_classes", "llama", "t5", "whisper")
+        return name in OF_BROWSER
     return client != "optimum" or name not in ("yolos", "clip")
 
 
@@ -92,7 +99,9 @@ class Campaign:
         """Export a model; None: it is refused."""
         out = self.work / "folders" / way / name
         if not out.exists() and (name, way) not in self._refused:
-            more = {"task": "sentence-similarity"} if name == "sentences" else {}
+            more: dict[str, Any] = {"task": "sentence-similarity"} if name == "sentences" else {}
+            if name in OF_BROWSER and "transformers.js" in clients:
+                more["variants"] = list(SUFFIXES)
             try:
                 oe.transformers.export(
                     self.work / "models" / name, out, clients=clients, fsync=False, progress=False, **more
@@ -108,14 +117,16 @@ class Campaign:
             folder = self.export(name, way, asked)
             if folder is None:
                 found[name] = f"refused: {self._refused[name, way]}"
-            else:
-                jobs.append({**self.jobs[name], "folder": str(folder)})
+                continue
+            job = {**self.jobs[name], "folder": str(folder)}
+            for dtype in SUFFIXES if client in IN_BROWSER and asked else (None,):
+                more = {"dtype": dtype, "wanted": wanted(folder, job, dtype)} if dtype else {}
+                jobs.append({**job, **more})
                 given.append(name)
-        if jobs:
-            answers = self._run(client, jobs)
-            found |= {
-                name: difference(job, each) for name, job, each in zip(given, jobs, answers, strict=True)
-            }
+        for name, job, each in zip(given, jobs, self._run(client, jobs) if jobs else [], strict=True):
+            wrong = difference(job, each)
+            wrong = f"{job['dtype']}: {wrong}" if wrong and "dtype" in job else wrong
+            found[name] = found.get(name) or wrong
         return found
 
     def _run(self, client: str, jobs: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -133,7 +144,7 @@ class Campaign:
         rest = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
         environment = {**rest, "HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
         done = subprocess.run(
-            [*script, jobs_file, answers, *last], env=environment, capture_output=True, text=True, timeout=900
+            [*script, jobs_file, answers, *last], env=environment, capture_output=True, text=True, timeout=1800
         )
         if not answers.is_file():
             said = (done.stderr.strip().splitlines() or ["no message"])[-1]

@@ -7,7 +7,6 @@ import json
 import sys
 import tempfile
 import threading
-import time
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
@@ -20,12 +19,9 @@ from serve import server  # noqa: E402
 
 def answer(browser: Browser, address: str, job: dict, how: str) -> dict:
     # A session that fails leaves transformers.js unable to open others: a page for each job.
-    browser.send("Page.navigate", url=f"{address}/tests/page.html")
-    for _ in range(600):
-        if browser.value("typeof window.answerJob") == "function":
-            break
-        time.sleep(0.1)
-    call = f"answerJob({json.dumps(Path(job['folder']).name)}, {json.dumps(job)}, {json.dumps(how)})"
+    browser.open(f"{address}/index.html")
+    given = ", ".join(json.dumps(each) for each in (Path(job["folder"]).name, job, how))
+    call = f"import('/tests/browser_jobs.mjs').then(jobs => jobs.answerJob({given}))"
     found = browser.send("Runtime.evaluate", expression=call, awaitPromise=True, returnByValue=True)
     if "exceptionDetails" in found:
         return {"error": str(found["exceptionDetails"].get("text"))}
@@ -36,7 +32,6 @@ def main() -> None:
     jobs, (answers, modules, how) = json.loads(Path(sys.argv[1]).read_text()), sys.argv[2:]
     folders = {
         "tests": HERE,
-        "example": EXAMPLE,
         "node_modules": Path(modules),
         "models": Path(jobs[0]["folder"]).parent,
     }

@@ -63,9 +63,9 @@ class Browser:
                 return found["result"]
             self.events.append(found)
 
-    def open(self, page: Path) -> None:
+    def open(self, page: Path | str) -> None:
         self.events.clear()
-        self.send("Page.navigate", url=page.as_uri())
+        self.send("Page.navigate", url=page if isinstance(page, str) else page.as_uri())
         while not any(each.get("method") == "Page.loadEventFired" for each in self.events):
             self.events.append(self._read())
 

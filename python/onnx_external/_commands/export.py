@@ -16,6 +16,7 @@ from .._base.notes import kind_of
 from .._base.options import Layout, LayoutName, Quantize
 from .._base.packages import FOLDERS, require
 from .._base.progress import ProgressCallback, only_errors, told
+from .._comparing.chaining import is_present
 from .._folders.config import check_folder, refuse_at_once, require_folder
 from .._folders.gguf.folder import as_folder
 from .._folders.models import ENCODER
@@ -332,7 +333,7 @@ def _print_next(report: Any, folder: str) -> None:
     if len(report.graphs) > 1 and first.startswith(ENCODER):
         print(_how_to_run_a_pair(report.path, list(report.inputs[first])))
         return
-    if any(name.startswith("present.") for name in report.outputs[first]):
+    if any(map(is_present, report.outputs[first])):
         print(_how_to_generate(report.path, "tokenizer.json" in report.copied))
         if "genai_config.json" in report.copied:
             print(f"onnxruntime_genai.Model({report.path!r}) loads it, too (docs/python-export.md)")

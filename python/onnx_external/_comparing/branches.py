@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from .chaining import USES_CACHE
+from .chaining import USES_CACHE, is_past, is_present, present_of
 from .running import Form, Session
 from .values import Value, dtype_of_type
 
@@ -31,7 +31,7 @@ class Branch:
         self.inputs = [form for form in merged.inputs if not self._is_made(form.name)]
 
     def _is_made(self, name: str) -> bool:
-        return name == USES_CACHE or (name.startswith("past_key_values.") and not self._has_cache)
+        return name == USES_CACHE or (is_past(name) and not self._has_cache)
 
     @property
     def output_names(self) -> list[str]:
@@ -105,7 +105,7 @@ class FirstStep:
         """Return the values of all inputs, an empty cache among them."""
         rows = next(len(value) for value in given.values() if np.ndim(value))
         made: dict[str, Any] = {
-            form.name: self._encoder.caches.get(_present(form.name), _empty(form, rows))
+            form.name: self._encoder.caches.get(present_of(form.name), _empty(form, rows))
             for form in self._step.inputs
             if _is_cache(form.name)
         }
@@ -120,12 +120,18 @@ Runs = Session | Branch | CrossEncoder | FirstStep
 """Anything that can be run as a graph of a folder."""
 
 
+def branches(merged: Session, prompt: str, step: str) -> dict[str, Branch]:
+    """Return both branches of a merged decoder, by the names of the graphs that they replace."""
+    return {prompt: Branch(merged, False), step: Branch(merged, True)}
+
+
+def is_merged(session: Session) -> bool:
+    """Return whether a graph is a merged decoder."""
+    return any(form.name == USES_CACHE for form in session.inputs)
+
+
 def _is_cache(name: str) -> bool:
-    return name.startswith(("past_key_values.", "present."))
-
-
-def _present(name: str) -> str:
-    return name.replace("past_key_values.", "present.", 1)
+    return is_past(name) or is_present(name)
 
 
 def _empty(form: Form, rows: int) -> Any:

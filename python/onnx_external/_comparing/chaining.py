@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from .._folders.models import ENCODER, PROMPTS
@@ -13,6 +14,30 @@ USES_CACHE = "use_cache_branch"
 """The input that selects the branch of a merged decoder."""
 RESULT = "last_hidden_state"
 _OTHER_RESULTS = "encoder_outputs."
+_PAST, _PRESENT = re.compile(r"past_\w+\."), re.compile(r"present(_\w+)?\.")
+"""Beginnings of the names of caches (`past_key_values.0.key`, `present.0.key`), and of states
+(`past_conv.0`, `present_conv.0`)."""
+
+
+def is_past(name: str) -> bool:
+    """Return whether an input is a part of a cache, or a state."""
+    return _PAST.match(name) is not None
+
+
+def is_present(name: str) -> bool:
+    """Return whether an output is a part of a longer cache, or the next state."""
+    return _PRESENT.match(name) is not None
+
+
+def past_of(name: str) -> str:
+    """Return the input that takes an output of is_present()."""
+    return _PRESENT.sub(lambda found: f"past{found[1] or '_key_values'}.", name, count=1)
+
+
+def present_of(name: str) -> str:
+    """Return the output that becomes an input of is_past()."""
+    found = _PAST.sub(lambda each: f"present{each[0].removeprefix('past')}", name, count=1)
+    return found.replace("present_key_values.", "present.", 1)
 
 
 def encoded_name(output: str) -> str:
@@ -27,15 +52,14 @@ def handed_on(graph: str, outputs: Mapping[str, Any]) -> dict[str, Any]:
         graph: its name.
         outputs: the outputs, of any kind, by name.
     """
-    renamed = (("present.", "past_key_values."), ("output.", "input."))
-    found = {
-        after + name.removeprefix(before): value
+    found = {past_of(name): value for name, value in outputs.items() if is_present(name)}
+    found |= {
+        f"input.{name.removeprefix('output.')}": value
         for name, value in outputs.items()
-        for before, after in renamed
-        if name.startswith(before)
+        if name.startswith("output.")
     }
     if graph == ENCODER:
-        plain = {name: value for name, value in outputs.items() if not name.startswith("present.")}
+        plain = {name: value for name, value in outputs.items() if not is_present(name)}
         found |= {encoded_name(name): value for name, value in plain.items()}
     return found
 
@@ -57,7 +81,7 @@ def missing_links(
         for name, form in inputs.items():
             of_encoder = name == ENCODED or name.startswith(_OTHER_RESULTS)
             source = ENCODER if of_encoder else prompt
-            carried = of_encoder or name.startswith("past_key_values.")
+            carried = of_encoder or is_past(name)
             if not carried or source not in before:
                 continue
             if name not in given:
@@ -74,7 +98,7 @@ def missing_links(
 def _fits(taken: str, given: str) -> bool:
     """Return whether two forms have equal types, equal ranks and no contradicting sizes."""
     (one, first), (other, second) = (
-        (form.partition("[")[0], form.partition("[")[2].removesuffix("]").split(", "))
+        (form.partition("[")[0], list(_sizes(form.partition("[")[2].removesuffix("]"))))
         for form in (taken, given)
     )
     return (
@@ -85,3 +109,14 @@ def _fits(taken: str, given: str) -> bool:
             for left, right in zip(first, second, strict=True)
         )
     )
+
+
+def _sizes(text: str) -> Iterator[str]:
+    """Yield the sizes of a form; that of "Max(0, words), 8" are "Max(0, words)" and "8"."""
+    start = depth = 0
+    for place, each in enumerate(text):
+        depth += (each == "(") - (each == ")")
+        if each == "," and not depth:
+            yield text[start:place].strip()
+            start = place + 1
+    yield text[start:].strip()

@@ -7,13 +7,12 @@ own in `transformers`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from .._base.errors import ExportError, InvalidArgumentError
-from .models import DECODE, PREFILL
 
 
 @dataclass(frozen=True)
@@ -23,7 +22,7 @@ class Client:
     place: str = ""
     """The folder of the graphs in that of the model."""
     merges: bool = False
-    """True if a decoder with an encoder is one graph."""
+    """True if a decoder is one graph."""
     apart: bool = False
     """True if each graph has a data file of its own, named after it."""
     crosses: bool = False
@@ -58,7 +57,7 @@ class Wanted:
 
     @property
     def merges(self) -> bool:
-        """True if a decoder behind an encoder is one graph."""
+        """True if a decoder is one graph."""
         return any(each.merges for each in self._clients())
 
     @property
@@ -99,20 +98,6 @@ class Wanted:
             raise InvalidArgumentError(
                 f"{target}: the graphs for {', '.join(self.names)} lie in a folder of the model's, "
                 f"{self.place}/; give the model's folder as the target"
-            )
-
-    def refuse_pair(self, graphs: Iterable[str]) -> None:
-        """Refuse the two graphs of a decoder if a client takes one.
-
-        Raises:
-            ExportError: there are two.
-        """
-        named = [name for name in self.names if CLIENTS[name].merges]
-        if named and PREFILL in graphs:
-            raise ExportError(
-                f"{named[0]} takes a decoder as one graph, model.onnx, and this one has two, "
-                f"{PREFILL}.onnx and {DECODE}.onnx, because graphs='two' was given, or its code "
-                f"reads a prompt otherwise than what follows; leave {named[0]} out of clients="
             )
 
     def refuse_lacking(self, beside: Sequence[str]) -> None:

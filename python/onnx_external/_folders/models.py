@@ -27,6 +27,11 @@ def pair_names(has_encoder: bool) -> tuple[str, str]:
     return (PROMPT, STEP) if has_encoder else (PREFILL, DECODE)
 
 
+def merged_name(has_encoder: bool) -> str:
+    """Return the name of the one graph that a decoder's two become."""
+    return MERGED if has_encoder else "model"
+
+
 def is_transformers(path: Any) -> bool:
     """Return whether a path is a folder with a model of transformers, or a GGUF model."""
     if not isinstance(path, (str, os.PathLike)):

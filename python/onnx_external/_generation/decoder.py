@@ -15,6 +15,8 @@ from .._base.errors import (
     NotFoundError,
     RunError,
 )
+from .._comparing.branches import Branch, branches, is_merged
+from .._comparing.chaining import handed_on, is_past, is_present, present_of
 from .._comparing.running import Session, provider_names
 from .._folders.config import document_of
 from .._folders.models import DECODE, PREFILL, place_of_graphs
@@ -22,7 +24,6 @@ from .._folders.preconditions import warn
 from .._folders.variants import suffix_in
 from .next_tokens import NextTokens, Prompts
 
-_PAST, _PRESENT = "past_key_values.", "present."
 _INPUTS = ("input_ids", "attention_mask", "position_ids")
 _TYPES = {"tensor(float)": np.float32, "tensor(float16)": np.float16}
 _ATTENTION = "onnx_external.attention"
@@ -65,21 +66,27 @@ class Decoder:
                 f"{folder}: has no model.onnx, nor {PREFILL}.onnx and {DECODE}.onnx; "
                 "onnx-external export MODEL -o FOLDER writes them"
             )
-        self._first = Session(found[0], given, found[0].name)
-        self._next = Session(found[-1], given, found[-1].name) if found[1:] else self._first
+        whole = Session(found[0], given, found[0].name)
+        self._first: Session | Branch = whole
+        self._next: Session | Branch = whole
+        if found[1:]:
+            self._next = Session(found[-1], given, found[-1].name)
+        elif is_merged(whole):
+            both = branches(whole, PREFILL, DECODE)
+            self._first, self._next = both[PREFILL], both[DECODE]
         for session in (self._first, self._next):
             self._check(session)
         self.ends, self._pad = token_ids(folder)
         self._positions = _positions(folder)
         self._shares = self._next is self._first and _shares_buffers(folder)
-        self._by_lengths = self._first.metadata().get(_ATTENTION) == "lengths"
+        self._by_lengths = whole.metadata().get(_ATTENTION) == "lengths"
         self._next_tokens = NextTokens(*settings_of(folder))
         warn(self._next_tokens.notes)
 
-    def _check(self, session: Session) -> None:
+    def _check(self, session: Session | Branch) -> None:
         taken = {form.name for form in session.inputs}
-        caches = [form for form in session.outputs if form.name.startswith(_PRESENT)]
-        others = [name for name in taken if name not in _INPUTS and not name.startswith(_PAST)]
+        caches = [form for form in session.outputs if is_present(form.name)]
+        others = [name for name in taken if name not in _INPUTS and not is_past(name)]
         if others or "input_ids" not in taken or not caches or session.output_names[0] != "logits":
             raise MismatchError(
                 f"{self._folder / session.name}: is not the graph of a decoder, which takes "
@@ -87,7 +94,7 @@ class Decoder:
                 f"{', '.join(sorted(taken))}"
             )
         for form in session.inputs:
-            if form.name.startswith(_PAST) and form.type not in _TYPES:
+            if is_past(form.name) and form.type not in _TYPES:
                 raise MismatchError(
                     f"{self._folder / session.name}: {form.name} is {form.type}, which numpy does "
                     "not have; export with --dtype float32"
@@ -169,7 +176,7 @@ class Decoder:
         warn([f"generate: {what}: a text ends there"])
         return full
 
-    def _run(self, session: Session, ids: Any, state: _State) -> tuple[Any, _State]:
+    def _run(self, session: Session | Branch, ids: Any, state: _State) -> tuple[Any, _State]:
         feed = {
             "input_ids": ids,
             "attention_mask": state.mask,
@@ -181,32 +188,28 @@ class Decoder:
             _refuse_unknown(session, ids, error)
             raise
         more = np.ones((len(ids), 1), np.int64)
-        longer = {
-            _PAST + name.removeprefix(_PRESENT): value
-            for name, value in results.items()
-            if name.startswith(_PRESENT)
-        }
+        longer = handed_on(session.name, results)
         mask = np.concatenate([state.mask, more], 1)
         cache = state.cache if state.is_shared else longer
         return results["logits"], _State(cache, mask, state.places[:, -1:] + 1, state.is_shared)
 
 
-def _results(session: Session, feed: Mapping[str, Any], state: _State) -> Mapping[str, Any]:
-    if not state.is_shared:
+def _results(
+    session: Session | Branch, feed: Mapping[str, Any], state: _State
+) -> Mapping[str, Any]:
+    if not state.is_shared or isinstance(session, Branch):
         return session.run(session.feed({**feed, **state.cache}, "generate"), "generate")
     taken = {form.name for form in session.inputs}
     arrays = {name: np.ascontiguousarray(each) for name, each in feed.items() if name in taken}
-    buffers = {
-        (name, _PRESENT + name.removeprefix(_PAST)): buffer for name, buffer in state.cache.items()
-    }
+    buffers = {(name, present_of(name)): buffer for name, buffer in state.cache.items()}
     return session.run_in_place(arrays, buffers, "generate")
 
 
-def _takes_positions(session: Session) -> bool:
+def _takes_positions(session: Session | Branch) -> bool:
     return any(form.name == "position_ids" for form in session.inputs)
 
 
-def _refuse_unknown(session: Session, ids: Any, error: RunError) -> None:
+def _refuse_unknown(session: Session | Branch, ids: Any, error: RunError) -> None:
     """Raise an error for an id that the model has no token for, if there is one."""
     size = next(form.shape[-1] for form in session.outputs if form.name == "logits")
     if isinstance(size, int) and ids.max() >= size:
@@ -215,14 +218,17 @@ def _refuse_unknown(session: Session, ids: Any, error: RunError) -> None:
         ) from error
 
 
-def _empty(session: Session, rows: int, room: int) -> dict[str, Any]:
+def _empty(session: Session | Branch, rows: int, room: int) -> dict[str, Any]:
     """Return a cache without tokens; with room for some, unless that is 0."""
     found = {}
     for form in session.inputs:
-        if form.name.startswith(_PAST):
+        if is_past(form.name):
             shape = [rows, *(size if isinstance(size, int) else room for size in form.shape[1:])]
             dtype = _TYPES[form.type]
-            found[form.name] = session.buffer(shape, dtype) if room else np.zeros(shape, dtype)
+            if room and isinstance(session, Session):
+                found[form.name] = session.buffer(shape, dtype)
+            else:
+                found[form.name] = np.zeros(shape, dtype)
     return found
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from .._base.errors import InvalidArgumentError, MismatchError, NotFoundError
-from .._comparing.branches import Branch
+from .._comparing.branches import Branch, branches
 from .._comparing.chaining import handed_on
 from .._comparing.running import Session, provider_names
 from .._folders.config import document_of
@@ -57,7 +57,7 @@ class Pair(Decoder):
         self._sessions: dict[str, Session | Branch] = dict(opened)
         if is_merged:
             whole = opened[MERGED]
-            self._sessions |= {PROMPT: Branch(whole, False), STEP: Branch(whole, True)}
+            self._sessions |= branches(whole, PROMPT, STEP)
         for name in (PROMPT, STEP):
             session = self._sessions[name]
             if _WORDS not in _taken(session) or "logits" not in session.output_names:

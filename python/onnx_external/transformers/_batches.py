@@ -95,7 +95,7 @@ def _sizes(given: Mapping[str, Any]) -> tuple[int, int, int]:
 def _row(name: str, value: Any, row: int, rows: int) -> Any:
     if isinstance(value, _CACHES):
         found = copy.deepcopy(value)
-        found.batch_select_indices(torch.tensor([row]))
+        found.reorder_cache(torch.tensor([row]))  # which states of layers have, too
         return found
     if isinstance(value, transformers.utils.ModelOutput):
         return type(value)(**{key: _row(key, each, row, rows) for key, each in value.items()})

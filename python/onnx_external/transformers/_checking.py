@@ -12,14 +12,14 @@ from .._base.meter import Meter
 from .._base.options import contents_of
 from .._base.packages import missing_text
 from .._base.temporary import temporary_folder
-from .._comparing.branches import Branch, CrossEncoder, FirstStep, Runs
+from .._comparing.branches import CrossEncoder, FirstStep, Runs, branches
 from .._comparing.chaining import handed_on
 from .._comparing.inputs import InputSet, given_by_name
 from .._comparing.randomness import drawing_nodes
 from .._comparing.reconsidering import Outputs
 from .._comparing.references import ModuleReference
 from .._comparing.running import Session
-from .._folders.models import ENCODER, MERGED, PROMPT, STEP
+from .._folders.models import ENCODER, PROMPT, STEP, merged_name, pair_names
 from ..torch._checking import WrongGraphError, broken_text, difference, notes_of, refuse_unloadable
 from ..torch._guards import Guard, Sizes
 from ._compared import Folder
@@ -103,7 +103,8 @@ class Judging:
         """Compare as much as possible, and return why something cannot be compared."""
         quick = {"layout": "single", "overwrite": False, "fsync": False, "verify": False}
         quick |= {"progress": False, "files": contents_of(self.options["files"])}
-        more = {MERGED: self.merged, _CROSSED: self.crossed}
+        whole_name = merged_name(ENCODER in self.graphs)
+        more = {whole_name: self.merged, _CROSSED: self.crossed}
         given = {name: graph for name, graph in more.items() if graph is not None}
         parts = [Part({**self.graphs, **given})]
         Saving(self.weights, target, parts).save({**self.options, **quick})
@@ -139,10 +140,10 @@ class Judging:
             beside = {name: reference for name, (reference, _, _) in references.items()}
             self._run_chain(folder, sessions, beside, found)
             if self.merged is not None:
-                whole = _session(target / f"{MERGED}.onnx")
-                branches = {PROMPT: Branch(whole, False), STEP: Branch(whole, True)}
-                alone = self._run_instead(folder, branches, sessions, beside)
-                found.sets[MERGED] = alone.chain.count(whole.name)
+                whole = _session(target / f"{whole_name}.onnx")
+                both = branches(whole, *pair_names(ENCODER in self.graphs))
+                alone = self._run_instead(folder, both, sessions, beside)
+                found.sets[whole_name] = alone.chain.count(whole.name)
             if self.crossed is not None:
                 encoder = CrossEncoder(_session(target / f"{_CROSSED}.onnx"))
                 first = FirstStep(sessions[STEP], encoder)

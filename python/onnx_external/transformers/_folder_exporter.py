@@ -11,7 +11,7 @@ import torch
 
 from .._base.meter import Meter, versions
 from .._folders.clients import Wanted
-from .._folders.models import ENCODER, MERGED, PROMPT
+from .._folders.models import ENCODER, PROMPT, merged_name
 from .._folders.preconditions import BFLOAT16
 from .._folders.variants import Variant
 from .._saving.reports import SaveReport
@@ -62,6 +62,8 @@ class FolderExporter:
     _notes: list[str] = field(default_factory=list)
     _graphs: dict[str, Graph] = field(default_factory=dict)
     """The graphs to save."""
+    _merged: Graph | None = None
+    """The decoder's graphs in one."""
     _crossed: Graph | None = None
     """The encoder, if it gives what the decoder keeps of it."""
 
@@ -93,13 +95,14 @@ class FolderExporter:
         """Plan the save of all graphs; nothing is written unless all can be saved."""
         self.choice.refuse_gaps()
         graphs = self._packed()
-        self.wanted.refuse_pair(graphs)
-        self._crossed = None
+        self._crossed = self._merged = None
         if self.wanted.crosses and _genai.is_whisper(self.loaded.model.config, graphs):
             self._crossed = crossed(graphs[ENCODER], graphs[PROMPT])
             graphs[ENCODER] = self._crossed
         if self.wanted.merges:
-            graphs = merged(graphs, keeps_step=self._crossed is not None)
+            separate, graphs = graphs, merged(graphs, keeps_step=self._crossed is not None)
+            if graphs.keys() != separate.keys():
+                self._merged = graphs[merged_name(ENCODER in graphs)]
         self._graphs = graphs
         models = {name: graph.skeleton.model for name, graph in graphs.items()}
         config, file = self.loaded.model.config, self._file_name()
@@ -135,7 +138,7 @@ class FolderExporter:
             variant=self.given.variant,
         )
         size = planned.bytes + planned.linked_bytes
-        more = (self._graphs.get(MERGED), self._crossed)
+        more = (self._merged, self._crossed)
         graphs = self._graphs if more == (None, None) else self.choice.graphs
         return Judging(self.loaded.weights, graphs, folder_of, size, self.options, *more)
 

@@ -1,7 +1,7 @@
 """Merging of a decoder's graphs, for the prompt and for the steps, into one.
 
-`decoder_model_merged.onnx` has one If, on `use_cache_branch`. The weights are outside of its
-branches, so that both of them use the same ones.
+`decoder_model_merged.onnx`, or `model.onnx` without an encoder, has one If, on `use_cache_branch`.
+The weights are outside of its branches, so that both of them use the same ones.
 """
 
 from __future__ import annotations
@@ -10,10 +10,10 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from .._comparing.chaining import USES_CACHE
-from .._folders.models import MERGED, PROMPT, STEP
+from .._folders.models import ENCODER, merged_name, pair_names
 from ..torch._skeleton import described
 from ..torch._walking import all_nodes, graphs_of
-from ._naming import order, output_of
+from ._naming import SEQUENCE, order, output_of
 from ._saving import Graph
 
 if TYPE_CHECKING:
@@ -27,19 +27,21 @@ def merged(graphs: Mapping[str, Graph], keeps_step: bool = False) -> dict[str, G
         graphs: the traced graphs, by name.
         keeps_step: the graph for the steps stays beside it.
     """
-    if not {PROMPT, STEP} <= graphs.keys():
+    prompt, step = pair_names(ENCODER in graphs)
+    if not {prompt, step} <= graphs.keys():
         return dict(graphs)
-    others = {name: graph for name, graph in graphs.items() if name != PROMPT}
+    others = {name: graph for name, graph in graphs.items() if name != prompt}
     if not keeps_step:
-        del others[STEP]
-    return {**others, MERGED: _Merge(graphs[PROMPT], graphs[STEP]).graph()}
+        del others[step]
+    name = merged_name(ENCODER in graphs)
+    return {**others, name: _Merge(graphs[prompt], graphs[step], name).graph()}
 
 
 class _Merge:
     """Merges two graphs, which are not changed."""
 
-    def __init__(self, prompt: Graph, step: Graph) -> None:
-        self._prompt, self._step = prompt, step
+    def __init__(self, prompt: Graph, step: Graph, name: str) -> None:
+        self._prompt, self._step, self._name = prompt, step, name
         self._inputs: dict[str, onnx_ir.Value] = {}
         self._weights: dict[str, onnx_ir.Value] = {}
         self._made: dict[str, Any] = {}
@@ -50,10 +52,12 @@ class _Merge:
 
         prompt, step = (each.skeleton.model.clone() for each in (self._prompt, self._step))
         given = {value.name: value for value in (*prompt.graph.outputs, *step.graph.outputs)}
+        varying = {each.name: each.shape for each in prompt.graph.outputs}
         names = [each.name for each in step.graph.outputs]
         names += [name for name in given if name not in names and _is_of_encoder(name)]
         names.sort(key=lambda name: order(name or ""))
-        outputs = [ir.Value(name=n, type=given[n].type, shape=given[n].shape) for n in names]
+        shapes = {n: _of_both(varying.get(n), given[n].shape) for n in names}
+        outputs = [ir.Value(name=n, type=given[n].type, shape=shapes[n]) for n in names]
         # What the steps leave out is what they were given.
         handed_on = {output_of(v.name or ""): v.name for v in step.graph.inputs}
         one = self._branch(prompt, self._prompt, names, {}, "prompt/")
@@ -69,7 +73,7 @@ class _Merge:
             nodes=[node],
             initializers=list(self._weights.values()),
             opset_imports={**prompt.graph.opset_imports, **step.graph.opset_imports},
-            name=MERGED,
+            name=self._name,
         )
         model = ir.Model(
             whole,
@@ -148,6 +152,18 @@ class _Merge:
                 self._made[new] = made
             if name in source.skeleton.constants:
                 self._origins[new] = source.skeleton.constants[name]
+
+
+def _of_both(prompt: onnx_ir.Shape | None, step: onnx_ir.Shape | None) -> onnx_ir.Shape | None:
+    """Return the shape of an output: a step may have one token, where a prompt has several."""
+    import onnx_ir as ir
+
+    if prompt is None or step is None:
+        return step
+    pairs = zip(prompt, step, strict=True)
+    return ir.Shape(
+        [one if isinstance(two, int) and one == SEQUENCE else two for one, two in pairs]
+    )
 
 
 def _is_of_encoder(name: str | None) -> bool:

@@ -16,7 +16,14 @@ from typing import TYPE_CHECKING, Any
 
 import sympy  # type: ignore[import-untyped]
 
-from .._comparing.chaining import ENCODED, USES_CACHE, encoded_name
+from .._comparing.chaining import (
+    ENCODED,
+    USES_CACHE,
+    encoded_name,
+    is_past,
+    is_present,
+    present_of,
+)
 from ..torch._dimension_names import SYMBOL, give_names, name_of_place, text_of
 
 if TYPE_CHECKING:
@@ -28,6 +35,7 @@ _CACHE = re.compile(
 )
 _SIDES = {"self": "decoder.", "cross": "encoder.", None: ""}
 _PARTS = {"keys": "key", "values": "value"}
+_CONVOLVED, _RECURRENT = "conv_states", "recurrent_states"
 _TYPES = {"float": "float32", "double": "float64"}
 
 BATCH, SEQUENCE, PAST = "batch_size", "sequence_length", "past_sequence_length"
@@ -42,9 +50,21 @@ _BEHIND_AN_ENCODER = {
 """The inputs of a decoder whose encoder is another graph."""
 
 
-def input_names(paths: Iterable[str]) -> dict[str, str]:
-    """Return the names of a graph's inputs by their paths in forward()'s arguments."""
-    found = {path: _named(path, "past_key_values", "input.") for path in paths}
+def state_name(config: Any) -> str:
+    """Return the name of the recurrent state of a model's layers: of a state space, or another."""
+    text = getattr(config, "get_text_config", lambda **_: config)(decoder=True)
+    is_linear = any(name.startswith("linear_") for name in vars(text)) if text else False
+    return "recurrent" if is_linear else "ssm"
+
+
+def input_names(paths: Iterable[str], state: str = "ssm") -> dict[str, str]:
+    """Return the names of a graph's inputs by their paths in forward()'s arguments.
+
+    Args:
+        paths: the paths.
+        state: the name of a recurrent state.
+    """
+    found = {path: _named(path, "past", state, "input.") for path in paths}
     if not any(name.startswith(_OF_ENCODER) for name in found.values()):
         return found
     for path, name in found.items():
@@ -68,7 +88,7 @@ def _is_of_encoder(name: str) -> bool:
 
 def order(name: str) -> tuple[int, int, bool]:
     """Move the cache after all others, layer by layer: optimum passes it by position."""
-    found = re.match(r"(?:past_key_values|present)\.(\d+)\.", name)
+    found = re.match(r"(?:past|present)(?:_\w+)?\.(\d+)\b", name)
     return (1, int(found[1]), ".encoder." in name) if found else (0, 0, False)
 
 
@@ -77,37 +97,59 @@ def is_carried(name: str) -> bool:
     return "." in name or name in (ENCODED, USES_CACHE)
 
 
-def output_name(path: str) -> str:
-    """Return the name of an output, given its path in the outputs of forward()."""
-    return _named(path, "present", "output.")
+def output_name(path: str, state: str = "ssm") -> str:
+    """Return the name of an output, given its path in the outputs of forward().
+
+    Args:
+        path: the path.
+        state: the name of a recurrent state.
+    """
+    return _named(path, "present", state, "output.")
 
 
 def output_of(name: str) -> str:
     """Return the output that becomes an input in the next run, such as a longer cache."""
-    for before, after in (("past_key_values.", "present."), ("input.", "output.")):
-        if name.startswith(before):
-            return after + name.removeprefix(before)
-    return name
+    if name.startswith("input."):
+        return f"output.{name.removeprefix('input.')}"
+    return present_of(name)
 
 
-def _named(path: str, cache: str, prefix: str) -> str:
+def _named(path: str, cache: str, state: str, prefix: str) -> str:
+    """Return the name of an input or output.
+
+    Args:
+        path: its path.
+        cache: the beginning of the names of caches and states: "past" or "present".
+        state: the name of a recurrent state.
+        prefix: the beginning of the paths of inputs or outputs.
+    """
     found = _CACHE.fullmatch(path.removeprefix(prefix))
     if found is None:
         return path
     side, layer, part = found.groups()
     part = part.removesuffix(".0")  # the first of a list, which has most often no other
-    return f"{cache}.{layer}.{_SIDES[side]}{_PARTS.get(part, part)}"
+    kind, _, number = part.partition(".")
+    if kind in (_CONVOLVED, _RECURRENT):
+        kind = "conv" if kind == _CONVOLVED else state
+        return f"{cache}_{kind}.{layer}{number and '.'}{number}"
+    whole = "past_key_values" if cache == "past" else cache
+    return f"{whole}.{layer}.{_SIDES[side]}{_PARTS.get(part, part)}"
 
 
-def name_inputs_and_outputs(model: onnx_ir.Model) -> None:
-    """Name them as runtimes do, and remove inputs without effect."""
-    names = input_names([value.name or "" for value in model.graph.inputs])
+def name_inputs_and_outputs(model: onnx_ir.Model, state: str) -> None:
+    """Name them as runtimes do, and remove inputs without effect.
+
+    Args:
+        model: the graph.
+        state: the name of a recurrent state.
+    """
+    names = input_names([value.name or "" for value in model.graph.inputs], state)
     for value in list(model.graph.inputs):
         _remove_without_effect(model.graph, value)
     for value in model.graph.inputs:
         value.name = names[value.name or ""]
     for value in model.graph.outputs:
-        value.name = output_name(value.name or "")
+        value.name = output_name(value.name or "", state)
     for values in (model.graph.inputs, model.graph.outputs):
         values[:] = sorted(values, key=lambda value: order(value.name or ""))
 
@@ -157,7 +199,7 @@ def forms(values: Iterable[onnx_ir.Value]) -> dict[str, str]:
 
 def listed(given: Mapping[str, str]) -> str:
     """Return a line of inputs or outputs with their forms, with only the first of caches."""
-    caches = [name for name in given if name.startswith(("past_key_values.", "present."))]
+    caches = [name for name in given if is_past(name) or is_present(name)]
     shown = [f"{name} {form}" for name, form in given.items() if name not in caches[1:]]
     more = f" and {len(caches) - 1} more of the cache" if len(caches) > 1 else ""
     return ", ".join(shown) + more
@@ -233,7 +275,7 @@ class _Roles:
 
     def __init__(self, model: onnx_ir.Model, is_encoder: bool) -> None:
         names = {value.name or "" for value in model.graph.inputs}
-        self._decodes = any(name.startswith("past_key_values.") for name in names)
+        self._decodes = any(map(is_past, names))
         self._has_encoder = any(_is_of_encoder(name) for name in names)
         self._has_text = any(name in _WORDS for name in names)
         self._chooses = any(
@@ -247,7 +289,7 @@ class _Roles:
     def of(self, name: str, place: int, shape: Sequence[Any]) -> str | None:
         """Return the name of a dimension; None if unknown."""
         rank = len(shape)
-        if name.startswith(("past_key_values.", "present.")):
+        if is_past(name) or is_present(name):
             return self._of_cache(name, place, rank)
         if ".state." in f".{name}" and place == 2:  # of RWKV, for all layers in one tensor
             return "layers"
@@ -274,7 +316,7 @@ class _Roles:
     def _of_cache(self, name: str, place: int, rank: int) -> str | None:
         if place == 0:
             return BATCH
-        if name.endswith(".conv_states") and place == 2:
+        if re.match(r"(past|present)_conv\.", name) and place == 2:
             return "conv_kernel"
         if not name.endswith((".key", ".value")) or place != rank - 2:
             return None

@@ -18,7 +18,7 @@ from ._batches import attention_of
 from ._generation import plain_generation, token_ids, without_checked_settings
 from ._guarding import LOCAL, alone
 from ._loading import model_class, opened, told
-from ._naming import input_names, output_name
+from ._naming import input_names, output_name, state_name
 from ._sentences import TASK, with_sentences
 from ._switches import without_switches
 
@@ -76,6 +76,7 @@ class TransformersReference(ModuleReference):
     def __init__(self, module: Any, kept: Collection[str], graph: Any = None) -> None:
         super().__init__(module)
         self._kept = kept
+        self._state = state_name(getattr(module, "config", None))
         config = getattr(module, "config", None)
         own = getattr(config, "_attn_implementation", "") == "eager"
         attention = None if graph is None else attention_of(graph)
@@ -110,7 +111,7 @@ class TransformersReference(ModuleReference):
         from transformers.exporters.utils import get_leaf_tensors
 
         for path, tensor in get_leaf_tensors(result).items():
-            yield output_name(path), tensor
+            yield output_name(path, self._state), tensor
 
     def named_inputs(self, given: dict[str, Any]) -> Iterator[tuple[str, Any]]:
         """Yield the tensors of its arguments, with the names of a graph's inputs."""
@@ -120,6 +121,6 @@ class TransformersReference(ModuleReference):
         from transformers.exporters.utils import get_leaf_tensors
 
         found = get_leaf_tensors(kwargs)
-        names = input_names(found)
+        names = input_names(found, self._state)
         for path, tensor in found.items():
             yield names[path], tensor

@@ -34,6 +34,7 @@ from ._naming import (
     name_dimensions,
     name_inputs_and_outputs,
     output_of,
+    state_name,
 )
 from ._saving import Graph
 from ._states import refusing_hidden_states
@@ -257,8 +258,9 @@ def name_graph(model: Any, name: str, part: Part) -> None:
     from transformers.exporters.utils import get_leaf_tensors
 
     leaves = get_leaf_tensors(part.given)
-    name_inputs_and_outputs(model)
-    names = input_names(leaves)
+    state = state_name(getattr(part.module, "config", None))
+    name_inputs_and_outputs(model, state)
+    names = input_names(leaves, state)
     example = {names[path]: tuple(tensor.shape) for path, tensor in leaves.items()}
     name_dimensions(model, example, is_encoder=name == ENCODER)
 

@@ -15,11 +15,11 @@ import numpy as np
 
 from .._base.errors import ExportError
 from .._base.meter import Meter
-from .._comparing.branches import Branch
+from .._comparing.branches import Branch, branches, is_merged
 from .._comparing.quality import Limits, QualitySums
 from .._comparing.running import Session
 from .._comparing.values import is_float
-from .._folders.models import MERGED, PROMPT, STEP
+from .._folders.models import MERGED, pair_names
 from .._folders.variants import Variant
 from .._saving.reports import SaveReport, on_models
 from . import _transformers_js
@@ -89,8 +89,8 @@ class Exports:
         name = path.stem.removesuffix(variant.suffix)
         session = Session(path, ["CPUExecutionProvider"], path.name)
         runs: Mapping[str, Session | Branch] = {name: session}
-        if name == MERGED:
-            runs = {PROMPT: Branch(session, False), STEP: Branch(session, True)}
+        if is_merged(session):
+            runs = branches(session, *pair_names(name == MERGED))
         sums = QualitySums("the example", Limits())
         for graph, run in runs.items():
             example = checked.examples.get(graph)

@@ -152,7 +152,7 @@ def test_a_graph_of_one_token_has_the_total_length_and_states_have_their_sizes()
         {"decoder_input_ids": [2, 1], cache: [2, 4, 5, 8]},
     )
     assert found[longer] == ["batch_size", 4, "total_sequence_length", 8]
-    state = "past_key_values.0.conv_states"
+    state = "past_conv.0"
     found = names_of_transformers({state: ["s0", 64, "s1"]}, {}, {state: [2, 64, 4]})
     assert found[state] == ["batch_size", 64, "conv_kernel"]
 

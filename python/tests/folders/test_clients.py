@@ -9,6 +9,7 @@ import commands
 import pytest
 
 import onnx_external as oe
+from onnx_external._comparing.branches import Branch
 
 torch = pytest.importorskip("torch", minversion="2.11")
 transformers = pytest.importorskip("transformers", minversion="5.20")
@@ -95,12 +96,10 @@ def test_both_branches_are_compared_with_the_model(
     assert exported.report.checked["decoder_model_merged"] == 4
     from onnx_external.transformers import _checking
 
-    class Wrong(_checking.Branch):
-        def __init__(self, merged: Any, has_cache: bool) -> None:
-            super().__init__(merged, has_cache)
-            self._has_cache = False  # the prompt's branch in the place of the other one
+    def wrong(merged: Any, *names: str) -> dict[str, Branch]:
+        return {name: Branch(merged, False) for name in names}  # that of the prompt for both
 
-    monkeypatch.setattr(_checking, "Branch", Wrong)
+    monkeypatch.setattr(_checking, "branches", wrong)
     with pytest.raises(oe.ExportError, match=r"decoder_model_merged\.onnx is wrong with what"):
         oe.transformers.export(
             exported.folder, tmp_path / "out", progress=False, clients="transformers.js"
@@ -197,6 +196,30 @@ def test_one_folder_serves_transformers_js_and_genai(tmp_path: Path) -> None:
     assert again.returncode == 1 and "onnx/model.onnx: exists" in again.stderr
 
 
+def test_a_decoder_with_states_is_one_graph_with_the_names_of_transformers_js(
+    tmp_path: Path,
+) -> None:
+    layers = dict(num_hidden_layers=2, layer_types=["conv", "full_attention"])
+    model = saved(tmp_path / "lfm2", "Lfm2ForCausalLM", **{**LLAMA, **layers})
+    more = {"clients": "transformers.js", "fsync": False, "progress": False}
+    report = oe.transformers.export(tmp_path / "lfm2", tmp_path / "out", **more)
+    assert list(report.graphs) == ["model"] and report.checked["model"] == 4
+    graph = onnx.load(tmp_path / "out/onnx/model.onnx", load_external_data=False).graph
+    (node,) = graph.node
+    assert node.op_type == "If" and list(node.input) == ["use_cache_branch"]
+    key, value = "past_key_values.1.key", "past_key_values.1.value"
+    states = [each.name for each in graph.input if "." in each.name]
+    assert states == ["past_conv.0", key, value]
+    names = [each.name for each in graph.output]
+    assert names == ["logits", "present_conv.0", "present.1.key", "present.1.value"]
+    assert report.outputs["model"]["logits"] == "float32[batch_size, sequence_length, 40]"
+    ids = torch.tensor([[5, 6, 7, 8]])
+    with torch.no_grad():
+        found = model.generate(ids, max_new_tokens=6, do_sample=False)[0, 4:].tolist()
+    wanted = found[: found.index(2)] if 2 in found else found
+    assert oe.generate(tmp_path / "out", ids[0].tolist(), 6) == [wanted]
+
+
 def test_a_folder_for_openvino_has_operators_of_onnx_alone(tmp_path: Path) -> None:
     saved(tmp_path / "llama", "LlamaForCausalLM", **LLAMA)
     for clients, domains in (([], {"", "com.microsoft"}), (["openvino"], {""})):
@@ -222,10 +245,6 @@ def test_what_a_client_cannot_open_is_refused(tmp_path: Path) -> None:
             oe.transformers.export(
                 tmp_path / "llama", tmp_path / "out", progress=False, clients=clients, **more
             )
-    with pytest.raises(oe.ExportError, match=r"as one graph, model\.onnx, and this one has two"):
-        oe.transformers.export(
-            tmp_path / "llama", tmp_path / "out", clients="transformers.js", graphs="two"
-        )
     with pytest.raises(oe.InvalidArgumentError, match=r"onnx/; give the model's folder as the"):
         oe.transformers.export(tmp_path / "llama", tmp_path / "m.onnx", clients="transformers.js")
     assert not (tmp_path / "out").exists()

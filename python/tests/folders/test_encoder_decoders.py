@@ -134,6 +134,10 @@ def test_a_graph_that_gives_less_than_the_next_one_takes_is_named() -> None:
         (told,) = chaining.missing_links(takes, gives)
         said = f"{step} takes past_key_values.0.key as {form}, and decoder_model.onnx gives {other}"
         assert told == said
+    gives["decoder_model"] = {
+        f"present.{key}": "float32[batch, 4, Max(0, words), 8 // Max(1, words)]"
+    }
+    assert chaining.missing_links(takes, gives) == []
     assert (
         chaining.missing_links(
             {"decoder_with_past_model": takes["decoder_with_past_model"]},
@@ -141,6 +145,27 @@ def test_a_graph_that_gives_less_than_the_next_one_takes_is_named() -> None:
         )
         == []
     )
+
+
+def test_states_are_handed_on_by_the_names_of_transformers_js() -> None:
+    names = {
+        "cache.layers.0.conv_states": "conv.0",
+        "cache_params.layers.1.conv_states.1": "conv.1.1",
+        "past_key_values.layers.2.recurrent_states": "recurrent.2",
+        "past_key_values.layers.3.keys": "key_values.3.key",
+    }
+    from onnx_external.transformers import _naming
+
+    for path, name in names.items():
+        past, present = _naming.input_names([path], "recurrent")[path], f"present_{name}"
+        present = present.replace("present_key_values", "present")
+        assert past == f"past_{name}" and _naming.output_name(path, "recurrent") == present
+        assert chaining.handed_on("prefill", {present: 1}) == {past: 1}
+        assert chaining.present_of(past) == present
+    assert _naming.input_names(["cache.layers.2.recurrent_states"])[
+        "cache.layers.2.recurrent_states"
+    ] == ("past_ssm.2")
+    assert not chaining.is_past("input_ids") and not chaining.is_present("logits")
 
 
 def test_a_folder_whose_graphs_do_not_go_together_is_refused(

@@ -4,7 +4,7 @@ usage: clients.py --work-dir DIR [--client NAME,...] [--model NAME,...] [--toget
 
 Each client runs in an environment of its own, which is made in DIR. A folder is exported with the
 usual names, and if a client does not take that, for the client (--for). --together: one export for
-all clients, which must take it. --page: write the table of docs/consumers.md.
+all clients, which must take it. --page: renew these cells in the table of docs/consumers.md.
 """
 
 import argparse
@@ -19,19 +19,20 @@ from typing import Any
 
 from environments import HERE, VERSIONS, InstallError, node_modules, python_of
 from models import MODELS, SPECIAL, Model, make, new_tokens, text_of
+from table import WRONG, renew
 from variants import SUFFIXES, wanted
 
 import onnx_external as oe
 
 TOLERANCE = 2e-5
-BEGIN, END = "<!-- tests/clients/clients.py -->\n", "<!-- end -->\n"
-NOT_FOR = "-"
 IN_BROWSER = {"transformers.js-browser": "transformers.js", "onnxruntime-web": "onnxruntime-web"}
 """By client, what the page of examples/browser runs the graphs with."""
 OF_BROWSER = ("bert_classes", "llama", "t5", "whisper")
 """Models that are opened in a browser, in all variants."""
 WITH_STATES = ("lfm2", "granite_hybrid")
 """Models whose usual graphs are two, which only some clients could take."""
+WITH_FOLDER = "transformers.js"
+"""It looks for graphs in a folder of their own, and so never takes the usual folder."""
 FOR = dict.fromkeys(IN_BROWSER, "transformers.js")
 """What --for is told for a client, if that is not its name."""
 
@@ -155,13 +156,13 @@ class Campaign:
         """Fill the table: each client with the usual folder, and what it does not take, for it."""
         for client in self.clients:
             names = [name for name in self.jobs if is_for(client, name, MODELS[name])]
-            usual = self.ask(client, names, "usual", [])
-            left = [name for name, wrong in usual.items() if wrong]
             wanted = FOR.get(client, client)
+            usual = {} if wanted == WITH_FOLDER else self.ask(client, names, "usual", [])
+            left = [name for name in names if usual.get(name, "not asked")]
             again = self.ask(client, left, wanted, [wanted])
             for name in names:
-                cell = "as it stands" if not usual[name] else f"`--for {wanted}`"
-                cell = f"no: {again[name]}" if again.get(name) else cell
+                cell = f"`--for {wanted}`" if name in left else "as it stands"
+                cell = f"{WRONG}{again[name]}" if again.get(name) else cell
                 self.tell(client, name, cell)
 
     def run_together(self) -> None:
@@ -170,35 +171,11 @@ class Campaign:
         for client in self.clients:
             names = [name for name in self.jobs if is_for(client, name, MODELS[name])]
             for name, wrong in self.ask(client, names, "together", asked).items():
-                self.tell(client, name, f"no: {wrong}" if wrong else "right")
+                self.tell(client, name, f"{WRONG}{wrong}" if wrong else "right")
 
     def tell(self, client: str, name: str, cell: str) -> None:
         self.cells[client, name] = cell
         print(f"{client}: {name}: {cell}", flush=True)
-
-    def table(self) -> str:
-        """Return the table, with the reasons below it."""
-        notes: list[str] = []
-        lines = [
-            "| " + " | ".join(VERSIONS[each] for each in self.clients) + " | models |",
-            "|" + "---|" * len(self.clients) + "---|",
-        ]
-        alike: dict[str, dict[str, None]] = {}
-        for name in self.jobs:
-            row = [self._shown(self.cells.get((client, name), NOT_FOR), notes) for client in self.clients]
-            alike.setdefault(" | ".join(row), {})[MODELS[name].kind] = None
-        lines += [f"| {row} | {', '.join(kinds)} |" for row, kinds in alike.items()]
-        reasons = [f"{number}. {note}" for number, note in enumerate(notes, 1)]
-        return "\n".join([*lines, *([""] if reasons else []), *reasons, ""])
-
-    @staticmethod
-    def _shown(cell: str, notes: list[str]) -> str:
-        if not cell.startswith("no: "):
-            return cell
-        note = cell.removeprefix("no: ")[:90]
-        if note not in notes:
-            notes.append(note)
-        return f"no ({notes.index(note) + 1})"
 
 
 def main() -> int:
@@ -220,11 +197,9 @@ def main() -> int:
         print(f"clients: error: {error}", file=sys.stderr)
         return 1
     if given.page:
-        text = given.page.read_text()
-        before, _, rest = text.partition(BEGIN)
-        after = rest.partition(END)[2]
-        given.page.write_text(f"{before}{BEGIN}\n{campaign.table()}\n{END}{after}")
-    wrong = sum(cell.startswith("no: ") for cell in campaign.cells.values())
+        cells = {(VERSIONS[one], MODELS[name].label): cell for (one, name), cell in campaign.cells.items()}
+        renew(given.page, cells, list(VERSIONS.values()), [each.label for each in MODELS.values()])
+    wrong = sum(cell.startswith(WRONG) for cell in campaign.cells.values())
     took = time.monotonic() - start
     print(f"{len(campaign.cells) - wrong} passed, {wrong} failed in {took:.0f} s")
     return 1 if wrong and given.together else 0

@@ -6,8 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import tokenizers
 import torch
 import transformers
+from tokenizers import decoders, pre_tokenizers
+from tokenizers.models import BPE
 
 WORDS = 96
 COUNT = 20
@@ -47,6 +50,11 @@ class Model:
     given: tuple[str, ...] = ("input_ids", "attention_mask")
     files: dict[str, dict[str, Any]] = field(default_factory=dict)
     """JSON files of its folder, or what is added to them."""
+
+    @property
+    def label(self) -> str:
+        """Its name in the table of docs/consumers.md."""
+        return f"{self.kind} (sentences)" if "modules.json" in self.files else self.kind
 
 
 def _vision(kind: str, **config: Any) -> dict[str, Any]:
@@ -166,7 +174,7 @@ def tensor(name: str) -> torch.Tensor:
     """Return an input of a model by its name."""
     random = np.random.default_rng(3)
     if name == "input_ids":
-        return torch.tensor([[17, 9, 33, 41, 28, 64, 2]])
+        return torch.tensor([[17, 9, 33, 41, 28, 64, 66]])
     if name == "token_type_ids":
         return torch.tensor([[0, 0, 0, 1, 1, 1, 1]])
     if name == "attention_mask":
@@ -261,37 +269,11 @@ def text_of(row: list[int]) -> str:
 
 def save_tokenizer(folder: Path, names: list[str]) -> None:
     """A tokenizer of characters that gives `names`, in the two files that all clients read."""
-    words = vocabulary()
-    added = [
-        {
-            "id": number, "content": word, "single_word": False, "lstrip": False, "rstrip": False,
-            "normalized": False, "special": True,
-        }
-        for number, word in enumerate(SPECIAL)
-    ]  # fmt: skip
-    bytes_ = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}
-    document = {
-        "version": "1.0",
-        "truncation": None,
-        "padding": None,
-        "added_tokens": added,
-        "normalizer": None,
-        "pre_tokenizer": bytes_,
-        "post_processor": None,
-        "decoder": bytes_,
-        "model": {
-            "type": "BPE",
-            "dropout": None,
-            "unk_token": None,
-            "continuing_subword_prefix": None,
-            "end_of_word_suffix": None,
-            "fuse_unk": False,
-            "byte_fallback": False,
-            "vocab": {word: number for number, word in enumerate(words)},
-            "merges": [],
-        },
-    }
-    (folder / "tokenizer.json").write_text(json.dumps(document))
+    made = tokenizers.Tokenizer(BPE({word: number for number, word in enumerate(vocabulary())}, []))
+    made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    made.decoder = decoders.ByteLevel()
+    made.add_special_tokens([tokenizers.AddedToken(word, normalized=False) for word in SPECIAL])
+    made.save(str(folder / "tokenizer.json"))
     settings = {
         "tokenizer_class": "PreTrainedTokenizerFast", "model_max_length": 64, "pad_token": "<pad>",
         "bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>", "mask_token": "[MASK]",

@@ -199,7 +199,9 @@ def test_one_folder_serves_transformers_js_and_genai(tmp_path: Path) -> None:
 def test_a_decoder_with_states_is_one_graph_with_the_names_of_transformers_js(
     tmp_path: Path,
 ) -> None:
-    layers = dict(num_hidden_layers=2, layer_types=["conv", "full_attention"])
+    layers = dict(
+        num_hidden_layers=2, num_key_value_heads=2, layer_types=["conv", "full_attention"]
+    )
     model = saved(tmp_path / "lfm2", "Lfm2ForCausalLM", **{**LLAMA, **layers})
     more = {"clients": "transformers.js", "fsync": False, "progress": False}
     report = oe.transformers.export(tmp_path / "lfm2", tmp_path / "out", **more)

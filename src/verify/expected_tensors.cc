@@ -240,13 +240,15 @@ void note_packed_keys(const Manifest& manifest, Given& given) {
   }
 }
 
-// Whether all keys were quantized, and nothing else came from the checkpoint: mapping has nothing
-// to fill then.
-bool all_are_packed(const Given& given, const std::vector<ExpectedTensor>& records) {
-  const NameSet used(given.others.used_keys.begin(), given.others.used_keys.end());
+// Whether nothing but quantized keys came from the checkpoint.
+bool all_are_packed(const std::vector<ExpectedTensor>& records) {
   return std::all_of(records.begin(), records.end(),
-                     [](const ExpectedTensor& record) { return record.packed.has_value(); }) &&
-         std::all_of(given.keys.keys.begin(), given.keys.keys.end(),
+                     [](const ExpectedTensor& record) { return record.packed.has_value(); });
+}
+
+bool are_all_used(const Given& given) {
+  const NameSet used(given.others.used_keys.begin(), given.others.used_keys.end());
+  return std::all_of(given.keys.keys.begin(), given.keys.keys.end(),
                      [&](const auto& key) { return used.contains(key.name); });
 }
 
@@ -262,14 +264,19 @@ Result<std::vector<ExpectedTensor>> expected_by_record(Given& given, const Manif
   }
   MappingOptions partial;
   note_packed_keys(manifest, given);
-  if (all_are_packed(given, records)) {
-    return records;
+  const bool is_packed = all_are_packed(records);
+  if (is_packed && are_all_used(given)) {
+    return records;  // mapping has nothing to fill
   }
   partial.casts = options.casts;
   partial.keep = options.keep;
   partial.partial = Partial::kAllow;
   partial.unmatched = Unmatched::kSkip;
   const auto mapping = given.map(partial);
+  const bool fits_nothing = !mapping && kind_of(mapping.error().details.get()) == ErrorKind::kSlots;
+  if (fits_nothing && is_packed && !records.empty() && options.unmatched != Unmatched::kStrict) {
+    return records;  // the keys that are left need not be used
+  }
   auto expected = mapping ? merged(expected_by(*mapping, given, requested.casts), given.checkpoint,
                                    std::move(records))
                           : std::move(records);

@@ -170,3 +170,28 @@ def test_blocks_can_be_quantized_anew_or_become_floats(graph: Path, tmp_path: Pa
     assert "int4/32, zero points, 5 steps" in {matrix["scheme"] for matrix in report.quantized}
     report = oe.save(graph, tmp_path / "float", file)
     assert not report.quantized
+
+
+def test_a_model_of_codes_alone_is_verified_though_keys_are_left(tmp_path: Path) -> None:
+    class Query(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.model = torch.nn.Module()
+            self.model.layers = torch.nn.ModuleList([torch.nn.Module()])
+            self.model.layers[0].self_attn = Projections("q_proj")
+
+        def forward(self, rows: Any) -> Any:
+            layer: Any = self.model.layers[0]
+            return torch.tanh(layer.self_attn.q_proj(rows))
+
+    oe.torch.export(Query().eval(), (torch.zeros(3, WIDTH),), tmp_path / "graph")
+    file = write(tmp_path / "model.gguf", "Q4_K")
+    out = tmp_path / "kept"
+    graph = tmp_path / "graph" / "model.onnx"
+    oe.save(graph, out, file, quantize="keep", mapping=oe.Mapping(unmatched="skip"))
+    assert oe.verify(out / "model.onnx", against=file).ok
+    write(file, "Q4_K")  # other codes
+    report = oe.verify(out / "model.onnx", against=file)
+    assert {finding.tensor.rpartition(".")[0] for finding in report.findings} == {
+        "model.layers.0.self_attn.q_proj.weight"
+    }

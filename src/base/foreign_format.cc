@@ -15,8 +15,6 @@ using namespace std::string_view_literals;
 constexpr std::string_view kBlanks = " \t\r\n";
 constexpr std::string_view kFetchAgain = "download it again; a gated or private file needs a login";
 constexpr std::string_view kConvertedFrom = "take the checkpoint that it was converted from";
-constexpr std::string_view kIsCheckpoint =
-    "it is a checkpoint: give it after the graph, or export it by itself";
 constexpr std::string_view kMadeFrom = "take the model that it was made from";
 constexpr std::string_view kTorchWeights =
     "take PyTorch's weights (model.safetensors), or load it with the library that wrote it, and "
@@ -86,7 +84,9 @@ constexpr std::array kFormats = {
     Format{kPointer, "a pointer of DVC, not the file itself", "fetch it with `dvc pull`",
            "outs:\n- "},
 
-    Format{kWeights, "a GGUF file, the format of llama.cpp", kIsCheckpoint, "GGUF", "*.gguf"},
+    Format{kCheckpoint, "a GGUF file, the format of llama.cpp",
+           "it is a checkpoint: give it after the graph, or export it by itself", "GGUF",
+           "*.gguf"},
     Format{kWeights, "an array of numpy (.npy)",
            "give it a name: safetensors.numpy.save_file({name: numpy.load(file)}, ...)",
            "\x93NUMPY"sv},
@@ -198,8 +198,7 @@ std::optional<std::string> foreign_data(std::string_view head) {
   constexpr std::size_t kLeastMagic = 4;  // random bytes are shorter ones by chance
   constexpr std::string_view kDvcOutputs = "outs:\n- ";
   for (const Format& format : kFormats) {
-    const bool may_be_linked = format.advice == kIsCheckpoint;
-    if (may_be_linked || format.magic.size() < kLeastMagic || !format.begins(head)) {
+    if (format.kind == kCheckpoint || format.magic.size() < kLeastMagic || !format.begins(head)) {
       continue;
     }
     const bool says_what_to_do = format.kind == kPacked || format.kind == kPointer;

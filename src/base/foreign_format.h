@@ -15,11 +15,12 @@
 namespace onnx_external {
 
 enum class ForeignKind : std::uint8_t {
-  kPacked,   // compressed or encrypted; the file inside may be the right one
-  kPointer,  // stands for a file that was not fetched
-  kMessage,  // a server's answer instead of the file, such as a web page
-  kWeights,  // tensors in a format that the library does not read
-  kModel,    // a graph, or a graph and its weights, in a format that is not ONNX
+  kPacked,      // compressed or encrypted; the file inside may be the right one
+  kPointer,     // stands for a file that was not fetched
+  kMessage,     // a server's answer instead of the file, such as a web page
+  kWeights,     // tensors in a format that the library does not read
+  kCheckpoint,  // tensors in one that it reads, which may also be the data of a model
+  kModel,       // a graph, or a graph and its weights, in a format that is not ONNX
   kOther,
 };
 

@@ -63,9 +63,10 @@ bool stands_for_weights(const SourceFile& file) {
   const auto head = head_of(file);
   const auto found = head ? foreign_format(*head) : std::nullopt;
   const std::string end = file.path().extension().string();
-  return found && (found->kind == ForeignKind::kPacked || found->kind == ForeignKind::kPointer ||
-                   found->kind == ForeignKind::kWeights ||
-                   std::find(kEnds.begin(), kEnds.end(), end) != kEnds.end());
+  return found &&
+         (found->kind == ForeignKind::kPacked || found->kind == ForeignKind::kPointer ||
+          found->kind == ForeignKind::kWeights || found->kind == ForeignKind::kCheckpoint ||
+          std::find(kEnds.begin(), kEnds.end(), end) != kEnds.end());
 }
 
 // The sorted names of the files in a folder whose content is a checkpoint, without those of a

@@ -62,7 +62,7 @@ struct OpenOptions {
   bool overlay = false;
 
   // Weights that a quantization library stored in parts (codes, scales, zero points) are listed in
-  // these parts, not as the float32 tensors that they stand for (docs/formats.md).
+  // these parts, and tensors of GGUF as they are stored, not as the weights that they stand for.
   bool stored_parts = false;
 
   // Sparse tensors (COO, CSR, CSC, BSR, BSC) become dense, with zeros filled in. By default they
@@ -154,7 +154,7 @@ struct OverlaidTensor {
 // The versions that a file records of its own format. For several files, a field is set only if all
 // of them agree.
 struct FormatFacts {
-  std::string version;                 // torch's record `version`; empty if there is none
+  std::string version;                 // torch's record `version`, or that of GGUF; may be empty
   std::optional<int> pickle_protocol;  // of the pickle that names the tensors
 
   friend bool operator==(const FormatFacts&, const FormatFacts&) = default;

@@ -7,16 +7,14 @@ COMMAND is save-external. For GPTQ, AWQ and compressed-tensors, prints medians o
 it holds of this benchmark is replaced and removed.
 """
 
-import argparse
 import json
 import shutil
-import statistics
-import subprocess
 from pathlib import Path
 
 import numpy
 import onnx
-from quantize import INNER, SHAPES, WIDTH, graph_of, timed
+from quantize import INNER, SHAPES, WIDTH, graph_of
+from rounds import HEAD, new_folder, parser_of, print_rounds
 
 GROUP = 128
 SETTINGS = {
@@ -82,22 +80,14 @@ def write_folder(folder: Path, kind: str, matrices: dict[str, tuple[int, int]]) 
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("command")
-    parser.add_argument("folder", type=Path)
-    parser.add_argument("gb", type=float, nargs="?", default=2.0)
-    parser.add_argument("rounds", type=int, nargs="?", default=5)
-    given = parser.parse_args()
-    folder = given.folder / "keep"
-    shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir(parents=True)
-    subprocess.run(["cc", "-O2", "-o", folder / "measure", Path(__file__).with_name("measure.c")], check=True)
+    given = parser_of(__doc__).parse_args()
+    folder = new_folder(given.folder / "keep")
     layer = sum(rows * columns for rows, columns in SHAPES) / 2
     matrices = {
         f"layers.{number}.{i}.weight": shape for number in range(max(1, round(given.gb * 1e9 / layer))) for i, shape in enumerate(SHAPES)
     }
     onnx.save(graph_of(matrices), folder / "graph.onnx")
-    print("| | GB | s | x cp | processor s | peak, MiB |\n|---|---|---|---|---|---|")
+    print(HEAD)
     for kind in SETTINGS:
         write_folder(folder / kind, kind, matrices)
         checkpoint, out, copy = folder / kind / "model.safetensors", folder / "out", folder / "copy"
@@ -105,15 +95,8 @@ def main() -> None:
         save += ["--layout", "single", "-q", "--no-fsync"]
         ways = {"cp": (["cp", str(checkpoint), str(copy)], copy)}
         ways |= {"keep": ([*save, "--no-verify"], out), "keep, every byte read back": (save, out)}
-        found: dict[str, list] = {what: [] for what in ways}
-        for _ in range(given.rounds):
-            for what, (command, made) in ways.items():
-                found[what].append(timed(command, made, None))
-        for what, runs in found.items():
-            ratio = statistics.median(run[0] / base[0] for run, base in zip(runs, found["cp"], strict=True))
-            wall, cpu, peak = (statistics.median(run[i] for run in runs) for i in range(3))
-            size = checkpoint.stat().st_size / 1e9
-            print(f"| {kind}: {what} | {size:.2f} | {wall:.2f} | {ratio:.2f} | {cpu:.2f} | {peak:.0f} |")
+        size = checkpoint.stat().st_size / 1e9
+        print_rounds(ways, given.rounds, start=f"{kind}, {size:.2f} GB: ")
         shutil.rmtree(folder / kind)
     shutil.rmtree(folder)
 

@@ -7,16 +7,15 @@ processor seconds and the peak of memory; then the bits a weight of the file and
 the size; what it holds of this benchmark is replaced and removed.
 """
 
-import argparse
 import shutil
-import statistics
 import struct
 import subprocess
 from pathlib import Path
 
 import numpy
 import onnx
-from quantize import INNER, SHAPES, WIDTH, graph_of, timed
+from quantize import INNER, SHAPES, WIDTH, graph_of
+from rounds import HEAD, new_folder, parser_of, print_rounds
 
 HEADS, VOCABULARY, ALIGNMENT = 32, 32000, 32
 NAMES = {
@@ -104,16 +103,8 @@ def weights_of(layers: int) -> dict[str, tuple[int, int]]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("command")
-    parser.add_argument("folder", type=Path)
-    parser.add_argument("gb", type=float, nargs="?", default=2.0)
-    parser.add_argument("rounds", type=int, nargs="?", default=5)
-    given = parser.parse_args()
-    folder = given.folder / "keep_gguf"
-    shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir(parents=True)
-    subprocess.run(["cc", "-O2", "-o", folder / "measure", Path(__file__).with_name("measure.c")], check=True)
+    given = parser_of(__doc__).parse_args()
+    folder = new_folder(given.folder / "keep_gguf")
     weights = sum(rows * columns for rows, columns in SHAPES)
     layers = max(1, round((given.gb * 1e9 - 0.18e9) / (weights * 0.6)))
     file, out, copy = folder / "model.gguf", folder / "out", folder / "copy"
@@ -128,15 +119,8 @@ def main() -> None:
         "keep, every byte read back": (keep, out),
         "floats": ([*save, "--no-verify"], out),
     }
-    found: dict[str, list] = {what: [] for what in ways}
-    for _ in range(given.rounds):
-        for what, (command, made) in ways.items():
-            found[what].append(timed(command, made, None))
-    print("| | s | x cp | processor s | peak, MiB |\n|---|---|---|---|---|")
-    for what, runs in found.items():
-        ratio = statistics.median(run[0] / base[0] for run, base in zip(runs, found["cp"], strict=True))
-        wall, cpu, peak = (statistics.median(run[i] for run in runs) for i in range(3))
-        print(f"| {what} | {wall:.2f} | {ratio:.2f} | {cpu:.2f} | {peak:.0f} |")
+    print(HEAD)
+    print_rounds(ways, given.rounds)
     subprocess.run(keep, check=True)
     written = sum(one.stat().st_size for one in out.rglob("*") if one.is_file())
     count = weights * layers

@@ -9,19 +9,15 @@ and onnxruntime) on a tenth of the matrices, in float32, once. FOLDER needs twic
 this benchmark is replaced and removed.
 """
 
-import argparse
 import json
-import os
 import shutil
-import statistics
-import subprocess
-import sys
 import time
 from pathlib import Path
 
 import numpy
 import onnx
 from onnx import TensorProto, helper
+from rounds import HEAD, new_folder, parser_of, print_rounds
 
 WIDTH, INNER = 4096, 11008
 SHAPES = [(WIDTH, WIDTH)] * 4 + [(INNER, WIDTH)] * 2 + [(WIDTH, INNER)]
@@ -71,30 +67,6 @@ def graph_of(weights: dict) -> onnx.ModelProto:
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=9)
 
 
-def drop_pages(path: Path) -> None:
-    file = os.open(path, os.O_RDONLY)
-    os.posix_fadvise(file, 0, 0, os.POSIX_FADV_DONTNEED)
-    os.close(file)
-
-
-def timed(command: list[str], out: Path, cold: Path | None) -> tuple[float, float, int]:
-    """Wall seconds, processor seconds, and the peak of memory in MiB, which measure.c takes."""
-    result = out.with_name("measured")
-    if cold:
-        os.sync()
-        drop_pages(cold)
-    start = time.monotonic()
-    process = subprocess.Popen([result.with_name("measure"), result, *command], stdout=subprocess.DEVNULL)
-    _, status, usage = os.wait4(process.pid, 0)
-    if os.waitstatus_to_exitcode(status) != 0:
-        sys.exit(f"{' '.join(command)}: failed")
-    if cold and command[0] == "cp":
-        os.sync()
-    wall = time.monotonic() - start
-    shutil.rmtree(out, ignore_errors=True) if out.is_dir() else out.unlink(missing_ok=True)
-    return wall, usage.ru_utime + usage.ru_stime, int(result.read_text().split()[1]) // 1024
-
-
 def run_peer(folder: Path, weights: dict) -> None:
     """Time ONNX Runtime's quantizer, which holds all weights in memory."""
     from onnxruntime.quantization.matmul_nbits_quantizer import MatMulNBitsQuantizer
@@ -117,19 +89,11 @@ def run_peer(folder: Path, weights: dict) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("command")
-    parser.add_argument("folder", type=Path)
-    parser.add_argument("gb", type=float, nargs="?", default=2.0)
-    parser.add_argument("rounds", type=int, nargs="?", default=5)
+    parser = parser_of(__doc__)
     parser.add_argument("--cold", action="store_true")
     parser.add_argument("--peers", action="store_true")
     given = parser.parse_args()
-    folder = given.folder / "quantize"
-    shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir(parents=True)
-    source = Path(__file__).with_name("measure.c")
-    subprocess.run(["cc", "-O2", "-o", folder / "measure", source], check=True)
+    folder = new_folder(given.folder / "quantize")
     weights = weights_of(given.gb * 1e9)
     checkpoint, out, copy = folder / "weights.safetensors", folder / "out", folder / "copy"
     write_checkpoint(checkpoint, weights)
@@ -138,17 +102,10 @@ def main() -> None:
     ways = {"cp": (["cp", str(checkpoint), str(copy)], copy)}
     for what, options in WAYS.items():
         ways[what] = ([*save, *options, *([] if given.cold else ["--no-fsync"])], out)
-    found: dict[str, list] = {what: [] for what in ways}
-    for _ in range(given.rounds):
-        for what, (command, made) in ways.items():
-            found[what].append(timed(command, made, checkpoint if given.cold else None))
     size = checkpoint.stat().st_size / 1e9
     print(f"{size:.2f} GB of bfloat16 in {len(weights)} matrices, {given.rounds} rounds, {'cold' if given.cold else 'warm'}\n")
-    print("| | s | x cp | processor s | peak, MiB |\n|---|---|---|---|---|")
-    for what, runs in found.items():
-        ratio = statistics.median(run[0] / base[0] for run, base in zip(runs, found["cp"], strict=True))
-        wall, cpu, peak = (statistics.median(run[i] for run in runs) for i in range(3))
-        print(f"| {what} | {wall:.2f} | {ratio:.2f} | {cpu:.2f} | {peak:.0f} |")
+    print(HEAD)
+    print_rounds(ways, given.rounds, checkpoint if given.cold else None)
     if given.peers:
         run_peer(folder, weights)
     shutil.rmtree(folder)

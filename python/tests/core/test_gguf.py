@@ -152,6 +152,44 @@ def test_blocks_are_read_as_floats_in_the_order_of_transformers(tmp_path: Path) 
     assert inspected.refusal is None
 
 
+# Number, values and bytes of a block, where its scale is, and its numbers: (place, bytes, count).
+CODED = {
+    "Q4_1": (3, 32, 20, 0, [(0, 2, 2)]),
+    "Q5_1": (7, 32, 24, 0, [(0, 2, 2), (4, 4, 1)]),
+    "Q8_0": (8, 32, 34, 0, [(0, 2, 1)]),
+    "Q4_K": (12, 256, 144, 0, [(0, 2, 2)]),
+    "Q6_K": (14, 256, 210, 208, [(208, 2, 1)]),
+    "IQ4_XS": (23, 256, 136, 0, [(0, 2, 2)]),
+    "MXFP4": (39, 32, 17, None, []),
+}
+
+
+@pytest.mark.parametrize("swaps", [True, False], ids=["as ggml", "as gguf-py"])
+@pytest.mark.parametrize("kind", CODED)
+def test_blocks_of_big_endian_files_are_read_in_their_own_order(
+    tmp_path: Path, kind: str, swaps: bool
+) -> None:
+    number, values, size, scale, numbers = CODED[kind]
+    made = make("llama", width=256)
+    draw = np.random.default_rng(0)
+    little: dict[str, Any] = stored("llama", made.weights)
+    big = dict(little)
+    for name in ("token_embd.weight", "blk.0.attn_q.weight", "blk.1.ffn_up.weight"):
+        shape = little[name].shape
+        raw = draw.integers(0, 256, (np.prod(shape) // values, size), dtype=np.uint8)
+        if scale is not None:
+            scales = draw.uniform(-0.02, 0.02, (len(raw), 2)).astype(np.float16)
+            raw[:, scale : scale + 4] = scales.view(np.uint8)[:, : size - scale]
+        little[name] = Blocks(number, shape, raw.tobytes())
+        for place, width, count in numbers if swaps else []:
+            for at in range(place, place + width * count, width):
+                raw[:, at : at + width] = raw[:, at : at + width][:, ::-1]
+        big[name] = Blocks(number, shape, raw.tobytes())
+    wanted = read(write_gguf(tmp_path / "little.gguf", made.metadata, little))
+    path = write_gguf(tmp_path / "big.gguf", made.metadata, big, order=">")
+    assert_equal(read(path), wanted)
+
+
 def write_parts(folder: Path, count: int = 3, **changed: Any) -> list[Path]:
     """Write a model in several files, the first without tensors."""
     made = make("qwen3")

@@ -13,6 +13,7 @@
 #include "checkpoint/gguf/block_types.h"
 #include "checkpoint/gguf/gguf_roles.h"
 #include "checkpoint/gguf/gguf_sizes.h"
+#include "checkpoint/gguf/role_weights.h"
 
 namespace onnx_external {
 namespace {
@@ -21,15 +22,6 @@ namespace {
 constexpr std::array<std::string_view, 3> kOfConfig = {"rope_freqs", "rope_factors_long",
                                                        "rope_factors_short"};
 
-// The stored tensors of one role in one layer.
-struct Found {
-  std::optional<std::size_t> weight;
-  std::optional<std::size_t> bias;
-  std::optional<std::size_t> factor;
-  // (number, tensor), if each has its own, as in old files.
-  std::vector<std::pair<std::size_t, std::size_t>> experts;
-};
-
 tl::unexpected<Error> mismatch(std::string what) {
   return fail(ErrorCode::kMismatch, std::move(what));
 }
@@ -37,7 +29,10 @@ tl::unexpected<Error> mismatch(std::string what) {
 class Namer {
  public:
   Namer(const GgufArchitecture& architecture, std::span<const GgufTensor> tensors, GgufSizes sizes)
-      : of_(architecture), tensors_(tensors), sizes_(std::move(sizes)) {}
+      : of_(architecture),
+        tensors_(tensors),
+        sizes_(std::move(sizes)),
+        made_(architecture, tensors, sizes_) {}
 
   Result<std::vector<GgufWeight>> name(std::uint64_t tokens) {
     top_.resize(of_.top.size());
@@ -55,7 +50,7 @@ class Namer {
     for (std::uint64_t layer = 0; layer < sizes_.layers(); ++layer) {
       TRY_IN(fmt::format("layer {}", layer), add_layer(layer));
     }
-    return std::move(weights_);
+    return std::move(made_).finish();
   }
 
  private:
@@ -76,7 +71,7 @@ class Namer {
         suffix == "weight" && expert.empty()) {
       return {};
     }
-    TRY_ASSIGN(Found* const found, place_of(i, layer, base, !expert.empty()));
+    TRY_ASSIGN(GgufFound* const found, place_of(i, layer, base, !expert.empty()));
     if (!expert.empty()) {
       const auto number = static_cast<std::size_t>(std::stoul(expert));
       if (suffix != "weight" || number >= sizes_.experts()) {
@@ -91,8 +86,8 @@ class Namer {
     return {};
   }
 
-  Result<Found*> place_of(std::size_t i, const std::string& layer, std::string base,
-                          bool is_expert) {
+  Result<GgufFound*> place_of(std::size_t i, const std::string& layer, std::string base,
+                              bool is_expert) {
     const std::span<const GgufRole> roles = layer.empty() ? of_.top : of_.layer;
     base += is_expert ? "_exps" : "";
     const auto role = std::find_if(roles.begin(), roles.end(),
@@ -122,7 +117,7 @@ class Namer {
   Status add_layer(std::uint64_t layer) {
     TRY(sizes_.enter(layer));
     const auto count = of_.layer.size();
-    Found* const found = &layers_[static_cast<std::size_t>(layer) * count];
+    GgufFound* const found = &layers_[static_cast<std::size_t>(layer) * count];
     const std::string prefix = fmt::format("{}{}.", of_.layers, layer);
     const std::string stored = fmt::format("blk.{}.", layer);
     is_fused_ = false;
@@ -131,6 +126,7 @@ class Namer {
     }
     for (std::size_t role = 0; role < count; ++role) {
       const GgufRole& of = of_.layer[role];
+      std::sort(found[role].experts.begin(), found[role].experts.end());
       up_ = of.form == GgufForm::kUp ? &found[role] : up_;
       TRY(like_the_first(of, found[role], layers_[role], stored));
       TRY(add(of, found[role], prefix, stored));
@@ -139,7 +135,7 @@ class Namer {
   }
 
   // Layers have the same optional tensors.
-  static Status like_the_first(const GgufRole& role, const Found& found, const Found& first,
+  static Status like_the_first(const GgufRole& role, const GgufFound& found, const GgufFound& first,
                                const std::string& stored) {
     for (const auto& [one, other, suffix] : {std::tuple(found.weight, first.weight, "weight"),
                                              std::tuple(found.bias, first.bias, "bias")}) {
@@ -171,7 +167,7 @@ class Namer {
 
   // Adds the weights of a role. `stored` is in front of its name in the file, `prefix` in
   // transformers.
-  Status add(const GgufRole& role, const Found& found, const std::string& prefix,
+  Status add(const GgufRole& role, const GgufFound& found, const std::string& prefix,
              const std::string& stored) {
     const bool is_needed_here = is_needed(role);
     const bool is_there = found.weight || !found.experts.empty();
@@ -195,15 +191,32 @@ class Namer {
       return {};
     }
     if (!found.experts.empty()) {
-      return add_single_experts(role, found, prefix, name);
+      TRY(check_single_experts(role, found, name));
+    } else {
+      TRY(check_shape(*found.weight, role.dims));
     }
-    TRY(check_shape(*found.weight, role.dims));
     if (found.bias) {
       TRY(check_shape(*found.bias, role.form == GgufForm::kNorm
                                        ? role.dims
                                        : role.dims.substr(0, role.dims.size() - 1)));
     }
-    return add_weights(role, found, prefix + std::string(role.name));
+    return made_.add(role, found, up_, prefix + std::string(role.name));
+  }
+
+  // `found.experts` are sorted.
+  Status check_single_experts(const GgufRole& role, const GgufFound& found,
+                              const std::string& stored) {
+    if (found.weight || found.factor) {
+      return mismatch("'" + stored +
+                      ".weight' is stored twice: for all experts together, and for each one");
+    }
+    for (std::size_t expert = 0; expert < sizes_.experts(); ++expert) {
+      if (expert >= found.experts.size() || found.experts[expert].first != expert) {
+        return mismatch(fmt::format("'{}' has no expert {}", stored, expert));
+      }
+      TRY(check_shape(found.experts[expert].second, role.dims.substr(1)));
+    }
+    return {};
   }
 
   Status check_shape(std::size_t i, std::string_view dims) {
@@ -232,155 +245,14 @@ class Namer {
     return {};
   }
 
-  // --- weights -----------------------------------------------------------------------------------
-
-  [[nodiscard]] GgufWeight whole(std::string name, std::size_t i,
-                                 std::optional<std::size_t> factor = {}) const {
-    GgufWeight weight = whole_gguf_tensor(std::move(name), tensors_[i].shape, i);
-    weight.factors = {factor};
-    return weight;
-  }
-
-  Status add_weights(const GgufRole& role, const Found& found, const std::string& name) {
-    const bool permutes =
-        of_.permutes && (role.form == GgufForm::kQuery || role.form == GgufForm::kKey);
-    switch (role.form) {
-      case GgufForm::kExperts:
-        return add_experts(found, name);
-      case GgufForm::kQueryKeyValue:
-        return add_split(found, name);
-      case GgufForm::kGate:
-        return add_alternating(found, name);
-      case GgufForm::kUp:
-        return {};
-      default:
-        break;
-    }
-    const bool is_bare = role.form == GgufForm::kBare || role.form == GgufForm::kTurned;
-    GgufWeight weight = whole(is_bare ? name : name + ".weight", *found.weight, found.factor);
-    weight.minus_one = of_.adds_one && role.form == GgufForm::kNorm;
-    if (permutes) {
-      TRY_ASSIGN(weight.heads, heads_of(role.form));
-    }
-    if (role.form == GgufForm::kTransposed || role.form == GgufForm::kTurned) {
-      weight.turn();
-    } else if (role.form == GgufForm::kRow) {
-      weight.shape.insert(weight.shape.begin(), 1);
-    }
-    const std::uint64_t heads = weight.heads;
-    weights_.push_back(std::move(weight));
-    if (found.bias) {
-      GgufWeight bias = whole(name + (is_bare ? "_bias" : ".bias"), *found.bias);
-      if (permutes) {
-        bias.split_rows();
-        bias.heads = heads;
-      }
-      weights_.push_back(std::move(bias));
-    }
-    return {};
-  }
-
-  Result<std::uint64_t> heads_of(GgufForm form) const {
-    if (*sizes_.of('H') % 2 != 0) {
-      return corrupt(fmt::format("heads of {} cannot be halved", *sizes_.of('H')));
-    }
-    return *sizes_.of(form == GgufForm::kQuery ? 'N' : 'L');
-  }
-
-  static std::string expert_name(const std::string& name, std::uint64_t expert) {
-    std::string text = name;
-    text.replace(text.find('#'), 1, std::to_string(expert));
-    return text + ".weight";
-  }
-
-  Status add_experts(const Found& found, const std::string& name) {
-    for (std::uint64_t expert = 0; expert < sizes_.experts(); ++expert) {
-      GgufWeight weight = whole(expert_name(name, expert), *found.weight, found.factor);
-      weight.shape.erase(weight.shape.begin());
-      weight.rows /= sizes_.experts();
-      weight.first_row = expert * weight.rows;
-      weights_.push_back(std::move(weight));
-    }
-    return {};
-  }
-
-  Status add_single_experts(const GgufRole& role, Found found, const std::string& prefix,
-                            const std::string& stored) {
-    if (found.weight || found.factor) {
-      return mismatch("'" + stored +
-                      ".weight' is stored twice: for all experts together, and for each one");
-    }
-    std::sort(found.experts.begin(), found.experts.end());
-    for (std::size_t expert = 0; expert < sizes_.experts(); ++expert) {
-      if (expert >= found.experts.size() || found.experts[expert].first != expert) {
-        return mismatch(fmt::format("'{}' has no expert {}", stored, expert));
-      }
-      const std::size_t i = found.experts[expert].second;
-      TRY(check_shape(i, role.dims.substr(1)));
-      weights_.push_back(whole(expert_name(prefix + std::string(role.name), expert), i));
-    }
-    return {};
-  }
-
-  // The three parts of a tensor whose rows are those of queries, keys and values.
-  Status add_split(const Found& found, const std::string& prefix) {
-    struct Part {
-      std::string_view name;
-      char size;
-      char heads;
-    };
-    constexpr std::array kParts = {Part{"q", 'Q', 'N'}, Part{"k", 'K', 'L'}, Part{"v", 'U', '\0'}};
-    std::uint64_t first = 0;
-    for (const Part& part : kParts) {
-      for (const bool is_bias : {false, true}) {
-        const auto from = is_bias ? found.bias : found.weight;
-        if (!from) {
-          continue;
-        }
-        GgufWeight weight = whole(
-            fmt::format("{}self_attn.{}_proj.{}", prefix, part.name, is_bias ? "bias" : "weight"),
-            *from, is_bias ? std::nullopt : found.factor);
-        if (is_bias) {
-          weight.split_rows();
-        }
-        weight.first_row = first;
-        weight.rows = *sizes_.of(part.size);
-        weight.shape[0] = static_cast<std::int64_t>(weight.rows);
-        if (of_.permutes && part.heads != '\0') {
-          TRY_ASSIGN(weight.heads, heads_of(part.heads == 'N' ? GgufForm::kQuery : GgufForm::kKey));
-        }
-        weights_.push_back(std::move(weight));
-      }
-      first += *sizes_.of(part.size);
-    }
-    return {};
-  }
-
-  // gate and up of all experts: their rows alternate.
-  Status add_alternating(const Found& gate, const std::string& name) {
-    GgufWeight weight = whole(name, *gate.weight, gate.factor);
-    weight.from.push_back(*up_->weight);
-    weight.factors.push_back(up_->factor);
-    weight.shape[1] *= 2;
-    weight.turn();
-    weights_.push_back(std::move(weight));
-    GgufWeight bias = whole(name + "_bias", *gate.bias);
-    bias.from.push_back(*up_->bias);
-    bias.factors.emplace_back();
-    bias.shape[1] *= 2;
-    bias.split_rows();
-    weights_.push_back(std::move(bias));
-    return {};
-  }
-
   const GgufArchitecture& of_;
   std::span<const GgufTensor> tensors_;
   GgufSizes sizes_;
-  std::vector<Found> top_;     // by role
-  std::vector<Found> layers_;  // by layer and role
-  bool is_fused_ = false;      // the attention of this layer
-  const Found* up_ = nullptr;  // of this layer, complete
-  std::vector<GgufWeight> weights_;
+  std::vector<GgufFound> top_;     // by role
+  std::vector<GgufFound> layers_;  // by layer and role
+  bool is_fused_ = false;          // the attention of this layer
+  const GgufFound* up_ = nullptr;  // of this layer, complete
+  RoleWeights made_;
 };
 
 }  // namespace

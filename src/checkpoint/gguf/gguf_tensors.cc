@@ -15,6 +15,7 @@
 #include "base/text.h"
 #include "base/try.h"
 #include "checkpoint/gguf/block_matrix.h"
+#include "checkpoint/gguf/block_order.h"
 #include "checkpoint/gguf/block_types.h"
 #include "checkpoint/gguf/gguf_rows.h"
 #include "checkpoint/gguf/gguf_text.h"
@@ -27,6 +28,9 @@ namespace {
 
 // Not a key of the file; gguf-py calls what it adds to keys so, too.
 constexpr std::string_view kTensorTypes = "GGUF.tensor_types";
+
+// Blocks of a tensor by which their byte order is found.
+constexpr std::uint64_t kBlocksOfOrder = 64;
 
 class Lister {
  public:
@@ -47,6 +51,7 @@ class Lister {
 
   // Lists weights as transformers has them.
   Status list(std::span<const GgufWeight> weights) {
+    TRY(find_block_order());
     for (const GgufWeight& weight : weights) {
       TRY_IN(quote(weight.name), add(weight));
     }
@@ -62,6 +67,7 @@ class Lister {
 
   // Lists the tensors of the files.
   Status list_stored() {
+    TRY(find_block_order());
     for (std::size_t i = 0; i < model_.tensors.size(); ++i) {
       const GgufTensor& tensor = model_.tensors[i];
       TRY_IN(quote(tensor.name), add(whole_gguf_tensor(tensor.name, tensor.shape, i)));
@@ -83,6 +89,27 @@ class Lister {
   // Known, as the table of tensors was checked.
   [[nodiscard]] const BlockType& type_of(std::size_t i) const {
     return *find_block_type(model_.tensors[i].type);
+  }
+
+  [[nodiscard]] bool is_big_endian(std::size_t i) const {
+    return model_.part_with(i).order == ByteOrder::kBig;
+  }
+
+  // Reads the first blocks of each quantized tensor of big-endian files.
+  Status find_block_order() {
+    BlockOrder order;
+    std::vector<std::byte> blocks;
+    for (std::size_t i = 0; i < model_.tensors.size(); ++i) {
+      const BlockType& type = type_of(i);
+      if (type.is_quantized() && is_big_endian(i)) {
+        const std::uint64_t count = std::min(kBlocksOfOrder, model_.tensors[i].bytes / type.bytes);
+        blocks.resize(static_cast<std::size_t>(count * type.bytes));
+        TRY(model_.part_with(i).file->read(model_.tensors[i].offset, blocks));
+        order.add(type, blocks);
+      }
+    }
+    swaps_blocks_ = order.is_big();
+    return {};
   }
 
   // "F32 9, Q4_K 24": the types of the stored tensors, and how many have them.
@@ -163,8 +190,7 @@ class Lister {
     source.first_row = weight.first_row;
     source.head_rows = weight.heads == 0 ? 0 : weight.rows / weight.heads;
     for (const std::size_t i : weight.from) {
-      TRY_ASSIGN(auto tensor, blocks_of(i));
-      source.tensors.push_back(std::move(tensor));
+      source.tensors.push_back(blocks_of(i));
     }
     const std::uint64_t rows = weight.rows * weight.from.size();
     const std::uint64_t matrices =
@@ -194,17 +220,34 @@ class Lister {
     return stored;
   }
 
-  Result<BlockTensor> blocks_of(std::size_t i) const {
+  [[nodiscard]] BlockTensor blocks_of(std::size_t i) const {
     const GgufTensor& tensor = model_.tensors[i];
-    if (model_.part_with(i).order == ByteOrder::kBig) {
-      return unsupported(
-          fmt::format("{} of the type {} in a big-endian file, whose scales have no "
-                      "fixed byte order; convert the model again",
-                      quote(tensor.name), type_of(i).name));
-    }
     const auto columns = static_cast<std::uint64_t>(tensor.shape.back());
-    return BlockTensor{stored_of(i, DType::kUInt8, static_cast<std::int64_t>(tensor.bytes), 0),
+    BlockTensor blocks{stored_of(i, DType::kUInt8, static_cast<std::int64_t>(tensor.bytes), 0),
                        &type_of(i), *element_count(tensor.shape) / columns, columns};
+    if (is_big_endian(i) && swaps_blocks_) {  // whole blocks are read
+      blocks.stored.read = [type = blocks.type, read = std::move(blocks.stored.read)](
+                               std::uint64_t at, std::span<std::byte> out) -> Status {
+        TRY(read(at, out));
+        swap_numbers(*type, out);
+        return {};
+      };
+    }
+    return blocks;
+  }
+
+  // `count` float32 numbers of a stored tensor, without the first `skipped`.
+  [[nodiscard]] StoredTensor numbers_of(std::size_t i, std::uint64_t count,
+                                        std::uint64_t skipped) const {
+    StoredTensor stored =
+        stored_of(i, DType::kFloat32, static_cast<std::int64_t>(count), skipped * sizeof(float));
+    stored.read = gguf_numbers(
+        {.dtype = DType::kFloat32,
+         .from = {{model_.part_with(i).file, model_.tensors[i].offset, model_.part_with(i).order}},
+         .columns = 1,
+         .first_row = skipped,
+         .rows = count});
+    return stored;
   }
 
   // The factors of a weight, which may be one of several in its tensor, such as an expert.
@@ -226,11 +269,11 @@ class Lister {
     }
     const std::uint64_t each = stored_rows / count;  // rows of a factor
     const bool is_part = count > 1 && weight.rows == each;
-    return stored_of(i, DType::kFloat32, is_part ? 1 : static_cast<std::int64_t>(count),
-                     is_part ? weight.first_row / each * sizeof(float) : 0);
+    return is_part ? numbers_of(i, 1, weight.first_row / each) : numbers_of(i, count, 0);
   }
 
   const GgufModel& model_;
+  bool swaps_blocks_ = false;  // of big-endian files
   FileContents part_;
 };
 

@@ -85,8 +85,7 @@ constexpr std::array kFormats = {
            "outs:\n- "},
 
     Format{kCheckpoint, "a GGUF file, the format of llama.cpp",
-           "it is a checkpoint: give it after the graph, or export it by itself", "GGUF",
-           "*.gguf"},
+           "it is a checkpoint: give it after the graph, or export it by itself", "GGUF", "*.gguf"},
     Format{kWeights, "an array of numpy (.npy)",
            "give it a name: safetensors.numpy.save_file({name: numpy.load(file)}, ...)",
            "\x93NUMPY"sv},

@@ -337,7 +337,7 @@ def _why_not_bias(mask: Mask, given: Mapping[str, Any]) -> str:
 
 
 def _why_not_lengths(query: torch.Tensor, update: _Update, mask: Mask) -> str:
-    """Compare dynamic sizes, which tells the trace that they are equal."""
+    """Compare dynamic sizes, by which the trace learns that they are equal."""
     past, new = update.past[0], update.new[0]
     if past.shape[0] != query.shape[0] or new.shape[2] != query.shape[2]:
         return "its keys are not those of its queries"

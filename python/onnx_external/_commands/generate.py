@@ -140,7 +140,7 @@ def _work(given: argparse.Namespace) -> int:
 
 
 def _print_found(found: Sequence[Any], as_json: bool) -> int:
-    """Print the results of a decoder behind an encoder: texts, or lists of ids."""
+    """Print the results of an encoder-decoder: texts, or lists of ids."""
     if as_json:
         documents = [{"text" if isinstance(each, str) else "tokens": each} for each in found]
         print(json.dumps(documents, indent=2, ensure_ascii=not has_unicode()))

@@ -22,7 +22,7 @@ class Comparison:
     """The comparison of one output of one input set with the expected output."""
 
     output: str
-    """The model's name; elements of a sequence have their number behind it."""
+    """The model's name; elements of a sequence have their number after it."""
     dtype: str | None = None
     expected_dtype: str | None = None
     shape: list[int] | None = None

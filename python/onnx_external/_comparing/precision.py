@@ -53,7 +53,7 @@ def _tensors(model: str | os.PathLike[str] | bytes) -> Iterator[tuple[str, int]]
 
 
 def _types_behind_casts(model: str | bytes, is_stored: bool) -> dict[str, str]:
-    """Return the types of weights that are only used behind a Cast, by name.
+    """Return the types of weights that are only used through a Cast, by name.
 
     Args:
         model: its path or its bytes.

@@ -120,7 +120,7 @@ def _read_pb(path: Path, form: Form) -> Value:
     except OSError as error:
         raise ReadWriteError(f"{path}: cannot be read: {error.strerror}") from error
     except (DecodeError, ValueError, TypeError, KeyError) as error:
-        raise FormatError(f"{path}: no {form.type} of ONNX: {error}") from error
+        raise FormatError(f"{path}: not a valid {form.type} of ONNX: {error}") from error
 
 
 def check_free(folder: Path, overwrite: bool) -> None:

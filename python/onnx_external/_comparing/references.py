@@ -340,7 +340,7 @@ class ModuleReference:
         """Return a tensor on the module's device, in the module's float type if it is a float."""
         if not isinstance(value, np.ndarray):
             raise MismatchError(
-                f"{what}: input {name} is a sequence, which {self.name} is not given"
+                f"{what}: input {name} is a sequence, which is not supported for {self.name}"
             )
         tensor = to_torch(value)
         parameters = [each for each in self.module.parameters() if each.is_floating_point()]

@@ -154,7 +154,7 @@ class Scales:
     def block(self, start: int, end: int) -> Array:
         """Return the factors of the elements with flat indices from start to end.
 
-        An element that is small along one axis is small, whatever it is along the others.
+        An element that is small along one axis is small, regardless of the other axes.
         """
         index, low, high = np.arange(start, end), np.ones(end - start), np.ones(end - start)
         for axis, factor in self._factors.items():

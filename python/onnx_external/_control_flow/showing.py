@@ -53,7 +53,7 @@ class Change:
 
 
 def shown(function: Function, tree: FunctionNode, count: int) -> Change:
-    """Return a rewritten function as it is shown to people.
+    """Return the source of a rewritten function, in the form shown to people.
 
     Args:
         function: The function as it was found.

@@ -65,7 +65,7 @@ def refuse_existing(path: StrPath) -> None:
         path: as for oe.save().
 
     Raises:
-        ExistsError: there is a model.
+        ExistsError: a model exists.
     """
     folder, name = target_of(path)
     target = (folder or Path()) / name
@@ -76,15 +76,15 @@ def refuse_existing(path: StrPath) -> None:
 
 
 class Request(NamedTuple):
-    """An export of a folder that nothing speaks against before a trace."""
+    """The checked arguments of an export of a folder."""
 
     wanted: Wanted
-    """The needs of the programs that shall open it."""
+    """The needs of the programs that are to open it."""
     variants: list[Variant]
 
 
 def requested(folders: Sequence[Path], target: Path, how: Mapping[str, Any]) -> Request:
-    """Check the arguments of an export, and the files that are there.
+    """Check the arguments of an export, and the existing files.
 
     Args:
         folders: the folders to export, from model_folders().
@@ -94,7 +94,7 @@ def requested(folders: Sequence[Path], target: Path, how: Mapping[str, Any]) -> 
 
     Raises:
         InvalidArgumentError: arguments exclude each other, or do not fit the model.
-        ExistsError: there is a graph of a name that the model's will have, or a file beside it.
+        ExistsError: a graph with the name of one to write exists, or a file beside it.
     """
     asked, layout = wanted(how["clients"]), how["layout"]
     chosen = variants_of(how["variants"], how["dtype"], how["quantize"], layout, target)

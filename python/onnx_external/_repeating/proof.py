@@ -239,7 +239,7 @@ class _Comparing:
             if not any(self._stands_for(origin))
         ]
         if len(rest) != len(others):
-            raise Unprovable("it returns something else than a shallower model")
+            raise Unprovable("it returns something other than a shallower model")
         remaining = iter(others)
         for number, origin in enumerate(self._deep.outputs):
             segment = self._layer_of(origin)
@@ -253,7 +253,7 @@ class _Comparing:
         self._check_counts()
 
     def _layer_of(self, origin: Any) -> Segment | None:
-        """Return the layer that makes an output of the deep model, or alone takes it as input."""
+        """Return the layer that makes a value of the deep model, or that alone takes an input."""
         if _is_input(origin):
             slot = self._proof.inputs.get(origin.key)
             return slot.segment if slot is not None and slot.segment.stack >= 0 else None
@@ -272,7 +272,7 @@ class _Comparing:
         last = len(self._deep.segments) - 1
         wanted = self._lifted(self._shallow.outputs[number], last, self._visits[last])
         if not self._fits(origin, wanted, last):
-            raise Unprovable("it returns something else than a shallower model")
+            raise Unprovable("it returns something other than a shallower model")
         return Slot(number, NOWHERE)
 
     def _check_counts(self) -> None:

@@ -106,7 +106,7 @@ _BEHIND = (FunctionType, staticmethod, classmethod, type(functools.cache(len)))
 
 
 def _functions(value: Any) -> Iterator[FunctionType]:
-    """Yield the functions behind decorators, static methods and properties."""
+    """Yield the functions that decorators, static methods and properties wrap."""
     value = value.fget if isinstance(value, property) else value
     while isinstance(value, _BEHIND):
         if isinstance(value, FunctionType):

@@ -150,7 +150,7 @@ def _flat(how: SaveKeywords, which: Mapping, files: Layout) -> dict[str, Any]:
 
 
 _PLAIN = ("layout", "dtype", "overwrite", "verify", "fsync", "threads")
-"""Keywords that the extension takes as they are."""
+"""Keywords that are passed to the extension unchanged."""
 _PLAN_ONLY = {"dry_run": True, "dedup": "storage", "before_publish": None, **NOT_QUANTIZED}
 """Options of a plan that only shows the places of weights, without reading them."""
 

@@ -78,7 +78,7 @@ def definition(test: Any, one: Any, other: Any) -> Any:
 
 
 def define(size: Any, expression: Any) -> None:
-    """Set the definition of a size that the graph decides."""
+    """Set the definition of a size that is computed in the graph."""
     if expression is None or not isinstance(size, torch.SymInt) or not size.node.expr.is_symbol:
         return
     values = getattr(size.node.shape_env, _VALUES, None)

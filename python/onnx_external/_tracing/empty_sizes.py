@@ -80,10 +80,10 @@ def only_tried() -> AbstractContextManager[None]:
 
 
 def left_to_graph(empty: bool) -> AbstractContextManager[None]:
-    """Return a context in which the graph decides comparisons that differ for a size of 0.
+    """Return a context in which comparisons that differ for a size of 0 are left to the graph.
 
     Args:
-        empty: True if sizes of inputs may be 0; otherwise the graph decides nothing.
+        empty: True if sizes of inputs may be 0; otherwise the context changes nothing.
     """
     return set_within(_left, empty)
 

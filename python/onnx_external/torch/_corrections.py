@@ -24,7 +24,7 @@ def torch_corrected() -> Iterator[None]:
 def fake_quantization_traced() -> Iterator[None]:
     """Allow tracing fake quantization by tensors with dynamic sizes.
 
-    torch runs the operator that it becomes on zeros, to learn its shapes, if it knows all sizes.
+    If all sizes are known, torch learns the shapes by running the operator on zeros.
     """
     name = "_fake_quantize_per_tensor_affine_cachemask_tensor_qparams"
     try:

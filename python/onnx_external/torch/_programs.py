@@ -54,7 +54,7 @@ class Captured:
     changed: list[Changed] = field(default_factory=list)
     """Buffers and inputs that the module changes."""
     state_named: list[str] = field(default_factory=list)
-    """The names by which the outputs for these, behind all others, are paired with the module's;
+    """The names by which the outputs for these, after all others, are paired with the module's;
     nothing if nobody asked for them."""
 
 

@@ -144,7 +144,9 @@ class ModuleWays:
                     raise
             except ExportError as error:
                 raise refusal_in(error) or error from error.__cause__
-        raise RewriteError(f"after {MOST_GRAPHS} attempts, no graph is right for all input sets")
+        raise RewriteError(
+            f"after {MOST_GRAPHS} attempts, no graph agrees with the module for all input sets"
+        )
 
     def _check(self, rewriter: Rewriter) -> None:
         try:

@@ -115,7 +115,7 @@ def made_of(target: Target, meter: Meter) -> tuple[nn.Module | Program, bool]:
 
     Raises:
         ExportError: the function raised something, which is the error's cause.
-        TypeError: it made something else than a module.
+        TypeError: it made something other than a module.
         InvalidArgumentError: the module is in training mode.
     """
     is_made = not isinstance(

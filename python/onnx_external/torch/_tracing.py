@@ -93,7 +93,7 @@ def lines_of_guards() -> Iterator[set[tuple[str, int]]]:
 def without_cache_of_results(sizes_vary: bool) -> Iterator[None]:
     """Disable torch's cache of results on tensors without values, if sizes are dynamic.
 
-    It keeps each result with its sizes, and makes each anew of them, which takes a third of the
+    The cache recreates each result from its recorded sizes, which takes a third of the
     time of a trace if they are expressions.
     """
     from torch._dynamo import config

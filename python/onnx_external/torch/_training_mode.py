@@ -18,7 +18,7 @@ def refuse_training(target: Any, is_made: bool = False) -> None:
     In training mode a run changes the buffers of normalizations, and a trace runs the module.
 
     Args:
-        target: anything else than a module is let pass.
+        target: anything other than a module is let pass.
         is_made: the module was made by the caller's function.
 
     Raises:

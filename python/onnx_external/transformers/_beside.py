@@ -68,7 +68,7 @@ class Beside:
         self._remove_staging()
 
     def room(self) -> Path:
-        """Make a folder that stands for the target until publish(), and return it."""
+        """Make a folder that takes the place of the target until publish(), and return it."""
         try:
             self._make_folder(self._folder)
             self._remove_leftovers()
@@ -82,7 +82,7 @@ class Beside:
     def publish(self) -> None:
         """Move the files in room() into place, and the files that are copied.
 
-        A model is absent while its data is exchanged, so that a killed process leaves no wrong one.
+        While data files are replaced, no graph is in place: a killed process leaves no wrong model.
 
         Raises:
             Error: something cannot be moved into place; saving() restores the earlier files.

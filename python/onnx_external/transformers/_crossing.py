@@ -30,7 +30,7 @@ def crossed(encoder: Graph, prompt: Graph) -> Graph:
     Args:
         encoder: the graph of the encoder, which is not changed.
         prompt: the decoder's graph for a prompt, whose outputs `present.N.encoder.key` and `.value`
-            the encoder shall have.
+            the encoder is to have.
 
     Raises:
         ExportError: they depend on the prompt.

@@ -148,7 +148,7 @@ def in_choices(made: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
 
 
 def has_head_behind_decoder(model: Any) -> bool:
-    """Return whether a model has a classification head behind its decoder.
+    """Return whether a model has a classification head after its decoder.
 
     forward() then passes the decoder the encoder's text, shifted by one token.
     """

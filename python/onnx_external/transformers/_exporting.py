@@ -112,7 +112,7 @@ def export(
         dry_run: trace, and report what an export would write.
         base: the folder or GGUF file of an adapter's base, if adapter_config.json does not lead to
             it.
-        clients: the programs that shall open the folder: "fastembed", "genai", "openvino",
+        clients: the programs that are to open the folder: "fastembed", "genai", "openvino",
             "optimum", "sentence-transformers", "transformers.js" (docs/consumers.md). Their needs
             beyond the usual names are met; it is an error if that is impossible.
         variants: graphs side by side, instead of `dtype` and `quantize`: "fp32", "fp16"

@@ -82,7 +82,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
     """A mode that records operations on the tensors it has made, without executing them."""
 
     def __init__(self, equal: Callable[[str, str], bool]) -> None:
-        """Make the mode; `equal` tells whether two keys of the checkpoint have the same bytes."""
+        """Make the mode; `equal` returns whether two keys of the checkpoint have the same bytes."""
         super().__init__()
         self.equal = equal
         self._known: dict[tuple[Any, ...], Made] = {}

@@ -171,7 +171,9 @@ class FolderWays:
             self.notes.append((name, f"rewritten after a run of {observed.twin.text}"))
         observed.tries += 1
         if observed.tries > MOST_GRAPHS:
-            raise RewriteError(f"{name}: after {MOST_GRAPHS} attempts, no graph is right")
+            raise RewriteError(
+                f"{name}: after {MOST_GRAPHS} attempts, no graph agrees with the module"
+            )
         rewriter = observed.rewriter
         if error is not None and not learn(rewriter, error) and name in self.done:
             raise error

@@ -1,6 +1,6 @@
 """Models that keep the state of a text in attributes of their modules.
 
-No graph has such a state: it is neither an input nor an output, and each call would begin anew.
+No graph has such a state: it is neither an input nor an output, so each call would lose it.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def refusing_hidden_states(model: Any, given: Mapping[str, Any]) -> Iterator[Non
         raise ExportError(
             f"{type(model).__name__} keeps the state of a text in its modules "
             f"({', '.join(states[:_SHOWN])}{more}), not in a cache that forward() takes and "
-            "returns, so that a graph would begin anew with each call; transformers can run it, "
+            "returns, so a graph would lose the state after each call; transformers can run it, "
             "and oe.torch.export takes a module whose forward() takes the state and returns it"
         )
 

@@ -72,7 +72,7 @@ def test_a_variable_of_a_closure_may_be_set_in_one_branch(tmp_path: Path) -> Non
 
 
 class AppendsInBranches(torch.nn.Module):
-    """Each branch of the first test has a list whose length the graph decides."""
+    """Each branch of the first test has a list whose length depends on a tensor."""
 
     def forward(self, x: Any) -> Any:
         found = [x[0]]

@@ -1,4 +1,4 @@
-"""Conditions: a bool that Python knows, or a value that the graph decides."""
+"""Conditions: a bool that Python knows, or a value that is computed in the graph."""
 
 from __future__ import annotations
 

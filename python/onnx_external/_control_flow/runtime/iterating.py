@@ -29,7 +29,7 @@ Make = Callable[[Any], Any]
 def for_loop(
     state: State, iterable: Any, body: Body, names: Names, init: Values, breaks: bool, key: str
 ) -> Values:
-    """Return the state after a for loop; with `breaks`, its first item tells whether it broke."""
+    """Return the state after a for loop; with `breaks`, its first item is True if it broke."""
     if is_lazy(iterable):
         with state.loop():
             return _over_rows(state, iterable, body, names, init, breaks, key)
@@ -65,7 +65,7 @@ def _round_unless(
 def while_loop(
     state: State, cond: Body, body: Body, names: Names, init: Values, breaks: bool, key: str
 ) -> Values:
-    """Return the state after a while loop; with `breaks`, its first item tells whether it broke."""
+    """Return the state after a while loop; with `breaks`, its first item is True if it broke."""
 
     def goes_on(*values: Any) -> Any:
         if not breaks:

@@ -90,7 +90,7 @@ def chosen(state: State, items: Any, index: Any, key: str) -> Any:
 def _place(index: torch.Tensor, numbers: list[int]) -> torch.Tensor:
     """Return the position of an index among the numbers.
 
-    Python raises an error for a number that is not there. So does the graph, in its way: it reads a
+    Python raises an error for a missing number. So does the graph, in its way: it reads a
     row beyond the last one, at which ONNX Runtime stops.
     """
     count = len(numbers)

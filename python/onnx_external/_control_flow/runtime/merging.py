@@ -325,7 +325,7 @@ def _category(kind: torch.dtype) -> int:
 
 def _structure(value: Any) -> str:
     if isinstance(value, (Collected, Rows)):
-        return "a list whose length the graph decides"
+        return "a list whose length depends on a tensor"
     if isinstance(value, (list, tuple)):
         return f"a {type(value).__name__} of {len(value)} items"
     if isinstance(value, dict):

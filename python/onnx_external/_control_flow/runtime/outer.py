@@ -30,7 +30,7 @@ from onnx_external._control_flow.runtime.places import (
 from onnx_external._control_flow.values import is_symbolic, version_of
 
 _NO_DATA = (types.ModuleType, types.FunctionType, types.BuiltinFunctionType, type)
-"""Types of globals that no code computes."""
+"""Types of globals that hold code, not computed values."""
 _HOLDERS = (
     threading.local,
     types.SimpleNamespace,

@@ -20,7 +20,7 @@ _HARMLESS = (
     "vocab_size", "tensor_data_layout", "rope.scaling.finetuned", "use_parallel_residual",
     "context_length_train",
 )  # fmt: skip
-"""Settings that affect no result of the model, or that its tensors also show."""
+"""Settings that affect no result of the model, or that also follow from its tensors."""
 
 
 def shortest(number: float) -> float:

@@ -310,7 +310,7 @@ def _why_not_function(
         return "the scale of its scores is computed"
     if name == "sdpa":
         if plain is not modeling_utils.sdpa_attention_forward:
-            return "its model has a function of its own for attention"
+            return "its model defines its own attention function"
         odd = [each for each in ("softcap", "s_aux") if given.get(each) is not None]
         return f"its function ignores {odd[0]}" if odd else ""
     if name != "eager":

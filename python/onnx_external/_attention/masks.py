@@ -39,7 +39,7 @@ def mask_of(made: torch.Tensor, given: dict[str, Any], by_lengths: bool) -> Mask
     Args:
         made: the mask.
         given: the arguments of the function of transformers that made it.
-        by_lengths: leave the bias away; rows are padded on the right, if at all.
+        by_lengths: leave out the bias; rows are padded on the right, if at all.
     """
     rows, total = given["batch_size"], given["kv_length"]
     why_not = _why_not(made, given)
@@ -55,7 +55,7 @@ def mask_of(made: torch.Tensor, given: dict[str, Any], by_lengths: bool) -> Mask
         return Mask(made, "its mask is more than a window")
     padding = given.get("attention_mask")
     if padding is None or padding.dim() != 2:
-        return Mask(made, "no attention_mask tells the lengths of the rows")
+        return Mask(made, "the lengths of the rows are unknown without an attention_mask")
     padding = padding[:, :total]
     last = (padding.sum(-1) - 1).to(torch.int32)
     holes = (padding[:, 1:].to(torch.int32) > padding[:, :-1].to(torch.int32)).any()

@@ -25,8 +25,8 @@ def cached_attention(
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Attend to the cached tokens and the new tokens after them.
 
-    Each token sees itself and those before it, within the window, where the bias lets it. One that
-    sees nothing gets zeros.
+    Each token sees itself and those before it, within the window, where the bias lets it. A
+    token that attends to nothing gets zeros.
 
     Args:
         query: [batch, heads, new tokens, size].

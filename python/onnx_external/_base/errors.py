@@ -114,7 +114,7 @@ class ExistsError(Error, FileExistsError):
 
 
 class FormatError(Error, ValueError):
-    """A file breaks the rules of its format, or holds what this library does not read."""
+    """A file breaks the rules of its format, or has a feature that is not supported."""
 
     code = "corrupt"
 

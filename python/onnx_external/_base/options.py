@@ -288,6 +288,6 @@ def flat(options: Mapping | Layout) -> dict[str, Any]:
 
 
 def contents_of(files: Layout) -> Layout:
-    """Return the options that decide the bytes, without those that decide where they go."""
+    """Return the options that decide the bytes, without those that decide their place."""
     names = ("attributes", "transpose_weights", "max_expand", "base_dir", "dedup")
     return Layout(**{name: getattr(files, name) for name in names})

@@ -22,7 +22,7 @@ class Branch:
 
     Args:
         merged: the whole graph.
-        has_cache: the branch that goes on behind a cache; else that of the prompt.
+        has_cache: the branch that continues with a cache; otherwise that of the prompt.
     """
 
     def __init__(self, merged: Session, has_cache: bool) -> None:

@@ -133,7 +133,7 @@ class Quantized:
         Args:
             atol: the tolerance that was taken.
             rtol: likewise.
-            precision: the type of floats that it is that of.
+            precision: the float type whose tolerance it is.
             scale: the scale of the output.
         """
         start = f"{self.share:.0%} of an output's scale"

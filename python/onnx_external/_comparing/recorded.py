@@ -111,7 +111,7 @@ def _read_pb(path: Path, form: Form) -> Value:
     from onnx import SequenceProto, TensorProto
 
     if form.type.startswith("optional("):
-        raise FormatError(f"{path}: {form.name} is {form.type}, which is not read")
+        raise FormatError(f"{path}: {form.name} is {form.type}, which is not supported")
     try:
         data = path.read_bytes()
         if form.type.startswith("seq("):

@@ -77,7 +77,7 @@ class Pick:
         return values.gather(dim, found)
 
     def repeats(self, places: torch.Tensor) -> bool:
-        """Return whether a place occurs twice where each may occur once."""
+        """Return whether a place occurs twice in a sequence in which each may occur once."""
         if self.name not in ("topk", "sort") or self.dim is None or not places.dim():
             return False
         ordered = places.sort(self.dim).values
@@ -320,7 +320,7 @@ def choices_of(
     Args:
         run: a run of the module.
         outputs: the other model's outputs, by the names of the run's outputs.
-        agree: a function that tells whether values are equal.
+        agree: a function that returns whether values are equal.
     """
     return {
         pick.number: places

@@ -167,7 +167,9 @@ class Session:
             raise RunError(f"{name}: ONNX Runtime could not start {', '.join(lost)}")
         for form in self.outputs:
             if "map(" in form.type:
-                raise FormatError(f"{name}: output {form.name} is {form.type}; maps are not read")
+                raise FormatError(
+                    f"{name}: output {form.name} is {form.type}; maps are not supported"
+                )
             dtype_of_type(form.type)
         self._narrow = any(is_narrow(form.type) for form in (*self.inputs, *self.outputs))
 

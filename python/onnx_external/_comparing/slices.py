@@ -1,8 +1,8 @@
 """Slices of an array whose elements are much smaller, or much larger, than the others.
 
-An output may hold several things: boxes in pixels beside scores from 0 to 1. Along each axis the
-elements of every slice are counted by their size, and a slice that is 30 times as small or as large
-as the array is judged by its own size.
+An output may have parts of two scales: boxes in pixels beside scores from 0 to 1. Along each axis
+the elements of every slice are counted by their size, and a slice that is 30 times as small or as
+large as the array is judged by its own size.
 """
 
 from __future__ import annotations

@@ -107,7 +107,7 @@ def from_ort_value(value: Any) -> Value:
         return None
     ort_type = value.data_type()
     if not value.is_tensor():
-        raise FormatError(f"{ort_type} beside outputs of 8 or 16 bits is not read")
+        raise FormatError(f"{ort_type} beside outputs of 8 or 16 bits is not supported")
     if not is_narrow(ort_type):
         return value.numpy()
     dtype = dtype_of_type(ort_type)
@@ -143,7 +143,7 @@ def to_torch(array: Array) -> Any:
     import torch
 
     if kind_of(array) == "string":
-        raise FormatError("an array has strings or objects, of which torch has no tensors")
+        raise FormatError("an array has strings or objects, which torch cannot store in a tensor")
     if not (array.flags.c_contiguous and array.flags.writeable):
         array = array.copy(order="C")
     name = str(array.dtype)

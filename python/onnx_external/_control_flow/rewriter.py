@@ -1,7 +1,7 @@
 """Rewriting of a module's data-dependent control flow until the module can be exported.
 
 The module runs on all input sets. Conditions that saw tensors, or had different outcomes, are
-rewritten. A failed trace tells what else to rewrite: the innermost condition at which it failed, or
+rewritten. A failed trace shows what else to rewrite: the innermost condition at which it failed, or
 a condition whose branches have results that cannot be merged, so that the rest of its function has
 to move into them.
 """
@@ -94,7 +94,7 @@ class Rewriting:
 
 
 class Rewriter:
-    """Rewrites the control flow of a module; failed traces tell it what else to rewrite."""
+    """Rewrites the control flow of a module; failed traces show what else to rewrite."""
 
     def __init__(
         self,
@@ -242,7 +242,7 @@ class Rewriter:
     def exported(
         self, export: Callable[[], _T], module: nn.Module | None = None
     ) -> tuple[_T, Rewriting]:
-        """Export inside the rewriting, and repeat while errors tell what else to rewrite.
+        """Export inside the rewriting, and repeat while errors show what else to rewrite.
 
         Args:
             export: the function that exports.

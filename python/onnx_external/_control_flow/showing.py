@@ -174,7 +174,7 @@ class _Source:
         return [f"{' ' * indent}{each}" if each else "" for each in lines]
 
     def _text(self, node: ast.stmt, indent: int) -> list[str] | None:
-        """Return the source of a statement; None if it has no lines of its own."""
+        """Return the source of a statement; None if it has no source lines of its own."""
         first, last = first_line(node), node.end_lineno or node.lineno
         front = self.lines[first - 1][: node.col_offset]
         back = self.lines[last - 1].encode()[node.end_col_offset or 0 :].decode().strip()

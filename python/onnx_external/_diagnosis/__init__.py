@@ -1,4 +1,4 @@
-"""Localization of the module of a model that goes wrong."""
+"""Finds the first module of a model with wrong outputs."""
 
 from .diagnosing import diagnose
 from .reports import Diagnosis, ModuleDiagnosis, Status

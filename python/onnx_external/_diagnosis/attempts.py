@@ -59,7 +59,7 @@ class _Job:
 
 @dataclass
 class Attempts:
-    """Exports modules in one fixed way."""
+    """Exports modules, each with the same options."""
 
     exporter: str
     run: bool
@@ -118,7 +118,7 @@ class Attempts:
             if job.draws:
                 found.notes.append(f"random numbers are drawn by {', '.join(job.draws)}")
         elif found.sets and found.is_empty:
-            found.notes.append("nothing of what it gives was compared")
+            found.notes.append("none of its results was compared")
         return found
 
     def dynamic_shapes(self, captured: Captured) -> dict[str, Any] | None:

@@ -135,7 +135,7 @@ class _Operator:
                 self.refuse(
                     f"dimension {dim} of its output {number} is {', '.join(map(str, wanted))} in "
                     "the input sets, which is not a sum, difference or product of the sizes of its "
-                    "inputs; shape_functions={name: function} tells it"
+                    "inputs; give its shape by shape_functions={name: function}"
                 )
             else:
                 sizes.append(size)

@@ -148,7 +148,7 @@ class Judge:
         after = [name for name in piece.outputs if name in self._unmarked.reads]
         if after:
             return f"nodes that are marked with no module compute its outputs, from {after[0]}"
-        return "the model has none of its outputs"
+        return "none of its outputs is a value of the model"
 
     def _cut(self, name: str, replaced: Sequence[Recorded]) -> Piece | None:
         if replaced:

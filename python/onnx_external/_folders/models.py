@@ -16,7 +16,7 @@ ENCODER, PROMPT, STEP = "encoder_model", "decoder_model", "decoder_with_past_mod
 """The graphs of an encoder and a decoder, as optimum calls them: the encoder; the decoder that
 takes a prompt, and the one that goes on behind a cache."""
 MERGED = "decoder_model_merged"
-"""Both graphs of such a decoder in one, as transformers.js takes them."""
+"""The two graphs of such a decoder, merged into one for transformers.js."""
 PREFILL, DECODE = "prefill", "decode"
 """The two graphs that a decoder without an encoder may have: of the prompt, and of the steps."""
 PROMPTS, STEPS = (PROMPT, PREFILL), (STEP, DECODE)

@@ -222,7 +222,7 @@ class Layers:
         likeness = self.likeness(before)
         found = [port for port in self._same if port[0] == likeness and self._root(port) == wanted]
         if len(found) != 1:
-            raise Unprovable("in the graph its layers are not connected in one way")
+            raise Unprovable("in the graph its layers are connected in different ways")
         return found[0][1], found[0][2]
 
     def _root(self, port: Any) -> Any:

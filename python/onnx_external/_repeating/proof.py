@@ -311,7 +311,7 @@ class _Comparing:
                 raise Unprovable(f"input {number} is another one for some layers")
         self._match_unused()
         if self._deep.given.count(False) != self._shallow.given.count(False):
-            raise Unprovable("it takes other numbers than a shallower model")
+            raise Unprovable("it takes numbers that differ from a shallower model's")
 
     def _match_unused(self) -> None:
         """Match inputs that nothing uses, if there are equally many in both models."""

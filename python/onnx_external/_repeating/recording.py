@@ -97,7 +97,7 @@ def recorded(module: nn.Module, stacks: Sequence[Stack], export: Export) -> Reco
         export: exports it; that ends when the module has run.
 
     Raises:
-        Unprovable: it does not run, or in a way that cannot be written down.
+        Unprovable: it does not run, or not all of its operations can be recorded.
     """
     from torch.export import _trace
 

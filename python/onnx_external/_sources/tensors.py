@@ -84,7 +84,9 @@ def describe(name: str, value: object) -> Loose:
         raise
     except Exception as error:
         reason = f"{type(error).__name__}: {_text_of(error)}"
-        what = f"its {type(value).__name__} does not tell its form or its bytes ({reason})"
+        what = (
+            f"its {type(value).__name__} does not support access to its shape or bytes ({reason})"
+        )
         raise refused(name, what, "give a tensor of numpy, torch or onnx_ir") from error
     return _of_nothing(name, value)
 

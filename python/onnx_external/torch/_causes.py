@@ -45,8 +45,8 @@ def cause_in(module: nn.Module, error: BaseException) -> str:
     drawn = _generator_of(module) if "enerator" in text else ""
     if drawn:
         return (
-            f"{drawn} is a torch.Generator, which no graph has; draw without generator=, or take "
-            "the numbers as an input"
+            f"{drawn} is a torch.Generator, which ONNX does not have; draw without generator=, or "
+            "take the numbers as an input"
         )
     return next(_causes(module), "")
 

@@ -194,7 +194,7 @@ class Checking:
             return "it takes another branch"
         problem = self._problem(session, other, wanted, name, found)
         if not problem:
-            text = f"{name} breaks {broken_text(tests)}; the graph is right nevertheless"
+            text = f"{name} breaks {broken_text(tests)}; the graph agrees nevertheless"
             found.notes.append(text)
         return problem
 

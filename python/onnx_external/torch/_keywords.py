@@ -34,7 +34,7 @@ define(RewriteKeywords, {"rewrite": "auto", "asserts": "omit", "max_iterations":
 
 
 class TraceKeywords(RewriteKeywords, total=False):
-    """Keywords on making a graph, and comparing it before it is saved.
+    """Keywords of an export, and of the comparison before the save.
 
     Args:
         optimize: run torch's optimizer on the graph. Names and shapes of weights stay.

@@ -173,7 +173,7 @@ class ModuleWays:
 MOST_NAMED = 3
 """The most functions that one message names."""
 MOST_GRAPHS = 10
-"""The most graphs to make until one is right: each wrong one names conditions on sizes."""
+"""The maximum number of graphs to try: each wrong one shows further conditions on sizes."""
 
 
 _without_dynamo = partial(trace, fall_back=False)

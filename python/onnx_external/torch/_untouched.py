@@ -172,8 +172,8 @@ def build(make: Callable[[], _T]) -> _T:
     """Call `make`, which builds a module, without memory for parameters; return its result.
 
     Each parameter is dropped as soon as its module has it, before it is initialized, so that memory
-    holds one at a time at most. Buffers that are computed from other things than parameters have
-    their values.
+    holds one at a time at most. Buffers that are not computed from parameters have their
+    values.
 
     Args:
         make: a function without arguments, such as `lambda: Model(config)`.

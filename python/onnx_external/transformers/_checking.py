@@ -66,7 +66,7 @@ class Judging:
     options: Mapping[str, Any]
     """The options of the save."""
     merged: Graph | None = None
-    """The decoder's graphs in one."""
+    """The decoder's graphs, merged into one."""
     crossed: Graph | None = None
     """The encoder with the keys and values that the decoder keeps of it."""
 
@@ -158,7 +158,7 @@ class Judging:
         sessions: Mapping[str, Session],
         references: Mapping[str, ModuleReference],
     ) -> CheckedGraphs:
-        """Run graphs that replace others which are right, and return what was run.
+        """Run graphs that replace checked ones, and return what was run.
 
         Raises:
             ExportError: the outputs of one differ from those of the model that it replaces.

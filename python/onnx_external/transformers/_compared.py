@@ -113,7 +113,7 @@ def _shorter(given: Mapping[str, Any]) -> dict[str, Any]:
 def _one_picture_more(given: Mapping[str, Any], model: Any) -> dict[str, Any] | None:
     """Return images of different sizes, for vision towers that take all patches in one row.
 
-    A text that comes with them gets as many places more. None if the inputs have no such form.
+    A text beside them gets as many more positions. None if the inputs have no such form.
     """
     name = next((each for each in given if each.endswith("grid_thw")), None)
     if name is None:

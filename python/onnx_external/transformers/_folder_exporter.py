@@ -63,7 +63,7 @@ class FolderExporter:
     _graphs: dict[str, Graph] = field(default_factory=dict)
     """The graphs to save."""
     _merged: Graph | None = None
-    """The decoder's graphs in one."""
+    """The decoder's graphs, merged into one."""
     _crossed: Graph | None = None
     """The encoder, if it gives what the decoder keeps of it."""
 
@@ -73,7 +73,7 @@ class FolderExporter:
         self.computes = self.loaded.dtype
 
     def judge(self, check: bool | None, dry_run: bool) -> SaveReport:
-        """Plan the graphs and, unless this is a dry run, compare them until they are right.
+        """Plan the graphs and, unless this is a dry run, compare them until they agree.
 
         Raises:
             ExportError: a graph is wrong, and no other way of making it is left.
@@ -143,7 +143,7 @@ class FolderExporter:
         return Judging(self.loaded.weights, graphs, folder_of, size, self.options, *more)
 
     def _packed(self) -> dict[str, Graph]:
-        """Pack the products of the only graph of a model whose attention goes by lengths.
+        """Pack the products of the only graph of a model whose attention takes lengths.
 
         A packed matrix is not a key: other checkpoints and adapters cannot fill it by name, and it
         has no codes of a quantized checkpoint. So packing is only used in the form for GPUs, where

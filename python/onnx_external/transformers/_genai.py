@@ -27,7 +27,7 @@ _NO_TOKENIZER = (
     ".save_pretrained(FOLDER) writes it"
 )
 _TYPE = "decoder"
-"""GenAI's type for a model of which it assumes nothing but its inputs and outputs."""
+"""GenAI's type for a model whose inputs and outputs are all that it assumes."""
 _INPUTS = ("input_ids", "attention_mask", "position_ids")
 _LENGTHS = ("max_position_embeddings", "n_positions", "max_sequence_length", "seq_length")
 _USUAL_LENGTH = 2048

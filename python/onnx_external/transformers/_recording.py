@@ -50,7 +50,7 @@ class Join:
 
 @dataclass(frozen=True)
 class Unknown:
-    """The result of an operation without a recipe; an error only if a parameter gets it."""
+    """The result of an operation without a recipe; an error only if a parameter is set to it."""
 
     operation: str
     keys: tuple[str, ...]

@@ -84,8 +84,8 @@ def notes_on_size(planned: SaveReport) -> list[str]:
     if not large:
         return []
     return [
-        f"a browser gives a page 4 GiB, so that about 3 GiB of weights are the most that it loads, "
-        f"which {sizes} exceeds; variants='q4' makes them smaller, and Node has no such limit"
+        f"a page in a browser has 4 GiB of memory and loads about 3 GiB of weights, which {sizes} "
+        "exceeds; variants='q4' makes them smaller, and Node does not have this limit"
     ]
 
 

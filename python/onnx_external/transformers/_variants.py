@@ -34,7 +34,7 @@ class Exports:
     """The exports of a model, one for each float type.
 
     Args:
-        exporters: the exporters, whose graphs are right.
+        exporters: the exporters, whose graphs are checked.
         has_names: variants were asked for by name.
         meter: measures it.
     """

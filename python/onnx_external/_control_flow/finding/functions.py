@@ -100,7 +100,7 @@ def functions_with(codes: Iterable[CodeType]) -> list[FunctionType]:
 def _objects() -> list[Any]:
     """Return all objects tracked by the collector, including those frozen by gc.freeze().
 
-    Objects made since then are then frozen as well, as nothing tells which were frozen before.
+    Objects made since then are then frozen as well, as it is unknown which were frozen before.
     """
     if not gc.get_freeze_count():
         return gc.get_objects()

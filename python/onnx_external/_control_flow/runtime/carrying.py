@@ -399,8 +399,8 @@ class Carried:
         bound = self.state.bounds.get(item.shape[0].node.expr) if free == [0] else None
         if bound is None or is_free(bound):
             raise self.refused(
-                f"{label} gets rows of different lengths, and nothing bounds them; cut them from a "
-                "tensor whose size bounds them, or pad them to one length"
+                f"{label} gets rows of different lengths, and without an upper limit; cut them "
+                "from a tensor whose size bounds them, or pad them to one length"
             )
         return bound
 

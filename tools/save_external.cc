@@ -25,7 +25,7 @@
 #include "common/text_report.h"
 #include "onnx_external/verify.h"
 #include "reports/documents.h"
-#include "save/option_rules.h"
+#include "save/plan_checks.h"
 
 namespace onnx_external {
 namespace {

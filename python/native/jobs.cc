@@ -28,7 +28,7 @@
 #include "onnx_external/save_external.h"
 #include "reports/documents.h"
 #include "reports/page.h"
-#include "save/option_rules.h"
+#include "save/plan_checks.h"
 
 namespace nb = nanobind;
 

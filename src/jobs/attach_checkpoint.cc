@@ -86,8 +86,8 @@ Result<std::vector<Mapping>> map_job(const SaveJob& job, const MappingKeys& keys
   return mappings;
 }
 
-Result<SaveReport> attach_noting(const SaveTarget& target, SaveInputs inputs,
-                                 const SaveOptions& options) {
+Result<SaveReport> save_with_checkpoint(const SaveTarget& target, SaveInputs inputs,
+                                        const SaveOptions& options) {
   TRY_ASSIGN(auto job, start_job(target, std::move(inputs), options));
   TRY_ASSIGN(const auto keys, mapping_keys(*job.checkpoint));
   auto mappings = map_job(job, keys);
@@ -102,9 +102,9 @@ Result<SaveReport> attach_noting(const SaveTarget& target, SaveInputs inputs,
 }  // namespace
 
 Result<SaveReport> attach(const SaveTarget& target, SaveInputs inputs, const SaveOptions& options) {
-  return noting_cancellation(target, options, [&](const SaveOptions& noting) {
-    return attach_noting(target, std::move(inputs), noting);
-  });
+  const NotedPhase noted(options);
+  return noted.explain(save_with_checkpoint(target, std::move(inputs), noted.options()),
+                       target.folder);
 }
 
 Result<SaveReport> save_graphs_with_external_data(const SaveTarget& target, Paths torch_load_paths,

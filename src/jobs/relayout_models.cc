@@ -124,8 +124,8 @@ void complete_options(SaveJob& job) {
   }
 }
 
-Result<SaveReport> relayout_noting(const SaveTarget& target, SaveInputs inputs,
-                                   const SaveOptions& options) {
+Result<SaveReport> save_with_layout(const SaveTarget& target, SaveInputs inputs,
+                                    const SaveOptions& options) {
   TRY(check_options(options));
   TRY_ASSIGN(auto job, start_job(target, std::move(inputs), options));
   complete_options(job);
@@ -144,9 +144,8 @@ Result<SaveReport> relayout_noting(const SaveTarget& target, SaveInputs inputs,
 
 Result<SaveReport> relayout(const SaveTarget& target, SaveInputs inputs,
                             const SaveOptions& options) {
-  return noting_cancellation(target, options, [&](const SaveOptions& noting) {
-    return relayout_noting(target, std::move(inputs), noting);
-  });
+  const NotedPhase noted(options);
+  return noted.explain(save_with_layout(target, std::move(inputs), noted.options()), target.folder);
 }
 
 Result<SaveReport> relayout_models(const SaveTarget& target, std::span<const GraphToSave> models,

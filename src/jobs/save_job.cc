@@ -1,71 +1,89 @@
 #include "jobs/save_job.h"
 
-#include <algorithm>
-#include <cstddef>
-#include <cstdint>
-#include <iterator>
-#include <map>
 #include <optional>
+#include <string>
 #include <utility>
 #include <vector>
 
 #include "base/cancellation.h"
-#include "base/name_map.h"
+#include "base/text.h"
 #include "base/try.h"
-#include "jobs/beside_model.h"
 #include "jobs/quantize_report.h"
 #include "jobs/save_report.h"
-#include "onnx/data_remarks.h"
-#include "onnx/graph_facts.h"
 #include "onnx_external/verify.h"
 #include "onnx_external/writer.h"
-#include "save/model_data_check.h"
+#include "save/equal_bytes.h"
+#include "save/link.h"
+#include "save/make_plan.h"
+#include "save/output_names.h"
 #include "save/plan_checks.h"
-#include "save/staging.h"
+#include "save/plan_sources.h"
+#include "save/planned_bytes.h"
+#include "save/quantize_plan.h"
 #include "save/test_data_files.h"
+#include "verify/recorded_bytes.h"
 
 namespace onnx_external {
 namespace {
 
 namespace fs = std::filesystem;
 
-// Of a model alone: the recorded inputs, fitted to the inputs that are left to the caller. A dry
-// run reports the dimensions that do not fit; a save refuses them.
-Result<RecordedInputs> read_test_data(const SaveJob& job) {
-  RecordedInputs inputs;
-  for (const fs::path& path : job.options.test_data) {
-    TRY_ASSIGN(auto recording, open_recording(path, open_options(job.options, job.target.folder)));
-    inputs.recordings.push_back(std::move(recording));
+// Tensors that are produced on demand exist only while they are written, so Dedup::kContent cannot
+// compare them beforehand.
+Status check_made_tensors(const SavePlan& plan, const Checkpoint& checkpoint) {
+  for (const PlannedTensor& tensor : plan.tensors) {
+    if (kind_of_source(checkpoint, tensor) == StorageKind::kMade) {
+      return fail(ErrorCode::kInvalidArgument,
+                  "tensor " + quote(tensor.name) +
+                      ": its bytes are made once, when they are written, and finding equal bytes "
+                      "would need them before; leave it out, or give the tensor in memory");
+    }
   }
-  const auto graph =
-      graph_inputs(job.models.front().proto().graph(), job.report.models.front().inputs_left());
-  const auto plan = [&]() -> Status {
-    TRY_ASSIGN(inputs.data, plan_test_data(graph, inputs.recordings));
-    return job.options.mode == RunMode::kWrite ? check_test_data(graph, inputs.data) : Status();
-  };
-  if (Status planned = plan(); !planned) {
-    return fail_in(graph_name(job.models.front()) + ": test data", std::move(planned).error());
-  }
-  return inputs;
+  return {};
 }
 
-// Returns the names in MappingOptions::keep that the graph has. The options of a set may name data
-// of any of its graphs.
-std::vector<std::string> kept_by_option(const GraphFacts& graph, const MappingOptions& options) {
-  std::vector<std::string> kept;
-  if (options.keep.empty() || options.keeps_rest) {
-    return kept;
+// The steps after the layout, when each tensor has a part: limits, links, deduplication and
+// recorded CRCs.
+Result<SavePlan> complete(SavePlan plan, const SourceModels& models, const Checkpoint& checkpoint,
+                          const std::filesystem::path& folder, const PlanOptions& options,
+                          const WriteOptions& write, const OwnWeights& own) {
+  TRY(check_expansion(plan, models, options.max_expand));
+  if (options.dedup == Dedup::kContent) {
+    TRY(check_made_tensors(plan, checkpoint));
+    TRY_ASSIGN(plan, merge_equal_bytes(std::move(plan), models, checkpoint, options, write.threads,
+                                       write.progress));
   }
-  NameSet names;
-  for (const Slot& slot : graph.slots) {
-    names.insert(slot.name);
+  TRY(note_recorded_crcs(models, plan));
+  if (options.quantize) {
+    TRY(quantize_plan(models, checkpoint, options, write.inputs, own, plan));
   }
-  for (const ConstantTensor& constant : graph.constants) {
-    names.insert(constant.name);
+  if (options.layout == Layout::kLink && options.quantize) {
+    TRY_ASSIGN(plan, link_or_write(std::move(plan), models, checkpoint, options));
   }
-  std::copy_if(options.keep.begin(), options.keep.end(), std::back_inserter(kept),
-               [&](const std::string& name) { return names.contains(name); });
-  return kept;
+  if (options.layout == Layout::kLink) {
+    TRY_ASSIGN(plan, link_files(std::move(plan), models, checkpoint, folder));
+  }
+  return plan;
+}
+
+// As plan_save(), but for the checks of the options and the target, whose data folder is chosen,
+// and for note_sources(). `own`: what the checkpoint has of the models' own weights; without it
+// these stay in float. Requires: as many models, names and mappings.
+Result<SavePlan> plan_models(std::span<const Model> models, std::span<const std::string> names,
+                             const Checkpoint& checkpoint, std::span<const Mapping> mappings,
+                             const SaveTarget& target, const PlanOptions& options,
+                             const WriteOptions& write, const OwnWeights& own) {
+  const auto name_of = [&](std::size_t i) {
+    return models.size() == 1 ? graph_name(models[i]) : names[i];
+  };
+  for (std::size_t i = 0; i < models.size(); ++i) {
+    TRY_IN(name_of(i), check_complete(models[i], mappings[i]));
+  }
+  TRY_ASSIGN(auto plan, make_plan(models, names, checkpoint, mappings, options, target.data_dir));
+  for (std::uint32_t i = 0; i < models.size(); ++i) {
+    TRY_IN(name_of(i), check_shapes(models[i], i, plan.tensors));
+  }
+  return complete(std::move(plan), models, checkpoint, target.folder, options, write, own);
 }
 
 std::string failed_text(const VerifyReport& report) {
@@ -91,14 +109,6 @@ VerifyOptions verify_options(const SaveJob& job) {
   return options;
 }
 
-// Recorded inputs follow a model that is in place, once its save has unlocked the folder.
-Status publish_test_data(const SaveJob& job, StagedSave published) {
-  { const StagedSave done = std::move(published); }
-  const WriteOptions& write = job.options.write;
-  return write_test_data(job.inputs, job.target.folder,
-                         {write.overwrite, write.sync, job.options.verification});
-}
-
 // Everything that the models share is read once. A graph's own data is checked by the CRC-32 that
 // was taken while it was copied, which is in the manifest.
 Status verify_staged(SaveJob& job, const StagedSave& staged) {
@@ -122,86 +132,21 @@ Status verify_staged(SaveJob& job, const StagedSave& staged) {
   return {};
 }
 
-// The reports of the tensors of one model of the plan, which gives its texts away.
-std::vector<SavedTensor> saved_tensors(SavePlan& plan,
-                                       const std::map<std::size_t, Overflow>& overflows,
-                                       std::uint32_t model_index) {
-  std::vector<SavedTensor> saved;
-  saved.reserve(plan.is_of_one() ? plan.tensors.size() : 0);
-  for (std::size_t i = 0; i < plan.tensors.size(); ++i) {
-    PlannedTensor& tensor = plan.tensors[i];
-    if (tensor.model_index != model_index) {
-      continue;
-    }
-    SavedTensor entry;
-    if (const auto overflow = overflows.find(i); overflow != overflows.end()) {
-      entry.overflow = overflow->second;
-    }
-    entry.key = std::move(tensor.key);
-    entry.slot = std::move(tensor.name);
-    entry.rule = tensor.rule;
-    entry.recipe = std::move(tensor.recipe);
-    if (tensor.range && plan.layout != Layout::kInline) {
-      const DataRange& range = plan.ranges[*tensor.range];
-      entry.file = plan.location(range.file);
-      entry.offset = range.offset;
-    }
-    entry.length = tensor.nbytes;
-    entry.data_type = tensor.data_type;
-    entry.dims = std::move(tensor.dims);
-    entry.packed = tensor.packed;
-    saved.push_back(std::move(entry));
-  }
-  return saved;
-}
-
-void report_tensors(const std::map<std::size_t, Overflow>& overflows, SaveJob& job) {
-  for (std::uint32_t i = 0; i < job.report.models.size(); ++i) {
-    job.report.models[i].tensors = saved_tensors(job.plan, overflows, i);
-  }
-}
-
-// The size of the ranges that one model refers to.
-std::uint64_t bytes_of_model(const SavePlan& plan, std::uint32_t model_index) {
-  std::vector<bool> counted(plan.ranges.size());
-  std::uint64_t bytes = 0;
-  for (const PlannedTensor& tensor : plan.tensors) {
-    if (tensor.model_index == model_index && tensor.range && !counted[*tensor.range]) {
-      counted[*tensor.range] = true;
-      bytes += plan.ranges[*tensor.range].bytes;
-    }
-  }
-  return bytes;
-}
-
-SavedModel report_model(const SaveJob& job, std::uint32_t model_index, const Mapping& mapping) {
-  const Model& model = job.models[model_index];
-  SavedModel report;
-  report.model = job.target.folder / job.names[model_index];
-  report.manifest = manifest_location(
-      {.models = job.names, .data_dir = job.plan.data_dir, .layout = job.plan.layout},
-      job.names[model_index]);
-  report.kept_by_option = kept_by_option(model.facts(), job.options.mapping);
-  report.left = reported_names(model, mapping, report.kept_by_option);
-  report.complete = report.slots_left().empty() && report.left_old().empty();
-  report.key_prefix = mapping.key_prefix;
-  report.bytes = bytes_of_model(job.plan, model_index);
-  report.remarks = remarks_of(model);
-  return report;
-}
-
-// Fills in what the report says about the data files of a plan.
-void report_data(const SavePlan& plan, SaveReport& report) {
-  for (const std::size_t tensor : plan.oversized) {
-    report.oversized.push_back(plan.tensors[tensor].name);
-  }
-  report.bytes = plan.bytes;
-  for (std::size_t i = plan.written_ranges(); i < plan.ranges.size(); ++i) {
-    report.linked_bytes += plan.ranges[i].bytes;
-  }
-}
-
 }  // namespace
+
+Result<SavePlan> plan_save(const Model& model, const Checkpoint& checkpoint, const Mapping& mapping,
+                           const SaveTarget& target, const PlanOptions& options,
+                           const WriteOptions& write) {
+  TRY(check_option_rules(options, write, mapping.options.casts));
+  SaveTarget chosen = target;
+  TRY_ASSIGN(chosen.data_dir,
+             choose_data_dir(target.folder, target.model_name, target.data_dir, write.overwrite,
+                             options.written_layout(), options.data_name));
+  TRY_ASSIGN(auto plan, plan_models({&model, 1}, {&target.model_name, 1}, checkpoint, {&mapping, 1},
+                                    chosen, options, write, {}));
+  TRY(note_sources({&model, 1}, checkpoint, write, plan));
+  return plan;
+}
 
 Status plan_job(SaveJob& job, const MappingKeys& keys, std::span<const Mapping> mappings) {
   WriteOptions write = job.options.write;
@@ -210,23 +155,17 @@ Status plan_job(SaveJob& job, const MappingKeys& keys, std::span<const Mapping> 
   }
   TRY_ASSIGN(job.plan, plan_models(job.models, job.names, *job.checkpoint, mappings, job.target,
                                    job.options.plan, write, job.own));
-  SaveReport& report = job.report;
-  report.folder = job.target.folder;
-  report.keys = reported_keys(keys, mappings.front());
-  report.unused_modules = mappings.front().unused_modules;
-  report.notes = job.checkpoint->notes();
-  report.overlaid = job.checkpoint->overlaid();
-  report.derived = mappings.front().options.derived;
-  report_data(job.plan, report);
   TRY_ASSIGN(const auto notes, check_model_data(job.plan, std::span<const Model>(job.models)));
-  report.notes.insert(report.notes.end(), notes.begin(), notes.end());
-  for (std::uint32_t i = 0; i < mappings.size(); ++i) {
-    report.models.push_back(report_model(job, i, mappings[i]));
-    report.complete = report.complete && report.models.back().complete;
-  }
+  report_plan(keys, mappings, notes, job);
   if (!job.options.test_data.empty()) {
-    TRY_ASSIGN(job.inputs, read_test_data(job));
-    report.test_data = job.inputs.data;
+    const Model& model = job.models.front();
+    TRY_ASSIGN(job.inputs, open_recordings(job.options.test_data,
+                                           open_options(job.options, job.target.folder)));
+    TRY_IN(
+        graph_name(model) + ": test data",
+        fit_recordings(graph_inputs(model.proto().graph(), job.report.models.front().inputs_left()),
+                       job.options.mode == RunMode::kWrite, job.inputs));
+    job.report.test_data = job.inputs.data;
   }
   return {};
 }
@@ -243,7 +182,9 @@ Result<SaveReport> carry_out(SaveJob job) {
     report_tensors({}, job);
     return std::move(report);
   }
-  TRY(check_test_data_files(job.inputs, job.target.folder, write.overwrite));
+  if (!job.inputs.recordings.empty()) {
+    TRY(check_test_data_files(job.inputs, job.target.folder, write.overwrite));
+  }
   TRY(note_sources(job.models, *job.checkpoint, write, job.plan));
   // From here on every file, offset and length is final.
   TRY_ASSIGN(auto staged,
@@ -259,27 +200,24 @@ Result<SaveReport> carry_out(SaveJob job) {
   TRY(staged.publish());
   report.data_left_for = staged.data_left_for();
   note_data_of_other_tools(staged.data_of_other_tools(), report);
-  TRY_IN("the new model is in place, but not its test data",
-         leads(write) ? publish_test_data(job, std::move(staged)) : Status());
+  if (!job.inputs.recordings.empty() && leads(write)) {
+    { const StagedSave done = std::move(staged); }  // unlocks the folder
+    TRY_IN("the new model is in place, but not its test data",
+           write_test_data(job.inputs, job.target.folder,
+                           {write.overwrite, write.sync, job.options.verification}));
+  }
   report.seconds =
       std::chrono::duration<double>(std::chrono::steady_clock::now() - job.start).count();
   return std::move(report);
 }
 
-Result<SaveReport> noting_cancellation(
-    const SaveTarget& target, const SaveOptions& options,
-    const std::function<Result<SaveReport>(const SaveOptions&)>& save) {
-  if (!options.write.progress) {
-    return save(options);
-  }
-  std::optional<Phase> phase;
-  SaveOptions noting = options;
-  noting.write.progress = noting_phase(options.write.progress, phase);
-  auto report = save(noting);
-  if (!report && phase) {
-    return fail(cancelled_in(target.folder, phase, std::move(report).error()));
-  }
-  return report;
+NotedPhase::NotedPhase(const SaveOptions& options) : options_(options) {
+  options_.write.progress = noting_phase(options.write.progress, phase_);
+}
+
+Result<SaveReport> NotedPhase::explain(Result<SaveReport> report, const fs::path& folder) const {
+  return report || !phase_ ? std::move(report)
+                           : fail(cancelled_in(folder, phase_, std::move(report).error()));
 }
 
 }  // namespace onnx_external

@@ -5,7 +5,6 @@
 #include <chrono>
 #include <cstddef>
 #include <filesystem>
-#include <functional>
 #include <optional>
 #include <span>
 #include <string>
@@ -15,6 +14,7 @@
 #include "onnx_external/mapping.h"
 #include "onnx_external/model.h"
 #include "onnx_external/plan.h"
+#include "onnx_external/progress.h"
 #include "onnx_external/provided_tensors.h"
 #include "onnx_external/result.h"
 #include "onnx_external/save_external.h"
@@ -25,7 +25,7 @@ namespace onnx_external {
 
 // One save: its inputs, its plan and its report.
 struct SaveJob {
-  SaveTarget target;  // `model_name` is not used
+  SaveTarget target;  // its data folder is the chosen one; `model_name` is not used
   SaveOptions options;
   std::vector<std::string> names = {};  // of the models
   std::chrono::steady_clock::time_point start = std::chrono::steady_clock::now();
@@ -70,21 +70,6 @@ struct SaveInputs {
 [[nodiscard]] OpenOptions open_options(const SaveOptions& options,
                                        const std::filesystem::path& folder);
 
-// Does the same as plan_save() without note_sources(), for models called `names`. The model's name
-// in `target` is not used. `own`: the models' own weights in the checkpoint; without it these stay
-// in float. Requires: as many models, names and mappings; check_option_rules() succeeds.
-[[nodiscard]] Result<SavePlan> plan_models(std::span<const Model> models,
-                                           std::span<const std::string> names,
-                                           const Checkpoint& checkpoint,
-                                           std::span<const Mapping> mappings,
-                                           const SaveTarget& target, const PlanOptions& options,
-                                           const WriteOptions& write, const OwnWeights& own = {});
-
-// The last step of plan_save(), which a dry run leaves out: fills in the facts about the sources,
-// SavePlan::job and PlannedFile::hole_bytes. Opens each file of the models' own data. kIo.
-[[nodiscard]] Status note_sources(std::span<const Model> models, const Checkpoint& checkpoint,
-                                  const WriteOptions& write, SavePlan& plan);
-
 // Fills in plan, inputs and report, by one mapping for each model. Writes nothing.
 [[nodiscard]] Status plan_job(SaveJob& job, const MappingKeys& keys,
                               std::span<const Mapping> mappings);
@@ -92,12 +77,27 @@ struct SaveInputs {
 // Writes the plan, reads it back and publishes it. A dry run only reports.
 [[nodiscard]] Result<SaveReport> carry_out(SaveJob job);
 
-// Runs `save` with the same options. If the progress function cancels it, the error has the folder
-// and the phase. An error of something else that cancels, such as SaveOptions::before_publish,
-// stays unchanged.
-[[nodiscard]] Result<SaveReport> noting_cancellation(
-    const SaveTarget& target, const SaveOptions& options,
-    const std::function<Result<SaveReport>(const SaveOptions&)>& save);
+// The options of a save, with a progress function that also notes in which phase it cancels the
+// save.
+class NotedPhase {
+ public:
+  explicit NotedPhase(const SaveOptions& options);
+  NotedPhase(const NotedPhase&) = delete;
+  NotedPhase& operator=(const NotedPhase&) = delete;
+  ~NotedPhase() = default;
+
+  [[nodiscard]] const SaveOptions& options() const { return options_; }
+
+  // The report of a save with these options. If the progress function cancelled it, the error gets
+  // the folder and the phase. An error of something else that cancels, such as
+  // SaveOptions::before_publish, stays unchanged.
+  [[nodiscard]] Result<SaveReport> explain(Result<SaveReport> report,
+                                           const std::filesystem::path& folder) const;
+
+ private:
+  std::optional<Phase> phase_;
+  SaveOptions options_;
+};
 
 // save_graphs_with_external_data() and relayout_models(), which take what is given.
 [[nodiscard]] Result<SaveReport> attach(const SaveTarget& target, SaveInputs inputs,

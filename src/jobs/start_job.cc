@@ -18,8 +18,8 @@
 #include "jobs/save_job.h"
 #include "mapping/graph_parts.h"
 #include "onnx/model_access.h"
-#include "save/option_rules.h"
 #include "save/output_names.h"
+#include "save/plan_checks.h"
 #include "save/recovery.h"
 
 namespace onnx_external {
@@ -65,17 +65,16 @@ Status check_options(const SaveJob& job) {
   return {};
 }
 
-// A dry run without a folder only shows the mapping, so it reads none.
-Status check_target(const SaveJob& job) {
+// Also chooses the data folder. A dry run without a folder only shows the mapping, so it reads
+// none.
+Status check_target(SaveJob& job) {
   if (job.options.mode == RunMode::kWrite && leads(job.options.write)) {
     TRY(recover(job.target.folder, job.options.write.sync));
   }
-  if (job.target.folder.empty()) {
-    return check_set_names(job.names, job.target.data_dir);
-  }
-  TRY(choose_data_dir(job.target.folder, job.names, job.target.data_dir,
-                      job.options.write.overwrite, job.options.plan.written_layout(),
-                      job.options.plan.data_name));
+  TRY_ASSIGN(job.target.data_dir,
+             choose_data_dir(job.target.folder, job.names, job.target.data_dir,
+                             job.options.write.overwrite, job.options.plan.written_layout(),
+                             job.options.plan.data_name));
   return {};
 }
 

@@ -1,4 +1,17 @@
 // The operators of ONNX's default domain, and the inference rule of each.
+//
+// Why the rules are not those of libonnx (onnx::shape_inference), measured with 1.12, which Debian
+// has, and 1.23:
+// - In 1.12 a Conv or MaxPool with a stride of 0 divides by zero, and the signal ends the process.
+// - With data propagation, without which nothing is known behind a Reshape, 26 Concat nodes that
+//   double a constant of two numbers need more than 5 GiB and 150 s in both versions. Here
+//   kMaxNumbers limits constants.
+// - They go from inputs to outputs only. Weights that a graph leaves open, and the boundaries of
+//   cut pieces, are also inferred from the nodes that read them.
+// Of 300 cases of the strict campaign, none has another verdict with libonnx's rules or without any
+// rules, because exporters state the types of weights. The rules are for graphs that do not (saved
+// with include_initializers=False), where they detect weights that contradict each other, for the
+// models of a Writer, and for cut pieces.
 #pragma once
 
 #include <cstdint>

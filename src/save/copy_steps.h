@@ -11,8 +11,8 @@
 #include "onnx_external/checkpoint.h"
 #include "onnx_external/plan.h"
 #include "onnx_external/writer.h"
+#include "save/planned_bytes.h"
 #include "save/record.h"
-#include "save/source_models.h"
 
 namespace onnx_external {
 

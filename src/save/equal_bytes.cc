@@ -16,7 +16,6 @@
 #include "base/try.h"
 #include "save/layout.h"
 #include "save/planned_bytes.h"
-#include "save/range_source.h"
 
 namespace onnx_external {
 namespace {

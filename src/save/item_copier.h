@@ -16,7 +16,7 @@
 #include "checkpoint/storage/tiled_view.h"
 #include "onnx_external/result.h"
 #include "save/copy_steps.h"
-#include "save/range_source.h"
+#include "save/planned_bytes.h"
 
 namespace onnx_external {
 

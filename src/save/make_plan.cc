@@ -22,7 +22,6 @@
 #include "save/link.h"
 #include "save/output_names.h"
 #include "save/planned_bytes.h"
-#include "save/source_models.h"
 
 namespace onnx_external {
 namespace {
@@ -342,11 +341,7 @@ std::string data_name_for(std::span<const Model> models, const std::string& data
 Result<SavePlan> make_plan(std::span<const Model> models, std::span<const std::string> names,
                            const Checkpoint& checkpoint, std::span<const Mapping> mappings,
                            const PlanOptions& options, const std::string& data_dir) {
-  TRY(check_set_names(names, data_dir));
   TRY(check_options(models, options));
-  for (const std::string& name : names) {
-    TRY(check_data_name(name, data_dir, options.data_name, options.written_layout()));
-  }
   SavePlan plan;
   plan.data_dir = data_dir;
   plan.data_name = data_name_for(models, data_dir, options);

@@ -12,11 +12,11 @@
 
 namespace onnx_external {
 
-// Pure: reads no tensor, but checks the names. Models, called `names`, share ranges as tied tensors
-// of one model do. Offsets follow the order of the mappings' pairs; those of kLink are the
-// checkpoint's, and its files have no names before link_files(). Dedup::kContent is as kStorage.
-// Errors as plan_save(); kInvalidArgument for kInline with several models, where nothing can be
-// shared. Requires: as many models, names and mappings.
+// Pure: reads no tensor, and the names are those of choose_data_dir(). Models, called `names`,
+// share ranges as tied tensors of one model do. Offsets follow the order of the mappings' pairs;
+// those of kLink are the checkpoint's, and its files have no names before link_files().
+// Dedup::kContent is as kStorage. Errors as plan_save(); kInvalidArgument for kInline with several
+// models, where nothing can be shared. Requires: as many models, names and mappings.
 [[nodiscard]] Result<SavePlan> make_plan(std::span<const Model> models,
                                          std::span<const std::string> names,
                                          const Checkpoint& checkpoint,

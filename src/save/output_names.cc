@@ -293,6 +293,9 @@ Result<std::string> choose_data_dir(const std::filesystem::path& out_dir,
     TRY(check_data_name(model_name, data_dir, data_name, layout));
   }
   std::string name(data_dir);
+  if (out_dir.empty()) {
+    return name;
+  }
   TRY_ASSIGN(const auto out, open_if_there(out_dir));
   if (!out) {
     return name;

@@ -28,11 +28,12 @@ namespace onnx_external {
 [[nodiscard]] Status check_set_names(std::span<const std::string> model_names,
                                      std::string_view data_dir);
 
-// The name of the data folder for a save into `out_dir`: `data_dir` for a first save, else
+// Checks the names (check_set_names(), check_data_name()) and the models in place, and returns the
+// name of the data folder for a save into `out_dir`: `data_dir` for a first save, else
 // "<data_dir>.N". N is one more than that of any replaced model, in any layout, or of another
 // model's data in the folder. kAlreadyExists when a model or its data exists and `overwrite`
-// refuses; data of other models does not matter. `out_dir` need not exist; kNotFound when it is a
-// dangling link.
+// refuses; data of other models does not matter. `out_dir` need not exist, and may be empty
+// if nothing is to be written; kNotFound when it is a dangling link.
 [[nodiscard]] Result<std::string> choose_data_dir(const std::filesystem::path& out_dir,
                                                   std::span<const std::string> model_names,
                                                   std::string_view data_dir, Overwrite overwrite,

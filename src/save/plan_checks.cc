@@ -24,6 +24,7 @@
 #include "onnx/open_values.h"
 #include "onnx/shape_conflict.h"
 #include "onnx_external/checkpoint.h"
+#include "tensor/missing_data.h"
 
 namespace onnx_external {
 namespace {
@@ -108,6 +109,45 @@ Error error_of(const ShapeConflict& conflict, const NameMap<std::string_view>& k
               " cannot have inputs of these shapes and types: " + text + "; " +
               std::string(way_out),
           std::make_shared<const ErrorDetails>(std::move(details))};
+}
+
+std::string wrong_with_link(const PlanOptions& plan, const WriteOptions& write, Casts casts) {
+  if (write.checksum != Checksum::kNone) {
+    return "a checksum needs whole files to be read; leave it out with the layout link";
+  }
+  if (plan.dedup == Dedup::kContent) {
+    return "looking for equal bytes saves nothing with the layout link, which copies nothing";
+  }
+  if (plan.quantize) {  // what is in no file is written
+    return plan.quantize->keep == KeepCodes::kNo
+               ? "quantized weights are in no file yet, so they cannot be linked, unless they are "
+                 "kept as a checkpoint has them (keep); choose another layout"
+               : "";
+  }
+  if (plan.dtype || casts == Casts::kAllow) {
+    return "a conversion makes new bytes, and the layout link copies none";
+  }
+  return "";
+}
+
+std::string wrong_options(const PlanOptions& plan, const WriteOptions& write, Casts casts) {
+  if (plan.max_shard_bytes && plan.layout != Layout::kShards) {
+    return "a size of shards is for the layout shards";
+  }
+  if (plan.alignment && plan.layout != Layout::kSingle && plan.layout != Layout::kShards) {
+    return "an alignment is for the layouts single and shards";
+  }
+  if (plan.layout == Layout::kInline && write.checksum != Checksum::kNone) {
+    return "a checksum is of data files, and the layout inline has none";
+  }
+  if (plan.dtype && !can_cast_to(*plan.dtype)) {
+    return "values are converted to float64, float32, float16 and bfloat16 only, not to " +
+           std::string(torch_name(*plan.dtype));
+  }
+  if (plan.dtype && casts == Casts::kAllow) {
+    return "a dtype converts all floats; leave out the cast";
+  }
+  return plan.layout == Layout::kLink ? wrong_with_link(plan, write, casts) : "";
 }
 
 }  // namespace
@@ -217,6 +257,46 @@ Status check_shapes(const Model& model) {
   return conflict
              ? Status(fail(error_of(*conflict, {}, "add() the weights that belong to this graph")))
              : Status();
+}
+
+Status check_option_rules(const PlanOptions& plan, const WriteOptions& write, Casts casts) {
+  if (plan.quantize) {
+    if (Status checked = check_options(*plan.quantize); !checked) {
+      return checked;
+    }
+  }
+  std::string wrong = wrong_options(plan, write, casts);
+  return wrong.empty() ? Status() : fail(ErrorCode::kInvalidArgument, std::move(wrong));
+}
+
+Result<std::vector<std::string>> check_model_data(const SavePlan& plan,
+                                                  const SourceModels& models) {
+  struct Used {
+    const PlannedTensor* tensor = nullptr;
+    std::vector<StoredRange> ranges;
+  };
+  std::map<std::pair<std::uint32_t, std::string_view>, Used> files;
+  for (const DataRange& range : plan.ranges) {
+    const PlannedTensor& tensor = plan.tensors[range.source_tensor];
+    if (tensor.source != TensorSource::kModelExternal) {
+      continue;
+    }
+    const ExternalTensor& external = models.of(tensor).external_tensors()[tensor.source_index];
+    Used& used = files[{tensor.model_index, external.location}];
+    used.tensor = &tensor;
+    used.ranges.push_back({external.name, external.dims, external.offset, external.length});
+  }
+  std::vector<std::string> notes;
+  for (auto& [place, used] : files) {
+    const Model& model = models.of(*used.tensor);
+    const ExternalTensor& external = model.external_tensors()[used.tensor->source_index];
+    TRY_ASSIGN(const auto file, open_external(model, external));
+    TRY_ASSIGN(auto note, check_is_not_missing(*file, std::move(used.ranges)));
+    if (!note.empty()) {
+      notes.push_back(std::move(note));
+    }
+  }
+  return notes;
 }
 
 }  // namespace onnx_external

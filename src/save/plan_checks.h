@@ -1,6 +1,6 @@
-// Checks a plan before anything is written: that no weight is missing (kNotFound), that the model's
-// own data does not grow too much (kUnsupported), and that the weights do not contradict each other
-// (kMismatch).
+// Checks a save before anything is written: that its options go together (kInvalidArgument), that
+// no weight is missing (kNotFound), that the model's own data does not grow too much (kUnsupported)
+// and was downloaded whole, and that the weights do not contradict each other (kMismatch).
 #pragma once
 
 #include <cstdint>
@@ -13,9 +13,15 @@
 #include "onnx_external/model.h"
 #include "onnx_external/plan.h"
 #include "onnx_external/result.h"
-#include "save/source_models.h"
+#include "onnx_external/writer.h"
+#include "save/planned_bytes.h"
 
 namespace onnx_external {
+
+// kInvalidArgument for an option that would have no effect, or would contradict the layout or
+// another option. Every kind of save calls it.
+[[nodiscard]] Status check_option_rules(const PlanOptions& plan, const WriteOptions& write,
+                                        Casts casts);
 
 // Returns the names that would have no value in the saved model: those that the mapping lists,
 // slots that it does not fill, and names and tensors that are not slots (onnx/open_values.h).
@@ -39,5 +45,11 @@ namespace onnx_external {
 
 // The same of a model whose initializers are all there.
 [[nodiscard]] Status check_shapes(const Model& model);
+
+// Looks for zeros that a broken download left in the files of all ranges that are copied or linked
+// from models' external data. Returns the notes of check_is_not_missing(). Errors of opening the
+// files.
+[[nodiscard]] Result<std::vector<std::string>> check_model_data(const SavePlan& plan,
+                                                                const SourceModels& models);
 
 }  // namespace onnx_external

@@ -21,7 +21,7 @@
 #include "save/file_syncer.h"
 #include "save/item_copier.h"
 #include "save/pass_copier.h"
-#include "save/range_source.h"
+#include "save/planned_bytes.h"
 
 namespace onnx_external {
 namespace {

@@ -1,22 +1,43 @@
-// Reads the bytes of a tensor that comes from the checkpoint: after its recipe, and converted if
-// the plan says so, or quantized. The tensor is a PlannedTensor, or a WantedTensor of the
-// verification.
+// Locates and reads the bytes of planned tensors, for all code that copies or compares them. Bytes
+// of a checkpoint are those after the recipe, converted if the plan says so, or quantized.
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 
+#include "base/byte_comparer.h"
+#include "base/file.h"
 #include "base/memory_runs.h"
 #include "checkpoint/storage/checkpoint_access.h"
 #include "checkpoint/storage/tiled_view.h"
 #include "onnx_external/checkpoint.h"
+#include "onnx_external/model.h"
 #include "onnx_external/plan.h"
 #include "onnx_external/result.h"
 #include "save/row_packer.h"
 #include "tensor/derived_view.h"
 
 namespace onnx_external {
+
+// The models that the tensors of a plan come from: one, or those of a set. They must outlive it.
+// Converts implicitly from a single model.
+class SourceModels {
+ public:
+  SourceModels(const Model& model) : models_(&model, 1) {}
+  SourceModels(std::span<const Model> models) : models_(models) {}
+
+  [[nodiscard]] const Model& of(const PlannedTensor& tensor) const {
+    return models_[tensor.model_index];
+  }
+  [[nodiscard]] std::span<const Model> all() const { return models_; }
+
+ private:
+  std::span<const Model> models_;
+};
+
+// --- tensors of a checkpoint: a PlannedTensor, or a WantedTensor of the verification -----------
 
 // The view that everything below reads.
 [[nodiscard]] inline DerivedView planned_view(const Checkpoint& checkpoint, const auto& tensor) {
@@ -83,5 +104,26 @@ namespace onnx_external {
              ? std::nullopt
              : checkpoint.recorded_crc(*planned_view(checkpoint, tensor));
 }
+
+// --- tensors of any source ---------------------------------------------------------------------
+
+struct RangeSource {
+  std::shared_ptr<const SourceFile> file;  // null: not a plain range; read_planned(), InlineReader
+  std::uint64_t offset = 0;
+  std::optional<std::uint32_t> recorded_crc;  // by the checkpoint
+};
+
+// Opens the file if necessary. kCorrupt when the model states a range that does not exist or does
+// not have the tensor's size; errors as open_external().
+[[nodiscard]] Result<RangeSource> source_of(const PlannedTensor& tensor, const SourceModels& models,
+                                            const Checkpoint& checkpoint);
+
+// Returns a function that reads these bytes from any source. Steps must be in order, and multiples
+// of InlineReader::kStepMultiple. The arguments must outlive it. kCorrupt also when a file of the
+// model has changed by the time of the last step; the checkpoint's files are checked when all is
+// done.
+[[nodiscard]] Result<ReadBytes> planned_reader(const PlannedTensor& tensor,
+                                               const SourceModels& models,
+                                               const Checkpoint& checkpoint);
 
 }  // namespace onnx_external

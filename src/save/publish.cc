@@ -20,8 +20,7 @@
 #include "save/other_models.h"
 #include "save/output_names.h"
 #include "save/recovery.h"
-#include "save/target_calls.h"
-#include "save/target_limits.h"
+#include "save/target_checks.h"
 
 namespace onnx_external {
 namespace {

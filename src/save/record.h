@@ -8,9 +8,9 @@
 //   {"part": 7, "crc32": "1a2b3c4d", "check": "..."}
 //   {"publish": {...}, "check": "..."}
 //
-// The first line has the version of the form and the name of the job (save/job_name.h; empty: a job
-// that is never resumed). Each range of the plan gets a line once it is written. These lines are
-// not synced: they are claims, and the bytes are read again before they are believed
+// The first line has the version of the form and the name of the job (save/plan_sources.h; empty: a
+// job that is never resumed). Each range of the plan gets a line once it is written. These lines
+// are not synced: they are claims, and the bytes are read again before they are believed
 // (save/written_ranges.h). The last line is a Publication: all that the save renames and removes.
 // It is synced before anything is renamed into the output folder, so if it is missing or damaged,
 // nothing was renamed.

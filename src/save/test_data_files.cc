@@ -202,6 +202,21 @@ Status write_sets(const RecordedInputs& inputs, const Directory& out,
 
 }  // namespace
 
+Result<RecordedInputs> open_recordings(std::span<const std::filesystem::path> paths,
+                                       const OpenOptions& options) {
+  RecordedInputs inputs;
+  for (const std::filesystem::path& path : paths) {
+    TRY_ASSIGN(auto recording, open_recording(path, options));
+    inputs.recordings.push_back(std::move(recording));
+  }
+  return inputs;
+}
+
+Status fit_recordings(std::span<const GraphInput> graph, bool must_fit, RecordedInputs& inputs) {
+  TRY_ASSIGN(inputs.data, plan_test_data(graph, inputs.recordings));
+  return must_fit ? check_test_data(graph, inputs.data) : Status();
+}
+
 Status check_test_data_files(const RecordedInputs& inputs, const std::filesystem::path& out_dir,
                              Overwrite overwrite) {
   const auto out = Directory::open(out_dir);

@@ -1,5 +1,5 @@
-// Writes recorded inputs beside a model: test_data_set_N/input_K.pb. This is a separate job,
-// because nothing depends on these files.
+// Reads recorded inputs, and writes them beside a model: test_data_set_N/input_K.pb. This is a job
+// of its own that follows a save, because nothing depends on these files.
 //
 // Each set is written into a staging folder and renamed, so it is complete or not there. A set that
 // it replaces is first renamed into the staging folder, and removed with it. If the job is killed,
@@ -7,12 +7,21 @@
 #pragma once
 
 #include <filesystem>
+#include <span>
 
 #include "onnx_external/result.h"
 #include "onnx_external/test_data.h"
 #include "onnx_external/writer.h"
 
 namespace onnx_external {
+
+[[nodiscard]] Result<RecordedInputs> open_recordings(std::span<const std::filesystem::path> paths,
+                                                     const OpenOptions& options);
+
+// Plans which recorded tensor feeds which input of a graph: fills in `inputs.data`. Dimensions that
+// do not fit are errors of check_test_data() if they must fit, and reported otherwise.
+[[nodiscard]] Status fit_recordings(std::span<const GraphInput> graph, bool must_fit,
+                                    RecordedInputs& inputs);
 
 // Checks beforehand whether write_test_data() will succeed: kAlreadyExists when a set's folder
 // exists, unless overwriting is allowed and it holds nothing but recorded inputs; kCorrupt (a

@@ -4,7 +4,7 @@
 
 #include "onnx_external/plan.h"
 #include "onnx_external/result.h"
-#include "save/source_models.h"
+#include "save/planned_bytes.h"
 
 namespace onnx_external {
 

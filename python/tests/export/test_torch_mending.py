@@ -127,7 +127,7 @@ class Any_(torch.nn.Module):
         return torch.stack([x.any(), (x > 0).any(0).any(), x.bool().any(dim=(0, 1)), x.all()])
 
 
-def test_there_is_nothing_in_no_rows(tmp_path: Path) -> None:
+def test_any_of_a_batch_of_size_zero_is_false(tmp_path: Path) -> None:
     path, sets = tmp_path / "model.onnx", [torch.rand(3, 2), torch.rand(0, 2), torch.zeros(1, 2)]
     oe.torch.export(Any_(), (sets[0],), path, dynamic_shapes=DYNAMIC, check=False, fsync=False)
     for x in sets:

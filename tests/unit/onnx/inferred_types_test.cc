@@ -330,7 +330,7 @@ TEST(InferredTypes, AnEmbeddingOfTorchHasTwoDimensions) {
   EXPECT_EQ(c.infer("w").shape, dims({std::nullopt, 6}));
 }
 
-TEST(InferredTypes, WhatContradictsTheStatedIsNotLearned) {
+TEST(InferredTypes, NeverReplaceAStatedShape) {
   GraphCase c;
   c.add("Transpose", {"w"}, "y").attribute("perm", {1, 0});
   c.value("w", {5, 5}).value("y", {2, 3});

@@ -1,5 +1,4 @@
-#include "save/option_rules.h"
-
+#include "save/plan_checks.h"
 #include "support/result_matchers.h"
 
 namespace onnx_external {

@@ -145,9 +145,14 @@ TEST_F(Plan, RefusesATypeThatOnnxLacks) {
 
 TEST_F(Plan, RefusesNamesThatAreNotPlain) {
   const std::vector<TestTensor> tensors{{.name = "w", .shape = {4}, .bytes = noise(16, 1)}};
-  EXPECT_THAT(plan(tensors, {}, SaveTarget{.folder = {}, .model_name = "a/b"}),
+  const Model model = model_for(tensors);
+  const Checkpoint checkpoint = open_one(dir_.write("c.pt", torch_zip(tensors)));
+  const auto planned = [&](const SaveTarget& target) {
+    return plan_save(model, checkpoint, map_by_name(model, checkpoint), target, {}, {});
+  };
+  EXPECT_THAT(planned({.folder = {}, .model_name = "a/b"}),
               FailsWith(ErrorCode::kInvalidArgument, "'a/b'"));
-  EXPECT_THAT(plan(tensors, {}, SaveTarget{.folder = {}, .data_dir = ".."}),
+  EXPECT_THAT(planned({.folder = {}, .data_dir = ".."}),
               FailsWith(ErrorCode::kInvalidArgument, "'..'"));
 }
 

@@ -15,7 +15,7 @@
 #include "onnx_external/provided_tensors.h"
 #include "onnx_external/save_external.h"
 #include "onnx_external/verify.h"
-#include "save/job_name.h"
+#include "save/plan_sources.h"
 #include "support/provided_builder.h"
 #include "support/result_matchers.h"
 #include "support/save_fixture.h"

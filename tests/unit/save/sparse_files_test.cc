@@ -1,5 +1,3 @@
-#include "save/sparse_files.h"
-
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
@@ -10,6 +8,7 @@
 #include "base/holes.h"
 #include "onnx_external/verify.h"
 #include "save/make_plan.h"
+#include "save/plan_sources.h"
 #include "support/result_matchers.h"
 #include "support/save_fixture.h"
 

@@ -145,7 +145,7 @@ TEST(StreamingWriter, RejectsANameThatIsNotAModels) {
   EXPECT_EQ(writer.error().code, ErrorCode::kInvalidArgument);
 }
 
-TEST(Save, TakesOneRequest) {
+TEST(Save, AttachesOrRelayoutsByOneRequest) {
   const TempDir dir;
   const std::string fixtures = ONNX_EXTERNAL_FIXTURES;
   const auto report = oe::save({.graph = fixtures + "/tiny/graph.onnx",

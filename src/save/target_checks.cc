@@ -1,4 +1,4 @@
-#include "save/target_limits.h"
+#include "save/target_checks.h"
 
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -11,15 +11,20 @@
 
 #include <algorithm>
 #include <climits>
+#include <cstdint>
 #include <filesystem>
 #include <limits>
+#include <numeric>
 #include <optional>
+#include <string>
 #include <system_error>
+#include <utility>
 
 #include "base/checked_math.h"
 #include "base/size_text.h"
 #include "base/text.h"
 #include "base/try.h"
+#include "save/output_names.h"
 
 namespace onnx_external {
 namespace {
@@ -106,6 +111,36 @@ Status check_free_bytes(const Directory& out, const TargetNeeds& needs) {
                           out.path().string(), size_text(wanted), size_text(*free)));
 }
 
+// A sync takes as long as copying about so much.
+constexpr std::uint64_t kMinProbedBytes = std::uint64_t{16} << 20;
+
+Sync probed_sync(const TransactionOptions& options) {
+  const auto add = [](std::uint64_t sum, const PlannedFile& file) {
+    return sum + std::min(file.bytes, kMinProbedBytes);
+  };
+  const std::uint64_t bytes =
+      std::accumulate(options.files.begin(), options.files.end(), std::uint64_t{0}, add);
+  return bytes < kMinProbedBytes ? Sync::kNone : options.sync;
+}
+
+// Removes the file from the folder at the end.
+class Probe {
+ public:
+  Probe(const Directory& folder, std::string name) : folder_(folder), name_(std::move(name)) {}
+  Probe(const Probe&) = delete;
+  Probe& operator=(const Probe&) = delete;
+  ~Probe() { (void)::unlinkat(folder_.fd(), name_.c_str(), 0); }
+
+  [[nodiscard]] Status put(const Directory& staging, Replace replace, Sync sync) const {
+    TRY(write_file(staging, name_, "", sync));
+    return rename_entry(staging, name_, folder_, name_, replace);
+  }
+
+ private:
+  const Directory& folder_;
+  std::string name_;
+};
+
 }  // namespace
 
 std::uint64_t allocated_bytes(const Directory& data, const std::vector<PlannedFile>& files) {
@@ -124,6 +159,18 @@ Status check_target_limits(const Directory& out, const TargetNeeds& needs) {
   TRY(check_names(out, needs));
   TRY(check_file_sizes(out, needs));
   return check_free_bytes(out, needs);
+}
+
+// The probe has the name of a staging folder, so that the next save removes one that is left.
+Status check_target_calls(const Directory& out, const Directory& staging,
+                          const TransactionOptions& options) {
+  const Sync sync = probed_sync(options);
+  TRY_ASSIGN(auto name, random_staging_name());
+  const Probe probe(out, std::move(name));
+  TRY(probe.put(staging, Replace::kNo, sync));
+  TRY(options.overwrite == Overwrite::kAllow ? probe.put(staging, Replace::kYes, Sync::kNone)
+                                             : Status());
+  return sync_folder(out, sync);
 }
 
 }  // namespace onnx_external

@@ -1,4 +1,4 @@
-#include "save/target_limits.h"
+#include "save/target_checks.h"
 
 #include <gtest/gtest.h>
 #include <sys/resource.h>

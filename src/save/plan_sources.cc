@@ -1,11 +1,14 @@
-#include "save/job_name.h"
+#include "save/plan_sources.h"
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <span>
 #include <string_view>
 
 #include "base/digest.h"
+#include "base/file.h"
+#include "base/holes.h"
 #include "base/try.h"
 #include "checkpoint/derivation_json.h"
 #include "checkpoint/storage/checkpoint_access.h"
@@ -127,6 +130,16 @@ Status add_source(const PlannedTensor& tensor, const SourceModels& models,
   return add_inline(models.of(tensor), tensor.source_index, hasher);
 }
 
+std::uint64_t hole_bytes(const SourceFile& file, std::uint64_t offset, std::uint64_t end) {
+  std::uint64_t bytes = 0;
+  while (offset < end) {
+    const FileRun run = next_run(file, offset, end);
+    bytes += run.is_hole ? run.bytes : 0;
+    offset += run.bytes;
+  }
+  return bytes;
+}
+
 }  // namespace
 
 Result<std::string> name_job(const SavePlan& plan, const SourceModels& models,
@@ -149,6 +162,39 @@ Result<std::string> name_job(const SavePlan& plan, const SourceModels& models,
     TRY(add_source(tensor, models, checkpoint, hasher));
   }
   return hasher.hex();
+}
+
+void note_holes(const Checkpoint& checkpoint, SavePlan& plan) {
+  std::vector<bool> has_holes;
+  for (const auto& file : CheckpointAccess::files(checkpoint)) {
+    has_holes.push_back(may_have_holes(*file));
+  }
+  const bool any = std::find(has_holes.begin(), has_holes.end(), true) != has_holes.end();
+  const std::size_t count = any && plan.layout != Layout::kInline ? plan.written_ranges() : 0;
+  for (std::size_t i = 0; i < count; ++i) {
+    const DataRange& range = plan.ranges[i];
+    const PlannedTensor& tensor = plan.tensors[range.source_tensor];
+    if (tensor.source != TensorSource::kCheckpoint || range.bytes < kMinHoleBytes) {
+      continue;
+    }
+    const auto source = planned_range(checkpoint, tensor);
+    if (!source || !has_holes[source->file]) {
+      continue;
+    }
+    plan.files[range.file].hole_bytes +=
+        hole_bytes(*CheckpointAccess::files(checkpoint)[source->file], source->offset,
+                   source->offset + range.bytes);
+  }
+}
+
+Status note_sources(std::span<const Model> models, const Checkpoint& checkpoint,
+                    const WriteOptions& write, SavePlan& plan) {
+  // Processes of a team write into shared files, without holes.
+  if (write.team == nullptr) {
+    note_holes(checkpoint, plan);
+  }
+  TRY_ASSIGN(plan.job, name_job(plan, models, checkpoint));
+  return {};
 }
 
 }  // namespace onnx_external

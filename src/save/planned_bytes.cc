@@ -1,4 +1,5 @@
-#include "save/range_source.h"
+
+#include "save/planned_bytes.h"
 
 #include <fmt/format.h>
 
@@ -11,7 +12,6 @@
 #include "onnx/inline_data.h"
 #include "onnx/model_access.h"
 #include "onnx/model_source.h"
-#include "save/planned_bytes.h"
 
 namespace onnx_external {
 namespace {

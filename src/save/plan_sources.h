@@ -1,0 +1,34 @@
+// Notes in a plan what is known of its sources: a name of the job, so that a killed save is resumed
+// only by the same save, and the holes (ranges of zeros without disk blocks) that the data files
+// can have like the checkpoint's.
+#pragma once
+
+#include <span>
+#include <string>
+
+#include "onnx_external/checkpoint.h"
+#include "onnx_external/model.h"
+#include "onnx_external/plan.h"
+#include "onnx_external/result.h"
+#include "onnx_external/writer.h"
+#include "save/planned_bytes.h"
+
+namespace onnx_external {
+
+// The last step of plan_save(), which a dry run leaves out: fills in SavePlan::job and
+// PlannedFile::hole_bytes. Opens each file of the models' own data. kIo.
+[[nodiscard]] Status note_sources(std::span<const Model> models, const Checkpoint& checkpoint,
+                                  const WriteOptions& write, SavePlan& plan);
+
+// SavePlan::job of a plan that is otherwise complete, as 64 hex digits: a hash of the plan and of
+// the sources, each with its stamp (SourceFile::stamp). Two saves have the same name only if they
+// write the same files; of kLink, which writes none, only the checkpoint's files count. kIo; errors
+// of opening the model's own data.
+[[nodiscard]] Result<std::string> name_job(const SavePlan& plan, const SourceModels& models,
+                                           const Checkpoint& checkpoint);
+
+// Fills in PlannedFile::hole_bytes. Costs one system call for each file of the checkpoint, and one
+// for each hole.
+void note_holes(const Checkpoint& checkpoint, SavePlan& plan);
+
+}  // namespace onnx_external

@@ -134,7 +134,8 @@ Result<std::span<const std::byte>> MemoryRuns::bytes(std::uint64_t offset,
   }
   const Run* const run = run_at(offset);
   if (run == nullptr || !range_fits(offset - run->offset, length, run->size)) {
-    return fail(ErrorCode::kCorrupt, std::to_string(length) + " bytes wanted that are in no block");
+    return fail(ErrorCode::kCorrupt,
+                std::to_string(length) + " bytes are requested that are in no block");
   }
   const std::byte* data = run->data;
   if (data == nullptr) {

@@ -111,7 +111,7 @@ class BackwardWalk {
     }
     if (graph_[output].source != ValueSource::kNode) {
       return fail(ErrorCode::kInvalidArgument,
-                  "the output " + name + " is made by no node, so there is nothing to compute");
+                  "the output " + name + " is not computed by a node; choose another one");
     }
     return {};
   }

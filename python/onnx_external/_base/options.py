@@ -219,7 +219,7 @@ class Writing(TypedDict, total=False):
         quantize: "int4", "int8", another scheme, or `oe.Quantize(scheme, head=, keep_float=,
             accuracy_level=, form=)`: matrices become codes of 4 or 8 bits while they are written
             (docs/quantize.md). None: floats stay floats.
-        overwrite: replace a model that is there. It stays whole until the new one is.
+        overwrite: replace an existing model. It stays whole until the new one is.
         verify: read everything back and compare every byte before the model appears.
         fsync: wait until the disk has it all, so that a power cut loses nothing.
         threads: the most threads that a save uses at a time; 0 means one per CPU. They end

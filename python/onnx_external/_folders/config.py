@@ -45,7 +45,7 @@ def require_folder(path: Path) -> None:
 def check_folder(folder: Path) -> list[str]:
     """Return notes on parts of a model's folder that will not be in its graphs.
 
-    Quantized weights are read as floats; the checkpoint tells whether their method can be read.
+    Quantized weights are read as floats; opening the checkpoint checks their method.
 
     Raises:
         InvalidArgumentError: it is an adapter, or a model of another library.

@@ -13,8 +13,8 @@ from .._base.options import StrPath
 from .gguf.folder import gguf_in
 
 ENCODER, PROMPT, STEP = "encoder_model", "decoder_model", "decoder_with_past_model"
-"""The graphs of an encoder and a decoder, as optimum calls them: the encoder; the decoder that
-takes a prompt, and the one that goes on behind a cache."""
+"""The graphs of an encoder and a decoder, as optimum calls them: the encoder; the decoder for a
+prompt, and the one that continues with a cache."""
 MERGED = "decoder_model_merged"
 """The two graphs of such a decoder, merged into one for transformers.js."""
 PREFILL, DECODE = "prefill", "decode"

@@ -49,7 +49,7 @@ def variants_of(
         path: the target.
 
     Raises:
-        InvalidArgumentError: a name is not known, or other options do not go with variants.
+        InvalidArgumentError: a name is not known, or other options exclude variants.
     """
     given = names.split(",") if isinstance(names, str) else list(names)
     known = [_OTHER_NAMES.get(str(each), str(each)) for each in given]

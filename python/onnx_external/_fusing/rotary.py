@@ -203,14 +203,14 @@ def _part(value: onnx_ir.Value | None) -> _Part | None:
 
 
 class _Whole(NamedTuple):
-    """A value of which a part is rotated, and the node that appends the rest."""
+    """A value that is rotated in part, and the node that appends the rest."""
 
     given: onnx_ir.Value
     node: onnx_ir.Node
 
 
 def _whole(node: onnx_ir.Node, given: onnx_ir.Value, width: int) -> _Whole | None:
-    """Find the value of which only the first elements are rotated."""
+    """Find a value whose first elements alone are rotated."""
     result = node.outputs[0]
     users = list(result.uses())
     part = _part(given)
@@ -306,7 +306,7 @@ def _varies(value: onnx_ir.Value | None, step: onnx_ir.Node) -> bool:
 def _undoubled(
     value: onnx_ir.Value | None, is_interleaved: bool, steps: tuple[onnx_ir.Node, ...]
 ) -> _Once | None:
-    """Return the table of which a value has each element twice."""
+    """Return the table whose elements a value has twice each."""
     node = made_by(value, "Unsqueeze", "Cos", "Sin", "Cast", "Mul", "Concat", "Reshape")
     if node is None:
         return None

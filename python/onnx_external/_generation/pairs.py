@@ -92,7 +92,7 @@ class Pair(Decoder):
                 `decoder_input_ids`.
 
         Raises:
-            InvalidArgumentError: they do not go together.
+            InvalidArgumentError: they exclude each other.
         """
         self._given = {name: np.asarray(value) for name, value in inputs.items()}
         unknown = self._given.keys() - _taken(self._sessions[ENCODER]) - {_PROMPTS}

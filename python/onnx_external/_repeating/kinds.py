@@ -27,7 +27,7 @@ Place: TypeAlias = tuple[str, str]
 
 @dataclass(frozen=True)
 class Stack:
-    """A list of layers, many of which are alike."""
+    """A list of layers, many of which have the same code."""
 
     name: str
     """The name of the list in the model, such as "model.layers"."""
@@ -73,7 +73,7 @@ def find_stacks(model: nn.Module, has_data: HasData) -> list[Stack]:
 
     Args:
         model: the model.
-        has_data: a function that tells whether a tensor has values that the graph may depend on.
+        has_data: a function that returns whether a tensor has values that the graph may depend on.
     """
     names = Counter(id(each) for _, each in model.named_modules(remove_duplicate=False))
     found: list[Stack] = []

@@ -140,7 +140,7 @@ class Layers:
         return Use("fixed", (str(constant.dtype), tuple(constant.shape), constant.tobytes()))
 
     def _is_passed_on(self, value: onnx_ir.Value, layer: Segment, segment: Segment) -> bool:
-        """Return whether a value goes to the next layer, and to no later one."""
+        """Return whether a value is used by the next layer, and by no later one."""
         if layer.stack != segment.stack or layer.layer + 1 != segment.layer:
             return False
         users = {self.place(node) for node in value.consumers()}

@@ -82,15 +82,15 @@ def save(
         **how: the keywords of `SaveKeywords`.
 
     Returns:
-        A report: `tensors` has the place and the key of each tensor, `verified` tells that the
-        bytes were compared, `complete` that no weight lacks its value. With several models,
-        `models` has this for each.
+        A report: `tensors` has the place and the key of each tensor, `verified` is True if the
+        bytes were compared, `complete` if no weight lacks its value. With several models, `models`
+        has this for each.
 
     Raises:
         MappingError: weights and keys do not fit one to one, or weights have no data.
         ExistsError: there is a model, and `overwrite` is False.
         MismatchError: bytes or shapes contradict each other, or changed while they were written.
-        Error: any other fault; the subclass and `code` tell the cause.
+        Error: any other fault; the subclass and `code` give the cause.
         TypeError: an argument is of a kind that cannot be saved; the message names the tensor.
     """
     which = of_class("mapping", Mapping, how["mapping"])
@@ -189,7 +189,7 @@ def save_model_with_external_data(
 ) -> None:
     """Save as onnxruntime's and torch's function of this name does: one file per tensor.
 
-    A model that is there is replaced; data of later saves goes into `initializer_location`.N.
+    An existing model is replaced; data of later saves goes into `initializer_location`.N.
 
     Args:
         basepath: the folder of the model.

@@ -2,8 +2,8 @@
 
 torch's exporter puts a Transpose between the weight of a linear layer and its MatMul, and its
 optimizer folds the two. A graph that is exported without weights, or without the optimizer, keeps
-the node, and quantizers that look for the weight of a MatMul find none. Here the graph gets a slot
-of the reversed shape in the place of both, and a save transposes the weight while it is written.
+the node, and quantizers that look for the weight of a MatMul find none. Here a slot of the reversed
+shape replaces both in the graph, and a save transposes the weight while it is written.
 """
 
 from __future__ import annotations

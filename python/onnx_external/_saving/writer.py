@@ -27,7 +27,7 @@ class Writer:
     ```python
     with oe.Writer("out/model.onnx") as writer:
         for name, tensor in tensors:
-            writer.add(name, tensor)  # it may go away now
+            writer.add(name, tensor)  # the tensor is not needed any more
         writer.finish(graph)
     ```
 
@@ -53,7 +53,7 @@ class Writer:
         Args:
             path: the model's file, or the folder of a "model.onnx".
             layout: "single", "per-tensor" or "shards", as for `oe.save`.
-            overwrite: replace a model that is there.
+            overwrite: replace an existing model.
             verify: read everything back before the model appears.
             fsync: wait until the disk has it all.
             threads: the most threads that finish() uses; 0 means one per CPU.

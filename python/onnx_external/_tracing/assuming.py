@@ -176,7 +176,7 @@ def _assume(environment: Any, expression: Any, tests: list[Any]) -> None:
 
 
 def _sizes_for(environment: Any, tests: list[Any]) -> dict[Any, Any] | None:
-    """Return sizes close to the example's for which all conditions hold, or None.
+    """Return sizes close to the example's that meet all conditions, or None.
 
     Args:
         environment: the ShapeEnv of torch.

@@ -32,7 +32,7 @@ _MARK = "_oe_compared"
 
 
 class NotEmpty(NamedTuple):
-    """A line of the user's code that holds only for sizes above 0."""
+    """A line of the user's code that is valid only for sizes above 0."""
 
     symbol: Any
     path: str

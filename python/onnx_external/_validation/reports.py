@@ -84,7 +84,7 @@ class GraphValidation:
     lacks: list[str] = field(default_factory=list)
     """Inputs that the reference is called with, and the model does not have."""
     draws: list[str] = field(default_factory=list)
-    """The random operators of the model or the reference, because of which two runs differ."""
+    """The random operators of the model or the reference, which make two runs differ."""
     computes: dict[str, str] = field(default_factory=dict)
     """Types of floats beside those of the outputs that a tolerance may be of, and whose they are,
     such as {"float16": "weights of the model"}."""

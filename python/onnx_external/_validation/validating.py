@@ -276,7 +276,7 @@ def validate(
 
     Raises:
         RunError: ONNX Runtime, or the reference, cannot run the model.
-        MismatchError: inputs or outputs of the two sides do not go together.
+        MismatchError: inputs or outputs of the two sides do not match.
         Error: any other fault that prevents the comparison.
     """
     settings = Settings(

@@ -55,7 +55,7 @@ class Checked:
     made: int = 0
     """The number of those that were generated: the example with other sizes."""
     disproved: set[str] = field(default_factory=set)
-    """Guards that a set violates although the graph is right: they limit nothing."""
+    """Guards that a set violates although the graph agrees: they do not limit the graph."""
     unloadable: str = ""
     """The reason why ONNX Runtime, lacking an operator for a type, cannot load the graph."""
 
@@ -175,7 +175,7 @@ class Checking:
                 found.made += 1
 
     def _count(self, call: Call, found: Checked) -> None:
-        """Count a set for which the graph is right."""
+        """Count a set for which the graph agrees."""
         found.sets += 1
         found.disproved.update(str(each) for each in self.sizes.disproved(call))
 

@@ -79,7 +79,7 @@ def _filled(operator_: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> An
 
 
 def complex_of(re: torch.Tensor, im: torch.Tensor) -> Any:
-    """Return the complex value of two parts, without memory of its own."""
+    """Return the complex value of two parts, without copying them."""
     from torch._subclasses.complex_tensor import ComplexTensor
 
     return ComplexTensor(re, im)

@@ -1,4 +1,4 @@
-"""Conversion of a program to a graph, and repair of what torch.onnx gets wrong."""
+"""Conversion of a program to a graph, and correction of errors of torch.onnx."""
 
 from __future__ import annotations
 

@@ -111,7 +111,7 @@ def name_sizes(model: onnx_ir.Model, names: Mapping[str, str]) -> None:
 
 
 def name_of_place(name: str, place: int) -> str:
-    """Return a name for a size of which only the place is known."""
+    """Return a name for a size of which only the position is known."""
     return f"{re.sub(r'[^A-Za-z0-9]+', '_', name)}_dim_{place}"
 
 

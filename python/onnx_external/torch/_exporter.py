@@ -141,7 +141,7 @@ class Exporter:
         return self.how["state"] == "outputs"
 
     def first(self) -> tuple[Attempt, Rewriting]:
-        """Return the first graph that is right, and what was rewritten for it."""
+        """Return the first graph that agrees, and what was rewritten for it."""
         return self.ways.first(self._captured, self._judge)
 
     def save(self, attempt: Attempt, path: StrPath) -> SaveReport:

@@ -23,7 +23,7 @@ from ._untouched import has_no_data
 
 
 def ties_for(made: Skeleton, keys: Set[str]) -> dict[str, str]:
-    """Return, for slots whose name no key has, the key with another name of the same tensor."""
+    """Return keys for slots without a key of their name: another name of the same tensor."""
     return {
         slot: next(name for name in names if name in keys)
         for slot, names in made.ties.items()

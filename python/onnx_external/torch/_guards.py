@@ -113,7 +113,7 @@ class Sizes:
         return found + list(self._fixed(call, values))
 
     def disproved(self, call: Call) -> list[Guard]:
-        """Return assumptions that need no mention, if the graph is right for a call.
+        """Return assumptions that need not be reported, if the graph agrees for a call.
 
         It is a guard of an operator that excludes one size, as torch does with 1, and the call has
         that size. A condition of the user's does not count, because its branches may agree by

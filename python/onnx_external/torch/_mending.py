@@ -189,7 +189,7 @@ def _choose_bools_by_logic(model: onnx_ir.Model) -> None:
 
 
 def _replace(node: onnx_ir.Node, made: list[onnx_ir.Node]) -> None:
-    """Replace a node by several, of which the last returns its only result."""
+    """Replace a node by several; the last one returns its only result."""
     import onnx_ir
 
     for at, each in enumerate(made):

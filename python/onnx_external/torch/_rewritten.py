@@ -71,7 +71,7 @@ class ModuleWays:
             judge: raises a WrongGraphError if the graph is wrong.
 
         Raises:
-            ExportError: no way leads to a graph that is right.
+            ExportError: no attempt gives a graph that agrees with the module.
         """
         with one_thread, process_kept(), outside_kept(self.target):
             return self._first(capture, judge)

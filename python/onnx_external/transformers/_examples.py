@@ -22,7 +22,7 @@ from .._base.errors import InvalidArgumentError
 _ROWS = 2
 _LENGTH = 8
 _CHOICES = 3
-"""The number of texts in a row, of which a model chooses one."""
+"""The number of texts in a row among which a model chooses."""
 _MOST = 1 << 27
 """Elements of an example."""
 _SAMPLES = 16_000

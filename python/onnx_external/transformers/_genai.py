@@ -265,7 +265,7 @@ def bytes_of_token(model: onnx_ir.Model) -> int:
 
 
 def _note_on_length(model: onnx_ir.Model, made: Mapping[str, Any]) -> list[str]:
-    """Return the note on a buffer that does not hold all tokens of the model."""
+    """Return the note on a buffer that is too small for all tokens of the model."""
     most, length = made["search"]["max_length"], made["model"]["context_length"]
     if most == length:
         return []

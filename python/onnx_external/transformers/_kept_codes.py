@@ -74,7 +74,7 @@ def plain_config(source: Path, target: Path, made: Path) -> list[Path]:
 
     Args:
         source: the model's folder.
-        target: where the graphs go; the source's own config.json stays as it is.
+        target: where the graphs go; the source's own config.json is not changed.
         made: where the file is made.
     """
     folder = target if target.suffix != ".onnx" or target.is_dir() else target.parent

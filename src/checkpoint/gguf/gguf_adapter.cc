@@ -89,7 +89,7 @@ class AdapterNamer {
     const std::uint64_t heads = role.form == GgufForm::kQuery ? heads_->queries : heads_->keys;
     if (heads == 0 || rows % heads != 0 || rows / heads % 2 != 0) {
       return fail(ErrorCode::kMismatch,
-                  fmt::format("has {} rows, which are not {} heads", rows, heads));
+                  fmt::format("has {} rows, which do not fit {} heads", rows, heads));
     }
     return heads;
   }

@@ -118,7 +118,7 @@ TEST(CutValues, AreRefusedIfAGraphInputIsReachedAnotherWay) {
 TEST(CutValues, AreRefusedIfTheyAreNoInputsOrOutputs) {
   EXPECT_THAT(cut_between(chain(), {"a"}, {}), FailsWith(ErrorCode::kInvalidArgument, "no output"));
   EXPECT_THAT(cut_between(chain(), {"a"}, {"bias"}),
-              FailsWith(ErrorCode::kInvalidArgument, "'bias' is made by no node"));
+              FailsWith(ErrorCode::kInvalidArgument, "'bias' is not computed by a node"));
   EXPECT_THAT(cut_between(chain(), {"a"}, {"a"}),
               FailsWith(ErrorCode::kInvalidArgument, "both input and output"));
   EXPECT_THAT(cut_between(chain(), {"a", "a"}, {"c"}),

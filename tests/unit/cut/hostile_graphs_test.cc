@@ -54,7 +54,7 @@ TEST(HostileGraph, WithAValueThatNothingMakesIsRefused) {
               FailsWith(ErrorCode::kCorrupt, "reads 'w', which nothing defines"));
   EXPECT_THAT(cut_module(b.model(), "m"), FailsWith(ErrorCode::kCorrupt, "'w'"));
   EXPECT_THAT(cut_between(b.model(), {"x"}, {"w"}),
-              FailsWith(ErrorCode::kInvalidArgument, "made by no node"));
+              FailsWith(ErrorCode::kInvalidArgument, "not computed by a node"));
 }
 
 TEST(HostileGraph, OfManyNodesIsCutInLinearTime) {

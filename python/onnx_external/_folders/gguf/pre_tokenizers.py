@@ -57,7 +57,7 @@ class PreTokenizer(NamedTuple):
     """The rule for splitting texts, and other settings that follow from its name."""
 
     patterns: tuple[str, ...] = ()
-    """The patterns, each of which splits what the one before it has left."""
+    """The patterns, each of which splits the pieces that the one before it has left."""
     digits: bool = False
     """Each digit is a piece of its own."""
     is_gpt2: bool = False

@@ -70,7 +70,7 @@ class Patches:
     def involved(self, program: torch.export.ExportedProgram) -> dict[str, list[str]]:
         """Return the nodes of a program made by patched code, by the name of the patch.
 
-        Changes to the tracing of torch (kinds "torch" and "class") make no nodes of their own.
+        Changes to the tracing of torch (kinds "torch" and "class") do not make nodes.
         """
         found: dict[str, list[str]] = {each.name: [] for each in self.applied if each.places}
         for node in nodes_of(program):

@@ -1,5 +1,6 @@
 """Tests of saves from quantized checkpoints: as floats, or in parts for graphs that read these."""
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -45,6 +46,28 @@ def test_a_transposed_slot_takes_the_floats_of_a_quantized_weight(tmp_path: Path
     folder = write(tmp_path / "c", made)
     oe.save(tmp_path / "g.onnx", tmp_path / "model.onnx", folder, mapping=how)
     assert saved_bytes(tmp_path / "model.onnx")["a.weight"] == np.ascontiguousarray(want).tobytes()
+
+
+@pytest.mark.parametrize("name", ["gptq 4 bits", "awq gemm", "fp8 ragged blocks", "bnb nf4"])
+def test_an_adapter_is_merged_into_the_floats_of_a_quantized_base(
+    name: str, tmp_path: Path
+) -> None:
+    made = MAKERS[name](np.random.default_rng(2))
+    base, want = write(tmp_path / "base", made), made.floats["a.weight"]
+    first, second = (
+        np.full(shape, 0.25, np.float32) for shape in ((4, want.shape[1]), (want.shape[0], 4))
+    )
+    prefix = "base_model.model.a.lora"
+    parts = {f"{prefix}_A.weight": first, f"{prefix}_B.weight": second}
+    (tmp_path / "adapter").mkdir()
+    (tmp_path / "adapter" / "adapter_model.safetensors").write_bytes(safetensors(parts))
+    settings = {"peft_type": "LORA", "r": 4, "lora_alpha": 8, "target_modules": ["a"]}
+    (tmp_path / "adapter" / "adapter_config.json").write_text(json.dumps(settings))
+    onnx.save(open_graph({"a.weight": ("float32", want.shape)}), tmp_path / "g.onnx")
+    weights = [base, tmp_path / "adapter"]
+    oe.save(tmp_path / "g.onnx", tmp_path / "model.onnx", weights, mapping=oe.Mapping(partial=True))
+    saved = np.frombuffer(saved_bytes(tmp_path / "model.onnx")["a.weight"], np.float32)
+    np.testing.assert_allclose(saved.reshape(want.shape), want + 0.5, rtol=1e-6, atol=1e-6)
 
 
 @pytest.mark.parametrize("name", ["gptq 4 bits", "fp8 ragged blocks", "bnb int8", "mlx 4 bits"])

@@ -128,15 +128,15 @@ bool is_gguf_adapter(const std::filesystem::path& path) {
 
 std::optional<GgufHeads> heads_of_gguf(const std::filesystem::path& model) {
   const auto metadata = short_metadata(model);
-  const std::string prefix =
-      (metadata ? metadata->text("general.architecture") : "") + ".attention.head_count";
+  const std::string architecture = metadata ? metadata->text("general.architecture") : "";
+  const std::string prefix = architecture + ".attention.head_count";
   const GgufValue* const queries = metadata ? metadata->find(prefix) : nullptr;
   const auto heads = queries == nullptr ? std::nullopt : queries->uint();
   if (!heads) {
     return std::nullopt;
   }
   const GgufValue* const keys = metadata->find(prefix + "_kv");
-  return GgufHeads{*heads, keys == nullptr ? *heads : keys->uint().value_or(0)};
+  return GgufHeads{*heads, keys == nullptr ? *heads : keys->uint().value_or(0), architecture};
 }
 
 Result<GgufAdapter> read_gguf_adapter(std::shared_ptr<const SourceFile> file,
@@ -148,6 +148,15 @@ Result<GgufAdapter> read_gguf_adapter(std::shared_ptr<const SourceFile> file,
   if (architecture == nullptr) {
     return unsupported(where + ": an adapter of the architecture " + quote(name) +
                        ", which is not supported");
+  }
+  if (heads && !heads->architecture.empty() && heads->architecture != name) {
+    return fail(ErrorCode::kMismatch, where + ": an adapter of the architecture " + quote(name) +
+                                          ", and its base has " + quote(heads->architecture));
+  }
+  if (model.metadata().find("adapter.alora.invocation_tokens") != nullptr) {
+    return unsupported(where +
+                       ": an activated LoRA, which changes the tokens after its own ones "
+                       "only and cannot be merged");
   }
   GgufAdapter adapter;
   TRY_ASSIGN_IN(where, adapter.alpha, alpha_of(model.metadata()));

@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <memory>
 #include <optional>
+#include <string>
 
 #include "base/file.h"
 #include "checkpoint/gguf/gguf_metadata.h"
@@ -18,6 +19,7 @@ namespace onnx_external {
 struct GgufHeads {
   std::uint64_t queries = 0;
   std::uint64_t keys = 0;
+  std::string architecture = {};  // of a model in a GGUF file; else empty
 };
 
 struct GgufAdapter {
@@ -33,7 +35,8 @@ struct GgufAdapter {
 [[nodiscard]] std::optional<GgufHeads> heads_of_gguf(const std::filesystem::path& model);
 
 // Lists the matrices as peft names them, with the rows of queries and keys in transformers' order.
-// kUnsupported for what is not a plain LoRA, or if `heads` is needed and not known.
+// kUnsupported for what is not a plain LoRA, or if `heads` is needed and not known; kMismatch if
+// the model has another architecture.
 [[nodiscard]] Result<GgufAdapter> read_gguf_adapter(std::shared_ptr<const SourceFile> file,
                                                     const std::optional<GgufHeads>& heads);
 

@@ -66,7 +66,7 @@ def mask_of(made: torch.Tensor, given: dict[str, Any], by_lengths: bool) -> Mask
 
 def _why_not(made: torch.Tensor, given: dict[str, Any]) -> str:
     if made.dim() != 4:
-        return "its mask is not one of rows, heads, tokens and tokens"
+        return "the dimensions of its mask are not rows, heads, tokens and tokens"
     if not is_causal(given.get("mask_function", masking_utils.causal_mask_function)):
         return "its mask lets tokens see later ones"
     offset = given.get("q_offset", 0)

@@ -132,17 +132,17 @@ class Exporter:
     """Dynamic shapes."""
     onnx: abc.Mapping[str, Any]
     """The options of torch.onnx.export."""
-    ways: ModuleWays
     meter: Meter
+    ways: ModuleWays[Attempt] = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Prepare the ways to try."""
+        self.ways = ModuleWays(self.target, self.calls, self.how, self._captured, self._judge)
 
     @property
     def gives_state(self) -> bool:
         """True if state that forward updates becomes outputs."""
         return self.how["state"] == "outputs"
-
-    def first(self) -> tuple[Attempt, Rewriting]:
-        """Return the first graph that agrees, and what was rewritten for it."""
-        return self.ways.first(self._captured, self._judge)
 
     def save(self, attempt: Attempt, path: StrPath) -> SaveReport:
         """Save the graph of an attempt with its weights, which are quantized then."""

@@ -109,8 +109,8 @@ def skeleton(
                 raise InvalidArgumentError(found.opset_kept)
             return made.transposed() if transpose_weights else made
 
-    ways = ModuleWays(traced, calls, how, changes_example=True)
-    return ways.first(capture, lambda _: None)[0]
+    ways = ModuleWays(traced, calls, how, capture)
+    return ways.right()[0]
 
 
 @checks_types
@@ -201,11 +201,10 @@ def export(
         saving = {**only(how, Writing.__annotations__), "mapping": mapping, "files": files}
         saving |= {"dtype": dtype, "dry_run": dry_run, "progress": callback or False}
         shapes = dynamic_shapes or shapes_of(traced, calls)
-        ways = ModuleWays(traced, calls, how, changes_example=True)
         exporter = Exporter(
-            traced, is_made, calls, weights, saving, how, shapes, onnx_options or {}, ways, meter
+            traced, is_made, calls, weights, saving, how, shapes, onnx_options or {}, meter
         )
-        attempt, rewriting = exporter.first()
+        attempt, rewriting = exporter.ways.right()
         if how["unreached"] == "refuse":
             refuse_unreached(rewriting)
         report = exporter.save(attempt, path)

@@ -238,13 +238,14 @@ def test_another_set_is_traced_where_the_example_has_a_size_of_1() -> None:
     from onnx_external.torch._rewritten import ModuleWays
 
     calls = [(each, {}) for each in rows(1, 3)]
-    ways = ModuleWays(OneRow(), calls, {"rewrite": "auto"}, changes_example=True)
 
     def judge(call: Any) -> None:
         if call is calls[0]:
             raise WrongGraphError("the graph is wrong for input set 1")
 
-    assert ways.first(lambda _: ways.example, judge)[0] is calls[1]
+    how: Any = {"rewrite": "auto"}
+    ways: ModuleWays[Any] = ModuleWays(OneRow(), calls, how, lambda _: ways.example, judge)
+    assert ways.right()[0] is calls[1]
 
 
 class Baked(torch.nn.Module):

@@ -815,11 +815,11 @@ def test_a_repeated_graph_of_a_folder_that_no_runtime_loads_is_traced_in_full(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     checking = pytest.importorskip("onnx_external.transformers._checking")
-    from onnx_external.transformers._rewritten import FolderWays
+    from onnx_external.transformers._rewritten import FolderWays, PartWays
 
     traced: Any = SimpleNamespace(fusing=SimpleNamespace(has_fused=lambda name: False))
-    ways: Any = FolderWays(traced, None, {"repeat": True})  # type: ignore[arg-type]
-    monkeypatch.setattr(FolderWays, "_first", lambda self, name, part: "a full trace")
+    ways: Any = FolderWays(traced, None, {"repeat": True, "rewrite": "auto"})  # type: ignore[arg-type]
+    monkeypatch.setattr(PartWays, "traced", lambda self: "a full trace")
     ways.repeating.done.add("model")
     error = checking.UnloadablePartError("model", "", "it does not load")
     assert ways.again("model", None, error) == "a full trace"

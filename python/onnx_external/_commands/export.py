@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, get_args
 
+from .._base.keywords import only
 from .._base.notes import kind_of
 from .._base.options import Layout, LayoutName, Quantize
 from .._base.packages import FOLDERS, require
@@ -39,6 +40,11 @@ _WORDS = {
     "inputs={name: tensor}": "inputs={name: tensor} of oe.transformers.export",
 }
 """Arguments of Python whose options have other names."""
+_SAME = (
+    "asserts", "attention", "base", "check", "dry_run", "graphs", "layout", "max_iterations",
+    "opset_version", "overwrite", "repeat", "variant",
+)  # fmt: skip
+"""Arguments of Python that options state as they are."""
 
 
 def parser() -> Parser:
@@ -433,25 +439,14 @@ def _run(given: argparse.Namespace, progress: ProgressCallback | None) -> Any:
             not given.static,
             inputs=None if given.inputs is None else given.inputs.split(","),
             optimize=not given.no_optimize,
-            opset_version=given.opset_version,
-            dry_run=given.dry_run,
-            check=given.check,
-            repeat=given.repeat,
             rewrite="auto" if given.rewrite is None else given.rewrite,
-            asserts=given.asserts,
-            max_iterations=given.max_iterations,
-            graphs=given.graphs,
-            attention=given.attention,
-            base=given.base,
             clients=_clients(given),
             variants=_variants(given),
             progress=progress or False,
             fsync=not given.no_fsync,
-            layout=given.layout,
             quantize=_quantize(given),
-            variant=given.variant,
-            overwrite=given.overwrite,
             files=files,
+            **only(vars(given), _SAME),
         )
         write(report.rewriting)
     return report

@@ -7,6 +7,7 @@ import os
 from collections.abc import Sequence
 from typing import get_args
 
+from .._base.keywords import only
 from .._base.options import LayoutName
 from .._base.tables import table, terminal_columns
 from .._validation.reports import ComparedOutput, GraphValidation, Latency, Validation
@@ -28,6 +29,11 @@ _WORDS = {
     "providers=": "--provider",
 }
 """Arguments of Python whose options have other names."""
+_SAME = (
+    "atol", "dtype", "dump", "latency", "layout", "max_error", "max_kl", "memory", "min_agreement",
+    "output", "overwrite", "rtol", "seed", "sets", "task", "text", "variant",
+)  # fmt: skip
+"""Arguments of Python that options state as they are."""
 
 
 def _size_of(text: str) -> tuple[str, list[int]]:
@@ -276,26 +282,10 @@ def _validated(given: argparse.Namespace) -> Validation:
         inputs,
         dims=dict(given.dim or []),
         ranges=dict(given.range or []),
-        seed=given.seed,
-        sets=given.sets,
-        atol=given.atol,
-        rtol=given.rtol,
-        text=given.text,
-        max_kl=given.max_kl,
-        min_agreement=given.min_agreement,
-        max_error=given.max_error,
         providers=given.provider,
-        latency=given.latency,
-        memory=given.memory,
-        dump=given.dump,
-        overwrite=given.overwrite,
-        output=given.output,
-        task=given.task,
-        dtype=given.dtype,
-        variant=given.variant,
         dynamic=not given.static,
-        layout=given.layout,
         progress=not given.quiet,
+        **only(vars(given), _SAME),
     )
 
 

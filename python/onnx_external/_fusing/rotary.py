@@ -25,8 +25,6 @@ from .matching import (
     sizes,
 )
 
-ROTARY_OPSET = 23
-"""The first version of ONNX that has RotaryEmbedding."""
 _HEADS = 1
 """The axis of the heads in what the operator takes."""
 

@@ -185,12 +185,12 @@ def observed_already(rewriter: Any) -> Iterator[None]:
     """Let an export take this rewriter, which has run the module and compared it in eager mode."""
     from onnx_external.torch._rewritten import ModuleWays
 
-    plain = ModuleWays._rewriter, rewriter.check
-    ModuleWays._rewriter, rewriter.check = lambda _: rewriter, lambda: None  # type: ignore[method-assign]
+    plain = ModuleWays.observed, rewriter.check
+    ModuleWays.observed, rewriter.check = lambda _: rewriter, lambda: None  # type: ignore[method-assign]
     try:
         yield
     finally:
-        ModuleWays._rewriter, rewriter.check = plain  # type: ignore[method-assign]
+        ModuleWays.observed, rewriter.check = plain  # type: ignore[method-assign]
 
 
 def prepare() -> None:

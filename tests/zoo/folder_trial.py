@@ -19,7 +19,7 @@ import memory
 import onnx_external as oe
 import values
 from architectures import Architecture
-from onnx_external.transformers._batches import by_rows, takes_one_row
+from onnx_external.transformers._batches import attention_of, by_rows
 from onnx_external.transformers._naming import input_names, output_name
 from judge import TOLERANCE, TRANSPOSED, initializers_of
 from programs import bytes_of, quiet
@@ -156,7 +156,7 @@ class FolderTrial:
         )
         worst = 0.0
         # ONNX Runtime's fused attention takes several words behind a cache for one row only.
-        alone = takes_one_row(onnx.load(path, load_external_data=False).graph)
+        alone = attention_of(onnx.load(path, load_external_data=False).graph).takes_one_row
         for extent in EXTENTS:
             for module, given in _in_rows(self._calls(name, report, loaded, extent), alone):
                 far, why = _difference(session, module, given)

@@ -30,6 +30,36 @@ inline constexpr std::uint64_t kMinEarlyWriteback = std::uint64_t{1} << 20;
 // (Directory::sync_file_system), instead of each file.
 [[nodiscard]] bool are_synced_together(std::size_t files);
 
+// A data file that several threads write: the first one creates it, the last one takes it away.
+class DataFile {
+ public:
+  // Returns the file that `create` makes in the first call. Its error is also that of all later
+  // calls: a second try would find what is left of the first one's file. Thread-safe.
+  template <typename Create>
+  [[nodiscard]] Result<OutputFile*> open(const Create& create) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (!made_) {
+      made_.emplace(create());
+    }
+    return *made_ ? Result<OutputFile*>(&**made_) : fail(Error(made_->error()));
+  }
+
+  // Returns nothing if the file was not created. Requires: no thread writes it.
+  [[nodiscard]] std::optional<OutputFile> take() {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    std::optional<OutputFile> taken;
+    if (made_ && *made_) {
+      taken.emplace(**std::move(made_));
+      made_.reset();
+    }
+    return taken;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::optional<Result<OutputFile>> made_;
+};
+
 class FileSyncer {
  public:
   // `files`: how many will come; 0 if that is not known. At most `most_open` of them stay open.

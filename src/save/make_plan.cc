@@ -68,8 +68,11 @@ class Planner {
         checkpoint_(checkpoint),
         options_(options),
         plan_(plan),
-        linked_(models, checkpoint, plan),
-        ids_(checkpoint.storages()) {}
+        ids_(checkpoint.storages()) {
+    if (options.layout == Layout::kLink) {
+      linked_.emplace(models, checkpoint, plan);
+    }
+  }
 
   // Adds all tensors of one model.
   Status add_model(std::uint32_t model_index, const Mapping& mapping) {
@@ -272,7 +275,7 @@ class Planner {
     // Also one that shares its range: its type may differ. Parts of matrices get their places
     // later.
     if (options_.layout == Layout::kLink && !options_.quantize) {
-      TRY(linked_.place(tensor, next));
+      TRY(linked_->place(tensor, next));
     }
     if (range == next_range()) {
       plan_.ranges.push_back(next);
@@ -285,7 +288,7 @@ class Planner {
   const Checkpoint& checkpoint_;
   const PlanOptions& options_;
   SavePlan& plan_;
-  LinkedRanges linked_;
+  std::optional<LinkedRanges> linked_;  // with Layout::kLink
   BytesIds ids_;
   std::vector<std::uint32_t> range_of_id_;
   // Of the files that the given models refer to: folder, location, offset, length.

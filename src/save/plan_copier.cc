@@ -26,11 +26,9 @@
 namespace onnx_external {
 namespace {
 
-// A file that several items write: the first one opens it, the last one closes it.
+// A file that several items write.
 struct SharedFile {
-  std::mutex mutex;
-  std::optional<OutputFile> output;
-  std::optional<Error> error;  // why there is none: a second try would find the first one's file
+  DataFile data;
   std::atomic<std::size_t> items_left{0};
 };
 
@@ -195,9 +193,9 @@ class PlanCopier {
   Status copy_into(const CopyItem& item, SharedFile& file, RangeCopier& copier) {
     TRY_ASSIGN(auto source, source_of(range_of(item)));
     const std::uint32_t number = range_of(item).file;
-    TRY(open_once(number, file));
+    TRY_ASSIGN(const OutputFile* const output, open(number, file));
     TRY_ASSIGN(const auto crc,
-               copier_.copy({item, source, *file.output, threads_ > 1, is_sparse(number)}, copier));
+               copier_.copy({item, source, *output, threads_ > 1, is_sparse(number)}, copier));
     const auto chunks = chunks_.find(item.range);
     Status status = chunks == chunks_.end() ? finish_range(item.range, source, crc)
                                             : finish_chunk(item, chunks->second, source, crc);
@@ -210,9 +208,7 @@ class PlanCopier {
     std::array<const OutputFile*, kMatrixParts> outputs{};
     for (std::size_t part = 0; part < parts; ++part) {
       const std::uint32_t file = job_.plan.ranges[item.range + part].file;
-      SharedFile& shared = shared_.at(file);
-      TRY(open_once(file, shared));
-      outputs[part] = &*shared.output;
+      TRY_ASSIGN(outputs[part], open(file, shared_.at(file)));
     }
     TRY_ASSIGN(const auto made, passes_->copy(item, std::span(outputs).first(parts), buffers));
     TRY(finish_pass_chunk(item, made));
@@ -254,29 +250,18 @@ class PlanCopier {
     return {};
   }
 
-  Status open_once(std::uint32_t number, SharedFile& file) const {
-    const std::lock_guard<std::mutex> lock(file.mutex);
-    if (file.output || file.error) {
-      return file.error ? Status(fail(Error(*file.error))) : Status();
-    }
-    auto output = create(number);
-    if (!output) {
-      file.error = output.error();
-      return fail(std::move(output).error());
-    }
-    file.output.emplace(*std::move(output));
-    return {};
+  Result<OutputFile*> open(std::uint32_t number, SharedFile& file) const {
+    return file.data.open([&] { return create(number); });
   }
 
   // All items of the file are done. Its SHA-1 needs the bytes in order, so they are read again.
   Status finish_shared(std::uint32_t number, SharedFile& file) {
     const std::uint64_t bytes = job_.plan.files[number].bytes;
+    auto output = file.data.take();
     if (job_.options.checksum == Checksum::kSha1) {
-      TRY_ASSIGN(copied_.sha1s[number], sha1_of(*file.output, bytes));
+      TRY_ASSIGN(copied_.sha1s[number], sha1_of(*output, bytes));
     }
-    Status status = syncer_.close(*std::move(file.output), bytes);
-    file.output.reset();
-    return status;
+    return syncer_.close(*std::move(output), bytes);
   }
 
   // The thread that ends the last chunk has those of all others.

@@ -63,22 +63,10 @@ Result<const OutputFile*> StreamedFiles::open(const StreamedRange& place, std::u
     const std::lock_guard<std::mutex> lock(mutex_);
     file = &files_[place.file];
   }
-  const std::lock_guard<std::mutex> lock(file->mutex);
-  if (file->error) {
-    return fail(Error(*file->error));
-  }
-  if (!file->output) {
-    auto output = OutputFile::create(transaction_.data(), file->name);
-    if (!output) {
-      file->error = output.error();
-      return fail(std::move(output).error());
-    }
-    file->output.emplace(*std::move(output));
-  }
-  if (bytes >= kMinPreallocatedBytes) {
-    TRY(file->output->preallocate(place.offset + bytes));
-  }
-  return &*file->output;
+  TRY_ASSIGN(OutputFile* const output,
+             file->data.open([&] { return OutputFile::create(transaction_.data(), file->name); }));
+  TRY(bytes >= kMinPreallocatedBytes ? output->preallocate(place.offset + bytes) : Status());
+  return output;
 }
 
 Status StreamedFiles::release(const StreamedRange& place) {
@@ -89,11 +77,7 @@ Status StreamedFiles::release(const StreamedRange& place) {
 
 // Requires: no writer is left.
 Status StreamedFiles::close(File& file) {
-  std::optional<OutputFile> output;
-  {
-    const std::lock_guard<std::mutex> lock(file.mutex);
-    output.swap(file.output);
-  }
+  auto output = file.data.take();
   return output ? syncer_.close(*std::move(output), file.bytes) : Status();
 }
 

@@ -72,10 +72,7 @@ class StreamedFiles {
     std::uint64_t bytes = 0;
     std::size_t writers = 0;
     bool is_full = false;  // no tensor will follow
-
-    std::mutex mutex;  // guards what follows
-    std::optional<OutputFile> output;
-    std::optional<Error> error;  // why creating it failed; it must not be tried again
+    DataFile data;
   };
 
   [[nodiscard]] bool has_own_files() const { return layout_.layout == Layout::kPerTensor; }
@@ -87,7 +84,7 @@ class StreamedFiles {
   const Transaction& transaction_;
   PlanOptions layout_;
   FileSyncer syncer_;
-  mutable std::mutex mutex_;  // guards all files, except the members that their own mutexes guard
+  mutable std::mutex mutex_;  // guards all files but their data
   std::deque<File> files_;    // they do not move
 };
 

@@ -186,7 +186,7 @@ class _Trace:
             return make(*args, **given)
         made = make(**{**given, "allow_is_causal_skip": False})
         if isinstance(made, torch.Tensor):
-            self._masks[id(made)] = mask_of(made, given, self._form == "lengths")
+            self._masks[id(made)] = mask_of(made, given, self._form)
         return made
 
     def attending(self, plain: Callable[..., Any]) -> Callable[..., Any]:
@@ -228,10 +228,9 @@ class _Trace:
         if bias is not None:
             position = given.get("position_bias")
             bias = (bias if position is None else bias + position).to(query.dtype)
-        elif mask.spoiled is not None and not self._is_spoiled:
-            # Values of one layer: a product with NaN is NaN, and all that follows.
-            value = value + mask.spoiled.to(value.dtype)
-            self._is_spoiled = True
+        # The values of one layer suffice: a product with NaN is NaN, and all that follows.
+        spoiled = None if self._is_spoiled else mask.spoiled
+        self._is_spoiled = self._is_spoiled or spoiled is not None
         result, *longer = cached_attention(
             query,
             key,
@@ -244,6 +243,7 @@ class _Trace:
             float(query.shape[-1] ** -0.5 if scale is None else scale),
             float(given.get("softcap") or 0.0),
             mask.window,
+            spoiled,
         )
         update.layer.keys, update.layer.values = longer
         if mask.seen is not None:

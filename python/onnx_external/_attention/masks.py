@@ -9,6 +9,9 @@ from typing import Any
 import torch
 from transformers import masking_utils
 
+from .operator import padding_bias, row_lengths
+from .translating import Form
+
 _INTERSECTION = "and_masks.<locals>.and_mask"
 _WINDOW = "sliding_window_overlay.<locals>.inner_mask"
 _OTHER = -2
@@ -30,38 +33,41 @@ class Mask:
     seen: torch.Tensor | None = None
     """[batch, new tokens, 1, 1]: which tokens attend to any; None if the bias shows that."""
     spoiled: torch.Tensor | None = None
-    """NaN where the lengths of the texts differ from the mask, else 0; to be added."""
+    """NaN if lengths do not describe the mask, else 0; to be added."""
 
 
-def mask_of(made: torch.Tensor, given: dict[str, Any], by_lengths: bool) -> Mask:
+def mask_of(made: torch.Tensor, given: dict[str, Any], form: Form) -> Mask:
     """Describe a mask for attention, once for all layers.
 
     Args:
         made: the mask.
         given: the arguments of the function of transformers that made it.
-        by_lengths: leave out the bias; rows are padded on the right, if at all.
+        form: the form of attention. By lengths there is no bias, and rows are padded on the right,
+            if at all; the standard operator takes no window, and is not causal.
     """
-    rows, total = given["batch_size"], given["kv_length"]
     why_not = _why_not(made, given)
     if why_not:
         return Mask(made, why_not)
-    whole = torch.full((), total, dtype=torch.int32)
-    if not by_lengths:
-        last = torch.full((rows,), total - 1, dtype=torch.int32)
-        bias = _as_bias(made, given["dtype"])
-        return Mask(made, "", bias, last, whole, seen=_seen(bias))
+    rows, total, dtype = given["batch_size"], given["kv_length"], given["dtype"]
     windows = list(_windows(given.get("mask_function", masking_utils.causal_mask_function)))
-    if len(windows) > 1 or _OTHER in windows:
-        return Mask(made, "its mask is more than a window")
+    window = windows[0] if windows else -1
+    is_plain = len(windows) < 2 and _OTHER not in windows
     padding = given.get("attention_mask")
-    if padding is None or padding.dim() != 2:
-        return Mask(made, "the lengths of the rows are unknown without an attention_mask")
-    padding = padding[:, :total]
-    last = (padding.sum(-1) - 1).to(torch.int32)
-    holes = (padding[:, 1:].to(torch.int32) > padding[:, :-1].to(torch.int32)).any()
-    nothing = torch.zeros((), dtype=given["dtype"])
-    spoiled = torch.where(holes, torch.full_like(nothing, torch.nan), nothing)
-    return Mask(made, "", None, last, whole, windows[0] if windows else -1, spoiled=spoiled)
+    is_told = padding is not None and padding.dim() == 2 and padding.shape[1] == total
+    if form == "lengths":
+        if not is_plain:
+            return Mask(made, "its mask is more than a window")
+        if not is_told:
+            return Mask(made, "the lengths of the rows are unknown without an attention_mask")
+        last, whole, spoiled = row_lengths(padding, str(dtype).removeprefix("torch."))
+        return Mask(made, "", None, last, whole, window, spoiled=spoiled)
+    if form == "fused" and is_plain and is_told and dtype == torch.float32:
+        bias, last, whole = padding_bias(padding, given["q_length"])
+        return Mask(made, "", bias, last, whole, window)
+    bias = _as_bias(made, dtype)
+    last = torch.full((rows,), total - 1, dtype=torch.int32)
+    whole = torch.full((1,), total, dtype=torch.int32)
+    return Mask(made, "", bias, last, whole, seen=_seen(bias))
 
 
 def _why_not(made: torch.Tensor, given: dict[str, Any]) -> str:

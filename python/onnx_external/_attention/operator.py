@@ -22,6 +22,7 @@ def cached_attention(
     scale: float,
     softcap: float,
     window: int,
+    spoiled: torch.Tensor | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Attend to the cached tokens and the new tokens after them.
 
@@ -36,15 +37,17 @@ def cached_attention(
         past_value: likewise.
         bias: a summand of the scores; broadcasts to [batch, heads, new tokens, all tokens].
         last: int32 [batch], the place of the last token of each row.
-        total: int32, how many tokens there are, cached and new.
+        total: int32 [1], how many tokens there are, cached and new.
         sinks: [heads], additional scores in the sum of the softmax, which belong to no token.
         scale: the scale of the scores.
         softcap: the bound of scores before the bias; 0 for none.
         window: the most tokens that one sees; -1: all.
+        spoiled: a number to be added to all new values: 0, or NaN.
 
     Returns:
         The result, [batch, new tokens, heads, size], and the longer caches.
     """
+    value = value if spoiled is None else value + spoiled
     present_key = torch.cat([past_key, key], 2)
     present_value = torch.cat([past_value, value], 2)
     each = query.shape[1] // key.shape[1]
@@ -70,12 +73,74 @@ def cached_attention(
 
 @cached_attention.register_fake
 def _(  # type: ignore[no-untyped-def]
-    query, key, value, past_key, past_value, bias, last, total, sinks, scale, softcap, window
-):
+    query, key, value, past_key, past_value, bias, last, total, sinks, scale, softcap, window,
+    spoiled=None,
+):  # fmt: skip
     batch, heads, tokens, size = query.shape
     longer = past_key.shape[2] + key.shape[2]
     return (
         query.new_empty(batch, tokens, heads, size),
         key.new_empty(batch, key.shape[1], longer, size),
         value.new_empty(batch, value.shape[1], longer, size),
+    )
+
+
+@torch.library.custom_op("onnx_external::row_lengths", mutates_args=())  # type: ignore[untyped-decorator]
+def row_lengths(mask: torch.Tensor, like: str) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Describe rows that are padded on the right.
+
+    Args:
+        mask: bool [batch, all tokens], true for tokens that are no padding.
+        like: the float type of torch of the third result.
+
+    Returns:
+        The place of the last token of each row, int32 [batch]; the number of all tokens, int32 [1];
+        NaN if any row is padded elsewhere, or has no token, else 0.
+    """
+    count = mask.shape[1]
+    last = count - 1 - mask.to(torch.int32).flip(1).argmax(1)
+    is_right = (mask.sum(1) - last).amin() == 1
+    spoiled = torch.where(is_right, 0.0, torch.nan).to(getattr(torch, like))
+    return last.to(torch.int32), torch.full((1,), count, dtype=torch.int32), spoiled
+
+
+@row_lengths.register_fake
+def _(mask, like):  # type: ignore[no-untyped-def]
+    return (
+        mask.new_empty(mask.shape[:1], dtype=torch.int32),
+        mask.new_empty(1, dtype=torch.int32),
+        mask.new_empty((), dtype=getattr(torch, like)),
+    )
+
+
+@torch.library.custom_op("onnx_external::padding_bias", mutates_args=())  # type: ignore[untyped-decorator]
+def padding_bias(
+    mask: torch.Tensor, tokens: int
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Make a summand of the scores that hides padding; attention itself is causal.
+
+    Args:
+        mask: bool [batch, all tokens], true for tokens that are no padding.
+        tokens: the number of new tokens.
+
+    Returns:
+        The summand, float32 [batch, 1, new tokens, all tokens]; the place of the last token, int32
+        [batch]; the number of all tokens, int32 [1].
+    """
+    rows, count = mask.shape
+    bias = torch.where(mask, 0.0, torch.finfo(torch.float32).min)
+    return (
+        bias[:, None, None].expand(rows, 1, tokens, count).contiguous(),
+        torch.full((rows,), count - 1, dtype=torch.int32),
+        torch.full((1,), count, dtype=torch.int32),
+    )
+
+
+@padding_bias.register_fake
+def _(mask, tokens):  # type: ignore[no-untyped-def]
+    rows, count = mask.shape
+    return (
+        mask.new_empty((rows, 1, tokens, count), dtype=torch.float32),
+        mask.new_empty(rows, dtype=torch.int32),
+        mask.new_empty(1, dtype=torch.int32),
     )

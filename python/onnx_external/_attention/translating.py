@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any, Literal, TypeAlias
+
+import numpy as np
 
 from ..torch._exact_translations import operators
 from .operator import cached_attention
@@ -17,20 +20,82 @@ STANDARD_OPSET = 23
 """The first version of ONNX that has Attention."""
 DOMAIN = "com.microsoft"
 NAME = "GroupQueryAttention"
+_INT32, _INT64 = 6, 7
+"""The numbers of types in ONNX."""
 
 
 def translations(form: Form) -> dict[Any, Callable[..., Any]]:
     """Return torch.onnx.export's translation of the operator."""
     made = _standard if form == "standard" else _grouped
-    return {torch_operator(): made}
+    others = {"row_lengths": _lengths, "padding_bias": _bias}
+    return {torch_operator(): made, **{torch_operator(n): each for n, each in others.items()}}
 
 
-def torch_operator() -> Any:
-    """Return the operator as it appears in a traced program."""
+def torch_operator(name: str = "cached_attention") -> Any:
+    """Return an operator as it appears in a traced program."""
     import torch
 
     assert cached_attention is not None
-    return torch.ops.onnx_external.cached_attention.default
+    return getattr(torch.ops.onnx_external, name).default
+
+
+def _lengths(mask: Any, like: str) -> Sequence[Any]:
+    """Describe rows by the place of their last one, which is less than their sum by 1."""
+    op = operators()
+    along = op.Constant(value_ints=[1])
+    mask = _integers(mask)
+    last = op.ArgMax(mask, axis=1, keepdims=0, select_last_index=1)
+    over = op.Sub(op.ReduceSum(mask, along, keepdims=0), last)
+    is_right = op.Equal(op.ReduceMin(over, keepdims=0), op.Constant(value_int=1))
+    spoiled = op.Where(is_right, *(_number(each, like) for each in (0.0, math.nan)))
+    return [_as_int32(last), _total(mask), spoiled]
+
+
+def _bias(mask: Any, tokens: Any) -> Sequence[Any]:
+    op = operators()
+    lowest = float(np.finfo(np.float32).min)
+    by_row = op.Where(mask, _number(0.0, "float32"), _number(lowest, "float32"))
+    spread = op.Unsqueeze(by_row, op.Constant(value_ints=[1, 2]))
+    ones = [op.Constant(value_ints=each) for each in ([1, 1], [1])]
+    bias = op.Expand(spread, op.Concat(ones[0], _as_shape(tokens), ones[1], axis=0))
+    total = _total(mask)
+    last = op.Sub(total, _number(1, "int32"))
+    return [bias, op.Expand(last, op.Shape(mask, start=0, end=1)), total]
+
+
+def _total(mask: Any) -> Any:
+    return _as_int32(operators().Shape(mask, start=1, end=2))
+
+
+def _as_int32(value: Any) -> Any:
+    return operators().Cast(value, to=_INT32)
+
+
+def _number(value: float, kind: str) -> Any:
+    import onnx_ir
+
+    dtype = onnx_ir.DataType[{"float32": "FLOAT"}.get(kind, kind.upper())]
+    return operators().Constant(value=onnx_ir.tensor(value, dtype=dtype))
+
+
+def _integers(mask: Any) -> Any:
+    """Return the integers that a mask was before transformers made bools of them."""
+    op = operators()
+    maker = mask.producer()
+    given = maker.inputs[0] if maker is not None and maker.op_type == "Cast" else None
+    is_int = given is not None and given.dtype == _INT64
+    return given if is_int else op.Cast(mask, to=_INT64)
+
+
+def _as_shape(size: Any) -> Any:
+    """Return a size as a tensor of one element."""
+    op = operators()
+    if isinstance(size, int):
+        return op.Constant(value_ints=[size])
+    maker = size.producer()
+    if maker is not None and maker.op_type == "Squeeze" and len(maker.inputs) == 1:
+        return maker.inputs[0]  # what had one element, and was made a scalar
+    return op.Reshape(size, op.Constant(value_ints=[1]))
 
 
 def _grouped(
@@ -46,6 +111,7 @@ def _grouped(
     scale: float,
     softcap: float,
     window: int,
+    spoiled: Any = None,
 ) -> Sequence[Any]:
     """Make a GroupQueryAttention, which takes the heads of a token side by side."""
     op = operators()
@@ -56,6 +122,8 @@ def _grouped(
     if window >= 0:
         options["local_window_size"] = window
     given = [_side_by_side(each) for each in (query, key, value)]
+    if spoiled is not None:
+        given[2] = op.Add(given[2], spoiled)
     more = [None, None, None, bias, sinks]
     while more and more[-1] is None:
         more.pop()
@@ -84,6 +152,7 @@ def _standard(
     scale: float,
     softcap: float,
     window: int,
+    spoiled: Any = None,
 ) -> Sequence[Any]:
     """Make an Attention of ONNX 23, whose mask is the bias."""
     from onnxscript import opset23

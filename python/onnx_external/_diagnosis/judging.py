@@ -7,6 +7,8 @@ from collections.abc import Sequence, Set
 from functools import partial
 from typing import Any
 
+import numpy as np
+
 from .._base.errors import Error, RunError
 from .._comparing.comparing import Comparison, compare
 from .._comparing.running import Session
@@ -191,6 +193,7 @@ class Judge:
         for each, inner in self._pieces_of(replaced):
             made = {name: own[name] for name in inner.outputs if name in own}
             given |= self._stand_ins(each, made, number, "output")
+        given |= self._side_by_side(replaced, own, number)
         wanted = self._wanted(recorded, replaced, number)
         ends = self._whole.output_names if recorded.name else []
         got = session.run(session.feed(given, what), what)
@@ -203,6 +206,21 @@ class Judge:
         if self._follow and not replaced:
             got = session.run(session.feed(own, what), what)
             found.followed.append(compare_outputs(got, wanted, *beside))
+
+    def _side_by_side(
+        self, replaced: Sequence[Recorded], own: dict[str, Any], number: int
+    ) -> dict[str, Any]:
+        """Return values in which outputs of modules lie side by side, with the recorded ones."""
+        found: dict[str, Any] = {}
+        for each, inner in self._pieces_of(replaced):
+            recorded = each.values(number, "output")
+            if inner.part is None or len(recorded) != 1 or inner.part.of not in own:
+                continue
+            whole, start, end = inner.part
+            value = found.setdefault(whole, np.array(own[whole]))
+            if value[..., start:end].shape == recorded[0].shape:
+                value[..., start:end] = recorded[0]
+        return found
 
     def _wanted(
         self, recorded: Recorded, replaced: Sequence[Recorded], number: int

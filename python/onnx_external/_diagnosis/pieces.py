@@ -16,8 +16,8 @@ from .._comparing.comparing import Comparison, compare
 from .._comparing.running import Session
 from .._comparing.values import Array, Value, is_equal, kind_of
 from .._saving.cut import cut_bytes
+from .shared_products import Part, apart, own_outputs
 from .spill import Spilled, can_spill, spill
-from .unmarked import scopes_of
 
 _LARGE = 128 << 20
 """Bytes of weights from which a piece is loaded without copies of them."""
@@ -40,6 +40,8 @@ class Piece:
     their sum."""
     gives: Set[str] = frozenset()
     """All results of its nodes, including those for other modules."""
+    part: Part | None = None
+    """The part of a value of the model that its output is, if other modules make the rest."""
 
 
 _ADDING = ("SkipSimplifiedLayerNormalization", "SkipLayerNormalization")
@@ -53,30 +55,10 @@ def cut_piece(model: str, name: str, without: Sequence[str] = ()) -> Piece | Non
     except NotFoundError:
         return None
     sums = _sums(data, set(report.inputs))
-    outputs = _own_outputs(data, name, report.outputs)
-    return Piece(data, report.inputs, outputs, report.weight_bytes, sums, set(report.outputs))
-
-
-def _own_outputs(data: bytes, name: str, outputs: list[str]) -> list[str]:
-    """Leave out results that a product shared by several modules computes for the others.
-
-    A Split splits it; the last modules of that node are those of its outputs.
-    """
-    if b"Split" not in data:
-        return outputs
-    try:
-        import onnx
-    except ImportError:
-        return outputs
-    others: set[str] = set()
-    for node in onnx.ModelProto.FromString(data).graph.node:
-        parts = scopes_of(node)[-len(node.output) :] if node.op_type == "Split" else []
-        siblings = {part.rpartition(".")[0] for part in parts}
-        if name in parts and len(set(parts)) == len(node.output) and len(siblings) == 1:
-            others.update(
-                made for part, made in zip(parts, node.output, strict=True) if part != name
-            )
-    return [each for each in outputs if each not in others]
+    outputs = own_outputs(data, name, report.outputs)
+    data, outputs, part = apart(data, name, outputs)
+    gives = set(report.outputs)
+    return Piece(data, report.inputs, outputs, report.weight_bytes, sums, gives, part)
 
 
 def _sums(data: bytes, inputs: Set[str]) -> list[tuple[str, str]]:

@@ -35,16 +35,24 @@ def lay_flat(graph: onnx_ir.Graph) -> int:
     count = 0
     for node in attentions(graph):
         for place, heads in enumerate(("num_heads", "kv_num_heads", "kv_num_heads")):
-            flat = _flat(graph, node.inputs[place], int(attribute(node, heads, 0)))
+            user, at = _behind_a_sum(node, place)
+            before = user.inputs[at]
+            flat = _flat(graph, before, int(attribute(node, heads, 0)))
             if flat is not None:
-                before = node.inputs[place]
                 assert before is not None
                 maker = before.producer()
-                node.replace_input_with(place, flat)
+                user.replace_input_with(at, flat)
                 remove_dead([] if maker is None else [maker])
                 count += 1
         _shorten_result(node)
     return count
+
+
+def _behind_a_sum(node: onnx_ir.Node, place: int) -> tuple[onnx_ir.Node, int]:
+    """Return the user of an input before a number was added to all of its elements."""
+    added = made_by(node.inputs[place], "Add")
+    is_number = added is not None and sizes(added.inputs[1]) == []
+    return (added, 0) if added is not None and is_number else (node, place)
 
 
 def _flat(graph: onnx_ir.Graph, value: onnx_ir.Value | None, heads: int) -> onnx_ir.Value | None:
@@ -59,13 +67,18 @@ def _flat(graph: onnx_ir.Graph, value: onnx_ir.Value | None, heads: int) -> onnx
         return None
     by_head = swapped.inputs[0]
     turn = made_by(by_head, "RotaryEmbedding")
-    again = made_by(turn.inputs[0] if turn else by_head, "Transpose")
+    swapped_back = turn.inputs[0] if turn else by_head
+    norm = _norm(swapped_back)
+    again = made_by(norm.inputs[0] if norm else swapped_back, "Transpose")
     if again is None or not is_swap(again) or again.inputs[0] is None:
         return None
-    form = sizes(again.inputs[0])
+    by_token = again.inputs[0]
+    form = sizes(by_token)
     if form is None or len(form) != 4 or form[2] != heads or not isinstance(form[3], int):
         return None
-    flat = _side_by_side(graph, again.inputs[0], joined, [*form[:2], heads * form[3]])
+    if norm is not None:
+        by_token = _normed(graph, norm, by_token)
+    flat = _side_by_side(graph, by_token, joined, [*form[:2], heads * form[3]])
     if turn is None:
         return flat
     attributes = {"num_heads": heads}
@@ -74,6 +87,22 @@ def _flat(graph: onnx_ir.Graph, value: onnx_ir.Value | None, heads: int) -> onnx
         made.attributes[name] = each
     made.name, made.outputs[0].name = turn.name, f"{turn.outputs[0].name}_flat"
     graph.insert_before(joined, made)
+    return made.outputs[0]
+
+
+def _norm(value: onnx_ir.Value | None) -> onnx_ir.Node | None:
+    """Return the norm of each head that makes a value."""
+    node = made_by(value, "RMSNormalization")
+    return node if node is not None and attribute(node, "axis", -1) in (-1, 3) else None
+
+
+def _normed(graph: onnx_ir.Graph, norm: onnx_ir.Node, by_token: onnx_ir.Value) -> onnx_ir.Value:
+    """Return the norm of the same heads before their dimension is moved."""
+    inputs = [by_token, *norm.inputs[1:]]
+    made = make("RMSNormalization", inputs, norm, norm.outputs, None, sizes(by_token))
+    made.attributes.update(norm.attributes)
+    made.name, made.outputs[0].name = norm.name, f"{norm.outputs[0].name}_by_token"
+    graph.insert_before(norm, made)
     return made.outputs[0]
 
 

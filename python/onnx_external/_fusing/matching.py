@@ -10,6 +10,8 @@ import numpy as np
 import onnx_ir
 
 _SCOPES = "pkg.torch.onnx.name_scopes"
+WIDTHS = "pkg.onnx_external.widths"
+"""Metadata of a node whose result is those of its last modules side by side: their widths."""
 _LARGEST = 64
 """The elements of a constant that a rule reads."""
 

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import onnx_ir
 
 from .attention_layout import attentions
-from .matching import attribute, belong_to, made_by, make, remove_dead, sizes
+from .matching import WIDTHS, attribute, belong_to, last_size, made_by, make, remove_dead, sizes
 
 _WALKED = ("RotaryEmbedding", "RMSNormalization", "Reshape", "Transpose")
 """Operators that may be between a product and attention."""
@@ -49,7 +49,40 @@ def pack_products(model: onnx_ir.Model) -> list[Pack]:
         products = [each for each in found if each is not None]
         if len(products) == len(found) and _fit(products):
             packs += _pack(model.graph, products)
+            _take_whole(node)
     return packs
+
+
+def _take_whole(attention: onnx_ir.Node) -> None:
+    """Give attention the result of a packed product if it takes the parts, in their order.
+
+    A number that is added to the values may be added to the queries and keys as well: it is 0, or
+    NaN to make all results NaN.
+    """
+    added = made_by(attention.inputs[2], "Add")
+    number = None if added is None or sizes(added.inputs[1]) != [] else added.inputs[1]
+    value = added.inputs[0] if added is not None and number is not None else attention.inputs[2]
+    split = made_by(value, "Split")
+    graph = attention.graph
+    if split is None or graph is None or [*attention.inputs[:2], value] != [*split.outputs]:
+        return
+    whole = split.inputs[0]
+    maker = None if whole is None else whole.producer()
+    if maker is not None:
+        widths = [last_size(each) for each in split.outputs]
+        maker.metadata_props[WIDTHS] = ",".join(map(str, widths))
+    if added is not None and number is not None and whole is not None:
+        made = make("Add", [whole, number], added, [whole])
+        made.name, made.outputs[0].name = added.name, added.outputs[0].name
+        added.outputs[0].name = None
+        graph.insert_before(attention, made)
+        whole = made.outputs[0]
+    for place, each in enumerate((whole, None, None)):
+        attention.replace_input_with(place, each)
+    bounds = split.inputs[1]
+    remove_dead([split if added is None or number is None else added])
+    if bounds is not None and not bounds.uses() and bounds.name in graph.initializers:
+        del graph.initializers[bounds.name]
 
 
 def _product(value: onnx_ir.Value | None) -> _Product | None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import onnx_ir
 
 from .attention_layout import attentions, lay_flat
+from .inner_rotary import rotate_inside
 from .norms import RMS_OPSET, fuse_norms
 from .rotary import fuse_rotary
 from .skip_norms import fuse_skip_norms
@@ -24,9 +25,11 @@ class Fused:
     inputs: int = 0
     """The number of transposed inputs of attention."""
     skips: int = 0
+    rotations: int = 0
+    """The number of attentions that rotate queries and keys."""
 
 
-def fuse(model: onnx_ir.Model, opset: int | None = None) -> Fused:
+def fuse(model: onnx_ir.Model, opset: int | None = None, positions: int = 0) -> Fused:
     """Apply all rules.
 
     Operators of ONNX Runtime are only made in a graph that has some.
@@ -34,13 +37,16 @@ def fuse(model: onnx_ir.Model, opset: int | None = None) -> Fused:
     Args:
         model: its main graph is changed. The version that it states stays.
         opset: the version of ONNX whose operators may be used; None for any.
+        positions: the most tokens of a text, if attention by lengths may rotate them; 0 if not.
     """
     graph, opset = model.graph, opset or NEWEST
     norms = fuse_norms(graph, opset)
     rotary = fuse_rotary(graph) if opset >= NEWEST else 0
     if not attentions(graph):
         return Fused(norms, rotary)
-    return Fused(norms, rotary, lay_flat(graph), fuse_skip_norms(graph))
+    inputs = lay_flat(graph)
+    rotations = rotate_inside(graph, positions) if positions else 0
+    return Fused(norms, rotary, inputs, fuse_skip_norms(graph), rotations)
 
 
 def opset_of(model: onnx_ir.Model) -> int:

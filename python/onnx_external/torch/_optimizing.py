@@ -42,17 +42,18 @@ def optimized(model: onnx_ir.Model) -> onnx_ir.Model:
     return program.model
 
 
-def fused(model: onnx_ir.Model, opset_version: int | None) -> onnx_ir.Model:
+def fused(model: onnx_ir.Model, opset_version: int | None, positions: int = 0) -> onnx_ir.Model:
     """Replace operators that together compute one known function by a single operator.
 
     Args:
         model: an optimized graph, which is changed.
         opset_version: the version of ONNX that it is to have. None: it gets the version that the
             new operators need, if there are any.
+        positions: the most tokens of a text, if attention by lengths may rotate them; 0 if not.
     """
     from .._fusing.rules import fuse, opset_of  # which need onnx_ir
 
-    fuse(model, opset_version)
+    fuse(model, opset_version, positions)
     needed = opset_of(model)
     return with_opset(model, needed)[0] if needed > model.opset_imports.get("", 0) else model
 

@@ -227,7 +227,7 @@ class Tracing:
         def change(model: Any) -> Any:
             if not self.optimize:
                 return then(model)
-            return fused(then(optimized(model)), self.opset_version)
+            return fused(then(optimized(model)), self.opset_version, self._positions(name))
 
         from transformers.exporters.utils import apply_patches
 
@@ -235,6 +235,13 @@ class Tracing:
         optimized_by = silently(what, "optimize=False leaves that out")
         with self.meter.step(f"optimize {name}"), optimized_by, apply_patches("onnx"):
             return make_skeleton(program, {}, keep, change)
+
+    def _positions(self, name: str) -> int:
+        """Return how many positions the tables of attention by lengths have."""
+        if self.fusing.form != "lengths" or not self.fusing.has_fused(name):
+            return 0
+        config = self.loaded.model.config.get_text_config(decoder=True)
+        return int(getattr(config, "max_position_embeddings", None) or 0)
 
     def name_graph(self, model: Any, name: str, part: Part) -> None:
         """Name the inputs, outputs and dimensions of a graph, and let its caches be shared."""

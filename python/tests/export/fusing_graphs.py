@@ -184,6 +184,45 @@ ATTENTION = """
 """
 
 
+TURNED = """
+(float[rows, length, 64] q, float[rows, length, 32] k, float[rows, length, 32] v,
+    float[rows, 2, past, 16] keys, float[rows, 2, past, 16] values,
+    int64[rows, length] position_ids, int32[rows] last, int32 total)
+    => (float[rows, length, 64] y, float[rows, 2, all, 16] longer_keys,
+    float[rows, 2, all, 16] longer_values) <int64[1] behind = {2}, float large = {1.5},
+    float[8] rates = {1, 0.5, 0.25, 0.12, 0.06, 0.03, 0.015, 0.01},
+    float[rows, length, 8] cos, float[rows, length, 8] sin,
+    float[rows, length, 64] q_turned, float[rows, length, 32] k_turned> {
+    apart = Unsqueeze (position_ids, behind)
+    wide = Cast <to: int = 1> (apart)
+    angles = Mul (wide, rates)
+    cosines = Cos (angles)
+    sines = Sin (angles)
+    cos = Mul (cosines, large)
+    sin = Mul (sines, large)
+    q_turned = RotaryEmbedding <num_heads: int = 4> (q, cos, sin)
+    k_turned = RotaryEmbedding <num_heads: int = 2> (k, cos, sin)
+    y, longer_keys, longer_values = com.microsoft.GroupQueryAttention <num_heads: int = 4,
+        kv_num_heads: int = 2, scale: float = 0.3> (q_turned, k_turned, v, keys, values, last,
+        total)
+}
+"""
+
+
+def of_turned(rows: int, length: int, past: int) -> dict[str, Any]:
+    """Make the inputs of that graph."""
+    drawn = np.random.default_rng(3)
+    widths = {"q": 64, "k": 32, "v": 32}
+    made = {name: drawn.normal(size=(rows, length, width)) for name, width in widths.items()}
+    made |= {name: drawn.normal(size=(rows, 2, past, 16)) for name in ("keys", "values")}
+    return {
+        **{name: each.astype(np.float32) for name, each in made.items()},
+        "position_ids": np.tile(np.arange(past, past + length), (rows, 1)),
+        "last": np.full(rows, past + length - 1, np.int32),
+        "total": np.array(past + length, np.int32),
+    }
+
+
 def attention() -> onnx_ir.Model:
     """Return a graph of attention as it is traced, with weights that have values."""
     head = ATTENTION.replace(

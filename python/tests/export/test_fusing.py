@@ -22,9 +22,11 @@ from fusing_graphs import (  # noqa: E402
     RMS,
     ROTARY,
     SKIP,
+    TURNED,
     attention,
     kinds,
     of_attention,
+    of_turned,
     parsed,
     run,
     values,
@@ -32,6 +34,7 @@ from fusing_graphs import (  # noqa: E402
 
 import onnx_external as oe  # noqa: E402
 from onnx_external._fusing.attention_layout import lay_flat  # noqa: E402
+from onnx_external._fusing.inner_rotary import rotate_inside  # noqa: E402
 from onnx_external._fusing.norms import fuse_norms  # noqa: E402
 from onnx_external._fusing.packing import pack_products  # noqa: E402
 from onnx_external._fusing.rotary import fuse_rotary  # noqa: E402
@@ -232,6 +235,57 @@ def test_rotated_heads_go_into_attention_side_by_side() -> None:
     assert not found["Reshape"] and found["Transpose"] == 3  # those of the weights
 
 
+def test_heads_are_normalized_before_their_dimension_is_moved_as_well_as_behind_it() -> None:
+    model, feed = attention(), of_attention(rows=1)
+    turned = next(node for node in model.graph if node.op_type == "RotaryEmbedding")
+    scale = onnx_ir.val("scale", const_value=onnx_ir.tensor(np.arange(8, dtype=np.float32)))
+    model.graph.initializers.add(scale)
+    heads = turned.inputs[0]
+    norm = onnx_ir.node("RMSNormalization", [heads, scale])
+    assert heads is not None
+    norm.outputs[0].type, norm.outputs[0].shape = heads.type, heads.shape
+    model.graph.insert_before(turned, norm)
+    turned.replace_input_with(0, norm.outputs[0])
+    wanted = run(model, feed)
+    assert lay_flat(model.graph) == 3
+    for one, other in zip(run(model, feed), wanted, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-5)
+    assert kinds(model)["Transpose"] == 3 and kinds(model)["RMSNormalization"] == 1
+
+
+@pytest.mark.parametrize("interleaved", [0, 1])
+def test_attention_rotates_by_tables_of_all_positions(interleaved: int) -> None:
+    more = f"RotaryEmbedding <interleaved: int = {interleaved}, num_heads"
+    model = parsed(TURNED.replace("RotaryEmbedding <num_heads", more), 23)
+    feeds = [of_turned(2, 5, 0), of_turned(3, 1, 6), of_turned(1, 4, 3)]
+    wanted = [run(model, feed) for feed in feeds]
+    assert rotate_inside(model.graph, 9) == 1
+    assert not kinds(model)["RotaryEmbedding"] and not model.graph.inputs[5].uses()
+    for feed, results in zip(feeds, wanted, strict=True):
+        for one, other in zip(run(model, feed), results, strict=True):
+            np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-5)
+
+
+NOT_INSIDE = [
+    ("(k, cos, sin)", "(k, sin, cos)"),
+    ("4> (q, cos, sin)", "4, interleaved: int = 1> (q, cos, sin)"),
+    ("position_ids", "places"),
+    ("Mul (wide, rates)", "Add (wide, rates)"),
+    ("last,\n        total)", "last,\n        total, , , , bias)"),
+]
+
+
+@pytest.mark.parametrize(("old", "new"), NOT_INSIDE)
+def test_what_differs_from_a_rotation_by_positions_is_not_left_to_attention(
+    old: str, new: str
+) -> None:
+    assert old in TURNED
+    text = TURNED.replace(old, new)
+    if "bias" in new:
+        text = text.replace("int32 total)", "int32 total, float[rows, 1, length, all] bias)")
+    unchanged(text, lambda graph: rotate_inside(graph, 9), 23)
+
+
 def test_heads_that_are_not_moved_back_keep_their_nodes() -> None:
     model = attention()
     for node in model.graph:
@@ -262,6 +316,29 @@ def test_three_products_of_one_value_are_one_and_their_weights_lie_in_one_slot()
     for one, other in zip(run(model, feed), wanted, strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-5)
     assert kinds(model)["MatMul"] == kinds(model)["Split"] == 1
+
+
+def test_attention_takes_a_packed_product_whole_though_a_number_is_added_to_values() -> None:
+    model, feed = attention(), of_attention(rows=1)
+    node = model.graph[-4]
+    for place, name in enumerate("qkv"):
+        (product,) = (each for each in model.graph if each.outputs[0].name == name)
+        node.replace_input_with(place, product.outputs[0])
+    nothing = onnx_ir.val("nothing", const_value=onnx_ir.tensor(np.float32(0)))
+    nothing.shape = onnx_ir.Shape([])
+    model.graph.initializers.add(nothing)
+    added = onnx_ir.node("Add", [node.inputs[2], nothing])
+    model.graph.insert_before(node, added)
+    node.replace_input_with(2, added.outputs[0])
+    wanted = run(model, feed)
+    values = with_slots(model)
+    (pack,) = pack_products(model)
+    joined = np.concatenate([values[each] for each in pack.parts])
+    model.graph.initializers[pack.name].const_value = onnx_ir.tensor(joined)
+    assert node.inputs[1] is None and node.inputs[2] is None
+    for one, other in zip(run(model, feed), wanted, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-5)
+    assert kinds(model)["MatMul"] == 1
 
 
 @pytest.mark.parametrize("which", ["value", "tied", "output", "constant", "sum"])

@@ -63,6 +63,20 @@ def _logits(path: Path, mask: Any, tokens: Any) -> Any:
     return session.run(["logits"], {n: v for n, v in feed.items() if n in taken})[0]
 
 
+def _compare_padded(model: Any, path: Path) -> None:
+    """Compare the tokens of rows that are padded on the left, inside and on the right."""
+    mask = np.ones((4, 8), np.int64)
+    mask[0, :3], mask[1, 2:4], mask[2, 5:] = 0, 0, 0
+    tokens = np.arange(4, 36).reshape(4, 8)
+    places = torch.tensor(np.maximum(mask.cumsum(1) - 1, 0))
+    with torch.no_grad():
+        given = {"attention_mask": torch.tensor(mask), "position_ids": places}
+        wanted = model(torch.tensor(tokens), **given).logits.numpy()
+    found = _logits(path, mask, tokens)
+    sees = [[mask[row, max(0, at - 3) : at + 1].any() for at in range(8)] for row in range(4)]
+    assert np.abs(found - wanted)[np.array(sees)].max() < 1e-4
+
+
 def test_a_decoder_has_one_operator_for_each_attention_and_shares_its_cache(tmp_path: Path) -> None:
     model = _saved(tmp_path / "in", sliding_window=4)
     report = export(tmp_path / "in", tmp_path / "out", check=True)
@@ -73,6 +87,7 @@ def test_a_decoder_has_one_operator_for_each_attention_and_shares_its_cache(tmp_
     assert any("one row at a time" in note for note in report.notes)
     settings = json.loads((tmp_path / "out/genai_config.json").read_text())
     assert settings["search"]["past_present_share_buffer"] is True
+    _compare_padded(model, tmp_path / "out/model.onnx")
     rows = [[5, 6, 7, 8, 9, 10, 11], [12, 13, 14]]
     shared, growing = Decoder(tmp_path / "out"), Decoder(tmp_path / "out")
     growing._shares, shared.ends, growing.ends = False, set(), set()

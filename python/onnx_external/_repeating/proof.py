@@ -68,7 +68,7 @@ def proved(stacks: Sequence[Stack], deep: Record, shallow: Record) -> Proof:
     """Compare two records.
 
     Args:
-        stacks: the lists of layers, in the order that segments know them by.
+        stacks: the lists of layers, in the order to which segments refer.
         deep: the record of the model.
         shallow: the record of the model with the kept layers.
 

@@ -25,7 +25,7 @@ FUSED_OPSET = 23
 
 
 class OptimizerError(ExportError):
-    """torch's optimizer fails; the graph without it may be right."""
+    """torch's optimizer fails; the graph may be right without it."""
 
 
 def optimized(model: onnx_ir.Model) -> onnx_ir.Model:

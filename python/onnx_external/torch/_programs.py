@@ -1,4 +1,4 @@
-"""From a module, a function that makes one, or a program to a graph of onnx_ir."""
+"""Conversion of a module, a function that makes one, or a program to a graph of onnx_ir."""
 
 from __future__ import annotations
 

@@ -161,7 +161,7 @@ class FolderExporter:
         return [f"{name}{variant.suffix}" for name in self._graphs]
 
     def report(self, report: SaveReport, copied: list[str]) -> ModelReport:
-        """Return the report of an export, by that of its save.
+        """Return the report of an export, made from that of its save.
 
         Args:
             report: its models are those of the variants of this float type.

@@ -92,7 +92,7 @@ def test_a_list_may_grow_in_branches_of_branches(tmp_path: Path) -> None:
 
 
 class ScansWithASize(torch.nn.Module):
-    """A module whose iterations read a size that is no dimension of their operands."""
+    """A module whose iterations read a size that is not a dimension of their operands."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Branches that a size chooses: what holds in one of them is no assumption of the whole graph."""
+"""Branches chosen by a size: the assumptions of one branch are not those of the whole graph."""
 
 from __future__ import annotations
 

@@ -85,7 +85,7 @@ def test_a_module_without_parameters_is_exported(tmp_path: Path) -> None:
 
 
 def test_another_way_of_tracing_is_noted(tmp_path: Path) -> None:
-    """One row that is broadcast is no size that varies."""
+    """A single row that is broadcast is not a dynamic size."""
     path = tmp_path / "model.onnx"
     given = (torch.ones(2, 3), torch.ones(1, 3))
     report = oe.torch.export(Sum(), given, path, dynamic_shapes=SHAPES * 2)

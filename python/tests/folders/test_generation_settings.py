@@ -1,4 +1,4 @@
-"""Settings of generate() are no part of a trace, whatever they say."""
+"""Settings of generate() do not affect a trace."""
 
 import json
 from pathlib import Path

@@ -11,6 +11,7 @@ import transformers
 from commands import run
 from gguf_files import Array, write_gguf
 from numpy.typing import NDArray
+from safetensors.numpy import save_file
 
 import onnx_external as oe
 
@@ -229,3 +230,23 @@ def test_a_lora_is_merged_into_its_base(tmp_path: Path) -> None:
     assert any("an adapter, merged into 1 weights" in note for note in report.save.notes)
     with pytest.raises(oe.NotFoundError, match=r"lora\.gguf: an adapter of"):
         oe.transformers.export(adapter, tmp_path / "out2")
+
+
+def test_an_adapter_of_peft_is_merged_into_a_file(tmp_path: Path) -> None:
+    made = model()
+    base = write_gguf(tmp_path / "base.gguf", KEYS, stored(made))
+    draw = np.random.default_rng(0)
+    first, second = (draw.normal(size=each).astype(np.float32) for each in ((2, WIDTH), (WIDTH, 2)))
+    module = "base_model.model.model.layers.0.self_attn.q_proj"
+    folder = tmp_path / "adapter"
+    folder.mkdir()
+    save_file(
+        {f"{module}.lora_A.weight": first, f"{module}.lora_B.weight": second},
+        folder / "adapter_model.safetensors",
+    )
+    settings = {"peft_type": "LORA", "r": 2, "lora_alpha": 6, "target_modules": ["q_proj"]}
+    (folder / "adapter_config.json").write_text(json.dumps(settings))
+    oe.transformers.export(folder, tmp_path / "out", base=base, check=False)
+    with torch.no_grad():
+        made.model.layers[0].self_attn.q_proj.weight += torch.from_numpy(3 * second @ first)
+    assert distance(tmp_path / "out/model.onnx", made) < 5e-6

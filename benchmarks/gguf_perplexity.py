@@ -116,7 +116,7 @@ class Llama:
         context = ctypes.c_void_p(
             call.llama_init_from_model(ctypes.c_void_p(model), call.llama_context_default_params())
         )
-        call.llama_set_n_threads(context, 2, 2)
+        call.llama_set_n_threads(context, 1, 1)
         batch = call.llama_batch_init(LENGTH, 0, 1)
 
         def run_one(ids: np.ndarray) -> np.ndarray:
@@ -149,7 +149,9 @@ def exported(file: Path, out: Path) -> dict[int, Run]:
 
 def runner(graph: Path) -> Run:
     """Return a function that gives the logits of sequences."""
-    session = onnxruntime.InferenceSession(graph, providers=["CPUExecutionProvider"])
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = 1
+    session = onnxruntime.InferenceSession(graph, options, providers=["CPUExecutionProvider"])
 
     def run(rows: np.ndarray) -> np.ndarray:
         feed: dict[str, np.ndarray] = {}

@@ -1,10 +1,11 @@
 """Opens exported folders with the programs of docs/consumers.md, and compares with transformers.
 
-usage: clients.py --work-dir DIR [--client NAME,...] [--model NAME,...] [--together] [--page FILE]
+usage: clients.py --work-dir DIR [--client NAME,...] [--model NAME,...] [--together] [--keep] [--page FILE]
 
 Each client runs in an environment of its own, which is made in DIR. A folder is exported with the
 usual names, and if a client does not take that, for the client (--for). --together: one export for
-all clients, which must take it. --page: renew these cells in the table of docs/consumers.md.
+all clients, which must take it. --keep: open what an earlier run has exported. --page: renew these
+cells in the table of docs/consumers.md.
 """
 
 import argparse
@@ -87,11 +88,12 @@ def difference(job: dict[str, Any], answer: dict[str, Any]) -> str:
 class Campaign:
     """Models, the folders exported of them, and what the clients answer."""
 
-    def __init__(self, work: Path, names: list[str], clients: list[str]) -> None:
+    def __init__(self, work: Path, names: list[str], clients: list[str], keep: bool) -> None:
         self.work, self.clients = work, clients
         self._environments = work / "environments"
         shutil.rmtree(work / "models", ignore_errors=True)
-        shutil.rmtree(work / "folders", ignore_errors=True)
+        if not keep:
+            shutil.rmtree(work / "folders", ignore_errors=True)
         self.jobs = {name: make(name, work / "models" / name) for name in names}
         self.cells: dict[tuple[str, str], str] = {}
         self._refused: dict[tuple[str, str], str] = {}
@@ -184,6 +186,7 @@ def main() -> int:
     parser.add_argument("--client", default=",".join(VERSIONS))
     parser.add_argument("--model", default=",".join(MODELS))
     parser.add_argument("--together", action="store_true")
+    parser.add_argument("--keep", action="store_true")
     parser.add_argument("--page", type=Path)
     given = parser.parse_args()
     start, clients = time.monotonic(), given.client.split(",")
@@ -191,7 +194,7 @@ def main() -> int:
         clients = [each for each in clients if each not in IN_BROWSER]
         print("skipped: chromium is not installed")
     try:
-        campaign = Campaign(given.work_dir.resolve(), given.model.split(","), clients)
+        campaign = Campaign(given.work_dir.resolve(), given.model.split(","), clients, given.keep)
         (campaign.run_together if given.together else campaign.run)()
     except InstallError as error:
         print(f"clients: error: {error}", file=sys.stderr)

@@ -30,7 +30,8 @@ def wanted(folder: Path, job: dict[str, Any], dtype: str) -> Any:
         return session.run([job["output"]], feed)[0].flatten().tolist()
     with tempfile.TemporaryDirectory() as place:
         alone = Path(place) / "model"
-        shutil.copytree(folder, alone)
+        # That of GenAI names the graph of floats.
+        shutil.copytree(folder, alone, ignore=shutil.ignore_patterns("genai_config.json"))
         for graph in (alone / "onnx").glob("*.onnx"):
             if not graph.stem.endswith(SUFFIXES[dtype]):
                 graph.unlink()  # oe.generate takes the plainest

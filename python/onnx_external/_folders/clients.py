@@ -30,6 +30,8 @@ class Client:
     is the one for the steps."""
     plain: bool = False
     """True if it does not support ONNX Runtime's own operators, such as fused attention."""
+    float_tables: bool = False
+    """True if it cannot look up rows of embeddings that have codes."""
     needs: tuple[str, ...] = ()
     """Files of the model's folder, or made beside it, that it requires."""
 
@@ -40,7 +42,7 @@ CLIENTS = {
     "openvino": Client(plain=True),
     "optimum": Client(),
     "sentence-transformers": Client(needs=("tokenizer_config.json",)),
-    "transformers.js": Client("onnx", merges=True, apart=True),
+    "transformers.js": Client("onnx", merges=True, apart=True, float_tables=True),
 }
 
 
@@ -74,6 +76,11 @@ class Wanted:
     def plain(self) -> bool:
         """True if the graphs only have standard ONNX operators."""
         return any(each.plain for each in self._clients())
+
+    @property
+    def float_tables(self) -> bool:
+        """True if embeddings must not have codes: ONNX Runtime Web has no GatherBlockQuantized."""
+        return any(each.float_tables for each in self._clients())
 
     def _clients(self) -> list[Client]:
         return [CLIENTS[name] for name in self.names]

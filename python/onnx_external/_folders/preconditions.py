@@ -98,6 +98,8 @@ def requested(folders: Sequence[Path], target: Path, how: Mapping[str, Any]) -> 
     """
     asked, layout = wanted(how["clients"]), how["layout"]
     chosen = variants_of(how["variants"], how["dtype"], how["quantize"], layout, target)
+    if how["variants"] and asked.float_tables:
+        chosen = [each.with_float_tables() for each in chosen]
     asked.refuse(layout, target)
     config = read_leniently(folders[0])
     if layout == "inline" and not asked.apart:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from .._base.errors import InvalidArgumentError
-from .._base.options import FloatType, LayoutName, QuantizeArgument
+from .._base.options import FloatType, LayoutName, Quantize, QuantizeArgument
 
 
 class Variant(NamedTuple):
@@ -21,6 +21,12 @@ class Variant(NamedTuple):
     quantize: QuantizeArgument = None
     client_name: str = "fp32"
     """The name in transformers.js."""
+
+    def with_float_tables(self) -> Variant:
+        """Return the variant with embeddings and the head, which may share a weight, in floats."""
+        if not isinstance(self.quantize, str):
+            return self
+        return self._replace(quantize=Quantize(self.quantize, head="float"))
 
 
 VARIANTS = {

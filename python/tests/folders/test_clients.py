@@ -10,6 +10,7 @@ import pytest
 
 import onnx_external as oe
 from onnx_external._comparing.branches import Branch
+from onnx_external._folders.preconditions import requested
 
 torch = pytest.importorskip("torch", minversion="2.11")
 transformers = pytest.importorskip("transformers", minversion="5.20")
@@ -230,6 +231,15 @@ def test_a_folder_for_openvino_has_operators_of_onnx_alone(tmp_path: Path) -> No
         oe.transformers.export(tmp_path / "llama", out, **more)
         graph = onnx.load(out / "model.onnx", load_external_data=False).graph
         assert {node.domain for node in graph.node} == domains
+
+
+def test_variants_for_a_browser_have_embeddings_in_floats(tmp_path: Path) -> None:
+    given: dict[str, Any] = dict.fromkeys(("graphs", "task", "dtype", "quantize"))
+    given |= {"layout": "single", "overwrite": False, "dry_run": True, "variants": "q4,fp16"}
+    (tmp_path / "config.json").write_text("{}")
+    for clients, wanted in (([], "int4"), (["transformers.js"], oe.Quantize("int4", head="float"))):
+        found = requested([tmp_path], tmp_path / "out", {**given, "clients": clients})
+        assert [each.quantize for each in found.variants] == [wanted, None]
 
 
 def test_what_a_client_cannot_open_is_refused(tmp_path: Path) -> None:

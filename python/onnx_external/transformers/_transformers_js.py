@@ -24,6 +24,9 @@ _SETTINGS, _COUNTS = "transformers.js_config", "use_external_data_format"
 _TOKENIZER = "tokenizer.json"
 _PARTS = ("image_processor", "feature_extractor")
 """Parts of processor_config.json, which transformers 5 writes and transformers.js does not read."""
+_HYBRIDS = ("falcon_h1", "granitemoehybrid", "nemotron_h")
+_LAYERS = {"linear_attention": "mamba", "full_attention": "attention"}
+"""By the names of layers in configs of transformers 5, those that transformers.js reads."""
 LARGEST = 3 << 30
 """Bytes of weights: with 3.0 GiB Chromium's 4 GiB were enough, and with 3.75 GiB not."""
 _TEXTS = ("tokenizer_config.json", "vocab.txt", "vocab.json", "spiece.model", "tokenizer.model")
@@ -37,7 +40,8 @@ def files(source: Path, made: Path) -> list[Path]:
         source: the model's folder.
         made: the folder in which the files are made.
     """
-    found = [_written(made / _CONFIG, without_settings(read_leniently(source)))]
+    config = without_settings(read_leniently(source))
+    found = [_written(made / _CONFIG, {**config, **_known_layers(config)})]
     flat = _flat_processor(source)
     if flat is not None:
         found.append(_written(made / _PROCESSOR, flat))
@@ -87,6 +91,14 @@ def notes_on_size(planned: SaveReport) -> list[str]:
         f"a page in a browser has 4 GiB of memory and loads about 3 GiB of weights, which {sizes} "
         "exceeds; variants='q4' makes them smaller, and Node does not have this limit"
     ]
+
+
+def _known_layers(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the types of the layers of a hybrid by names that transformers.js has."""
+    kinds = config.get("layer_types")
+    if config.get("model_type") not in _HYBRIDS or not isinstance(kinds, list):
+        return {}
+    return {"layer_types": [_LAYERS.get(str(each), each) for each in kinds]}
 
 
 def _written(path: Path, document: Any) -> Path:

@@ -233,6 +233,19 @@ def test_a_folder_for_openvino_has_operators_of_onnx_alone(tmp_path: Path) -> No
         assert {node.domain for node in graph.node} == domains
 
 
+def test_layers_of_hybrids_have_the_names_that_transformers_js_reads(tmp_path: Path) -> None:
+    from onnx_external.transformers import _transformers_js
+
+    made = tmp_path / "made"
+    made.mkdir()
+    new, old = ["linear_attention", "full_attention"], ["mamba", "attention"]
+    for kind, wanted in (("granitemoehybrid", old), ("qwen3_5_text", new)):
+        config = {"model_type": kind, "layer_types": new}
+        (tmp_path / "config.json").write_text(json.dumps(config))
+        (file,) = _transformers_js.files(tmp_path, made)
+        assert json.loads(file.read_text())["layer_types"] == wanted
+
+
 def test_variants_for_a_browser_have_embeddings_in_floats(tmp_path: Path) -> None:
     given: dict[str, Any] = dict.fromkeys(("graphs", "task", "dtype", "quantize"))
     given |= {"layout": "single", "overwrite": False, "dry_run": True, "variants": "q4,fp16"}

@@ -39,6 +39,9 @@ Result<std::optional<KeptRows>> KeptRows::of_joined(const Checkpoint& checkpoint
   if (!views) {
     return unsupported("its rows are put together from parts of the checkpoint's rows");
   }
+  if (views->size() == 1) {
+    return of(checkpoint, views->front(), columns, scales, known);
+  }
   std::vector<Piece> pieces;
   std::optional<Scheme> common;
   bool is_common = true;

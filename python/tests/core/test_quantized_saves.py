@@ -12,7 +12,7 @@ pytest.importorskip("ml_dtypes")
 onnx = pytest.importorskip("onnx")
 
 from graphs import open_graph, saved_bytes  # noqa: E402
-from quantized_folders import MAKERS, gptq, mxfp4_experts, packed_ct, safetensors, write  # noqa: E402
+from quantized_folders import MAKERS, Made, gptq, mxfp4_experts, packed_ct, safetensors, write  # noqa: E402
 
 
 def graph_of(checkpoint: oe.Checkpoint, path: Path) -> Path:
@@ -102,3 +102,28 @@ def test_a_file_whose_settings_are_not_known_is_refused_with_what_to_give(tmp_pa
     onnx.save(open_graph({"a.weight": ("float32", (32, 96))}), tmp_path / "g.onnx")
     with pytest.raises(oe.Error, match=r"quantized by GPTQ .*give the folder with its settings"):
         oe.save(tmp_path / "g.onnx", tmp_path / "out" / "model.onnx", path)
+
+
+def test_codes_of_one_matrix_of_a_stack_can_be_linked(tmp_path: Path) -> None:
+    made = [packed_ct(np.random.default_rng(seed)) for seed in range(2)]
+    tensors = {
+        f"e.{number}.{name.removeprefix('a.')}": value
+        for number, each in enumerate(made)
+        for name, value in each.tensors.items()
+    }
+    folder = write(tmp_path / "c", Made(tensors, made[0].config, {}))
+    graph = onnx.parser.parse_model(
+        """<ir_version: 10, opset_import: ["" : 21]>
+        agraph (float[m, 96] x, float[48, 96] w) => (float[m, 48] y)
+        { t = Transpose <perm = [1, 0]> (w)  y = MatMul(x, t) }"""
+    )
+    onnx.save(graph, tmp_path / "g.onnx")
+    stack = {"stack": ["e.0.weight", "e.1.weight"], "dim": 0}
+    second = {"key": "stack", "recipe": [{"slice": [0, 1, 2]}, {"reshape": [48, 96]}]}
+    how = oe.Mapping(map={"derived": {"stack": stack}, "map": {"w": second}})
+    report = oe.save(
+        tmp_path / "g.onnx", folder, folder, mapping=how, quantize="keep", layout="link"
+    )
+    assert report.linked_bytes == 48 * 96 // 2
+    saved = saved_bytes(folder / "model.onnx")
+    assert saved["w.codes"] == made[1].tensors["a.weight_packed"].tobytes()

@@ -57,7 +57,9 @@ def test_a_scale_of_the_whole_that_makes_weights_of_thousands_is_read_the_other_
 ) -> None:
     made = nvfp4(np.random.default_rng(0), divides=False, reversed_name=True)
     with oe.open_checkpoint(write(tmp_path / "c", made)) as checkpoint:
-        assert any("multiplied by it instead" in note for note in checkpoint.notes), checkpoint.notes
+        assert any("multiplied by it instead" in note for note in checkpoint.notes), (
+            checkpoint.notes
+        )
 
 
 @pytest.mark.parametrize(

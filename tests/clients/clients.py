@@ -90,6 +90,7 @@ class Campaign:
 
     def __init__(self, work: Path, names: list[str], clients: list[str], keep: bool) -> None:
         self.work, self.clients = work, clients
+        self._variants = tuple(SUFFIXES)
         self._environments = work / "environments"
         shutil.rmtree(work / "models", ignore_errors=True)
         if not keep:
@@ -104,7 +105,7 @@ class Campaign:
         if not out.exists() and (name, way) not in self._refused:
             more: dict[str, Any] = {"task": "sentence-similarity"} if name == "sentences" else {}
             if name in OF_BROWSER and "transformers.js" in clients:
-                more["variants"] = list(SUFFIXES)
+                more["variants"] = list(self._variants)
             try:
                 oe.transformers.export(
                     self.work / "models" / name, out, clients=clients, fsync=False, progress=False, **more
@@ -122,7 +123,7 @@ class Campaign:
                 found[name] = f"refused: {self._refused[name, way]}"
                 continue
             job = {**self.jobs[name], "folder": str(folder)}
-            for dtype in SUFFIXES if client in IN_BROWSER and asked else (None,):
+            for dtype in self._variants if client in IN_BROWSER and asked else (None,):
                 more = {"dtype": dtype, "wanted": wanted(folder, job, dtype)} if dtype else {}
                 jobs.append({**job, **more})
                 given.append(name)
@@ -170,6 +171,7 @@ class Campaign:
     def run_together(self) -> None:
         """Let all clients open one folder of each model."""
         asked = sorted({FOR.get(client, client) for client in self.clients})
+        self._variants = self._variants[:1]  # the others take long
         for client in self.clients:
             names = [name for name in self.jobs if is_for(client, name, MODELS[name])]
             for name, wrong in self.ask(client, names, "together", asked).items():

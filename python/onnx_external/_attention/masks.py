@@ -59,7 +59,8 @@ def mask_of(made: torch.Tensor, given: dict[str, Any], form: Form) -> Mask:
             return Mask(made, "its mask is more than a window")
         if not is_told:
             return Mask(made, "the lengths of the rows are unknown without an attention_mask")
-        last, whole, spoiled = row_lengths(padding, str(dtype).removeprefix("torch."))
+        kind = str(dtype).removeprefix("torch.")
+        last, whole, spoiled = row_lengths(padding, given["q_length"], kind)
         return Mask(made, "", None, last, whole, window, spoiled=spoiled)
     if form == "fused" and is_plain and is_told and dtype == torch.float32:
         bias, last, whole = padding_bias(padding, given["q_length"])

@@ -86,26 +86,35 @@ def _(  # type: ignore[no-untyped-def]
 
 
 @torch.library.custom_op("onnx_external::row_lengths", mutates_args=())  # type: ignore[untyped-decorator]
-def row_lengths(mask: torch.Tensor, like: str) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Describe rows that are padded on the right.
+def row_lengths(
+    mask: torch.Tensor, tokens: int, like: str
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Describe rows that are padded on the right, if at all.
+
+    A cache may have padding after the tokens of its first call, since the operator of ONNX Runtime
+    keeps no place for it. It takes new tokens with padding for those calls only that have no cache.
 
     Args:
         mask: bool [batch, all tokens], true for tokens that are no padding.
+        tokens: the number of new tokens.
         like: the float type of torch of the third result.
 
     Returns:
         The place of the last token of each row, int32 [batch]; the number of all tokens, int32 [1];
-        NaN if any row is padded elsewhere, or has no token, else 0.
+        NaN if any row is padded in another way, or has no new token, else 0.
     """
-    count = mask.shape[1]
-    last = count - 1 - mask.to(torch.int32).flip(1).argmax(1)
-    is_right = (mask.sum(1) - last).amin() == 1
+    cached = mask.shape[1] - tokens
+    new = mask[:, cached:].to(torch.int32)
+    count = new.sum(1)
+    over = (count - (tokens - 1 - new.flip(1).argmax(1))) * mask[:, 0]
+    is_right = (over - cached * (tokens - count)).amin() == 1
     spoiled = torch.where(is_right, 0.0, torch.nan).to(getattr(torch, like))
-    return last.to(torch.int32), torch.full((1,), count, dtype=torch.int32), spoiled
+    last = (mask.sum(1) - 1).to(torch.int32)
+    return last, torch.full((1,), mask.shape[1], dtype=torch.int32), spoiled
 
 
 @row_lengths.register_fake
-def _(mask, like):  # type: ignore[no-untyped-def]
+def _(mask, tokens, like):  # type: ignore[no-untyped-def]
     return (
         mask.new_empty(mask.shape[:1], dtype=torch.int32),
         mask.new_empty(1, dtype=torch.int32),

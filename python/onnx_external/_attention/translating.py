@@ -27,7 +27,7 @@ _INT32, _INT64 = 6, 7
 def translations(form: Form) -> dict[Any, Callable[..., Any]]:
     """Return torch.onnx.export's translation of the operator."""
     made = _standard if form == "standard" else _grouped
-    others = {"row_lengths": _lengths, "padding_bias": _bias}
+    others: dict[str, Callable[..., Any]] = {"row_lengths": _lengths, "padding_bias": _bias}
     return {torch_operator(): made, **{torch_operator(n): each for n, each in others.items()}}
 
 
@@ -39,16 +39,20 @@ def torch_operator(name: str = "cached_attention") -> Any:
     return getattr(torch.ops.onnx_external, name).default
 
 
-def _lengths(mask: Any, like: str) -> Sequence[Any]:
-    """Describe rows by the place of their last one, which is less than their sum by 1."""
+def _lengths(mask: Any, tokens: Any, like: str) -> Sequence[Any]:
     op = operators()
-    along = op.Constant(value_ints=[1])
-    mask = _integers(mask)
-    last = op.ArgMax(mask, axis=1, keepdims=0, select_last_index=1)
-    over = op.Sub(op.ReduceSum(mask, along, keepdims=0), last)
-    is_right = op.Equal(op.ReduceMin(over, keepdims=0), op.Constant(value_int=1))
+    along, one, mask = op.Constant(value_ints=[1]), op.Constant(value_int=1), _integers(mask)
+    size, new_size = op.Shape(mask, start=1, end=2), _as_shape(tokens)
+    cached = op.Sub(size, new_size)
+    new = op.Slice(mask, cached, size, along)
+    count = op.ReduceSum(new, along, keepdims=0)
+    over = op.Sub(count, op.ArgMax(new, axis=1, keepdims=0, select_last_index=1))
+    over = op.Mul(over, op.Gather(mask, op.Constant(value_int=0), axis=1))
+    over = op.Sub(over, op.Mul(cached, op.Sub(new_size, count)))
+    is_right = op.Equal(op.ReduceMin(over, keepdims=0), one)
     spoiled = op.Where(is_right, *(_number(each, like) for each in (0.0, math.nan)))
-    return [_as_int32(last), _total(mask), spoiled]
+    last = op.Sub(op.ReduceSum(mask, along, keepdims=0), one)
+    return [_as_int32(last), _as_int32(size), spoiled]
 
 
 def _bias(mask: Any, tokens: Any) -> Sequence[Any]:

@@ -52,15 +52,24 @@ def _operators(path: Path) -> list[str]:
     return [f"{node.domain}.{node.op_type}".lstrip(".") for node in model.graph.node]
 
 
-def _logits(path: Path, mask: Any, tokens: Any) -> Any:
+def _step(path: Path, mask: Any, tokens: Any, caches: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+    """Return logits and caches after some tokens; no caches: they are the first."""
     session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
-    places = np.maximum(mask.cumsum(1) - 1, 0)
-    feed = {"input_ids": tokens, "attention_mask": mask, "position_ids": places}
+    places = np.maximum(mask.cumsum(1) - 1, 0)[:, -tokens.shape[1] :]
+    feed = {"input_ids": tokens, "attention_mask": mask, "position_ids": places, **caches}
     for each in session.get_inputs():
-        if each.name.startswith("past"):
+        if each.name.startswith("past") and not caches:
             feed[each.name] = np.zeros((len(tokens), each.shape[1], 0, each.shape[3]), np.float32)
     taken = {each.name for each in session.get_inputs()}
-    return session.run(["logits"], {n: v for n, v in feed.items() if n in taken})[0]
+    logits, *made = session.run(None, {n: v for n, v in feed.items() if n in taken})
+    pasts = (each.name for each in session.get_outputs()[1:])
+    return logits, {
+        each.replace("present", "past_key_values"): v for each, v in zip(pasts, made, strict=True)
+    }
+
+
+def _logits(path: Path, mask: Any, tokens: Any) -> Any:
+    return _step(path, mask, tokens, {})[0]
 
 
 def _compare_padded(model: Any, path: Path) -> None:
@@ -123,6 +132,13 @@ def test_attention_by_lengths_gives_nan_rather_than_a_wrong_number(tmp_path: Pat
     assert np.abs(padded[1, :4] - whole[1, :4]).max() < 1e-4
     for mask in (left, inner):
         assert np.isnan(_logits(path, mask, tokens)).all()
+    _, caches = _step(path, right, tokens, {})  # as onnxruntime-genai runs rows of two lengths
+    new, more = np.array([[9], [9]]), np.ones((2, 1), np.int64)
+    found, _ = _step(path, np.hstack([right, more]), new, caches)
+    alone = np.hstack([tokens[1:, :4], new[1:]])
+    assert np.abs(found[1, 0] - _logits(path, np.ones((1, 5), np.int64), alone)[0, 4]).max() < 1e-4
+    for mask in (np.hstack([left, more]), np.hstack([ones, right[:, 5:]])):
+        assert np.isnan(_step(path, mask, new, caches)[0]).all()
     decoder = Decoder(tmp_path / "out")  # which pads on the left otherwise
     assert decoder.generate([[5, 6, 7], [8, 9]], 3)[1] == decoder.generate([[8, 9]], 3)[0]
 

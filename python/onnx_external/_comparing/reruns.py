@@ -46,7 +46,7 @@ class DivergedError(Exception):
 
 @dataclass
 class Pick:
-    """One call of an operator that returns the places of values."""
+    """One call of an operator that returns the indices of values, such as argmax or topk."""
 
     number: int
     name: str

@@ -21,9 +21,9 @@ _OCTAVE = 64
 _SHIFT = 46
 """The dropped bits of a float64; its exponent and 6 bits of its mantissa remain."""
 _GAP = 4 * _OCTAVE
-"""Elements that stand apart from the rest are 16 times as large."""
+"""Elements that stand apart are at least 16 times as large as the others."""
 _FAR = 8 * _OCTAVE
-"""Giants are 256 times as large as the rest, and fewer than it."""
+"""Giants are at least 256 times as large as the others, and fewer than these."""
 _BAND = _OCTAVE // 8
 """The bins of one repeated value, or of a logit that is added to it, as far as float types keep
 it."""

@@ -104,7 +104,7 @@ class Slices:
         several = ordinary >= _ENOUGH
 
         def size(share: float, otherwise: float) -> Array:
-            """Return the size, to the octave, that this part of the elements does not exceed."""
+            """Return the power of two that this share of the ordinary elements does not exceed."""
             part = np.ceil(np.where(several, share, otherwise) * ordinary)
             octave = (reached < np.maximum(part, 1)[:, None]).sum(axis=1)
             found: Array = 2.0 ** (octave + self._lowest)
@@ -144,7 +144,7 @@ def _runs(values: Array) -> list[tuple[int, int]]:
 
 @dataclass(frozen=True)
 class Scales:
-    """Factors of an array's scale for the slices that stand apart."""
+    """For slices that are judged by their own scale, its ratio to the array's."""
 
     _shape: tuple[int, ...]
     _factors: dict[int, Array]

@@ -329,7 +329,7 @@ def _has_value(leaf: Any) -> bool:
 
 
 def _array(leaf: Any) -> Any:
-    """Return an array of a tensor or scalar; None for anything else."""
+    """Convert a tensor or scalar to an array; return None for anything else."""
     if isinstance(leaf, torch.Tensor):
         return from_torch(leaf)
     return np.asarray(leaf) if _has_value(leaf) else None

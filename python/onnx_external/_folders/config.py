@@ -57,7 +57,7 @@ def check_folder(folder: Path) -> list[str]:
     if not path.is_file():
         known = f"; {refused[0]}" if refused else ""
         raise NotFoundError(
-            f"{path}: not found; the folder of a model has it beside its weights{known}"
+            f"{path}: not found; it should be in the model's folder, next to the weights{known}"
         )
     if refused:
         raise InvalidArgumentError(f"{folder}/{refused[0]}")
@@ -73,7 +73,9 @@ def document_of(folder: Path, name: str = "config.json") -> dict[str, Any]:
     """
     path = folder / name
     if not path.is_file():
-        raise NotFoundError(f"{path}: not found; the folder of a model has it beside its weights")
+        raise NotFoundError(
+            f"{path}: not found; it should be in the model's folder, next to the weights"
+        )
     try:
         if path.stat().st_size > _MOST_BYTES:
             raise ValueError(f"it has {path.stat().st_size} bytes")
@@ -123,7 +125,7 @@ def read_leniently(folder: Path, name: str = "config.json") -> dict[str, Any]:
 
 
 def list_of(folder: Path, name: str) -> list[Any]:
-    """Return the list in a JSON file; nothing without a file, or if it is not a list."""
+    """Return the list in a JSON file; empty if there is no file or it holds something else."""
     path = folder / name
     try:
         if path.stat().st_size > _MOST_BYTES:

@@ -1,4 +1,4 @@
-"""The graphs in a folder, and detection of a model of transformers there."""
+"""Finds the graphs in a folder, and detects whether it holds a model of transformers."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def pair_names(has_encoder: bool) -> tuple[str, str]:
 
 
 def merged_name(has_encoder: bool) -> str:
-    """Return the name of the one graph that a decoder's two become."""
+    """Return the name of the graph into which a decoder's two graphs are merged."""
     return MERGED if has_encoder else "model"
 
 

@@ -23,7 +23,7 @@ class Variant(NamedTuple):
     """The name in transformers.js."""
 
     def with_float_tables(self) -> Variant:
-        """Return the variant with embeddings and the head, which may share a weight, in floats."""
+        """Return the variant with embeddings and head in floats; the two may share a weight."""
         if not isinstance(self.quantize, str):
             return self
         return self._replace(quantize=Quantize(self.quantize, head="float"))

@@ -304,7 +304,7 @@ def _varies(value: onnx_ir.Value | None, step: onnx_ir.Node) -> bool:
 def _undoubled(
     value: onnx_ir.Value | None, is_interleaved: bool, steps: tuple[onnx_ir.Node, ...]
 ) -> _Once | None:
-    """Return the table whose elements a value has twice each."""
+    """Return the table of which the value holds every element twice."""
     node = made_by(value, "Unsqueeze", "Cos", "Sin", "Cast", "Mul", "Concat", "Reshape")
     if node is None:
         return None

@@ -147,13 +147,13 @@ class Numbers:
         return {base: steps.pop() for base, steps in found.items() if len(steps) == 1}
 
     def of_layer(self, name: str, segment: Segment, layer: int) -> str | None:
-        """Return the name in a layer of the deep model for one of a layer; None if unknown."""
+        """Translate a name in a layer to that in a layer of the deep model; None if unknown."""
         stack = self.stacks[segment.stack]
         moves = {segment.stack: (stack.kinds[:layer], stack.kept_kinds[: segment.layer])}
         return self._moved(name, moves, segment.stack)
 
     def afterwards(self, name: str, stacks: Sequence[int]) -> str | None:
-        """Return the name after all layers of some stacks; None if unknown."""
+        """Translate a name that follows all layers of some stacks; None if unknown."""
         return self._moved(name, {number: self._whole(number) for number in stacks}, -1)
 
     def _whole(self, number: int) -> tuple[Sequence[int], Sequence[int]]:

@@ -172,7 +172,7 @@ class _Comparing:
         return bool(has == wants)
 
     def _input(self, has: int, wants: int, visit: int) -> bool:
-        """Match an input to one of the shallow model's: of this layer, unless others take it."""
+        """Match an input to the shallow model's; it is this layer's unless other layers read it."""
         if self._deep.inputs[has] != self._shallow.inputs[wants]:
             return False
         segment = self._deep.segments[visit]

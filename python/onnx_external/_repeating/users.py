@@ -168,7 +168,7 @@ class Mentions:
                 self._told[node.name] = segment, tuple(passed)
 
     def passed(self, name: str) -> Sequence[int] | None:
-        """Return the stacks that have run before a node outside of layers, or None."""
+        """Return the stacks that have run before a node that is in no layer; None for others."""
         segment, passed = self._told.get(name, (None, None))
         return passed if segment is None else None
 

@@ -523,7 +523,7 @@ def together(reports: Sequence[SaveReport]) -> SaveReport:
 
 
 def at(report: SaveReport, folder: Path) -> SaveReport:
-    """Return the same report on models that lie in another folder now."""
+    """Return the same report for models that are now in another folder."""
     found = dict(report.to_dict())
     found["models"] = [
         {**each, "model": str(folder / Path(each["model"]).name)}

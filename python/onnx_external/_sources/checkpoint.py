@@ -81,7 +81,7 @@ def _torch_of(buffer: _core.Mapped | bytearray, offset: int, tensor: Tensor) -> 
 
 
 class _StateDict:
-    """The memory of one state dict, in which tensors that share bytes also share them.
+    """The memory of one state dict; tensors that share bytes in the checkpoint share them here.
 
     It has one mapping of each file, since a process may have 65,530 of them.
     """

@@ -155,7 +155,7 @@ def _side(node: Any) -> Any:
 
 
 def _users_test() -> FrameType | None:
-    """Return the user's frame that compares or asks for the truth; None if torch itself does.
+    """Return the frame of user code that compares or takes a truth value; None if torch does.
 
     Comparisons called by rewritten code are the user's.
     """

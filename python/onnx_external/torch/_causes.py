@@ -17,7 +17,7 @@ from ._untouched import tensors_of
 
 @contextlib.contextmanager
 def causes_told(module: Any) -> Iterator[None]:
-    """Add to export errors, inside the context, the cause that the module shows."""
+    """Add the cause that is seen in the module to export errors raised in this context."""
     try:
         yield
     except ExportError as error:
@@ -61,7 +61,7 @@ def _generator_of(module: nn.Module) -> str:
 
 
 def _meets_packed(error: BaseException) -> bool:
-    """Return whether an error comes from packing a sequence, or from a layer that takes one."""
+    """Return whether an error comes from packing a sequence, or a layer that takes packed ones."""
     for frame, _ in traceback.walk_tb(error.__traceback__):
         path = frame.f_code.co_filename.replace(os.sep, "/")
         if path.endswith("torch/nn/utils/rnn.py"):

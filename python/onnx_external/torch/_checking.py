@@ -294,7 +294,7 @@ def _difference(compared: Comparison) -> str:
 
 
 _NEAR = 100
-"""A difference of up to this many tolerances may be rounding that the check does not model."""
+"""A difference up to this many times the tolerance may be rounding that is not modelled."""
 _SMALL = 1e-5
 """The share of values that may differ so, if the caller's tolerance is less than rounding."""
 

@@ -145,7 +145,7 @@ class Exporter:
         return self.how["state"] == "outputs"
 
     def save(self, attempt: Attempt, path: StrPath) -> SaveReport:
-        """Save the graph of an attempt with its weights, which are quantized then."""
+        """Save the graph of an attempt with its weights, and quantize them if asked to."""
         refuse_unloadable(attempt.checked.unloadable)
         with self.meter.step("save"):
             return save_skeleton(attempt.made, path, attempt.weights, **attempt.options)

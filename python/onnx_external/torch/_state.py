@@ -28,7 +28,7 @@ class Changed:
     """A buffer or an input that forward() changes."""
 
     name: str
-    """The buffer's, or the path of the input."""
+    """The name of the buffer, or the path of the input."""
     is_buffer: bool
     place: int
     """The position of the tensor among the caller's inputs; 0 for a buffer."""

@@ -46,8 +46,8 @@ def crossed(encoder: Graph, prompt: Graph) -> Graph:
         users = [(node, place) for node, place in value.uses() if node in nodes]
         if value.name != ENCODED and not all(_is_of_rows(node) for node, _ in users):
             raise ExportError(
-                f"the keys and values that the decoder keeps of the encoder depend on {value.name},"
-                " so that no encoder can give them, as genai expects"
+                "the keys and values that the decoder caches from the encoder's output depend on "
+                f"{value.name}, so that no encoder can give them, as genai expects"
             )
         for node, place in users:
             node.replace_input_with(place, result)

@@ -232,7 +232,7 @@ def _sides(size: Any) -> tuple[int, int]:
 
 
 def _pixel_mask(examples: Examples) -> torch.Tensor | None:
-    """Return a mask by which the second image is padded at the bottom and on the right."""
+    """Return a mask that marks the second image as padded at the bottom and on the right."""
     image = examples.made.get("pixel_values")
     if image is None or image.dim() != 4:
         return None

@@ -1,4 +1,4 @@
-"""Graphs of deep models, built from a shallow model's and proved equal to what a trace makes."""
+"""Builds a deep model's graph from a shallow one's, and proves it equal to a traced graph."""
 
 from __future__ import annotations
 

@@ -33,11 +33,11 @@ _FEW_LAYERS = 256
 _FEW_LABELS = 1 << 16
 _SMALL = 1 << 20
 _MORE_PARAMETERS = 2_000
-"""Parameters that a model may have beside 4 for each tensor of the checkpoint."""
+"""Parameters that a model may have in addition to 4 per tensor of the checkpoint."""
 _MORE_ELEMENTS = 1 << 26
-"""Elements that its parameters may have beside 8 times those of the checkpoint."""
+"""Elements that its parameters may have in addition to 8 times the checkpoint's."""
 _BUFFER_BYTES = 1 << 29
-"""Bytes that its buffers may have beside 8 for each element of the checkpoint."""
+"""Bytes that its buffers may have in addition to 8 per element of the checkpoint."""
 
 
 class _Number(NamedTuple):

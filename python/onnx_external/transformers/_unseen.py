@@ -33,8 +33,8 @@ def refuse_unseen(model: Any, given: Iterable[Mapping[str, Any]]) -> None:
     if not taken or any(map(_is_medium, fed)):
         return
     raise ExportError(
-        f"{type(model).__name__} takes {taken}, but no graph would: an example of text alone runs "
-        f"without the part that reads them{_parts_in_brackets(model)}, whose "
+        f"{type(model).__name__} takes {taken}, but no graph would: a text-only example does "
+        f"not run the part that reads them{_parts_in_brackets(model)}, whose "
         "weights would be left out; give inputs={name: tensor} with all that the model takes, as "
         "its processor makes it of a text and an image, for one graph of each part, or export a "
         "part by oe.torch.export"

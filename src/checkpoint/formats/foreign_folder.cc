@@ -179,7 +179,7 @@ void add_adapter(const fs::path& folder, const std::vector<std::string>& names, 
            "); model = peft.PeftModel.from_pretrained(base, ADAPTER).merge_and_unload(); "
            "model.save_pretrained(MERGED)" +
            (first_fit(names, "config.json") != nullptr
-                ? ". For the model without the adapter, take adapter_config.json away"
+                ? ". To use the model without the adapter, remove adapter_config.json"
                 : "")});
 }
 

@@ -80,7 +80,7 @@ class Seen:
         return [each for each in (True, False) if each not in values]
 
     def note(self, current: int, outcome: Any) -> None:
-        """Record an outcome in an input set."""
+        """Record an outcome that was observed with an input set."""
         self.sets.setdefault(current, _Outcomes()).add(outcome)
 
 

@@ -174,7 +174,7 @@ class Carried:
             each.write([e for e in each.read() if not any(e is mark for mark in self.marks)])
 
     def count(self, items: Callable[[int], Any]) -> None:
-        """Set the number of items that earlier iterations made, where code asks for it."""
+        """Store the number of items that earlier iterations made in the marks of the lists."""
         for mark, (number, _, _) in zip(self.marks, self.done.value[2], strict=True):
             mark.count = items(number)
 

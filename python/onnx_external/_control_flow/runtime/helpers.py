@@ -197,11 +197,11 @@ class Runtime:
     # Loops.
 
     def for_(self, *loop: Any) -> tuple[Any, ...]:
-        """Return the state after a loop, as `iterating.for_loop`."""
+        """Return the state after a loop, as `iterating.for_loop` does."""
         return iterating.for_loop(self._state, *loop)
 
     def while_(self, *loop: Any) -> tuple[Any, ...]:
-        """Return the state after a loop, as `iterating.while_loop`."""
+        """Return the state after a loop, as `iterating.while_loop` does."""
         return iterating.while_loop(self._state, *loop)
 
     def comprehend(self, iterable: Any, make: Callable[[Any], Any], key: str) -> Any:

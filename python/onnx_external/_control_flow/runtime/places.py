@@ -121,7 +121,7 @@ class Places:
     """All places that the given functions may write to."""
 
     most = 50_000
-    """The most objects that are searched; no branch of a larger model sees them all."""
+    """The most objects to search; in a larger model, no branch sees all objects."""
 
     def __init__(self, functions: Iterable[Callable[..., Any]]) -> None:
         self.all: list[Place] = []

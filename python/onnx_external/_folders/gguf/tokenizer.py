@@ -294,7 +294,7 @@ def _settings(file: Metadata, tokens: list[Token]) -> Document:
 
 
 def _ends(file: Metadata, tokens: list[Token]) -> list[int]:
-    """Return the tokens that end a text or a turn of a chat, that of a text first."""
+    """Return the tokens that end a text or a chat turn, the end-of-text token first."""
     named = [_named(file, tokens, name) for name in ("eos", "eot", "eom")]
     found = [each.number for each in named if each is not None]
     if file.get("tokenizer.chat_template") is not None:

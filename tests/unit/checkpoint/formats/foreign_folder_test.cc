@@ -48,7 +48,7 @@ TEST(ForeignFolder, AnAdapterIsNamedWithItsBase) {
   EXPECT_THAT(folder_facts(dir.path())[0].text, HasSubstr("merge_and_unload()"));
   dir.write("config.json", R"({"model_type": "llama"})");
   EXPECT_THAT(folder_facts(dir.path()),
-              ElementsAre(fact(FolderKind::kAdapter, "take adapter_config.json away")));
+              ElementsAre(fact(FolderKind::kAdapter, "remove adapter_config.json")));
 }
 
 TEST(ForeignFolder, APipelineOfDiffusersNamesItsParts) {

@@ -64,7 +64,7 @@ struct SaveOptions {
   // tensors by their bytes (learn.h), and then filled from the new tensors of the same names. If
   // empty, nothing is learned.
   std::vector<std::filesystem::path> learn_from;
-  // The same, opened already or in memory; not owned. Goes before `learn_from`.
+  // The same checkpoint, if it is already open or in memory; not owned. Used before `learn_from`.
   const Checkpoint* learn_from_open = nullptr;
 
   // Files of recorded inputs. Each set in them becomes a test_data_set_N folder beside the model
@@ -230,7 +230,7 @@ struct SaveRequest {
 // however many of them use it. Each graph becomes a model of its name in `target.folder`, with its
 // data in `target.data_dir` or, with one file or shards, in files beside it; `target.model_name` is
 // not used. The data files of several models are called after the folder, and a data file of its
-// own after its key, else "<model>.<slot>". `checkpoint`: opened already, or in memory
+// own after its key, else "<model>.<slot>". `checkpoint`: already open, or in memory
 // (checkpoint_of()). In that case only those members of `open` apply that concern other files.
 //
 // A key is judged by all graphs together (map_graphs()). Every option applies to each graph, except

@@ -22,10 +22,10 @@ struct FolderFile {
 // names with the variant in them. As there, entries that are not files (a folder, a broken link)
 // are skipped. Returns nullopt if none of them exists and there is no variant.
 //
-// Names in config.json are held to the rules of names in a shard index, except that they may lie
-// in folders of the folder. kNotFound also for files of variants only, the first message that names
-// them; kUnsupported for shards that a training with torch.distributed has written, which
-// transformers reads before all others; kInvalidArgument, kCorrupt, kIo.
+// Names in config.json must follow the rules for names in a shard index, but may be in subfolders.
+// kNotFound also if the folder holds only files of variants, which the message then names;
+// kUnsupported for shards written by a training with torch.distributed, which transformers reads
+// before all others; kInvalidArgument, kCorrupt, kIo.
 [[nodiscard]] Result<std::optional<FolderFile>> transformers_file(
     const std::filesystem::path& folder, const std::string& variant);
 

@@ -1,4 +1,4 @@
-// Handles names that occur in several arguments: an error, or those of the later argument count.
+// Handles tensor names that occur in several arguments: an error, or the last argument wins.
 #pragma once
 
 #include <span>

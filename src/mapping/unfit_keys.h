@@ -10,9 +10,9 @@
 
 namespace onnx_external {
 
-// Says what the keys are and what to do first: empty or flattened tensors of a sharded training, an
-// optimizer's state, or factors that torch multiplies (pruning, weight and spectral normalization).
-// "" for all other keys.
+// Says what the keys are (empty or flattened tensors of a sharded training, optimizer state, or
+// factors that torch multiplies, as in pruning and in weight or spectral normalization), and what
+// to do about them first. Returns "" for all other keys.
 [[nodiscard]] std::string unfit_keys(const MappingTask& task);
 
 // Says that the keys are parts of tensors that were cut among ranks, if most of the pairs differ by

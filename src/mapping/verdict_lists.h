@@ -1,4 +1,4 @@
-// Lists the items that have certain verdicts.
+// Lists the slots or keys on which the mapping has one of the given verdicts.
 #pragma once
 
 #include <cstdint>
@@ -8,8 +8,8 @@
 
 namespace onnx_external {
 
-// The places from 0 to `count` with the first verdict in their order, then those with the next ...
-// `verdict_of` gives the verdict on a place.
+// Returns the indices below `count` with the first verdict, ascending, then those with the next one
+// and so on. `verdict_of` returns the verdict on an index.
 template <typename Verdict, typename VerdictOf>
 std::vector<std::uint32_t> places_with(std::initializer_list<Verdict> verdicts, std::size_t count,
                                        const VerdictOf& verdict_of) {
@@ -24,7 +24,7 @@ std::vector<std::uint32_t> places_with(std::initializer_list<Verdict> verdicts, 
   return places;
 }
 
-// The same for items that have a verdict and a name: their names.
+// The same for items that have a verdict and a name; returns their names.
 template <typename Verdict, typename Item>
 std::vector<std::string> names_with(std::initializer_list<Verdict> verdicts,
                                     const std::vector<Item>& items) {

@@ -30,7 +30,7 @@ class KeptNodes {
   // The sums of the blocks of that input, multiplied by the terms. Requires: the scheme has terms.
   [[nodiscard]] std::string terms_of(const ChosenMatrix& chosen, const MatrixUse& use);
   // Adds the terms to the rows that a lookup found; `rows` is the name of these. Returns the last
-  // node, without a name and an output.
+  // node, which has no name and no output yet.
   [[nodiscard]] onnx::NodeProto add_to_rows(const ChosenMatrix& chosen, const MatrixUse& use,
                                             const std::string& rows);
 

@@ -66,9 +66,9 @@ struct ChosenMatrix {
   [[nodiscard]] std::string_view name_of(MatrixTensor::Part part) const;
 };
 
-// The decision on each weight of a graph. A weight with a reason keeps its floats. All matrices of
-// any other weight are chosen, and the model that replace_matrices() makes no longer has that
-// weight.
+// The decision on each weight of a graph. A weight with another reason than
+// FloatReason::kNone is not quantized. All matrices of any other weight are chosen, and the model
+// that replace_matrices() makes no longer has that weight.
 struct MatrixPlan {
   std::vector<GraphWeight> weights;
   std::vector<ChosenMatrix> matrices;  // in the order of the weights

@@ -1,4 +1,4 @@
-// Finds out how a graph uses its products: as an output, or to choose rows.
+// Finds out whether the result of a product reaches an output of the graph, or a TopK or ArgMax.
 #pragma once
 
 #include <cstdint>

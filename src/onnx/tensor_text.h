@@ -1,4 +1,4 @@
-// Serializes a tensor of a model with its data in another place.
+// Serializes a model's tensor with other data: a reference to external data, bytes, or a gap.
 #pragma once
 
 #include <onnx/onnx_pb.h>
@@ -39,7 +39,7 @@ struct BareTensor {
   explicit BareTensor(const onnx::TensorProto& tensor);
 };
 
-// Appends the tensor with other data. Leaves `bare` as it was.
+// Appends the tensor with the given data. Leaves `bare` as it was.
 void append_tensor(BareTensor& bare, const TensorData& data, ModelText& out);
 
 // Appends the tensor with data fields that stay in the file that the model was loaded from.

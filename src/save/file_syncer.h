@@ -30,7 +30,7 @@ inline constexpr std::uint64_t kMinEarlyWriteback = std::uint64_t{1} << 20;
 // (Directory::sync_file_system), instead of each file.
 [[nodiscard]] bool are_synced_together(std::size_t files);
 
-// A data file that several threads write: the first one creates it, the last one takes it away.
+// A data file that several threads write: the first one creates it, the last one removes it.
 class DataFile {
  public:
   // Returns the file that `create` makes in the first call. Its error is also that of all later

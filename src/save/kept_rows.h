@@ -1,5 +1,5 @@
-// Reads the rows of a matrix whose codes the checkpoint holds, and makes the bytes that a save
-// keeps (tensor/quantize/kept_codes.h).
+// Reads the codes of a matrix that is quantized in the checkpoint, row by row, and makes the bytes
+// that are saved, without quantizing again (tensor/quantize/kept_codes.h).
 #pragma once
 
 #include <cstdint>

@@ -39,8 +39,8 @@ class LinkedRanges {
   std::map<std::pair<std::string, std::string>, std::uint32_t> by_location_;
 };
 
-// With Layout::kLink, a plan whose ranges have no places yet: those that are bytes of the source
-// files are linked, the others get places in a file that is written. Errors of lay_out().
+// With Layout::kLink, places the ranges of the plan, which have no places yet: bytes of the source
+// files are linked, and other ranges are placed in a new file. Errors of lay_out().
 [[nodiscard]] Result<SavePlan> link_or_write(SavePlan plan, const SourceModels& models,
                                              const Checkpoint& checkpoint,
                                              const PlanOptions& options);

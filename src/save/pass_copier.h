@@ -41,7 +41,7 @@ class PassCopier {
   BufferPool tiles_{kMaxTiles};
 };
 
-// The rows of a pass that an item covers: CopyItem counts bytes of the head.
+// The rows of a pass that an item covers; CopyItem counts bytes of the head, not rows.
 struct PassRows {
   std::uint64_t first = 0;
   std::uint64_t count = 0;

@@ -1,5 +1,5 @@
-// Compares the parts of a quantized matrix in one pass over its rows, so that they are quantized
-// once and not for each part.
+// Compares the saved parts of a quantized matrix (codes, scales, zero points) with the checkpoint.
+// One pass over the rows checks all parts, so each row is quantized only once.
 #pragma once
 
 #include <cstddef>

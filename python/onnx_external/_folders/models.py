@@ -1,4 +1,4 @@
-"""Finds the graphs in a folder, and detects whether it holds a model of transformers."""
+"""Find the graphs in a folder, and detect a model of transformers there."""
 
 from __future__ import annotations
 

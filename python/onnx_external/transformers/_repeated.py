@@ -1,4 +1,4 @@
-"""Builds a deep model's graph from a shallow one's, and proves it equal to a traced graph."""
+"""Build a deep model's graph from a shallow one's, and prove it equal to a traced graph."""
 
 from __future__ import annotations
 

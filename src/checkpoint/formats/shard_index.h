@@ -21,8 +21,8 @@ namespace onnx_external {
 // Formats "sharded torch-zip" and "sharded safetensors". Shards are read in the order in which the
 // index names them first; they are in `folder`. A tensor that the index places in a shard must be
 // there. If other shards also have it, that of the last shard by name is read, as in transformers.
-// A tensor that the index does not mention is listed too, as loaders do, unless two shards hold it,
-// which is kCorrupt.
+// Tensors that the index does not mention are also listed, because loaders accept them; kCorrupt if
+// two shards hold the same one.
 [[nodiscard]] Result<FileContents> read_shard_index(const SourceFile& index,
                                                     const std::filesystem::path& folder,
                                                     const OpenOptions& options);

@@ -1,5 +1,5 @@
-// The byte order of blocks. Blocks of little-endian files are little-endian; those of big-endian
-// files have the order of the program that quantized them.
+// Detects the byte order of blocks. Blocks in little-endian files are little-endian; in big-endian
+// files, their byte order depends on the program that quantized them.
 #pragma once
 
 #include <array>

@@ -1,4 +1,4 @@
-// The classes that the commands and the Python package flatten.
+// Lists the classes whose objects the commands and the Python package flatten to named tensors.
 #pragma once
 
 #include "onnx_external/class_flattening.h"

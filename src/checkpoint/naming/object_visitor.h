@@ -30,7 +30,7 @@ class PickledValue::Visitor {
   Status status_;
 };
 
-// Lets this floor make handles and read them.
+// Lets the files of this folder create handles and read them.
 struct PickledValueAccess {
   using Visitor = PickledValue::Visitor;
 

@@ -70,7 +70,7 @@ struct PickleNode {
   }
 };
 
-// The text of one pickle in a larger source, perhaps without long byte strings (pickle_stream.h).
+// One pickle of a larger source. Its long byte strings may be left out (pickle_stream.h).
 struct PickleText {
   struct Cut {
     std::size_t at = 0;  // the position in `bytes` where they belong

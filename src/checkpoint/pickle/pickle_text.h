@@ -9,7 +9,7 @@
 
 namespace onnx_external {
 
-// The number that the whole of `text` spells, if any.
+// Parses `text` as a number; nullopt if it is not one as a whole.
 template <typename T, typename... Base>
 std::optional<T> parse_number(std::string_view text, Base... base) {
   T value{};
@@ -20,7 +20,7 @@ std::optional<T> parse_number(std::string_view text, Base... base) {
   return value;
 }
 
-// The bits of a float as spelled by repr(); a NaN for anything else.
+// Parses a float in the spelling of repr(), and returns its bits; those of a NaN for other text.
 [[nodiscard]] std::int64_t float_bits(std::string_view text);
 
 // Reverses Python's repr() of a str; other escapes stay as they are.

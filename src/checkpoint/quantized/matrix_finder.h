@@ -91,7 +91,7 @@ class MatrixFinder {
 // A dimension of a view, which is never negative.
 [[nodiscard]] std::uint64_t dim(const TensorView& view, std::size_t axis);
 
-// The error of stored tensors that do not fit each other.
+// The error for stored tensors that do not fit together.
 [[nodiscard]] tl::unexpected<Error> do_not_fit(const TensorView& a, const TensorView& b);
 
 // Sets group and groups for `count` numbers a row. `said` is the size of a group that a config

@@ -70,7 +70,7 @@ struct PackedCodes {
   std::uint64_t line_bytes = 0;  // of `stored` in a line
 };
 
-// The place of the number for group g of row n.
+// The position of the scale, zero point or minimum for group g of row n.
 enum class GroupPlace : std::uint8_t {
   kTable,  // [matrices, rows, columns]: row (n % N) / row_block, column g (0 if there is one)
   kFlat,   // number (n * K + first column of g) / block

@@ -36,7 +36,7 @@ struct SaidBlock {
 
 // "module.weight", or "weight" at the root.
 [[nodiscard]] std::string weight_name(const std::string& module);
-// The same for the weight of `codes`: stacked experts are parameters, "experts.gate_up_proj".
+// The same for the weight of `codes`; stacked experts have no ".weight": "experts.gate_up_proj".
 [[nodiscard]] std::string weight_name(const std::string& module, const TensorView& codes);
 
 }  // namespace onnx_external

@@ -51,8 +51,8 @@ class BytesIds {
   };
 
   std::span<const Storage> storages_;
-  // Trees, because a file chooses the numbers. Plain ranges, nearly all, have a small key, and most
-  // checkpoints list them by rising places.
+  // Trees, because a file chooses the numbers. Nearly all tensors are plain ranges, whose key is
+  // small, and most checkpoints list them by ascending offset.
   std::map<Range, std::size_t> ranges_;
   std::map<Form, std::size_t> forms_;
 };

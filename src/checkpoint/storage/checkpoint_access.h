@@ -1,4 +1,4 @@
-// Access to a Checkpoint for the library's own floors, beyond its public interface.
+// Access to the internal state of a Checkpoint for other files of the library.
 #pragma once
 
 #include <cstdint>

@@ -71,7 +71,7 @@ struct StoredRows {
 
 // Writes the parts of the rows (packed_layout.h). `order`: of order_by_group(), or empty.
 // kUnsupported for a scale or term that is too large for its type; kCorrupt for a zero point that
-// is not one of kIntegers. `first_row` is for errors. Requires: the form is kept_form()'s; the
+// is not one of kIntegers. `first_row` is for errors. Requires: kept_form() made the form; the
 // sizes match; each code is below 2^bits.
 [[nodiscard]] Status keep_rows(const KeptForm& form, std::span<const std::int32_t> order,
                                std::uint64_t first_row, const StoredRows& rows,

@@ -1,5 +1,5 @@
-// Vectors of ONNX_EXTERNAL_LANES floats: the operations that differ between processors, loading
-// blocks so that each lane has one, and storing their codes. lane_kernel.h says how it is compiled.
+// SIMD vectors of ONNX_EXTERNAL_LANES floats, for quantizing a block in each lane: arithmetic that
+// differs between processors, loading blocks, storing codes. lane_kernel.h says how to compile it.
 //
 // Everything lies in an unnamed namespace and nothing here calls a function template of the
 // standard library: the linker keeps one copy of such a function, which could be the one for a

@@ -164,7 +164,7 @@ def test_bfloat16_is_reported_before_a_folder_is_loaded(
     done = commands.run("export", folder, "-o", out, *words)
     first = "note: the model computes in bfloat16, for which ONNX Runtime's CPU provider lacks"
     assert done.stderr.startswith(first) == told and "begun" in done.stderr
-    assert ("leave --dtype bfloat16 away to compute" in done.stderr) == told
+    assert ("leave --dtype bfloat16 out to compute" in done.stderr) == told
 
 
 def test_bfloat16_is_reported_before_a_module_is_traced(

@@ -312,7 +312,7 @@ def test_a_model_in_bfloat16_says_what_makes_it_run_on_a_cpu(
     told, early = capsys.readouterr()
     place = early.index("note: the model computes in bfloat16, ")
     assert place < early.index("import torch and transformers ...")
-    assert "CPU provider lacks operators: leave --dtype bfloat16 away to compute in" in early
+    assert "CPU provider lacks operators: leave --dtype bfloat16 out to compute in" in early
     assert "computes in bfloat16, " not in told
     again = f"  onnx-external export {tmp_path / 'bert'} -o {out} --overwrite"
     assert told.splitlines()[-1] == again

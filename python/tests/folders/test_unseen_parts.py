@@ -36,7 +36,7 @@ def test_a_model_of_images_and_text_is_refused_with_the_names_of_what_would_be_l
 ) -> None:
     llava().save_pretrained(tmp_path / "llava")
     why = (
-        r"LlavaForConditionalGeneration takes images \(pixel_values, image_sizes\), and no graph "
+        r"LlavaForConditionalGeneration takes images \(pixel_values, image_sizes\), but no graph "
         r"would.*\(model\.vision_tower, model\.multi_modal_projector\), whose weights would"
     )
     with pytest.raises(oe.ExportError, match=why):

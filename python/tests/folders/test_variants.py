@@ -63,7 +63,7 @@ def test_each_variant_has_its_graph_and_its_data_and_side_files_are_there_once(
         assert locations(bert.out / f"onnx/{name}.onnx") == {f"{name}.onnx_data"}
         assert oe.verify(bert.out / f"onnx/{name}.onnx", against=bert.folder).ok
     sizes = [(bert.out / f"onnx/{name}.onnx_data").stat().st_size for name in FILES.values()]
-    assert sizes[0] > sizes[1] > sizes[2] > sizes[3]
+    assert sizes[0] > max(sizes[1:]) and sizes[2] > sizes[3]  # embeddings stay in float32
 
 
 def test_transformers_js_is_told_the_first_variant_and_where_the_data_of_each_is(

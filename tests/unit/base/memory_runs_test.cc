@@ -53,7 +53,7 @@ TEST(MemoryRuns, GiveEqualAddressesEqualOffsets) {
 TEST(MemoryRuns, RejectBytesOutsideOfTheBlocks) {
   const std::string text = pattern(100);
   const auto runs = MemoryRuns::of({{at(text), 10, {}}, {at(text, 50), 10, {}}}, {}, 1).value();
-  EXPECT_THAT(runs->bytes(5, 10), FailsWith(ErrorCode::kCorrupt, "10 bytes wanted"));
+  EXPECT_THAT(runs->bytes(5, 10), FailsWith(ErrorCode::kCorrupt, "10 bytes are requested"));
   EXPECT_THAT(runs->bytes(20, 1), FailsWith(ErrorCode::kCorrupt, "in no block"));
   EXPECT_THAT(runs->bytes(0, std::numeric_limits<std::uint64_t>::max()),
               FailsWith(ErrorCode::kCorrupt, "in no block"));

@@ -170,7 +170,7 @@ def test_a_config_beside_an_adapter_is_not_a_model(base: Path, tmp_path: Path) -
     (folder / "config.json").write_text('{"model_type": "llama", "hidden_size": 7}')
     assert weights(folder, None, tmp_path / "out")
     shutil.copy(base / "model.safetensors", folder)
-    with pytest.raises(oe.InvalidArgumentError, match=r"take adapter_config\.json away"):
+    with pytest.raises(oe.InvalidArgumentError, match=r"remove adapter_config\.json"):
         oe.transformers.export(folder, tmp_path / "out")
 
 

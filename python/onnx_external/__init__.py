@@ -131,7 +131,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """Import the parts that are not always needed, or need torch."""
+    """Import the names that few programs use, and the subpackages that need torch, on first use."""
     if name in ("torch", "transformers"):
         return import_module(f".{name}", __name__)
     if name in _LATER:
@@ -141,5 +141,5 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    """List what this package offers, including parts that are imported on demand."""
+    """List the names that this package offers, including those that are imported on first use."""
     return sorted({*__all__, "torch", "transformers", *(n for n in globals() if n[:2] == "__")})

@@ -1,7 +1,7 @@
-"""`onnx-external COMMAND ...`, or `python -m onnx_external COMMAND ...`.
+"""Implements `onnx-external COMMAND ...`, also run as `python -m onnx_external COMMAND ...`.
 
-The first four commands are the native ones of this installation; docs/python-export.md,
-docs/python-validate.md and docs/python-diagnose.md have the others.
+The first four commands run the native executables of this installation. docs/python-export.md,
+docs/python-validate.md and docs/python-diagnose.md describe the other commands.
 """
 
 import contextlib
@@ -19,15 +19,16 @@ NATIVE = {
     "inspect": "list what is in a checkpoint or a model",
     "cut": "cut a module out of a model, over the same data files",
 }
-"""The commands that are executables of their own, such as save-external."""
+"""The commands that are separate executables, such as save-external."""
 
 OURS = {
-    "export": "export a folder of transformers, without weights in memory",
-    "generate": "continue a text by a decoder that was exported",
+    "export": "export a transformers folder without loading its weights",
+    "generate": "continue a text with an exported decoder",
     "validate": "run a model on ONNX Runtime, and compare its outputs",
-    "diagnose": "name the module that is wrong, or does not export",
+    "diagnose": "name the module that is wrong, or cannot be exported",
 }
-"""The commands in Python, each a module of `_commands`, with their purpose."""
+"""The commands that are written in Python. Each is a module of `_commands`; the value is its
+purpose."""
 
 
 def help_text() -> str:
@@ -47,19 +48,20 @@ options:
   --version      print the version
 
 exit codes:
-  0  it is done, and nothing is wrong
-  1  it failed, or something is wrong
+  0  success, and nothing is wrong
+  1  failure, or something is wrong
   2  the command line is wrong; nothing was done
 
-The first four are also commands of their own: save-external, verify-external, inspect-external,
-cut-external. Where they are not on the PATH, python -m onnx_external is the same as this command.
+The first four are also separate commands: save-external, verify-external, inspect-external and
+cut-external. If onnx-external is not on the PATH, run python -m onnx_external instead.
 """
 
 
 def _forget_here() -> None:
-    """Import nothing from the current folder, whose code may be unsafe to run.
+    """Remove the current folder from the import path, because code in it may be unsafe to run.
 
-    Python puts it first: torch and transformers would import a timm.py of it.
+    Python puts that folder first, so torch or transformers would import, say, a timm.py found
+    there.
     """
     with contextlib.suppress(OSError):  # the folder is gone
         if not getattr(sys.flags, "safe_path", False) and sys.path[:1] == [os.getcwd()]:
@@ -67,7 +69,7 @@ def _forget_here() -> None:
 
 
 def _become(name: str, arguments: Sequence[str]) -> int:
-    """Replace this process by a native command."""
+    """Replace this process with a native command."""
     command = f"{name}-external"
     for folder in package:
         path = os.path.join(folder, "bin", command)
@@ -78,7 +80,7 @@ def _become(name: str, arguments: Sequence[str]) -> int:
 
 
 def main() -> int:
-    """Replace this process by a native command, or run a command written in Python."""
+    """Replace this process with a native command, or run a command that is written in Python."""
     _forget_here()
     name, arguments = (sys.argv[1:2] or [""])[0], sys.argv[2:]
     if name in ("-h", "--help"):
@@ -105,7 +107,7 @@ def main() -> int:
     known = ["--help", "--version"] if kind == "option" else [*NATIVE, *OURS]
     near = did_you_mean(kind, name, known)
     if name.removesuffix("-external") in NATIVE:  # the equivalent native command
-        near = f"{name} is a command of its own; here it is onnx-external {name[:-9]}"
+        near = f"{name} is a separate command; here it is onnx-external {name[:-9]}"
     print(f"onnx-external: error: {near}; onnx-external --help lists all", file=sys.stderr)
     return 2
 

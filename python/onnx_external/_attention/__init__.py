@@ -1,1 +1,1 @@
-"""Fused attention in the graphs of decoders: one operator instead of a dozen."""
+"""Attention of decoders, fused into one operator instead of a dozen."""

@@ -1,8 +1,8 @@
-"""Graphs whose input and output cache can share one buffer, which each step appends to.
+"""Graphs in which the input cache and the output cache can share one buffer.
 
-A runtime with a shared buffer passes a buffer of the maximum length as the cache, and takes the
-same one as the longer cache. GroupQueryAttention then writes in place, by the lengths that it is
-given, so no node may use the length of the cache.
+A runtime with a shared buffer passes a buffer of the maximum length as the input cache, and also
+receives the output cache in that buffer. GroupQueryAttention then appends to the buffer in place,
+at the positions given by its length inputs. So no node may use the length of the cache.
 """
 
 from __future__ import annotations
@@ -63,12 +63,12 @@ def _caches(graph: onnx_ir.Graph) -> Iterator[onnx_ir.Value]:
 
 
 def _lengths(cache: onnx_ir.Value) -> Iterator[onnx_ir.Node]:
-    """Yield the nodes that compute the length of a cache and nothing else."""
+    """Yield the nodes that compute the length of a cache, and no other size."""
     yield from (node for node, _ in cache.uses() if _asked(node) == (_LENGTH, _LENGTH + 1))
 
 
 def _others(graph: onnx_ir.Graph) -> Iterator[onnx_ir.Node]:
-    """Yield the nodes that read a cache, or compute its length together with other sizes."""
+    """Yield the nodes that read the elements of a cache, or compute more of its sizes."""
     for cache in _caches(graph):
         if cache.is_graph_output():
             yield from (node for node, _ in cache.uses())
@@ -80,7 +80,7 @@ def _others(graph: onnx_ir.Graph) -> Iterator[onnx_ir.Node]:
 
 
 def _asked(node: onnx_ir.Node) -> tuple[int, int]:
-    """Return the range of dimensions that a Shape node returns; all of them for any other node."""
+    """Return the range of dimensions that a Shape node returns; all of them for other nodes."""
     if node.op_type != "Shape" or node.domain:
         return 0, 4
     found = [node.attributes.get_int(name, usual) for name, usual in (("start", 0), ("end", 4))]
@@ -89,5 +89,5 @@ def _asked(node: onnx_ir.Node) -> tuple[int, int]:
 
 
 def _describe(node: onnx_ir.Node, like: Any) -> None:
-    """Copy the metadata that names the module from one node to another."""
+    """Copy the metadata of a node, which names the module that it comes from, to another node."""
     node.metadata_props.update(like.metadata_props)

@@ -1,9 +1,9 @@
-"""Fusion of attention while a decoder of transformers is traced.
+"""Fusion of attention while a transformers decoder is traced.
 
-transformers asks one interface for the attention function, and another one for the mask functions.
-During the trace both return ours. Attention is fused if its keys and values are the ones that the
-cache has just concatenated, and all its other arguments are known; otherwise the original function
-of transformers runs.
+A transformers model looks up its attention function in one interface, and its mask functions in
+another interface. During the trace, both lookups return functions of this file. Attention is fused
+if its keys and values are the ones that the cache has just concatenated, and if all its other
+arguments are known. Otherwise, the original function runs.
 """
 
 from __future__ import annotations
@@ -32,22 +32,23 @@ _NEEDLESS = {
     "output_attentions", "output_hidden_states", "output_router_logits", "past_key_values",
     "position_ids", "return_dict", "sliding_window", "use_cache",
 }  # fmt: skip
-"""Arguments for other functions; the mask already has the window."""
+"""Arguments that only other functions use. `sliding_window` is among them because the mask contains
+the window."""
 _MULTIPLE = 8
 """The size of a head must be a multiple of this."""
 _UNUSED = "its code does not pass the keys of its cache to transformers' attention interface"
 _TRACED = "attention is traced, not fused"
 ONE_ROW = (
-    "attention is ONNX Runtime's GroupQueryAttention (1.23 or newer), which takes several tokens "
-    "after a cache for only one row at a time; attention='traced' leaves it out"
+    "attention uses ONNX Runtime's GroupQueryAttention (1.23 or newer), which takes several tokens "
+    "after a cache only for a batch size of 1; attention='traced' avoids this operator"
 )
 STANDARD = (
-    "attention is that of ONNX 23, which ONNX Runtime has since 1.23, and with softcap right since "
-    "1.27"
+    "attention uses the Attention operator of ONNX 23, which ONNX Runtime supports since 1.23, and "
+    "computes correctly with softcap since 1.27"
 )
 RIGHT = (
-    "attention uses the lengths of rows, so that rows may be padded only on the right, and all "
-    "outputs are NaN if one is padded elsewhere"
+    "attention uses sequence lengths, so inputs may be padded only on the right; if a sequence is "
+    "padded elsewhere, all outputs are NaN"
 )
 
 
@@ -62,26 +63,26 @@ class _Update(NamedTuple):
 
 @dataclass
 class Fusing:
-    """Fuses the attention of decoders.
+    """Fuses the attention layers of decoders.
 
     Args:
-        form: the form in which it is written.
+        form: the form in which attention is written to the graph.
     """
 
     form: Form = "fused"
     why_not: dict[str, list[str]] = field(default_factory=dict)
-    """By graph, the reasons why attention of its last trace was not fused, one for each layer of
-    the cache; "" if it was."""
+    """For each graph, the reasons why attention was not fused in its last trace, one reason for
+    each layer of the cache; "" if it was fused."""
     refused: dict[str, str] = field(default_factory=dict)
-    """The graphs that are traced without fused attention, and why."""
+    """The graphs that are traced without fused attention, with the reason."""
 
     @property
     def by_lengths(self) -> bool:
-        """True if attention uses the lengths of texts in place of masks."""
+        """True if attention uses sequence lengths in place of masks."""
         return self.form == "lengths"
 
     def fuses(self, name: str) -> bool:
-        """Return whether to fuse the attention of a graph, where possible."""
+        """Return whether to fuse attention in a graph, where possible."""
         takes_cache = name in ("model", *STEPS)
         return self.form != "traced" and takes_cache and name not in self.refused
 
@@ -90,7 +91,7 @@ class Fusing:
         return "" in self.why_not.get(name, ())
 
     def refuse(self, name: str, why: str) -> None:
-        """Stop fusing anything in a graph."""
+        """Trace the attention of a graph without fusing it from now on."""
         self.refused[name] = why
         self.why_not.pop(name, None)
 
@@ -106,11 +107,11 @@ class Fusing:
         return translations(self.form) if self.fuses(name) else {}
 
     def opset(self, name: str) -> int:
-        """Return the ONNX opset version that a graph needs for its attention; 0: any."""
+        """Return the ONNX opset version that a graph needs for its attention; 0 means any."""
         return STANDARD_OPSET if self.form == "standard" and self.fuses(name) else 0
 
     def notes(self) -> list[tuple[str, str]]:
-        """Return, by graph, why attention was not fused."""
+        """Return notes by graph: the limits of its fused attention, or why it is not fused."""
         found = [(name, f"{_TRACED}, since {why}") for name, why in self.refused.items()]
         for name in filter(self.has_fused, self.why_not):
             found.append((name, STANDARD if self.form == "standard" else ONE_ROW))
@@ -123,7 +124,7 @@ class Fusing:
 
     @contextlib.contextmanager
     def tracing(self, name: str) -> Iterator[None]:
-        """Fuse the attention of a graph inside the context."""
+        """Fuse the attention of a graph that is traced inside the context."""
         if not self.fuses(name):
             yield
             return
@@ -144,7 +145,7 @@ class _Trace:
 
     def __init__(self, form: Form) -> None:
         self.why_not: dict[int, str] = {}
-        """The reasons, by the layer of the cache."""
+        """The reasons, by the id of the cache layer."""
         self._form = form
         self._updates: dict[int, _Update] = {}
         """The updates, by the id of the keys."""
@@ -153,7 +154,7 @@ class _Trace:
         self._is_spoiled = False
 
     def updating(self, plain: Callable[..., Any]) -> Callable[..., Any]:
-        """Return a replacement for a cache layer's update that also records its result."""
+        """Return a replacement for a cache layer's update that also records the result."""
 
         def update(
             layer: Any,
@@ -190,7 +191,11 @@ class _Trace:
         return made
 
     def attending(self, plain: Callable[..., Any]) -> Callable[..., Any]:
-        """Return a lookup that finds our attention function, which may call transformers'."""
+        """Return a replacement for the lookup of attention functions, which finds ours.
+
+        Our function calls the one that transformers would have found if it cannot fuse the
+        attention.
+        """
 
         def get(interface: Any, name: str, default: Callable[..., Any]) -> Any:
             return partial(self._attend, name, plain(interface, name, default))
@@ -262,10 +267,10 @@ def _why_not(
     rest: Any,
     given: Mapping[str, Any],
 ) -> str:
-    """Return why attention does not match the operator; "" if it does."""
+    """Return why attention does not match the fused operator; "" if it does."""
     key, new = update.made[0], update.new
     if value is not update.made[1] or update.layer.keys is not key:
-        return "it does not attend to what its cache has"
+        return "it does not attend to the content of its cache"
     if mask is None:
         return "its mask was not made by transformers"
     if mask.why_not:
@@ -325,7 +330,7 @@ def _why_not_function(
     if odd:
         return f"its function ignores {odd[0]}"
     if given.get("s_aux") is not getattr(module, "sinks", None):
-        return "its sinks are not those of its module"
+        return "its sinks are not the sinks of its module"
     return ""
 
 
@@ -337,10 +342,10 @@ def _why_not_bias(mask: Mask, given: Mapping[str, Any]) -> str:
 
 
 def _why_not_lengths(query: torch.Tensor, update: _Update, mask: Mask) -> str:
-    """Compare dynamic sizes, by which the trace learns that they are equal."""
+    """Return why sizes differ; the comparisons tell the trace which dynamic sizes are equal."""
     past, new = update.past[0], update.new[0]
     if past.shape[0] != query.shape[0] or new.shape[2] != query.shape[2]:
-        return "its keys are not those of its queries"
+        return "its keys and queries belong to different tokens"
     if past.shape[2] + new.shape[2] != mask.made.shape[-1]:
-        return "its mask has another length than its cache"
+        return "its mask and its cache differ in length"
     return ""

@@ -1,4 +1,4 @@
-"""Masks of transformers, and their properties that attention depends on."""
+"""Masks made by transformers, and the properties of masks that decide how attention is fused."""
 
 from __future__ import annotations
 
@@ -24,26 +24,27 @@ class Mask:
     made: torch.Tensor
     """The mask as bools or summands of scores, [batch, 1, new tokens, all tokens]."""
     why_not: str
-    """The reason why attention with it is not fused; "" if it is."""
+    """The reason why attention with this mask is not fused; "" if it is."""
     bias: torch.Tensor | None = None
-    """The summand of the scores; None if lengths describe the mask completely."""
+    """The bias, which is added to the scores; None if lengths describe the mask completely."""
     last: torch.Tensor | None = None
     total: torch.Tensor | None = None
     window: int = -1
     seen: torch.Tensor | None = None
-    """[batch, new tokens, 1, 1]: which tokens attend to any; None if the bias shows that."""
+    """Which tokens attend to at least one token, [batch, new tokens, 1, 1]; None if the bias
+    already decides that."""
     spoiled: torch.Tensor | None = None
-    """NaN if lengths do not describe the mask, else 0; to be added."""
+    """A value to be added: NaN if lengths do not describe the mask, otherwise 0."""
 
 
 def mask_of(made: torch.Tensor, given: dict[str, Any], form: Form) -> Mask:
-    """Describe a mask for attention, once for all layers.
+    """Describe a mask in the form that attention needs; one description serves all layers.
 
     Args:
         made: the mask.
-        given: the arguments of the function of transformers that made it.
-        form: the form of attention. By lengths there is no bias, and rows are padded on the right,
-            if at all; the standard operator takes no window, and is not causal.
+        given: the arguments of the transformers function that made the mask.
+        form: the form of attention. The form "lengths" has no bias and allows padding only on the
+            right. The standard operator has no window and is not causal itself.
     """
     why_not = _why_not(made, given)
     if why_not:
@@ -56,9 +57,9 @@ def mask_of(made: torch.Tensor, given: dict[str, Any], form: Form) -> Mask:
     is_told = padding is not None and padding.dim() == 2 and padding.shape[1] == total
     if form == "lengths":
         if not is_plain:
-            return Mask(made, "its mask is more than a window")
+            return Mask(made, "its mask is more than a sliding window")
         if not is_told:
-            return Mask(made, "the lengths of the rows are unknown without an attention_mask")
+            return Mask(made, "sequence lengths are unknown without an attention_mask")
         kind = str(dtype).removeprefix("torch.")
         last, whole, spoiled = row_lengths(padding, given["q_length"], kind)
         return Mask(made, "", None, last, whole, window, spoiled=spoiled)
@@ -73,26 +74,26 @@ def mask_of(made: torch.Tensor, given: dict[str, Any], form: Form) -> Mask:
 
 def _why_not(made: torch.Tensor, given: dict[str, Any]) -> str:
     if made.dim() != 4:
-        return "the dimensions of its mask are not rows, heads, tokens and tokens"
+        return "the dimensions of its mask are not batch, heads, tokens and tokens"
     if not is_causal(given.get("mask_function", masking_utils.causal_mask_function)):
         return "its mask lets tokens see later ones"
     offset = given.get("q_offset", 0)
     if given.get("kv_offset", 0) != 0 or isinstance(offset, torch.Tensor):
-        return "its mask is of a part of the cache"
+        return "its mask covers only a part of the cache"
     if offset + given["q_length"] != given["kv_length"]:
-        return "its mask is not of the last tokens"
+        return "its mask is not for the last tokens"
     return ""
 
 
 def is_causal(function: Any) -> bool:
-    """Return whether a mask function of transformers hides all later tokens."""
+    """Return whether a transformers mask function hides all later tokens."""
     if function is masking_utils.causal_mask_function:
         return True
     return any(map(is_causal, _parts(function) or ()))
 
 
 def _windows(function: Any) -> Iterator[int]:
-    """Yield the window sizes in a mask function, and `_OTHER` for any other part."""
+    """Yield the window sizes in a mask function, and `_OTHER` for any other component."""
     parts = _parts(function)
     if parts is not None:
         for each in parts:
@@ -112,10 +113,10 @@ def _parts(function: Any) -> tuple[Callable[..., Any], ...] | None:
 
 
 def _seen(bias: torch.Tensor) -> torch.Tensor | None:
-    """Return which tokens attend to at least one token, for a bias in float16.
+    """Return, for a float16 bias, which tokens attend to at least one token.
 
-    ONNX Runtime computes a softmax in float32, where the lowest number of float16 is one as any
-    other: a token that sees nothing would see itself.
+    ONNX Runtime computes a softmax in float32, where the lowest float16 value is an ordinary value,
+    so a token that attends to nothing would attend to itself.
     """
     if bias.dtype != torch.float16:
         return None

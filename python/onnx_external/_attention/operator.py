@@ -1,6 +1,6 @@
-"""Attention over a growing cache as one operator of torch.
+"""Attention over a growing cache as a single torch operator.
 
-It runs, has shapes for a trace, and becomes one node of ONNX (`translating.py`).
+The operator can be run, infers shapes in a trace, and becomes one ONNX node (`translating.py`).
 """
 
 from __future__ import annotations
@@ -24,25 +24,26 @@ def cached_attention(
     window: int,
     spoiled: torch.Tensor | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Attend to the cached tokens and the new tokens after them.
+    """Let each new token attend to the cached tokens and to the new tokens.
 
-    Each token sees itself and those before it, within the window, where the bias lets it. A
-    token that attends to nothing gets zeros.
+    A token attends to itself and to the tokens before it, if the window and the bias allow it. The
+    result for a token that attends to nothing is zero.
 
     Args:
         query: [batch, heads, new tokens, size].
         key: [batch, heads of the cache, new tokens, size].
-        value: likewise.
+        value: same shape as `key`.
         past_key: [batch, heads of the cache, cached tokens, size].
-        past_value: likewise.
-        bias: a summand of the scores; broadcasts to [batch, heads, new tokens, all tokens].
-        last: int32 [batch], the place of the last token of each row.
-        total: int32 [1], how many tokens there are, cached and new.
-        sinks: [heads], additional scores in the sum of the softmax, which belong to no token.
+        past_value: same shape as `past_key`.
+        bias: added to the scores; broadcasts to [batch, heads, new tokens, all tokens].
+        last: int32 [batch], the index of the last token of each batch entry.
+        total: int32 [1], the number of tokens, cached and new.
+        sinks: [heads], one additional score per head in the sum of the softmax, which belongs to no
+            token.
         scale: the scale of the scores.
-        softcap: the bound of scores before the bias; 0 for none.
-        window: the most tokens that one sees; -1: all.
-        spoiled: a number to be added to all new values: 0, or NaN.
+        softcap: the bound of the scores before the bias is added; 0 for none.
+        window: the largest number of tokens that a token attends to; -1 means all.
+        spoiled: added to all new values: 0, or NaN to make the result invalid.
 
     Returns:
         The result, [batch, new tokens, heads, size], and the longer caches.
@@ -89,19 +90,19 @@ def _(  # type: ignore[no-untyped-def]
 def row_lengths(
     mask: torch.Tensor, tokens: int, like: str
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Describe rows that are padded on the right, if at all.
+    """Return the lengths of the batch entries, which may be padded on the right only.
 
-    A cache may have padding after the tokens of its first call, since the operator of ONNX Runtime
-    keeps no place for it. It takes new tokens with padding for those calls only that have no cache.
+    After the first call, the cache may contain padding behind the tokens of that call, because ONNX
+    Runtime's operator overwrites it. New tokens may be padded only in calls without a cache.
 
     Args:
-        mask: bool [batch, all tokens], true for tokens that are no padding.
+        mask: bool [batch, all tokens], true for tokens that are not padding.
         tokens: the number of new tokens.
-        like: the float type of torch of the third result.
+        like: the torch float type of the third result.
 
     Returns:
-        The place of the last token of each row, int32 [batch]; the number of all tokens, int32 [1];
-        NaN if any row is padded in another way, or has no new token, else 0.
+        The index of the last token of each batch entry, int32 [batch]; the number of all tokens,
+        int32 [1]; NaN if an entry is padded in any other way or has no new token, otherwise 0.
     """
     cached = mask.shape[1] - tokens
     new = mask[:, cached:].to(torch.int32)
@@ -126,14 +127,14 @@ def _(mask, tokens, like):  # type: ignore[no-untyped-def]
 def padding_bias(
     mask: torch.Tensor, tokens: int
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Make a summand of the scores that hides padding; attention itself is causal.
+    """Make a bias that hides padding from attention, which is causal itself.
 
     Args:
-        mask: bool [batch, all tokens], true for tokens that are no padding.
+        mask: bool [batch, all tokens], true for tokens that are not padding.
         tokens: the number of new tokens.
 
     Returns:
-        The summand, float32 [batch, 1, new tokens, all tokens]; the place of the last token, int32
+        The bias, float32 [batch, 1, new tokens, all tokens]; the index of the last token, int32
         [batch]; the number of all tokens, int32 [1].
     """
     rows, count = mask.shape

@@ -1,4 +1,4 @@
-"""Translation of the attention operator to one node: of ONNX Runtime, or of ONNX 23."""
+"""Translations of the attention operator to one node, either of ONNX Runtime or of ONNX 23."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from .operator import cached_attention
 Form: TypeAlias = Literal["fused", "lengths", "standard", "traced"]
 """The form of a decoder's attention; see `oe.transformers.export`."""
 ATTENTION = "onnx_external.attention"
-"""The metadata of a model that names the form of its attention."""
+"""The metadata key in a model under which the form of its attention is stored."""
 STANDARD_OPSET = 23
 """The first version of ONNX that has Attention."""
 DOMAIN = "com.microsoft"
 NAME = "GroupQueryAttention"
 _INT32, _INT64 = 6, 7
-"""The numbers of types in ONNX."""
+"""The numbers of element types in ONNX."""
 
 
 def translations(form: Form) -> dict[Any, Callable[..., Any]]:
-    """Return torch.onnx.export's translation of the operator."""
+    """Return the translations of this package's attention operators for torch.onnx.export."""
     made = _standard if form == "standard" else _grouped
     others: dict[str, Callable[..., Any]] = {"row_lengths": _lengths, "padding_bias": _bias}
     return {torch_operator(): made, **{torch_operator(n): each for n, each in others.items()}}
@@ -83,7 +83,7 @@ def _number(value: float, kind: str) -> Any:
 
 
 def _integers(mask: Any) -> Any:
-    """Return the integers that a mask was before transformers made bools of them."""
+    """Return the integer mask that transformers converted to booleans."""
     op = operators()
     maker = mask.producer()
     given = maker.inputs[0] if maker is not None and maker.op_type == "Cast" else None
@@ -92,7 +92,7 @@ def _integers(mask: Any) -> Any:
 
 
 def _as_shape(size: Any) -> Any:
-    """Return a size as a tensor of one element."""
+    """Return a size as a tensor with one element."""
     op = operators()
     if isinstance(size, int):
         return op.Constant(value_ints=[size])
@@ -117,7 +117,7 @@ def _grouped(
     window: int,
     spoiled: Any = None,
 ) -> Sequence[Any]:
-    """Make a GroupQueryAttention, which takes the heads of a token side by side."""
+    """Make a GroupQueryAttention node, whose inputs have the heads of a token side by side."""
     op = operators()
     heads, size = query.shape[1], query.shape[3]
     options: dict[str, Any] = {"num_heads": heads, "kv_num_heads": key.shape[1], "scale": scale}
@@ -158,7 +158,7 @@ def _standard(
     window: int,
     spoiled: Any = None,
 ) -> Sequence[Any]:
-    """Make an Attention of ONNX 23, whose mask is the bias."""
+    """Make an ONNX 23 Attention node, whose mask input is the bias."""
     from onnxscript import opset23
 
     options: dict[str, Any] = {"scale": scale, **({"softcap": softcap} if softcap else {})}
@@ -170,7 +170,7 @@ def _standard(
 
 @cache
 def _node() -> Any:
-    """Return a function that makes a GroupQueryAttention node, for which onnx has no schema."""
+    """Return a function that makes GroupQueryAttention nodes, for which onnx has no schema."""
     import onnx
     from onnxscript import values
 

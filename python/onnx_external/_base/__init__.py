@@ -1,1 +1,1 @@
-"""Errors, options and small tools that all higher floors use."""
+"""Errors, options and small tools that all higher layers of the package use."""

@@ -1,4 +1,4 @@
-"""Types of arguments, by argument name, checked before any work starts."""
+"""Checks of argument types, by argument name, before any work starts."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ R = TypeVar("R")
 _Options = TypeVar("_Options", Mapping, Layout)
 
 _LONG = 60
-"""Characters of a value that a message shows."""
+"""The number of characters of a value that a message shows."""
 
 
 class _Type(NamedTuple):
@@ -102,10 +102,10 @@ _COUNT = _Type(_is_count, "an int")
 _TEXT = _Type(lambda value: isinstance(value, str), "a str")
 _PATH = _Type(_is_path, "a path")
 _TOLERANCE = _Type(_is_tolerance, "a number that is not negative")
-_NAMED = _Type(_are_named, "a dict by name")
+_NAMED = _Type(_are_named, "a dict whose keys are names")
 _BY_MODULE = _Type(
     lambda value: isinstance(value, abc.Mapping) and _are_modules(list(value)),
-    "a dict by the names or classes of modules",
+    "a dict whose keys are names or classes of modules",
 )
 
 _TYPES: dict[str, _Type] = {
@@ -124,7 +124,7 @@ _TYPES: dict[str, _Type] = {
     "check": _Type(lambda value: isinstance(value, bool), "True or False"),
     "progress": _Type(_is_progress, "True, False or a function of three arguments"),
     "keep": _Type(are_names, "a list of names"),
-    "opaque": _Type(_are_modules, "the name or the class of a module, or several in a list"),
+    "opaque": _Type(_are_modules, "the name or the class of a module, or a list of them"),
     "rewrite": _Type(
         lambda value: isinstance(value, bool) or (isinstance(value, str) and value == "auto"),
         '"auto", True or False',
@@ -163,13 +163,13 @@ def check_type(name: str, value: Any, may_be_none: bool = False) -> None:
     """Raise an error if the value does not have a type that this argument can have.
 
     Args:
-        name: the name of the argument; one that is not in the table is not checked.
+        name: the name of the argument; an argument that is not in the table is not checked.
         value: the value of the argument.
         may_be_none: True if None is valid.
 
     Raises:
-        InvalidArgumentError: a string is not one of the valid ones.
-        WrongTypeError: it has another type; the message lists the valid ones.
+        InvalidArgumentError: the value is a string, but not one of the valid strings.
+        WrongTypeError: the value has another type; the message lists the valid types.
     """
     kind = _TYPES.get(name)
     if kind is None or (value is None and may_be_none) or kind.fits(value):
@@ -182,7 +182,7 @@ def check_type(name: str, value: Any, may_be_none: bool = False) -> None:
 def checks_types(function: Callable[P, R]) -> Callable[P, R]:
     """Check the names and types of a function's arguments before each call.
 
-    Keywords of a TypedDict (`**how: Unpack[...]`) get their defaults.
+    Keywords that a TypedDict declares (`**how: Unpack[...]`) get their default values.
     """
     taken, keywords = inspect.signature(function), keywords_of(function)
     defaults = {name: keyword.default for name, keyword in keywords.items()}
@@ -225,10 +225,10 @@ def _refuse_unknown(
 
 
 def path_of(name: str, value: Any) -> StrPath:
-    """Return the path.
+    """Return the value as a path.
 
     Raises:
-        WrongTypeError: it is something else; the message names the argument.
+        WrongTypeError: the value is not a path; the message names the argument.
     """
     if not _is_path(value):
         raise wrong_type(name, "a path", value)
@@ -237,10 +237,10 @@ def path_of(name: str, value: Any) -> StrPath:
 
 
 def paths_of(name: str, given: Any) -> list[StrPath]:
-    """Return the paths as a list; a single path needs no list.
+    """Return the paths as a list; a single path may be given without a list.
 
     Raises:
-        WrongTypeError: it is something else; the message names the argument.
+        WrongTypeError: a value is not a path; the message names the argument.
     """
     if isinstance(given, (str, os.PathLike)):
         return [path_of(name, given)]
@@ -250,10 +250,10 @@ def paths_of(name: str, given: Any) -> list[StrPath]:
 
 
 def of_class(name: str, kind: type[_Options], given: _Options | None) -> _Options:
-    """Return the options passed, or the defaults.
+    """Return the options passed, or the defaults if there are none.
 
     Raises:
-        WrongTypeError: it is something else, such as the dict that `map` takes.
+        WrongTypeError: the value is something else, such as the dict that `map` takes.
     """
     if given is None:
         return kind()
@@ -269,7 +269,7 @@ def refuse_others(name: str, given: Mapping | Layout, allowed: Sequence[str], wh
     """Raise an error for options that would have no effect.
 
     Raises:
-        InvalidArgumentError: a field that is not among the allowed ones differs from its default.
+        InvalidArgumentError: a field that is not allowed differs from its default.
     """
     usual = flat(type(given)())
     for field, value in flat(given).items():

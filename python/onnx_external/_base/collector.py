@@ -11,8 +11,9 @@ from contextlib import contextmanager
 def collector_paused() -> Iterator[None]:
     """Pause the garbage collector; reference counting still frees objects meanwhile.
 
-    A description of a tensor is some five containers. With those of 20,000 tensors the collector
-    would run again and again over all that a process with torch in it holds, and find nothing.
+    The description of a tensor consists of about five containers. While 20,000 tensors are
+    described, the collector would repeatedly search all objects of a process that has imported
+    torch, and find nothing to free.
     """
     was_enabled = gc.isenabled()
     gc.disable()

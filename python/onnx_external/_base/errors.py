@@ -1,10 +1,10 @@
 """The exceptions of this package.
 
-Every exception is an `Error`; its text is the library's message. `code` is the library's name of
-the cause ("not-found", "mismatch", ...), and `kind` a more specific one ("missing", "not-linked",
-...). `lists` has in full what the message counts or shows in part. `remedies` has the options with
-which the work could succeed, which the text shows as arguments. Programs should use these, and
-never the text.
+Every exception is an `Error`, whose text is the library's message. Its attribute `code` is the
+library's name for the cause ("not-found", "mismatch", ...), and `kind` is a more specific name
+("missing", "not-linked", ...). `lists` contains in full the names that the message only counts or
+shows in part. `remedies` contains options that may make the call succeed; the text shows them as
+arguments. Programs should use these attributes, and never the text.
 """
 
 from __future__ import annotations
@@ -22,34 +22,35 @@ class Item(NamedTuple):
 
     name: str
     form: str
-    """Its type and shape, e.g. "FLOAT [64, 3, 7, 7]"; empty if unknown."""
+    """The type and shape, e.g. "FLOAT [64, 3, 7, 7]"; empty if unknown."""
     note: str
     candidates: list[str]
-    """Names on the other side, the nearest first."""
+    """Names on the other side (keys for a weight, weights for a key), the closest match first."""
     owner: str = ""
-    """The owner of the name: the graph, if there are several, or the node."""
+    """The node that the name belongs to, or the graph if there are several graphs."""
 
 
 class Remedy(NamedTuple):
     """An option that may help, and when to use it."""
 
     option: str
-    """Its name, such as "ignore": a field of `Mapping` or `Layout`, or an argument."""
+    """The name of an option, such as "ignore": a field of `Mapping` or `Layout`, or an argument."""
     value: str
-    """Its value, or a placeholder ("NAMES"); empty for a flag."""
+    """The value to pass, or a placeholder ("NAMES"); empty for a flag."""
     when: str
-    """The case that it is for; may be empty."""
+    """The case in which the option helps; may be empty."""
 
 
 class Error(Exception):
     """Base class of all exceptions of this package.
 
     Attributes:
-        code: the library's word for the cause (docs/python.md has all).
-        kind: a finer word for it, which stays the same when texts change: of the first list, or of
-            an error that something recognizes; empty if the code says all.
-        lists: by kind, names that the message only counts or shows in part.
-        remedies: options with which the work could succeed.
+        code: the library's name for the cause (docs/python.md lists all codes).
+        kind: a more specific name for the cause, which stays the same when texts change: the kind
+            of the first list, or of an error that some program recognizes; empty if the code
+            suffices.
+        lists: the names that the message only counts or shows in part, by kind.
+        remedies: options that may make the call succeed.
     """
 
     code: str = ""
@@ -74,7 +75,7 @@ class Error(Exception):
 
 @contextmanager
 def checkpoint_is(argument: str) -> Iterator[None]:
-    """Record in errors which argument of the caller is the checkpoint read inside the context."""
+    """Record in errors which argument of the caller is the checkpoint that the context reads."""
     try:
         yield
     except Error as error:
@@ -92,13 +93,13 @@ def chain(error: BaseException | None) -> Iterator[BaseException]:
 
 
 class InvalidArgumentError(Error, ValueError):
-    """The caller asked for something impossible."""
+    """The caller asked for something that is not possible."""
 
     code = "invalid-argument"
 
 
 class WrongTypeError(InvalidArgumentError, TypeError):
-    """An argument, or a tensor among the weights, has a type that it cannot have."""
+    """An argument, or a tensor among the weights, has an invalid type."""
 
 
 class NotFoundError(Error, FileNotFoundError):
@@ -108,33 +109,34 @@ class NotFoundError(Error, FileNotFoundError):
 
 
 class ExistsError(Error, FileExistsError):
-    """The work would replace something; `overwrite=True` allows that."""
+    """The operation would replace something; `overwrite=True` allows that."""
 
     code = "already-exists"
 
 
 class FormatError(Error, ValueError):
-    """A file breaks the rules of its format, or has a feature that is not supported."""
+    """A file breaks the rules of its format, or uses a feature that is not supported."""
 
     code = "corrupt"
 
 
 class MismatchError(Error, ValueError):
-    """Two inputs contradict each other: shapes, element types, bytes."""
+    """Two inputs contradict each other in shapes, element types or bytes."""
 
     code = "mismatch"
 
 
 class MappingError(Error, ValueError):
-    """Weights and keys do not fit together one to one: nothing was saved."""
+    """Weights and keys do not match one to one, so nothing was saved."""
 
     code = "ambiguous"
 
     @property
     def missing(self) -> list[str]:
-        """Values of the graph, or of several graphs, without a value.
+        """Weights of the graph, or of several graphs, that get no value.
 
-        The checkpoint has no key for them, or none is given and the graph has no data.
+        Either the checkpoint has no key for such a weight, or no checkpoint is given and the graph
+        has no data for it.
         """
         return self._named(_MISSING)
 
@@ -157,24 +159,24 @@ _MISSING = ("missing", "left-out", "without-data", "inner-without-data")
 
 
 class ReadWriteError(Error, OSError):
-    """The operating system failed: the disk is full, a permission is missing, a read failed."""
+    """The operating system reported an error, such as a full disk or a missing permission."""
 
     code = "io"
 
 
 class ExportError(Error, RuntimeError):
-    """torch or transformers cannot export the module; the cause is the exception's `__cause__`.
+    """torch or transformers cannot export the module; `__cause__` is the original exception.
 
-    Its `kind` is "by-values" if torch refused code that decides by the values of tensors.
+    Its `kind` is "by-values" if torch rejected code that makes decisions based on tensor values.
     """
 
     code = "unsupported"
 
 
 class RunError(Error, RuntimeError):
-    """ONNX Runtime or a reference cannot run a model; the cause is the exception's `__cause__`.
+    """ONNX Runtime or a reference cannot run a model; `__cause__` is the original exception.
 
-    Its `kind` is one of `NO_KERNEL` if ONNX Runtime lacks a kernel for an operator.
+    Its `kind` is an element of `NO_KERNEL` if ONNX Runtime lacks a kernel for an operator.
     """
 
     code = "unsupported"
@@ -184,7 +186,7 @@ class RewriteError(ExportError):
     """Control flow cannot be rewritten; the message says why, and how to fix it.
 
     Attributes:
-        where: the place in the user's source, "FILE:LINE:COLUMN"; may be empty.
+        where: the location in the user's source, "FILE:LINE:COLUMN"; may be empty.
     """
 
     def __init__(self, message: str, where: str = "") -> None:
@@ -202,7 +204,8 @@ class UnmergeableError(RewriteError):
 
 
 NO_KERNEL = ("no-kernel", "no-bfloat16-kernel")
-"""The kinds of errors of models that ONNX Runtime may run elsewhere; the second has bfloat16."""
+"""The kinds of errors raised for models that other runtimes may run: ONNX Runtime lacks a kernel,
+in the second case one for bfloat16."""
 
 _CLASSES: dict[str, type[Error]] = {
     "invalid-argument": InvalidArgumentError,
@@ -236,7 +239,7 @@ def _make(
     lists: list[tuple[str, list[tuple[str, str, str, list[str], str]]]],
     remedies: list[tuple[str, str, str]],
 ) -> Error:
-    """Make the exception of an error of the library (called by the extension)."""
+    """Make the Python exception for an error of the C++ library; called by the extension module."""
     error = (MappingError if lists else _CLASSES[code])(message)
     error.code, error.kind = code, kind
     for each, items in lists:

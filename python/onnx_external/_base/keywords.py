@@ -1,7 +1,8 @@
-"""Keywords that several functions take: each has its type, default and description in one place.
+"""Keyword arguments that several functions share.
 
-A TypedDict lists them, and a function takes them as `**how: Unpack[Writing]`. The decorator
-`checks_types` fills in the defaults, rejects other names, and explains each keyword in help().
+A TypedDict defines the type, default and description of each keyword in one place, and a function
+takes the keywords as `**how: Unpack[Writing]`. The decorator `checks_types` fills in the defaults,
+rejects other names, and explains each keyword in help().
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ _T = TypeVar("_T", bound=Mapping[str, Any])
 
 
 class Keyword(NamedTuple):
-    """A keyword of several functions."""
+    """A keyword argument that several functions share."""
 
     default: Any
     text: str
@@ -28,12 +29,12 @@ _DEFINED: dict[type, dict[str, Keyword]] = {}
 
 
 def define(kind: type[_T], defaults: _T, *bases: type) -> None:
-    """Define the keywords of a TypedDict, which itself has neither defaults nor bases.
+    """Define the keywords of a TypedDict, which itself can state neither defaults nor bases.
 
     Args:
         kind: the class; its docstring describes its own keywords.
-        defaults: the default of each of them.
-        bases: the classes that it inherits keywords from.
+        defaults: the default value of each keyword.
+        bases: the classes whose keywords it inherits.
     """
     text = inspect.cleandoc(kind.__doc__ or "")
     texts = dict(re.findall(r"^    (\w+): (.*(?:\n {8}.*)*)", text, re.MULTILINE))
@@ -44,7 +45,7 @@ def define(kind: type[_T], defaults: _T, *bases: type) -> None:
 
 
 def keywords_of(function: Callable[..., Any]) -> dict[str, Keyword]:
-    """Return the keywords that a function takes as those of a TypedDict."""
+    """Return the keywords that a function takes through `**how: Unpack[...]`."""
     plain = inspect.unwrap(function)
     for each in inspect.signature(plain).parameters.values():
         if each.kind is each.VAR_KEYWORD and str(each.annotation).startswith("Unpack["):
@@ -53,14 +54,14 @@ def keywords_of(function: Callable[..., Any]) -> dict[str, Keyword]:
 
 
 def only(given: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
-    """Return those of the keywords that have one of these names."""
+    """Return the given keywords that have one of these names."""
     return {name: given[name] for name in names if name in given}
 
 
 def explain(function: Callable[..., Any], keywords: Mapping[str, Keyword]) -> None:
-    """Replace the line of `**how` in a docstring by the descriptions of its keywords.
+    """Replace the line for `**how` in a docstring with the descriptions of its keywords.
 
-    A keyword that the docstring explains itself keeps that text.
+    A keyword that the docstring itself describes keeps that description.
     """
     text = function.__doc__ or ""
     line = re.search(r"^( +)\*\*how: .*\n", text, re.MULTILINE)

@@ -1,4 +1,4 @@
-"""Time and memory of the steps of an export, and the versions of the packages involved."""
+"""Measurements of the time and memory that the steps of an export take."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 _EVERY = 0.02
-"""Seconds between two samples of the memory."""
+"""The number of seconds between two samples of the memory."""
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,7 @@ class Step:
     seconds: float
     """Its duration in seconds."""
     peak_memory: int | None
-    """Bytes of memory that belong to no file (RssAnon of Linux); None where they are unknown."""
+    """The peak of the anonymous memory (RssAnon on Linux) in bytes; None if unknown."""
 
 
 class Stepwise:
@@ -33,12 +33,12 @@ class Stepwise:
 
     @property
     def seconds(self) -> float:
-        """Total time of all steps."""
+        """The total time of all steps, in seconds."""
         return sum(step.seconds for step in self.steps)
 
     @property
     def peak_memory(self) -> int | None:
-        """Peak anonymous memory (backed by no file), in bytes."""
+        """The peak of the anonymous memory, which no file backs, in bytes."""
         return max((step.peak_memory for step in self.steps if step.peak_memory), default=None)
 
 
@@ -47,14 +47,14 @@ _WIDTH = 240
 
 
 def screen(lines: Sequence[str], width: int = _WIDTH) -> str:
-    """Return the text of a report, at most a screen long; `repr()` returns all of it.
+    """Return the text of a report, shortened to fit on a screen; `repr()` returns all of it.
 
     Args:
-        lines: the text.
-        width: the most characters of a line.
+        lines: the lines of the text.
+        width: the maximum number of characters in a line.
     """
     more = len(lines) - _LINES
-    shown = [*lines[:_LINES], f"and {more} lines more in repr()"] if more > 0 else lines
+    shown = [*lines[:_LINES], f"and {more} more lines in repr()"] if more > 0 else lines
     cut = [each if len(each) <= width else f"{each[: width - 4]} ..." for each in shown]
     return "\n".join(cut)
 
@@ -62,7 +62,7 @@ def screen(lines: Sequence[str], width: int = _WIDTH) -> str:
 def anonymous_memory() -> int | None:
     """Return the bytes of anonymous memory (RssAnon on Linux), or None if unknown.
 
-    /proc/self/status also has this number, but takes four times as long to read.
+    /proc/self/status also has this value, but takes four times as long to read.
     """
     try:
         with open("/proc/self/statm", "rb", buffering=0) as counts:
@@ -84,7 +84,7 @@ def versions(packages: Iterable[str]) -> dict[str, str]:
 
 
 class _Peak:
-    """A thread that samples the memory until it is stopped."""
+    """A thread that samples the memory of the process until it is stopped."""
 
     def __init__(self) -> None:
         self.bytes = anonymous_memory()
@@ -111,7 +111,7 @@ class _Peak:
 
 
 class Meter:
-    """Measures steps, one after the other."""
+    """Measures the steps of an export, one after another."""
 
     def __init__(self, tell: Callable[[str, int, int], object] | None = None) -> None:
         self.steps: list[Step] = []
@@ -119,7 +119,7 @@ class Meter:
 
     @contextmanager
     def step(self, name: str) -> Iterator[None]:
-        """Measure the work done inside the context, even if it fails."""
+        """Measure the step that runs in the context, even if it fails."""
         if self._tell is not None:
             self._tell(name, 0, 0)
         peak, start = _Peak(), time.perf_counter()

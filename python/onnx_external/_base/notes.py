@@ -1,4 +1,4 @@
-"""Notes of reports that programs have to recognize."""
+"""Notes in reports that programs have to recognize."""
 
 from __future__ import annotations
 
@@ -7,21 +7,24 @@ UNCHECKED = "not-checked"
 
 
 class Note(str):
-    """A sentence for people, with a `kind` that programs recognize.
+    """A sentence for people, with a `kind` by which programs recognize it.
 
     Attributes:
-        kind: such as "not-checked"; it stays the same when the sentence changes.
+        kind: a name such as "not-checked", which stays the same when the sentence changes.
     """
 
     kind: str
 
     def __new__(cls, text: str, kind: str = "") -> Note:
-        """Make the note; a copy or a pickle of one makes it without its kind, and sets that."""
+        """Make the note.
+
+        Copying or unpickling a note calls this without a kind, and then sets the attribute.
+        """
         made = super().__new__(cls, text)
         made.kind = kind
         return made
 
 
 def kind_of(text: str) -> str:
-    """Return the kind of a note; empty for a note that no program has to recognize."""
+    """Return the kind of a note, or "" if no program has to recognize the note."""
     return text.kind if isinstance(text, Note) else ""

@@ -1,6 +1,6 @@
-"""Options of a save: `Mapping`, `Layout`, `Quantize`, and the names of choices.
+"""The options of a save: `Mapping`, `Layout`, `Quantize`, and the names of choices.
 
-Each option is defined here once; the fields are named like the options of `save-external`.
+Each option is defined here once. The fields have the names of the options of `save-external`.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ Weights = StrPath | BinaryIO | abc.Mapping[str, Any] | abc.Iterable[Any]
 names to tensors (a state dict), a module of torch (its state dict), or several of these."""
 
 LayoutName = Literal["single", "per-tensor", "shards", "inline", "link"]
-"""The place of a model's data; `oe.save` describes each."""
+"""Where a model's data is stored; `oe.save` describes each layout."""
 
 FloatType = Literal["float64", "float32", "float16", "bfloat16"]
-"""The types that values may be converted to."""
+"""The float types to which values may be converted."""
 
 if TYPE_CHECKING:
     import numpy as np
@@ -38,41 +38,42 @@ Size = int | str
 
 @dataclass(frozen=True, kw_only=True)
 class Mapping:
-    r"""Assignments of checkpoint keys to graph weights that names alone do not decide.
+    r"""Rules that assign checkpoint keys to graph weights where names alone do not decide.
 
-    The defaults are strict: every weight needs a key, and every key a weight.
+    By default the assignment is strict: every weight needs a key, and every key a weight.
 
     ```python
     oe.save("graph.onnx", "out", "checkpoint.pt", mapping=oe.Mapping(prefix="model", ignore="^ema"))
     ```
 
     Args:
-        prefix: use only keys that begin with this, and take it off; "" means that keys have no
-            prefix. None: a prefix is found where there is one.
-        rename: `s/PATTERN/REPLACEMENT/`, or several, which are applied to all keys in turn. The
-            pattern is a regular expression of RE2, `\1` its first group, and a final `g` replaces
-            every match.
-        map: the key of each weight that is named: a map file, or its document as a dict, such as
-            {"val_12": "fc.weight"}. A key may have a recipe, and tensors may be joined from several
-            keys (docs/mapping.md).
-        inputs: names of the graph's inputs that are the caller's own, in full; any other input is
-            a weight. None: the inputs that no key fits are the caller's.
-        keep: names of weights that keep the data which the graph has for them.
-        overlay: for a key that several of `weights` have, take the last one's tensor. By default
-            this is an error.
-        ignore: regular expressions of RE2; a key that contains a match of one is not used.
-        unmatched: the treatment of keys that no weight takes: "strict" raises an error, "skip"
-            lists them in the report, "keep" adds them to the graph as initializers.
+        prefix: use only keys that begin with this prefix, and remove it from them; "" means that
+            keys have no prefix. None: a common prefix is detected.
+        rename: `s/PATTERN/REPLACEMENT/`, or several such rules, which are applied to all keys in
+            turn. The pattern is an RE2 regular expression, `\1` stands for its first group, and
+            with a final `g` every match is replaced.
+        map: a dict from weights to keys, such as {"val_12": "fc.weight"}, or a map file with the
+            same content. A key may be transformed by a recipe, and a weight may be joined from
+            several keys (docs/mapping.md).
+        inputs: the names of all graph inputs that the caller supplies at run time; any other input
+            is a weight. None: the caller supplies the inputs that no key fits.
+        keep: names of weights that keep the data in the graph.
+        overlay: if several of `weights` have the same key, take the tensor of the last one. By
+            default this is an error.
+        ignore: RE2 regular expressions; a key in which any of them matches is not used.
+        unmatched: the treatment of keys that no weight uses: "strict" raises an error, "skip" lists
+            them in the report, "keep" adds them to the graph as initializers.
         partial: also save a model that lacks weights. The report then has `complete=False`.
-        cast: convert a key whose float type differs from that of its weight. By default this is an
-            error.
-        keep_inputs: weights that are inputs of the graph stay inputs, with a default value.
-        learn_map: the weights that the graph was exported from, as `weights` of `oe.save`. The
-            graph's own data then identifies the key of each weight, even where the exporter renamed
-            or transposed it. Only for a save of one graph.
+        cast: convert tensors whose float type differs from that of their weight. By default such a
+            tensor is an error.
+        keep_inputs: weights that are graph inputs remain inputs, and get a default value.
+        learn_map: the weights that the graph was exported with, in any form that `weights` of
+            `oe.save` may have. The graph's own data then identifies the key of each weight, even
+            where the exporter renamed or transposed it. This works only if a single graph is saved.
 
     Raises:
-        InvalidArgumentError: (on use) an option names nothing, or is not a valid expression.
+        InvalidArgumentError: (on use) a name in an option does not exist, or an expression is not
+            valid.
     """
 
     prefix: str | None = None
@@ -91,38 +92,42 @@ class Mapping:
 
 @dataclass(frozen=True, kw_only=True)
 class Layout:
-    """Names and contents of the files that a save writes, beside `layout`.
+    """Names and contents of the files that a save writes; `layout` itself is a separate argument.
 
     ```python
     oe.save(program, "out", layout="shards", files=oe.Layout(max_shard_size="500MB"))
     ```
 
     Args:
-        data_name: the data file of the layout "single", by default the model's name followed by
-            ".data" ("model.onnx.data"), and "initializers.data" for several models; for "shards",
-            the base of their names.
-        data_dir: the folder of the layout "per-tensor", beside the model.
-        max_shard_size: the most bytes of a shard, 2 GB by default: a number, or text such as "2GB"
-            or "500MiB". A larger tensor gets a shard of its own.
-        align: offsets of tensors are multiples of so many bytes. None: of 4096 for tensors of 1 MiB
-            and more, of 64 for others.
-        dedup: the data to store once: "storage" means tensors that share their bytes (tied
-            weights), "content" also tensors of equal bytes, which are read for that, "off" nothing.
-        inline_below: tensors of fewer bytes stay inside the model file. None: those of fewer than
-            1024 bytes that are already inside.
-        attributes: also move tensors of the graph that are attributes of nodes, such as values of
-            Constant nodes. None: only initializers.
-        transpose_weights: store matrices that only Transpose nodes use transposed, without these
-            nodes, so that quantizers and others find the weight of a MatMul. None: for a program of
-            torch or an onnx_ir.Model that gets `weights`, in any layout but "link".
-        checksum: "sha1" adds the digest of its file to each entry of external data.
-        resume: continue a killed save of the same model. False starts from the beginning.
-        max_expand: the largest size of the data as a multiple of its files, e.g. by views that
-            repeat elements. More is an error, as an attack on memory.
-        base_dir: the folder of external data that the given model refers to. None: the model's own
-            folder, or the current one for a model that is not a file.
-        test_data: files of recorded inputs, as torch.save((args, kwargs), FILE) writes them. Each
-            becomes a folder test_data_set_N beside the model.
+        data_name: the name of the data file for the layout "single". By default, it is the model's
+            name followed by ".data" ("model.onnx.data"), or "initializers.data" for several models.
+            For "shards", the names of the shards are derived from it.
+        data_dir: the folder for the layout "per-tensor", next to the model.
+        max_shard_size: the maximum size of a shard in bytes, 2 GB by default: a number, or text
+            such as "2GB" or "500MiB". A larger tensor gets a shard of its own.
+        align: the alignment of tensor offsets in bytes. None: 4096 for tensors of 1 MiB or more,
+            and 64 for smaller tensors.
+        dedup: which data to store only once: "storage" means tensors that share memory (tied
+            weights), "content" also tensors with equal bytes, which have to be read for that, and
+            "off" none.
+        inline_below: tensors of fewer bytes than this are kept inside the model file. None: tensors
+            of fewer than 1024 bytes, if they are already inside.
+        attributes: also move the tensors that are node attributes, such as the values of Constant
+            nodes, to the data files. None: only initializers.
+        transpose_weights: if only Transpose nodes use a matrix, store it transposed and remove
+            these nodes, so that tools such as quantizers find the weight of a MatMul. None: do so
+            if the graph is a torch program or an onnx_ir.Model and `weights` are given, in any
+            layout but "link".
+        checksum: "sha1" adds the digest of the data file to each external data entry.
+        resume: continue a save of the same model that was killed. False starts again from the
+            beginning.
+        max_expand: the maximum size of the tensors as a multiple of the size of their files, which
+            e.g. views that repeat elements can exceed. A larger size is an error, because it may be
+            an attack on memory.
+        base_dir: the folder with the external data of the given model. None: the model's own
+            folder, or the current folder if the model is not a file.
+        test_data: files with recorded inputs, as written by torch.save((args, kwargs), FILE). Each
+            file becomes a folder test_data_set_N next to the model.
 
     Raises:
         InvalidArgumentError: (on use) a name is not a plain file name, or options exclude each
@@ -146,31 +151,31 @@ class Layout:
 
 @dataclass(frozen=True, kw_only=True)
 class Quantize:
-    """Quantization of matrices to 4 or 8 bits, in a form that ONNX Runtime multiplies.
+    """Quantization of matrices to 4 or 8 bits, in a form for which ONNX Runtime has kernels.
 
-    docs/quantize.md describes what is quantized, by which rule, and the cost.
+    docs/quantize.md describes which matrices are quantized, the quantization rules, and the cost.
 
     ```python
     oe.save("graph.onnx", "out", "llama/", quantize=oe.Quantize("int4/32", head="float"))
     ```
 
     Args:
-        scheme: "int4", "int8", or all parts, such as "int4/32", "int4/64, zero points, 5 steps" or
-            "int8/128, symmetric, nearest"; parts that are left out have the defaults of
-            docs/quantize.md. "keep": weights that the checkpoint holds quantized keep its codes,
-            and become floats where no node multiplies by these; "keep, int8": they become int8
-            there.
-        head: the type of the head (the matrix that makes the logits) and the embeddings: "int8",
-            "int4" or "float". With "keep", "int8" means the checkpoint's codes.
-        keep_float: patterns, with * and ?, of weights to leave in floats: names of the graph or
-            keys.
-        accuracy_level: 4 rounds activations to 8 bits for the products, which is several times
-            faster; 0 computes with floats.
-        form: "matmulnbits" writes operators of ONNX Runtime, "qdq" DequantizeLinear of ONNX (opset
-            21 and newer).
+        scheme: "int4", "int8", or a longer form, such as "int4/32", "int4/64, zero points, 5 steps"
+            or "int8/128, symmetric, nearest"; parts that are omitted have the defaults in
+            docs/quantize.md. "keep": weights that are quantized in the checkpoint keep their codes,
+            and are converted to floats where no node can multiply by the codes; "keep, int8": they
+            are converted to int8 there.
+        head: the type of the embeddings and of the head (the matrix that computes the logits):
+            "int8", "int4" or "float". With "keep", "int8" means the checkpoint's codes.
+        keep_float: patterns, with * and ?, for the names of weights in the graph, or their keys,
+            that are not quantized.
+        accuracy_level: 4 rounds activations to 8 bits before they are multiplied, which is several
+            times faster; 0 computes with floats.
+        form: "matmulnbits" writes operators of ONNX Runtime; "qdq" writes ONNX DequantizeLinear
+            nodes (opset 21 and newer).
 
     Raises:
-        InvalidArgumentError: (on use) an option has a value that is not listed here.
+        InvalidArgumentError: (on use) the value of an option is not listed here.
     """
 
     scheme: str = field(default="int4", kw_only=False)
@@ -181,16 +186,16 @@ class Quantize:
 
 
 QuantizeArgument = Quantize | str | None
-"""The quantization: a string is a scheme, such as "int4" or "int8/64"; None leaves floats."""
+"""The quantization. A string is a scheme, such as "int4" or "int8/64"; None: not quantized."""
 
 
 def scheme_text(quantize: QuantizeArgument) -> str | None:
-    """Return the scheme as text; None for floats."""
+    """Return the scheme as text; None if nothing is quantized."""
     return quantize.scheme if isinstance(quantize, Quantize) else quantize
 
 
 def quantize_options(quantize: QuantizeArgument) -> dict[str, Any]:
-    """Return the equivalent options of `save-external`."""
+    """Return the options of `save-external` for a quantization."""
     if quantize is None:
         return {}
     given = Quantize(quantize) if isinstance(quantize, str) else quantize
@@ -204,34 +209,34 @@ def quantize_options(quantize: QuantizeArgument) -> dict[str, Any]:
 
 
 NOT_QUANTIZED = dict.fromkeys(quantize_options(Quantize()))
-"""The options of quantization that are at these defaults if there is none."""
+"""The options that are passed if nothing is quantized."""
 
 
 class Writing(TypedDict, total=False):
-    """Keywords of everything that saves a model.
+    """The keywords of all functions that save a model.
 
     Args:
-        layout: where the data goes. "single": into one file beside the model; "per-tensor":
-            into a file for each tensor, in a folder; "shards": into files of at most
-            `Layout.max_shard_size` (a larger tensor has one of its own); "inline": into the model
-            file, of at most 2 GiB; "link": nowhere, the model refers to the files of the weights,
-            which must lie in its folder or below.
+        layout: where the data is stored. "single": in one file next to the model; "per-tensor": in
+            one file for each tensor, in a folder; "shards": in files of at most
+            `Layout.max_shard_size` bytes (a larger tensor gets a file of its own); "inline": in the
+            model file, which is limited to 2 GiB; "link": no data is written, and the model refers
+            to the files of the weights, which must be in its folder or below.
         quantize: "int4", "int8", another scheme, or `oe.Quantize(scheme, head=, keep_float=,
-            accuracy_level=, form=)`: matrices become codes of 4 or 8 bits while they are written
-            (docs/quantize.md). None: floats stay floats.
-        overwrite: replace an existing model. It stays whole until the new one is.
-        verify: read everything back and compare every byte before the model appears.
-        fsync: wait until the disk has it all, so that a power cut loses nothing.
-        threads: the most threads that a save uses at a time; 0 means one per CPU. They end
-            before this returns. The files do not depend on it.
-        progress: a callable (phase, bytes done, bytes in all), True for a bar, or False for
-            none. None: a bar if stderr is a terminal and tqdm is installed.
-        mapping: `oe.Mapping(prefix=, rename=, map=, inputs=, keep=, overlay=, ignore=,
-            unmatched=, partial=, cast=, keep_inputs=, learn_map=)`: which key fills which weight.
-            None: equal names, except for a common prefix, and the rules of docs/mapping.md.
+            accuracy_level=, form=)`: matrices are quantized to 4 or 8 bits while they are written
+            (docs/quantize.md). None: nothing is quantized.
+        overwrite: replace an existing model, which remains intact until the new model is complete.
+        verify: read everything back and compare every byte before the model is put in place.
+        fsync: wait until all data is on the disk, so that a power failure loses nothing.
+        threads: the maximum number of threads that a save uses at a time; 0 means one per CPU. The
+            threads end before the function returns. The number does not affect the files.
+        progress: a callable (phase, bytes done, bytes in total), True for a progress bar, or False
+            for no progress. None: a bar if stderr is a terminal and tqdm is installed.
+        mapping: `oe.Mapping(prefix=, rename=, map=, inputs=, keep=, overlay=, ignore=, unmatched=,
+            partial=, cast=, keep_inputs=, learn_map=)`: which key fills which weight. None: names
+            must be equal, except for a common prefix, and the rules in docs/mapping.md apply.
         files: `oe.Layout(data_name=, data_dir=, max_shard_size=, align=, dedup=, inline_below=,
             attributes=, transpose_weights=, checksum=, resume=, max_expand=, base_dir=,
-            test_data=)`: the names and contents of the files. None: the data of "single" is
+            test_data=)`: the names and contents of the files. None: the layout "single" writes
             "model.onnx.data".
     """
 
@@ -266,13 +271,13 @@ class SaveKeywords(Writing, total=False):
     """The keywords of `oe.save` and `oe.plan`.
 
     Args:
-        dtype: a float type, such as "float16" or torch.float16, to which all floats of
-            `weights` are converted, with torch's rounding. It does not change the graph, which must
-            state that type: export `module.half()` with float inputs in half. None: none is
-            converted.
-        extra: tensors beside the weights, in the same forms; a dict may also have a file for a
-            name. They fill the slots of their names, such as buffers that no state dict has, and go
-            before those of `weights`.
+        dtype: a float type, such as "float16" or torch.float16, to which all float tensors in
+            `weights` are converted, with torch's rounding. The graph is not changed and must
+            already have that type: export `module.half()` with its float inputs in half. None:
+            nothing is converted.
+        extra: tensors in addition to the weights, in the same forms; in a dict, a value may also be
+            a file. They fill the weights with the same names, such as buffers that no state dict
+            contains, and take precedence over the tensors in `weights`.
     """
 
     dtype: AnyFloatType | None
@@ -283,11 +288,11 @@ define(SaveKeywords, {"dtype": None, "extra": None}, Writing)
 
 
 def flat(options: Mapping | Layout) -> dict[str, Any]:
-    """Return the fields by name, in the form that the extension takes."""
+    """Return the fields by name, in the form that the extension module takes."""
     return {field.name: getattr(options, field.name) for field in fields(options)}
 
 
 def contents_of(files: Layout) -> Layout:
-    """Return the options that decide the bytes, without those that decide their place."""
+    """Return the options that decide the bytes of the data, without those for its place."""
     names = ("attributes", "transpose_weights", "max_expand", "base_dir", "dedup")
     return Layout(**{name: getattr(files, name) for name in names})

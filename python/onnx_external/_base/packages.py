@@ -7,16 +7,16 @@ from importlib.util import find_spec
 from .errors import Error, ExportError
 
 _NAMES = {"onnx_ir": "onnx-ir", "onnxruntime_genai": "onnxruntime-genai"}
-"""The names on the package index of modules whose import names differ."""
+"""The names on the package index of modules that are imported under another name."""
 
 CONVERSION = ("torch", "onnx", "onnx_ir", "onnxscript")
 """The packages needed to convert a torch module."""
 FOLDERS = (*CONVERSION, "transformers")
-"""The packages needed to export a folder of transformers."""
+"""The packages needed to export a transformers model folder."""
 
 
 def pip_name(module: str) -> str:
-    """Return the name by which pip knows the package of a module."""
+    """Return the name of the package that contains a module, as pip knows it."""
     name = module.partition(".")[0]
     return _NAMES.get(name, name)
 
@@ -41,8 +41,8 @@ def require(what: str, *modules: str, error: type[Error] = ExportError) -> None:
     """Raise an error if packages are missing, before any work starts.
 
     Args:
-        what: the feature that needs them.
-        modules: their modules.
+        what: the feature that needs the packages.
+        modules: the modules of the packages.
         error: the error class to raise.
 
     Raises:

@@ -12,20 +12,20 @@ class Paged:
     """A report that can be viewed in a browser."""
 
     _verified: str | None = None
-    """The model, or its folder, whose tensors are on the page of a verification."""
+    """The model, or its folder, whose tensors the page of a verification shows."""
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain dicts and lists."""
+        """Return the report as plain dicts and lists."""
         raise NotImplementedError
 
     def html(self, title: str | None = None) -> str:
-        """Return the report as one self-contained HTML page, which needs no network.
+        """Return the report as one self-contained HTML page, which needs no network access.
 
-        docs/cli.md describes it. A page contains at most 16 MiB of the report, and notes what it
-        leaves out; `to_dict()` has everything.
+        docs/cli.md describes the page. It contains at most 16 MiB of the report, and says if
+        anything is left out; `to_dict()` contains everything.
 
         Args:
-            title: the heading; None for the model's path, or else the kind of report.
+            title: the heading. None: the model's path, or the kind of report if there is no path.
         """
         found = self.to_dict()
         known = title or found.get("model") or found.get("folder") or self._verified

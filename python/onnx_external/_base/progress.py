@@ -1,6 +1,6 @@
-"""Progress: a callable of the caller's, or a bar on a terminal (tqdm's, where it is installed).
+"""Progress, reported to a callable of the caller or shown as a bar on a terminal by tqdm.
 
-Work in steps instead of bytes is reported in lines.
+Work that is counted in steps and not in bytes is reported in lines of text.
 """
 
 from __future__ import annotations
@@ -18,11 +18,13 @@ from typing import Any
 from .swapping import exchanged, undoing
 
 ProgressCallback = Callable[[str, int, int], object]
-"""Called with the phase ("copy", "sync", "verify", "compare"), the bytes done and the bytes in all,
-in the calling thread, at most about twenty times a second. An exception stops the work.
+"""A callable that receives the phase ("copy", "sync", "verify", "compare"), the bytes done and the
+bytes in total. It is called in the calling thread, at most about twenty times a second. An
+exception raised by it stops the work.
 
-A callable of this package may have a method `before_publish`, which is called, in any thread, when
-a save is staged and verified; unless it returns True, nothing of the save is put in place."""
+A callable defined in this package may have a method `before_publish`, which is called in any thread
+when a save is staged and verified. Unless the method returns True, nothing of the save is put in
+place."""
 
 Progress = ProgressCallback | bool | None
 """None: a bar if stderr is a terminal and tqdm is installed; True: a bar; False: none."""
@@ -41,10 +43,10 @@ os.register_at_fork(
 
 
 class _Bar:
-    """One bar of tqdm for each phase.
+    """A tqdm bar for each phase.
 
-    They have a lock of their own: a process that is forked while a thread draws would wait for
-    tqdm's forever. And none of them starts tqdm's thread, which would stay.
+    The bars have their own lock. With tqdm's lock, a process forked while a thread draws would wait
+    for the lock forever. The bars do not start tqdm's monitor thread, which would never end.
     """
 
     def __init__(self, tqdm: Any) -> None:
@@ -70,7 +72,7 @@ class _Bar:
 
 @contextmanager
 def no_monitor() -> Iterator[None]:
-    """Keep tqdm from starting a monitor thread, which would never end, for bars made meanwhile."""
+    """Keep bars made inside the context from starting tqdm's monitor thread, which never ends."""
     bars = getattr(sys.modules.get("tqdm.std"), "tqdm", None)
     if bars is None:
         yield
@@ -93,9 +95,9 @@ def only_errors(logger: str) -> Iterator[None]:
 
 @contextmanager
 def torch_silent() -> Iterator[None]:
-    """Keep torch from logging anything inside the context, unless TORCH_LOGS asks for it.
+    """Keep torch from logging inside the context, unless TORCH_LOGS is set.
 
-    Its errors are logged on a handler of its own, and also raised or handled.
+    torch logs errors on its own handler, but these errors are also raised or handled.
     """
     loggers = [] if "TORCH_LOGS" in os.environ else [*logging.root.manager.loggerDict.items()]
     silenced = [
@@ -118,7 +120,7 @@ def torch_silent() -> Iterator[None]:
 
 @contextmanager
 def shown(progress: Progress) -> Iterator[ProgressCallback | None]:
-    """Yield the progress callback, and close the bar at the end."""
+    """Yield the progress callback; close the progress bar, if any, when the context ends."""
     if callable(progress):
         yield progress
         return
@@ -128,7 +130,7 @@ def shown(progress: Progress) -> Iterator[ProgressCallback | None]:
             from tqdm.auto import tqdm
     except ImportError:
         if progress is True:
-            raise ImportError("progress=True needs tqdm; or give a callable") from None
+            raise ImportError("progress=True needs tqdm; otherwise pass a callable") from None
         wanted = False
     if not wanted:
         yield None
@@ -141,13 +143,13 @@ def shown(progress: Progress) -> Iterator[ProgressCallback | None]:
 
 
 class StepLines:
-    """Shows the current step on stderr: on one line of a terminal, else on a line each.
+    """Shows the current step on stderr: on a terminal in one line, else in new lines.
 
-    A long step, such as a trace, also shows for how many seconds it has been running.
+    For a long step, such as a trace, the elapsed seconds are shown as well.
     """
 
     def __init__(self, counted: bool = False) -> None:
-        """Make the lines; `counted` steps have a number and a count instead of bytes."""
+        """Prepare the output; if `counted`, a step is shown with its number, out of a total."""
         self._counted = counted
         self._out = sys.stderr  # a trace has another one, so that torch's prints are not seen
         self._live = sys.stderr.isatty()
@@ -158,7 +160,7 @@ class StepLines:
         self._clock: threading.Thread | None = None
 
     def __call__(self, step: str, done: int, total: int) -> None:
-        """Show the step; if it was shown before, update its progress, on a terminal only."""
+        """Show the step; on a terminal, update the progress of a step already shown."""
         if self._counted:
             text = f"{done}/{total} {step or 'the model itself'}"
         else:
@@ -191,7 +193,7 @@ class StepLines:
                     self._say(f"{self._step} {seconds:.0f} s")
 
     def close(self) -> None:
-        """Clear the line."""
+        """Erase the line on the terminal."""
         if self._clock is not None:
             self._stop.set()
             self._clock.join()
@@ -203,11 +205,11 @@ class StepLines:
 
 @contextmanager
 def told(progress: Progress, counted: bool = False) -> Iterator[ProgressCallback | None]:
-    """Yield the callback to call with each step.
+    """Yield the callback to call for each step, or None if nothing is to be shown.
 
     Args:
         progress: None means lines if stderr is a terminal.
-        counted: as for StepLines.
+        counted: as in StepLines.
     """
     if callable(progress):
         yield progress

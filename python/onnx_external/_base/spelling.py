@@ -1,4 +1,4 @@
-"""Conversion of options in errors to arguments of Python functions."""
+"""Conversion of the options named in errors to arguments of Python functions."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from dataclasses import fields
 from .options import Layout, Mapping
 
 READING = ("key", "variant", "densify", "widen_complex32")
-"""The options for reading files, which are arguments of `oe.open_checkpoint`."""
+"""The options for reading files; in Python, they are arguments of `oe.open_checkpoint`."""
 
 _TEXTS = ("prefix",)
-"""Options whose empty value is an empty string, not a missing option."""
+"""The options for which an empty value is an empty string, not a missing option."""
 
 
 _FLAGS = {
@@ -18,19 +18,20 @@ _FLAGS = {
     ("convert", "sparse"): "densify",
     ("convert", "complex32"): "widen_complex32",
 }
-"""Values of the commands' options that are keywords in Python."""
+"""The values of command options that are keywords in Python."""
 
 
 def spelled(option: str, value: str, reader: str | None) -> str:
-    """Return an option of the library, written as Python functions take it.
+    """Return an option of the library as it is written in a call of a Python function.
 
     Args:
-        option: its name, such as "learn-map".
-        value: its value as text; "" of a flag.
-        reader: the argument of the caller that is a checkpoint; None: `oe.open_checkpoint` itself.
+        option: the name of the option, such as "learn-map".
+        value: the value as text; "" for a flag.
+        reader: the caller's argument that is a checkpoint; None if the caller is
+            `oe.open_checkpoint`.
 
     Returns:
-        For example "mapping=oe.Mapping(ignore='^ema')".
+        Text such as "mapping=oe.Mapping(ignore='^ema')".
     """
     name = option.replace("-", "_")
     if (option, value) in _FLAGS:
@@ -41,7 +42,7 @@ def spelled(option: str, value: str, reader: str | None) -> str:
 
 
 def _placed(name: str, text: str, reader: str | None) -> str:
-    """Put the text of the argument `name` into the call that takes it."""
+    """Put the argument `name`, given as text, into the call that takes it."""
     if name in _fields(Mapping):
         return f"mapping=oe.Mapping({text})"
     if name in _fields(Layout):

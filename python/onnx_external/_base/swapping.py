@@ -1,4 +1,4 @@
-"""Temporary changes of attributes, which are always undone."""
+"""Temporary changes of attributes, which are undone even after errors and Ctrl-C."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _MISSING = object()
 
 
 class _Owed(threading.local):
-    """The undo functions of this thread, in the order in which they were registered."""
+    """The undo functions that this thread still has to call, in the order of registration."""
 
     def __init__(self) -> None:
         self.undo: list[Callable[[], None]] = []
@@ -25,10 +25,10 @@ _owed = _Owed()
 
 @contextlib.contextmanager
 def undoing(undo: Callable[[], None]) -> Iterator[None]:
-    """Call `undo` when the context ends; `all_undone` calls it if Ctrl-C interrupts that.
+    """Call `undo` when the context ends; if Ctrl-C interrupts that, `all_undone` calls it.
 
     Args:
-        undo: may be called twice, and before the change it undoes.
+        undo: the function; it may be called twice, and before the change that it undoes.
     """
     _owed.undo.append(undo)
     try:
@@ -41,10 +41,10 @@ def undoing(undo: Callable[[], None]) -> Iterator[None]:
 
 @contextlib.contextmanager
 def all_undone() -> Iterator[None]:
-    """Undo, when the context ends, everything that contexts of `undoing` inside it have not undone.
+    """When the context ends, run every undo function registered inside it that has not completed.
 
-    Ctrl-C can end a context during its own undoing. The rest is then undone here, and a second
-    interruption does not prevent it.
+    Ctrl-C can interrupt the end of an `undoing` context. The remaining functions are then called
+    here, even if there is a second interruption.
     """
     start = len(_owed.undo)
     try:
@@ -66,8 +66,8 @@ def _undo_from(start: int) -> None:
 def exchanged(owner: Any, name: str, value: Any) -> Iterator[None]:
     """Replace an attribute of an object or a class inside the context.
 
-    A class gets back exactly the content of its own dict, so that inherited methods are inherited
-    again, and static and class methods keep their kind.
+    A class gets back exactly the content of its own dict. Inherited methods are inherited again,
+    and static methods and class methods remain what they were.
     """
     before = vars(owner).get(name, _MISSING)
 
@@ -84,7 +84,7 @@ def exchanged(owner: Any, name: str, value: Any) -> Iterator[None]:
 
 @contextlib.contextmanager
 def set_within(variable: ContextVar[_T], value: _T) -> Iterator[None]:
-    """Set a context variable inside the context."""
+    """Set a context variable while the context lasts."""
     before = variable.set(value)
     try:
         yield

@@ -1,4 +1,4 @@
-"""Tables of text for the commands and the reports of Python."""
+"""Text tables for the Python commands and the reports."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 
 _LEAST = 12
-"""Columns that a shortened cell keeps."""
+"""The number of characters to which a cell can be shortened."""
 
 
 def terminal_columns() -> int | None:
@@ -18,7 +18,7 @@ def terminal_columns() -> int | None:
 
 
 def wrapped(text: str, columns: int | None) -> str:
-    """Break a sentence between words where a terminal would break it inside a word."""
+    """Break a sentence between words if it is longer than a line of the terminal."""
     if columns is None or len(text) <= columns:
         return text
     import textwrap
@@ -27,20 +27,21 @@ def wrapped(text: str, columns: int | None) -> str:
 
 
 def highlighted(line: str, is_wrong: bool) -> str:
-    """Return a line in red if it reports a fault, on a terminal with colors."""
+    """Return the line, in red if it reports a fault and stdout is a terminal with colors."""
     colors = sys.stdout.isatty() and "NO_COLOR" not in os.environ
     return f"\x1b[31m{line}\x1b[0m" if colors and is_wrong else line
 
 
 def table(rows: Sequence[Sequence[str]], columns: int | None = None) -> list[str]:
-    """Return a line for each row; each column is as wide as its widest cell.
+    """Return one line of text for each row; each column is as wide as its widest cell.
 
-    A column in which only the heading has a text is left out.
+    A column that is empty below its heading is omitted.
 
     Args:
         rows: the heading, and the rows below it.
-        columns: the width of the terminal; cells are shortened in the middle until lines fit: those
-            of the last column first, down to _LEAST, then the widest.
+        columns: the width of the terminal. Until lines fit, cells are shortened in the middle:
+            first those of the last column, down to _LEAST characters, then those of the widest
+            column.
     """
     used = [each for each in zip(*rows, strict=True) if any(each[1:])]
     widths = [max(map(len, column)) for column in used]
@@ -59,7 +60,7 @@ def table(rows: Sequence[Sequence[str]], columns: int | None = None) -> list[str
 
 
 def _shortened(text: str, width: int) -> str:
-    """Shorten a text that is too long, with "..." in its middle."""
+    """Shorten text that is too long by replacing its middle with "..."."""
     if len(text) <= width:
         return text
     end = (width - 3) // 2

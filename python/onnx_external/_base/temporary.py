@@ -1,4 +1,4 @@
-"""Temporary folders, which the next one removes if their process was killed."""
+"""Temporary folders. Each call that makes one removes the leftovers of killed processes."""
 
 from __future__ import annotations
 
@@ -17,22 +17,23 @@ from .errors import ReadWriteError
 _PREFIX = ".onnx-external-"
 _SUFFIX = ".tmp"
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG)
-_WAY_OUT = "set TMPDIR to a folder with room for temporary files"
+_WAY_OUT = "set TMPDIR to a folder with enough space for temporary files"
 
 
 @contextlib.contextmanager
 def temporary_folder(place: Path | None = None, prefix: str = _PREFIX) -> Iterator[Path]:
     """Make a temporary folder, and remove it at the end.
 
-    The folder is locked as long as this process lives. Folders of the same prefix whose process has
-    ended are removed first, so the leftovers of a killed process stay only until the next call.
+    The folder is locked as long as this process lives. Folders with the same prefix whose process
+    has ended are removed first, so the leftovers of a killed process remain only until the next
+    call.
 
     Args:
-        place: the folder to make it in; None for that in TMPDIR.
-        prefix: the start of its name.
+        place: the parent folder; None for the folder in TMPDIR.
+        prefix: the start of the folder's name.
 
     Raises:
-        ReadWriteError: it cannot be made, or runs out of space.
+        ReadWriteError: the folder cannot be made, or there is no space left in it.
     """
     where = place or _place()
     remove_abandoned(where, prefix)
@@ -59,7 +60,7 @@ def _place() -> Path:
 
 @contextlib.contextmanager
 def _way_out(folder: Path) -> Iterator[None]:
-    """Suggest setting TMPDIR when the folder runs out of space."""
+    """Add advice to set TMPDIR to errors that are raised because the folder runs out of space."""
     try:
         yield
     except ReadWriteError as error:
@@ -73,7 +74,7 @@ def _way_out(folder: Path) -> Iterator[None]:
 
 
 def _locked_folder(where: Path, prefix: str) -> tuple[Path, int]:
-    """Make and lock a folder; return it with the descriptor that holds the lock."""
+    """Make and lock a folder; return the folder and the descriptor that holds the lock."""
     while True:
         try:
             folder = Path(tempfile.mkdtemp(_SUFFIX, prefix, where))
@@ -109,7 +110,7 @@ def _opened(folder: Path) -> int:
 
 
 def _is_free(folder: int) -> bool | None:
-    """Lock an open folder; return False if another process has locked it, None without locks."""
+    """Lock an open folder; return False if another process holds the lock, None if locks fail."""
     try:
         fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

@@ -251,7 +251,7 @@ def test_the_text_of_a_report_is_a_screen(reranker: Path, tmp_path: Path) -> Non
     }
     noisy = replace(found, notes=["note " * 400] * 60, inputs={"model": many})
     assert noisy.repeated == [] and len(str(noisy)) < 6_000 and str(noisy).count("\n") < 25
-    assert "and 98 more of the cache" in str(noisy) and "lines more in repr()" in str(noisy)
+    assert "and 98 more of the cache" in str(noisy) and "more lines in repr()" in str(noisy)
 
 
 @pytest.mark.parametrize("check", [False, None])

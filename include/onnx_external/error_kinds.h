@@ -19,7 +19,7 @@ enum class ErrorKind : std::uint8_t {
   kStale,           // values that were computed from weights at export, and would stay old
   kMerged,          // slots that may stand for two weights that were equal at export
   kMergedConstant,  // weights that may have been merged with constants
-  kFused,           // weights with a BatchNorm multiplied into them
+  kFused,           // weights with a BatchNorm folded into them
   kUnconfirmed,     // inputs that may be the caller's or weights
   kOtherType,       // slots whose keys have another type or shape
   kOtherSize,       // tensors of other sizes than a config states

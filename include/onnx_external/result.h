@@ -52,7 +52,7 @@ struct ErrorList {
   std::vector<ErrorItem> items;
 };
 
-// "encoder.onnx: missing in the checkpoint", for people.
+// "encoder.onnx: missing from the checkpoint", for people.
 [[nodiscard]] std::string list_title(const ErrorList& list);
 
 // An option with which the work could succeed, and when to use it.

@@ -70,9 +70,10 @@ Error rename_error(int error_number, const std::string& name) {
   if (has_fix || error_number == EEXIST || error_number == ENOENT) {
     return errno_error(error_number, name + ": cannot rename to this name");
   }
-  return Error{ErrorCode::kIo,
-               name + ": cannot rename to this name: " + std::strerror(error_number) +
-                   "; if this file system cannot rename files, name a folder on another one"};
+  return Error{
+      ErrorCode::kIo,
+      name + ": cannot rename to this name: " + std::strerror(error_number) +
+          "; if this file system cannot rename files, choose a folder on another file system"};
 }
 
 // Moves the entries of a folder into a new one. After an error all are where they were, if they can
@@ -125,7 +126,7 @@ Result<Directory> Directory::open_folder(const std::string& name) const {
 
 Status Directory::make_folder(const std::string& name, mode_t mode) const {
   if (::mkdirat(fd(), name.c_str(), mode) != 0) {
-    return fail(errno_error(errno, child(name) + ": cannot make the folder"));
+    return fail(errno_error(errno, child(name) + ": cannot create the folder"));
   }
   return {};
 }

@@ -48,9 +48,9 @@ UniqueFd::~UniqueFd() {
 Error errno_error(int error_number, const std::string& what) {
   const char* const fix =
       error_number == EMFILE || error_number == ENFILE
-          ? "; raise the limit of open files (ulimit -n)"
-      : error_number == ENOSPC || error_number == EDQUOT ? "; make room on the disk"
-      : error_number == ENOMEM ? "; raise the limit of memory (ulimit -v, or the container's)"
+          ? "; raise the limit on open files (ulimit -n)"
+      : error_number == ENOSPC || error_number == EDQUOT ? "; free some disk space"
+      : error_number == ENOMEM ? "; raise the memory limit (ulimit -v, or the container's)"
                                : "";
   return Error{code_for(error_number), what + ": " + std::strerror(error_number) + fix};
 }
@@ -58,13 +58,14 @@ Error errno_error(int error_number, const std::string& what) {
 Error sync_error(int error_number, const std::string& what) {
   Error error = errno_error(error_number, what);
   return error_with(error.code, std::move(error.message),
-                    {{RemedyOption::kNoFsync, "", "if this file system cannot wait for the disk"}});
+                    {{RemedyOption::kNoFsync, "", "if this file system does not support fsync"}});
 }
 
 Error cut_short(const std::string& name, std::uint64_t offset, std::uint64_t missing) {
-  return Error{ErrorCode::kCorrupt, name + ": byte " + std::to_string(offset) +
-                                        ": the file ends here, " + std::to_string(missing) +
-                                        " more bytes were expected; was it cut or changed?"};
+  return Error{ErrorCode::kCorrupt,
+               name + ": byte " + std::to_string(offset) + ": the file ends here, but " +
+                   std::to_string(missing) +
+                   " more bytes were expected; was the file truncated or changed?"};
 }
 
 Status sync_file(int fd, const std::string& name) {
@@ -82,8 +83,8 @@ void drop_pages(int fd, std::uint64_t offset, std::uint64_t length) {
 Status read_exact(int fd, std::uint64_t offset, std::span<std::byte> out, const std::string& name) {
   if (!range_fits(offset, out.size(),
                   static_cast<std::uint64_t>(std::numeric_limits<off_t>::max()))) {
-    return fail(ErrorCode::kCorrupt,
-                name + ": offset " + std::to_string(offset) + " is past what a file can hold");
+    return fail(ErrorCode::kCorrupt, name + ": offset " + std::to_string(offset) +
+                                         " is beyond the largest possible file size");
   }
   while (!out.empty()) {
     const ssize_t got = uninterrupted(
@@ -183,7 +184,7 @@ Status SourceFile::check_range(std::uint64_t offset, std::uint64_t length) const
   if (!range_fits(offset, length, size_)) {
     return fail(ErrorCode::kCorrupt,
                 name() + ": byte " + std::to_string(offset) + ": " + std::to_string(length) +
-                    " bytes wanted, but the file has " + std::to_string(size_));
+                    " bytes were requested, but the file has " + std::to_string(size_));
   }
   return {};
 }
@@ -222,8 +223,7 @@ Status SourceFile::check_unchanged() const {
   // The change time is not compared, because renaming or unlinking the file changes it.
   if (static_cast<std::uint64_t>(info.st_size) != size_ ||
       nanoseconds(info.st_mtim) != modified_ns_) {
-    return fail(ErrorCode::kCorrupt,
-                name() + ": was changed while it was being read; run it again");
+    return fail(ErrorCode::kCorrupt, name() + ": was changed while it was being read; try again");
   }
   return {};
 }

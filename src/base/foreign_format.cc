@@ -14,12 +14,12 @@ using namespace std::string_view_literals;
 
 constexpr std::string_view kBlanks = " \t\r\n";
 constexpr std::string_view kFetchAgain = "download it again; a gated or private file needs a login";
-constexpr std::string_view kConvertedFrom = "take the checkpoint that it was converted from";
-constexpr std::string_view kMadeFrom = "take the model that it was made from";
+constexpr std::string_view kConvertedFrom = "use the checkpoint that it was converted from";
+constexpr std::string_view kMadeFrom = "use the model that it was made from";
 constexpr std::string_view kTorchWeights =
-    "take PyTorch's weights (model.safetensors), or load it with the library that wrote it, and "
+    "use the PyTorch weights (model.safetensors), or load it with the library that wrote it, and "
     "save its tensors as safetensors";
-constexpr std::string_view kModelsOwnFile = "take the data file that belongs to the model";
+constexpr std::string_view kModelsOwnFile = "use the data file that belongs to the model";
 constexpr std::string_view kMarkOfUtf8 = "\xef\xbb\xbf";
 
 // CTranslate2: a version of four bytes, then the name of a class with its length: "WhisperSpec".
@@ -81,35 +81,35 @@ constexpr std::array kFormats = {
            "version https://git-lfs"},
     Format{kPointer, "a Xet pointer, not the file itself",
            "download the file: `hf download`, or `git xet` in a clone", "# xet version"},
-    Format{kPointer, "a pointer of DVC, not the file itself", "fetch it with `dvc pull`",
-           "outs:\n- "},
+    Format{kPointer, "a DVC pointer, not the file itself", "fetch it with `dvc pull`", "outs:\n- "},
 
     Format{kCheckpoint, "a GGUF file, the format of llama.cpp",
-           "it is a checkpoint: give it after the graph, or export it by itself", "GGUF", "*.gguf"},
-    Format{kWeights, "an array of numpy (.npy)",
+           "it is a checkpoint: pass it after the graph, or export it without a graph", "GGUF",
+           "*.gguf"},
+    Format{kWeights, "a NumPy array (.npy)",
            "give it a name: safetensors.numpy.save_file({name: numpy.load(file)}, ...)",
            "\x93NUMPY"sv},
-    Format{kWeights, "weights of MLX (.npz)", kConvertedFrom, "", "weights*.npz"},
-    Format{kWeights, "an HDF5 file, perhaps weights of Keras or TensorFlow", kTorchWeights,
+    Format{kWeights, "MLX weights (.npz)", kConvertedFrom, "", "weights*.npz"},
+    Format{kWeights, "an HDF5 file, perhaps with Keras or TensorFlow weights", kTorchWeights,
            "\x89HDF\r\n\x1a\n"sv, "*.h5|*.hdf5"},
-    Format{kWeights, "a model of Keras", kTorchWeights, "", "*.keras"},
-    Format{kWeights, "a SavedModel of TensorFlow", kTorchWeights, "", "saved_model.pb"},
-    Format{kWeights, "a checkpoint of TensorFlow", kTorchWeights, "",
+    Format{kWeights, "a Keras model", kTorchWeights, "", "*.keras"},
+    Format{kWeights, "a TensorFlow SavedModel", kTorchWeights, "", "saved_model.pb"},
+    Format{kWeights, "a TensorFlow checkpoint", kTorchWeights, "",
            "*.data-00000-of-*|*.ckpt.index"},
-    Format{kWeights, "MessagePack, perhaps weights of Flax", kTorchWeights, "", "*.msgpack", "",
+    Format{kWeights, "MessagePack, perhaps with Flax weights", kTorchWeights, "", "*.msgpack", "",
            &is_msgpack},
-    Format{kWeights, "a model of CTranslate2", kConvertedFrom, "", "model.bin",
+    Format{kWeights, "a CTranslate2 model", kConvertedFrom, "", "model.bin",
            "*vocabulary.json|*vocabulary.txt", &is_ctranslate2},
 
     Format{kModel, "a model in ONNX Runtime's own format (.ort)", kMadeFrom, "", "*.ort", "",
            &is_flatbuffer<'O', 'R', 'T', 'M'>},
-    Format{kModel, "a model of TensorFlow Lite (.tflite)", kMadeFrom, "", "*.tflite", "",
+    Format{kModel, "a TensorFlow Lite model (.tflite)", kMadeFrom, "", "*.tflite", "",
            &is_flatbuffer<'T', 'F', 'L', '3'>},
-    Format{kModel, "a mobile module of PyTorch as a flatbuffer (.ptl)", kMadeFrom, "", "", "",
+    Format{kModel, "a PyTorch mobile module as a flatbuffer (.ptl)", kMadeFrom, "", "", "",
            &is_flatbuffer<'P', 'T', 'M', 'F'>},
-    Format{kModel, "an engine of TensorRT", kMadeFrom, "ftrt", "*.engine|*.plan|*.trt"},
-    Format{kModel, "a model of OpenVINO", kMadeFrom, "", "*.xml", "*.bin"},
-    Format{kModel, "a model of Core ML", kMadeFrom, "", "*.mlpackage/|*.mlmodelc/|*.mlmodel"},
+    Format{kModel, "a TensorRT engine", kMadeFrom, "ftrt", "*.engine|*.plan|*.trt"},
+    Format{kModel, "an OpenVINO model", kMadeFrom, "", "*.xml", "*.bin"},
+    Format{kModel, "a Core ML model", kMadeFrom, "", "*.mlpackage/|*.mlmodelc/|*.mlmodel"},
 };
 
 bool fits(std::string_view name, std::string_view pattern) {
@@ -143,15 +143,14 @@ std::optional<ForeignFormat> markup(std::string_view low) {
                                  "<script"sv,        "<!--"sv,  "<meta"sv, "<title"sv};
   if (low.starts_with("<?xml") || low.starts_with("<error") || low.starts_with("<net ")) {
     if (low.find("<net ") != std::string_view::npos) {
-      return ForeignFormat{kModel, "a graph of OpenVINO (.xml)", std::string(kMadeFrom)};
+      return ForeignFormat{kModel, "an OpenVINO graph (.xml)", std::string(kMadeFrom)};
     }
     if (low.find("<error") != std::string_view::npos) {
-      return ForeignFormat{kMessage, "the error message of a server (XML)",
-                           std::string(kFetchAgain)};
+      return ForeignFormat{kMessage, "a server's error message (XML)", std::string(kFetchAgain)};
     }
     const bool is_page = low.find("<html") != std::string_view::npos;
     return is_page ? ForeignFormat{kMessage, "a web page", std::string(kFetchAgain)}
-                   : ForeignFormat{kOther, "XML", "name the weights or the graph"};
+                   : ForeignFormat{kOther, "XML", "pass the file with the weights or the graph"};
   }
   if (std::any_of(kPages.begin(), kPages.end(),
                   [&](std::string_view start) { return low.starts_with(start); })) {
@@ -208,12 +207,12 @@ std::optional<std::string> foreign_data(std::string_view head) {
     return std::nullopt;
   }
   if (head.find(kDvcOutputs) != std::string_view::npos) {
-    return "a pointer of DVC, not the file itself; fetch it with `dvc pull`";
+    return "a DVC pointer, not the file itself; fetch it with `dvc pull`";
   }
   head.remove_prefix(head.starts_with(kMarkOfUtf8) ? kMarkOfUtf8.size() : 0);
   const std::string text = ascii_lower(without_blanks(head));
   if (is_error_document(text)) {
-    return "the error message of a server (JSON); " + std::string(kFetchAgain);
+    return "a server's error message (JSON); " + std::string(kFetchAgain);
   }
   const auto page = markup(text);
   if (!page) {
@@ -257,7 +256,7 @@ std::string short_data_text(const SourceFile& file) {
   const auto head = head_of(file);
   const auto found = head ? foreign_format(*head) : std::nullopt;
   return found ? "; the file is " + found->text()
-               : "; if the file was not downloaded or copied to its end, do so again";
+               : "; if the download or copy of the file was not completed, repeat it";
 }
 
 Result<std::string> head_of(const SourceFile& file) {

@@ -26,10 +26,10 @@ enum class ForeignKind : std::uint8_t {
 
 struct ForeignFormat {
   ForeignKind kind = ForeignKind::kOther;
-  std::string what;    // "a model of CTranslate2"
-  std::string advice;  // "take the checkpoint that it was converted from"
+  std::string what;    // "a CTranslate2 model"
+  std::string advice;  // "use the checkpoint that it was converted from"
 
-  // "a model of CTranslate2; take the checkpoint that it was converted from".
+  // "a CTranslate2 model; use the checkpoint that it was converted from".
   [[nodiscard]] std::string text() const { return what + "; " + advice; }
 };
 
@@ -51,7 +51,7 @@ inline constexpr std::size_t kForeignBytes = 512;
                                            std::string_view patterns);
 
 // Recognizes a file of a known format among a folder's entries by their names alone: "'weights.npz'
-// is weights of MLX (.npz); take the checkpoint that it was converted from".
+// is MLX weights (.npz); use the checkpoint that it was converted from".
 [[nodiscard]] std::optional<std::string> foreign_name(std::span<const std::string> names);
 
 // "NAME is WHAT; ADVICE", with the name in quotes.
@@ -68,7 +68,8 @@ inline constexpr std::size_t kForeignBytes = 512;
 // tensors may also begin like this.
 [[nodiscard]] bool is_all_zeros(std::string_view head);
 inline constexpr std::string_view kBeginsWithZeros =
-    "begins with zeros, like a file whose download or copy did not end; get it again";
+    "begins with zeros, like a file whose download or copy was not completed; download or copy it "
+    "again";
 
 // Returns whether the bytes begin like a serialized ModelProto: with the IR version, followed by
 // another field of ModelProto.

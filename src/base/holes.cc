@@ -86,8 +86,8 @@ Status check_is_written(const SourceFile& file) {
               file.name() + ": space is reserved for " + (is_end ? "its last " : "") +
                   std::to_string(data - hole) + " of " + std::to_string(size) + " bytes" +
                   (is_end ? "" : ", from byte " + std::to_string(hole) + " on") +
-                  ", but they were never written, as after a download that broke off; "
-                  "download or copy it again");
+                  ", but they were never written, as after an interrupted download; download or "
+                  "copy it again");
 }
 
 std::uint64_t stored_bytes(const SourceFile& file) {

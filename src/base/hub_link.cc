@@ -69,8 +69,8 @@ Result<UniqueFd> open_hub_link(int folder, const fs::path& path, const std::stri
   if (link.blob.empty() || link.up != levels_below_cache(without_links(path))) {
     return fail(ErrorCode::kInvalidArgument,
                 where + ": is a symbolic link to " + quote(target) +
-                    "; only links into the blobs folder of a Hugging Face cache are followed; put "
-                    "the file itself there: cp --remove-destination TARGET LINK");
+                    "; only links into the blobs folder of a Hugging Face cache are followed; "
+                    "replace the link with the file: cp --remove-destination TARGET LINK");
   }
   std::string up;
   for (std::size_t i = 0; i < link.up; ++i) {

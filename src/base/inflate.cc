@@ -102,15 +102,17 @@ Status inflate_range(const SourceFile& file, const DeflatedRange& range,
       return fail(ErrorCode::kCorrupt, where + ": damaged deflate stream");
     }
     if (produced > range.size - total) {
-      return fail(ErrorCode::kCorrupt, where + ": deflate stream gives more than the declared " +
+      return fail(ErrorCode::kCorrupt, where +
+                                           ": the deflate stream contains more than the declared " +
                                            std::to_string(range.size) + " bytes");
     }
     total += produced;
     TRY(sink(std::span(out).first(produced)));
   }
   if (total != range.size || !input.used_up(*stream)) {
-    return fail(ErrorCode::kCorrupt, where + ": deflate stream gives " + std::to_string(total) +
-                                         " bytes, " + std::to_string(range.size) + " are declared");
+    return fail(ErrorCode::kCorrupt, where + ": the deflate stream contains " +
+                                         std::to_string(total) + " bytes, " +
+                                         std::to_string(range.size) + " are declared");
   }
   return {};
 }

@@ -22,7 +22,8 @@ std::uint64_t address_of(const std::byte* data) {
 Status check_block(const MemoryBlock& block) {
   if (!checked_add(address_of(block.data), block.size)) {
     return fail(ErrorCode::kInvalidArgument,
-                std::to_string(block.size) + " bytes do not fit behind their address");
+                std::to_string(block.size) +
+                    " bytes at this address reach beyond the end of the address space");
   }
   return {};
 }
@@ -135,7 +136,7 @@ Result<std::span<const std::byte>> MemoryRuns::bytes(std::uint64_t offset,
   const Run* const run = run_at(offset);
   if (run == nullptr || !range_fits(offset - run->offset, length, run->size)) {
     return fail(ErrorCode::kCorrupt,
-                std::to_string(length) + " bytes are requested that are in no block");
+                std::to_string(length) + " bytes are requested that are outside all blocks");
   }
   const std::byte* data = run->data;
   if (data == nullptr) {
@@ -145,8 +146,8 @@ Result<std::span<const std::byte>> MemoryRuns::bytes(std::uint64_t offset,
     if (data == nullptr) {
       return fail(ErrorCode::kUnsupported,
                   made.block.name +
-                      ": its bytes are made when they are written, but were needed at another "
-                      "time; give them in memory or in a file");
+                      ": its bytes are produced when they are written, but were needed at another "
+                      "time; provide them in memory or in a file");
     }
   }
   return std::span(data + (offset - run->offset), static_cast<std::size_t>(length));

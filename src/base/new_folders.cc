@@ -35,14 +35,14 @@ Result<NewFolders> NewFolders::make(const std::filesystem::path& path) {
       continue;
     }
     if (error_number != EEXIST) {
-      Error error = errno_error(error_number, folder.string() + ": cannot make the folder");
+      Error error = errno_error(error_number, folder.string() + ": cannot create the folder");
       const bool may_not = error_number == EACCES || error_number == EROFS;
-      error.message += may_not ? "; name a folder that this user may write into" : "";
+      error.message += may_not ? "; choose a folder that this user can write to" : "";
       return fail(std::move(error));
     }
     TRY(check_no_dangling_link(folder));
     return fail(ErrorCode::kAlreadyExists,
-                folder.string() + ": is not a folder; name another output folder");
+                folder.string() + ": is not a folder; choose another output folder");
   }
   return folders;
 }
@@ -57,7 +57,7 @@ Status check_no_dangling_link(const std::filesystem::path& path) {
       const std::filesystem::path target = std::filesystem::read_symlink(folder, ignored);
       return fail(ErrorCode::kNotFound,
                   folder.string() + ": is a symbolic link to " + quote(target.string()) +
-                      ", which does not exist; make that, or remove the link");
+                      ", which does not exist; create the target, or remove the link");
     }
   }
   return {};

@@ -31,7 +31,8 @@ Result<OutputFile> OutputFile::reopen(const Directory& folder, const std::string
   if (!S_ISREG(info.st_mode) || info.st_nlink != 1 || info.st_uid != ::geteuid()) {
     return fail(
         ErrorCode::kInvalidArgument,
-        folder.child(name) + ": is not a regular file that has one name and belongs to this user");
+        folder.child(name) +
+            ": is not a regular file that belongs to this user and has no other hard links");
   }
   return OutputFile(std::move(fd), folder.child(name));
 }
@@ -51,7 +52,8 @@ Status OutputFile::preallocate(std::uint64_t bytes) {
 
 Status OutputFile::grow(std::uint64_t bytes) const {
   if (uninterrupted([&] { return ::ftruncate(fd(), static_cast<off_t>(bytes)); }) != 0) {
-    return fail(errno_error(errno, name_ + ": cannot give it " + std::to_string(bytes) + " bytes"));
+    return fail(
+        errno_error(errno, name_ + ": cannot resize it to " + std::to_string(bytes) + " bytes"));
   }
   return {};
 }

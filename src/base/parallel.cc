@@ -27,7 +27,8 @@ namespace {
 
 Error out_of_memory() noexcept {
   try {
-    return error_with(ErrorCode::kIo, kOutOfMemory, {{RemedyOption::kThreads, "1", "takes less"}});
+    return error_with(ErrorCode::kIo, kOutOfMemory,
+                      {{RemedyOption::kThreads, "1", "needs less memory"}});
   } catch (const std::bad_alloc&) {
     return {ErrorCode::kIo, "out of memory"};  // short enough to need no allocation
   }

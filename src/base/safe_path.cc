@@ -154,7 +154,7 @@ Status check_plain_name(std::string_view name) {
   for (const char c : name) {
     const auto byte = static_cast<unsigned char>(c);
     if (byte < 0x20 || byte == 0x7F || c == '/' || c == '\\') {
-      return bad(name, "holds a slash, a backslash or a control character");
+      return bad(name, "contains a slash, a backslash or a control character");
     }
   }
   return {};
@@ -229,7 +229,7 @@ Result<std::shared_ptr<const SourceFile>> open_beneath(const Directory& folder,
   if (file && (*file)->link_count() != 1) {
     return fail(ErrorCode::kInvalidArgument,
                 path.string() + ": has " + std::to_string((*file)->link_count()) +
-                    " hard links; onnx refuses external data with more than one");
+                    " hard links; onnx rejects external data with more than one");
   }
   return file;
 }
@@ -265,9 +265,9 @@ Result<std::shared_ptr<const SourceFile>> open_data_file(const Directory& folder
   if (file && (*file)->link_count() > 1 && !is_as_readable_as(folder.fd(), **file)) {
     return fail(ErrorCode::kInvalidArgument,
                 path.string() + ": has " + std::to_string((*file)->link_count()) +
-                    " hard links, and belongs to another user than its folder or is less readable: "
-                    "it could be a private file from another place; copy it: cp FILE FILE.new && "
-                    "mv FILE.new FILE");
+                    " hard links, and belongs to another user than its folder or has stricter "
+                    "permissions: it could be a private file from elsewhere; copy it: cp FILE "
+                    "FILE.new && mv FILE.new FILE");
   }
   if (file) {
     TRY(check_is_data(**file));

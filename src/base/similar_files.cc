@@ -162,7 +162,7 @@ std::string similar_files_text(int folder, std::string_view name) {
   const std::string there =
       "; " + quote_list(*first, kMostSimilar) + (first->size() == 1 ? " is there" : " are there");
   if (like == Likeness::kUnfinished) {
-    return there + ", a download that was not completed: download the file again";
+    return there + ", which is an incomplete download: download the file again";
   }
   return there +
          (like == Likeness::kSame ? ": rename it to " : "; if it is this file, rename it to ") +

@@ -11,7 +11,7 @@
 namespace onnx_external {
 
 inline constexpr std::string_view kMergeByPeft =
-    "merge it by peft: PeftModel.from_pretrained(base, ADAPTER).merge_and_unload(), and save the "
+    "merge it with peft: PeftModel.from_pretrained(base, ADAPTER).merge_and_unload(), and save the "
     "result";
 
 // kUnsupported unless the adapter is a plain LoRA: one whose products of two matrices are added to

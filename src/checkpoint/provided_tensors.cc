@@ -177,7 +177,7 @@ class ProvidedReader {
       TRY_ASSIGN(const auto later, file->stamp());
       if (later != stamp) {
         return fail(ErrorCode::kCorrupt,
-                    file->name() + ": was changed while it was being read; run it again");
+                    file->name() + ": was changed while it was being read; try again");
       }
       return file->read(range.offset, out);
     };

@@ -71,8 +71,9 @@ std::vector<Remedy> LearnRefusals::remedies() const {
     found.push_back({RemedyOption::kMap, "FILE", "to say which key fills which slot"});
   }
   if (are_all({ErrorKind::kLearnCoincidence, ErrorKind::kLearnLikeChanged})) {
-    found.push_back({RemedyOption::kKeep, "NAMES",
-                     "only for data that certainly depends on no weight; else the model is wrong"});
+    found.push_back(
+        {RemedyOption::kKeep, "NAMES",
+         "only for data that certainly does not depend on weights; otherwise the model is wrong"});
   }
   return found;
 }

@@ -17,15 +17,15 @@ namespace onnx_external {
 // it has in the state dict.
 inline constexpr const char* kPlainExport =
     "export the graph without folding: model.eval(); torch.onnx.export(..., dynamo=True, "
-    "optimize=False), or with the older exporter (since torch 2.5 dynamo=False asks for it) "
+    "optimize=False), or with the older exporter (since torch 2.5 it needs dynamo=False) "
     "torch.onnx.export(..., export_params=False, do_constant_folding=False, "
     "training=torch.onnx.TrainingMode.PRESERVE)";
 
 // Advice for a graph that was saved with include_initializers=False, which leaves out constants as
 // well as weights.
 inline constexpr const char* kKeepConstants =
-    "the graph was saved without its constants: leave include_initializers=False away when it is "
-    "saved (its weights are replaced), or write it with oe.torch.skeleton(module, args).save(FILE)";
+    "the graph was saved without its constants: save it without include_initializers=False (its "
+    "weights are replaced), or write it with oe.torch.skeleton(module, args).save(FILE)";
 
 // Collects what is wrong, one list per kind.
 class Refusal {
@@ -34,8 +34,8 @@ class Refusal {
   // only one.
   void set_graph(std::string_view name);
   void add_lead(const std::string& sentence);  // in front of the lists, once
-  // Adds "2 weights are missing in the checkpoint: 'a', 'b'" to the message. Does nothing if there
-  // are no items.
+  // Adds "2 weights are missing from the checkpoint: 'a', 'b'" to the message. Does nothing if
+  // there are no items.
   void add_list(ErrorKind kind, std::vector<ErrorItem> items);
   void add_sentence(const std::string& sentence);  // added once, at the end of the message
   void add_remedy(Remedy remedy);                  // added once

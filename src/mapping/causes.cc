@@ -19,12 +19,10 @@ namespace {
 
 constexpr std::size_t kShownNames = 3;
 constexpr std::string_view kTakesFloats =
-    "; the graph needs the float checkpoint that it was made from";
+    "; the graph needs the float checkpoint that it was quantized from";
 constexpr std::string_view kNeedsSettings =
-    ", and its parts alone do not determine how to read them; give the folder with its settings, "
-    "or "
-    "the "
-    "float checkpoint that it was made from";
+    ", and its tensors alone do not determine how to read them; pass the folder with its settings, "
+    "or the float checkpoint that it was quantized from";
 
 std::vector<std::string_view> unused_names(const MappingTask& task) {
   std::vector<std::string_view> names;
@@ -115,7 +113,7 @@ std::vector<std::string> computed_keys(const MappingTask& task,
 
 std::string constants_text(const MappingTask& task, const std::vector<std::string_view>& unused) {
   constexpr std::string_view kWayOut =
-      ", which a checkpoint does not replace; make them initializers first: "
+      ", which a checkpoint cannot replace; convert them to initializers first: "
       "onnx_ir.passes.common.LiftConstantsToInitializersPass";
   const std::vector<std::string> keys = constant_keys(task, unused);
   if (!keys.empty()) {
@@ -126,13 +124,13 @@ std::string constants_text(const MappingTask& task, const std::vector<std::strin
   }
   if (const auto computed = computed_keys(task, unused); !computed.empty()) {
     return "nodes of the graph compute the values of " + quote_list(computed, kShownNames) +
-           ", which a checkpoint does not replace; " + std::string(kPlainExport);
+           ", which a checkpoint cannot replace; " + std::string(kPlainExport);
   }
   const std::vector<std::string> names = constants_like_keys(task);
   if (names.empty()) {
     return "";
   }
-  return "the graph has its values in Constant nodes: " + quote_list(names, kShownNames) +
+  return "the weights of the graph are in Constant nodes: " + quote_list(names, kShownNames) +
          std::string(kWayOut);
 }
 
@@ -172,7 +170,7 @@ std::string cause_of(const MappingTask& task) {
   }
   if (slot != nullptr && !keys && has_unused_weight(task)) {
     return "the graph is quantized (" + quote(slot->name) + " is read by " + slot->consumer_op +
-           "); save the checkpoint into the float graph, and quantize the result again";
+           "); use the checkpoint with the float graph, and quantize the result again";
   }
   return constants_text(task, unused);
 }

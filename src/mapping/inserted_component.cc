@@ -172,15 +172,16 @@ bool add_inserted_component(const MappingTask& task, Refusal& refusal) {
   const std::string& key = keys_are_longer ? shown.longer : shown.shorter;
   const std::string& slot = keys_are_longer ? shown.shorter : shown.longer;
   refusal.drop_advice();
-  refusal.add_lead(
-      std::string(keys_are_longer ? "the keys" : "the slots") + " have " + quote(shown.component) +
-      " in their names, and the " + (keys_are_longer ? "slots" : "keys") + " do not: key " +
-      quote(key) + " for slot " + quote(slot) +
-      (shown.component == kParallel ? ", as torch.nn.DataParallel around a part of a model does"
-                                    : ""));
+  refusal.add_lead(std::string(keys_are_longer ? "the keys" : "the slots") + " have " +
+                   quote(shown.component) + " in their names, and the " +
+                   (keys_are_longer ? "slots" : "keys") + " do not: key " + quote(key) +
+                   " for slot " + quote(slot) +
+                   (shown.component == kParallel
+                        ? ", because torch.nn.DataParallel was applied to a part of the model"
+                        : ""));
   const std::string rename = rename_of(*best, keys_are_longer);
   if (!rename.empty() && may_stand_in_expression(*best)) {
-    refusal.add_remedy({RemedyOption::kRename, rename, "to bring the names together"});
+    refusal.add_remedy({RemedyOption::kRename, rename, "to make the names match"});
   }
   refusal.add_remedy({RemedyOption::kMap, "FILE", "to say which key fills which slot"});
   return true;

@@ -24,7 +24,7 @@ using Candidate = PrefixCandidate;
 std::string spoken(const KeyPrefix& key_prefix) {
   switch (key_prefix.kind) {
     case Kind::kNone:
-      return "the keys as they are";
+      return "the keys unchanged";
     case Kind::kRemove:
       return "the keys without their prefix " + quote(key_prefix.prefix);
     case Kind::kAdd:
@@ -35,7 +35,7 @@ std::string spoken(const KeyPrefix& key_prefix) {
 
 // How to choose the prefix of a graph alone.
 Remedy choice_of(const KeyPrefix& key_prefix) {
-  const std::string when = "to take " + spoken(key_prefix);
+  const std::string when = "to use " + spoken(key_prefix);
   switch (key_prefix.kind) {
     case Kind::kNone:
       break;
@@ -194,7 +194,7 @@ std::vector<Remedy> choices_among_names(const MappingTask& task,
     const auto before = before_own_name(task, one->key_prefix.kind, one->key_prefix.prefix);
     if (before && !before->empty()) {
       choices.push_back({RemedyOption::kPrefix, std::string(before->substr(0, before->size() - 1)),
-                         "to take the keys under " + quote(one->key_prefix.prefix)});
+                         "to use the keys under " + quote(one->key_prefix.prefix)});
     }
   }
   return choices;
@@ -203,7 +203,7 @@ std::vector<Remedy> choices_among_names(const MappingTask& task,
 tl::unexpected<Error> refuse_rivals(const MappingTask& task, const Aligned& best,
                                     const std::vector<Rival>& rivals) {
   std::string message =
-      "the keys fit the graph in more than one way: " + example(task, best, rivals.front().slot);
+      "the keys match the graph in more than one way: " + example(task, best, rivals.front().slot);
   std::vector<const Aligned*> all{&best};
   for (const Rival& rival : rivals) {
     message += ", or " + example(task, rival.aligned, rival.slot);
@@ -217,10 +217,10 @@ tl::unexpected<Error> refuse_rivals(const MappingTask& task, const Aligned& best
   }
   choices = choices_among_names(task, all);
   if (choices.empty()) {
-    message += "; with several graphs, each takes the keys under its own name (here " +
+    message += "; with several graphs, each graph uses the keys under its own name (here " +
                quote(std::string(task.own_name) + ".") +
-               "): give the graphs the names of their keys, or save them one by one, each with a "
-               "prefix";
+               "): give the graphs the names that their keys begin with, or save them one by one, "
+               "each with a prefix";
   }
   return fail_with(ErrorCode::kAmbiguous, std::move(message), std::move(choices));
 }
@@ -273,7 +273,7 @@ Result<Aligned> choose_key_prefix(const MappingTask& task) {
     }
     if (list.most_left_out() * 2 >= best.score) {
       return fail_with(ErrorCode::kAmbiguous,
-                       "the keys fit the graph under more prefixes than are compared",
+                       "the keys match the graph under more prefixes than can be compared",
                        {choice_of(best.key_prefix)});
     }
   }

@@ -244,8 +244,8 @@ Result<std::vector<Mapping>> map_graphs_beside(std::span<const GraphToMap> graph
                                                const OthersOfSet& others) {
   if (options.unmatched == Unmatched::kKeep && graphs.size() > 1) {
     return fail(ErrorCode::kInvalidArgument,
-                "keys without a slot cannot become initializers of several models; save the one "
-                "that is to have them alone");
+                "keys without a slot cannot become initializers of several models; save the model "
+                "that should contain them by itself");
   }
   const KnownTerms terms(graphs);
   TRY(terms.check(options));

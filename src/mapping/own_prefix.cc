@@ -104,10 +104,10 @@ Status check_prefix_of_all(std::span<const NamedTask> graphs) {
       return fail_with(
           ErrorCode::kAmbiguous,
           quote(first->second) + " and " + quote(graph.name) + " would both get the keys under " +
-              quote(*options.prefix) + ", but those under " + quote(other) +
-              " fit as well; without a prefix, each graph takes the keys under its own name; or "
-              "save them one by one",
-          {{RemedyOption::kIgnore, "^" + RE2::QuoteMeta(other), "if no graph is to get these"}});
+              quote(*options.prefix) + ", but the keys under " + quote(other) +
+              " also match; without a prefix, each graph uses the keys under its own name; or save "
+              "the graphs one by one",
+          {{RemedyOption::kIgnore, "^" + RE2::QuoteMeta(other), "if no graph uses these keys"}});
     }
   }
   return {};

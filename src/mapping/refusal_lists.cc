@@ -197,8 +197,8 @@ void list_missing(const MappingTask& task, const Mapping& mapping, Refusal& refu
   refusal.add_list(ErrorKind::kMissing, std::move(items));
   if (invented) {
     refusal.add_sentence(
-        "names that exporters make up (onnx::MatMul_8, val_12) belong to values that were computed "
-        "from weights at export");
+        "names that exporters generate (onnx::MatMul_8, val_12) belong to values that were "
+        "computed from weights at export");
     refusal.add_sentence(kPlainExport);
   }
 }
@@ -212,13 +212,13 @@ std::string computed_text(const Slot& slot) {
   }
   const std::string& op = slot.consumer_op;
   if (op == "MatMul") {
-    return "perhaps a transposed weight, for MatMul";
+    return "perhaps a transposed weight, used by MatMul";
   }
   if (op == "Conv" || op == "ConvTranspose") {
-    return "perhaps a weight with BatchNorm folded in, for " + op;
+    return "perhaps a weight with a BatchNorm folded in, used by " + op;
   }
   if (op == "LSTM" || op == "GRU" || op == "RNN") {
-    return "weights with their gates in another order, for " + op;
+    return "weights with their gates in another order, used by " + op;
   }
   return op.empty() ? "" : "perhaps computed from a weight, " + use_text(slot);
 }
@@ -257,13 +257,14 @@ void list_held(const MappingTask& task, const Mapping& mapping, Refusal& refusal
   refusal.add_list(ErrorKind::kStale, std::move(items));
   refusal.add_sentence(kPlainExport);
   refusal.add_remedy({RemedyOption::kLearnMap, "OLD",
-                      "with the checkpoint that the graph was exported from, to find by bytes what "
-                      "each value was made of"});
+                      "with the checkpoint that the graph was exported from, to find by their "
+                      "bytes what the values were computed from"});
   // The values may have been computed from keys without a slot.
   if (mapping.keys_with({KeyVerdict::kUnused, KeyVerdict::kUnusedModule}).empty() &&
       !folds_a_key(task, mapping)) {
-    refusal.add_remedy({RemedyOption::kKeep, fmt::format("{}", fmt::join(names, ",")),
-                        "only if they certainly depend on no weight; else the model is wrong"});
+    refusal.add_remedy(
+        {RemedyOption::kKeep, fmt::format("{}", fmt::join(names, ",")),
+         "only if they certainly do not depend on weights; otherwise the model is wrong"});
   }
 }
 
@@ -328,20 +329,20 @@ void list_unused(const MappingTask& task, const Mapping& mapping, const SlotTrou
   }
   refusal.add_list(ErrorKind::kUnused, std::move(items));
   if (batch_norm) {
-    refusal.add_sentence("a BatchNorm without a place was folded into other weights");
+    refusal.add_sentence("a BatchNorm that the graph lacks was folded into other weights");
     refusal.add_sentence(kPlainExport);
   }
   if (batch_norm || troubles.computed) {
     return;  // other values were computed from them, so leaving them out would be wrong
   }
   refusal.add_sentence(
-      "take the graph and the checkpoint of one model: without its weights a model computes "
-      "something else");
+      "use a graph and a checkpoint of the same model: without some of its weights a model gives "
+      "other results");
   refusal.add_remedy({RemedyOption::kIgnore,
                       "^" + escaped(task.keys.keys[unused.front()].name) + "$",
                       "only for keys that are not weights of this model"});
-  refusal.add_remedy(
-      {RemedyOption::kUnmatched, "skip", "to leave out all of them, if none is a weight"});
+  refusal.add_remedy({RemedyOption::kUnmatched, "skip",
+                      "to leave out all unused keys, if none of them is a weight"});
 }
 
 void list_adapters(const MappingTask& task, const Mapping& mapping, Refusal& refusal) {
@@ -356,12 +357,11 @@ void list_adapters(const MappingTask& task, const Mapping& mapping, Refusal& ref
   }
   refusal.add_list(ErrorKind::kAdapter, std::move(items));
   refusal.add_sentence(
-      "an adapter changes the base model: give the folder of a peft LoRA after that of its base, "
-      "and it is merged, or merge it first (peft: model.merge_and_unload()), and save the merged "
-      "state "
-      "dict");
+      "an adapter changes the base model: to merge a peft LoRA, pass its folder after the folder "
+      "of its base; or merge the adapter first (peft: model.merge_and_unload()), and use the "
+      "merged state dict");
   refusal.add_remedy({RemedyOption::kIgnore, fmt::format("{}", fmt::join(components, "|")),
-                      "to get the base model without it"});
+                      "to save the base model without the adapter"});
 }
 
 namespace {
@@ -434,8 +434,8 @@ void list_inputs(const MappingTask& task, const Mapping& mapping, Refusal& refus
   if (task.options.inputs.empty() && (any_open || input_missing)) {
     refusal.add_remedy(
         {RemedyOption::kInputs, paste.empty() ? "NAMES" : fmt::format("{}", fmt::join(paste, ",")),
-         others.empty() ? "to name all inputs that are the caller's"
-                        : "to name all inputs that are the caller's; perhaps also some of " +
+         others.empty() ? "to name all inputs that the caller supplies"
+                        : "to name all inputs that the caller supplies; perhaps also some of " +
                               quote_list(others, kMaxListed)});
   }
 }
@@ -464,7 +464,7 @@ void list_merged_constants(const MappingTask& task, Refusal& refusal) {
   refusal.add_list(ErrorKind::kMergedConstant, std::move(items));
   refusal.add_sentence(kPlainExport);
   refusal.add_remedy(
-      {RemedyOption::kMap, "FILE", "if every node that reads it is to get the weight"});
+      {RemedyOption::kMap, "FILE", "if every node that reads the value should get the weight"});
 }
 
 void list_merged(std::vector<ErrorItem> items, Refusal& refusal) {

@@ -68,8 +68,8 @@ Status refuse_no_match(const MappingTask& task, const Mapping& mapping) {
   if (slots.empty() && !any_stale) {
     const std::string cause = cause_of(task);
     return fail(ErrorCode::kNotFound,
-                "the graph has no slot to fill: no input that could be a weight, no undefined "
-                "name, no initializer of a weight's name; " +
+                "the graph has no slot to fill: no input that could be a weight, no undefined name "
+                "and no initializer with a weight's name; " +
                     (cause.empty() ? std::string(kPlainExport) : cause));
   }
   std::vector<ErrorItem> keys;
@@ -79,11 +79,11 @@ Status refuse_no_match(const MappingTask& task, const Mapping& mapping) {
   refusal.add_sentence("no key fits any slot");
   refusal.add_list(ErrorKind::kSlots, std::move(slots));
   refusal.add_list(ErrorKind::kKeys, std::move(keys));
-  refusal.add_remedy({RemedyOption::kRename, "s/RE/REPL/", "to bring the names together"});
+  refusal.add_remedy({RemedyOption::kRename, "s/RE/REPL/", "to make the names match"});
   refusal.add_remedy({RemedyOption::kMap, "FILE", "to say which key fills which slot"});
   if (equal_names_once_cast(task)) {
     refusal.add_remedy(
-        {RemedyOption::kDtype, "slot", "to convert the floats to the types of the graph"});
+        {RemedyOption::kDtype, "slot", "to convert the floats to the types in the graph"});
   } else {
     add_cause(task, refusal);
   }
@@ -116,9 +116,9 @@ void add_last_remedies(const MappingTask& task, const Mapping& mapping, Refusal&
   });
   if (task.options.partial == Partial::kRefuse && named) {
     refusal.add_remedy({RemedyOption::kMap, "FILE", "to say which key fills which slot"});
-    refusal.add_remedy({RemedyOption::kPartial, "",
-                        "to save an incomplete model: weights without data, or old "
-                        "beside new"});
+    refusal.add_remedy(
+        {RemedyOption::kPartial, "",
+         "to save an incomplete model: with weights that lack data, or that keep old values"});
   }
 }
 
@@ -213,7 +213,7 @@ Status refuse_unmatched(const MappingTask& task, const Mapping& mapping) {
         (task.slot_by_name.contains(name) || defined.contains(name))) {
       return fail_with(
           ErrorCode::kInvalidArgument,
-          "a key cannot become an initializer of its own: the graph already defines " + quote(name),
+          "a key cannot become a new initializer: the graph already defines " + quote(name),
           {{RemedyOption::kRename, "s/RE/REPL/", "to give the key another name"},
            {RemedyOption::kUnmatched, "skip", "to leave such keys out"}});
     }

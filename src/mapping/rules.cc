@@ -40,12 +40,12 @@ Status check_fillable(const SlotName& slot, const std::string& where) {
   switch (slot.role) {
     case SlotRole::kCallers:
       return fail(ErrorCode::kInvalidArgument,
-                  where + ": it is an input of the caller, never a slot");
+                  where + ": it is an input that the caller supplies, not a slot");
     case SlotRole::kKept:
       return fail(ErrorCode::kInvalidArgument, where + ": it keeps the graph's data");
     case SlotRole::kFused:
       return fail(ErrorCode::kInvalidArgument,
-                  where + ": the exporter multiplied a BatchNorm into it, so no key has its value");
+                  where + ": the exporter folded a BatchNorm into it, so no key has its value");
     case SlotRole::kByName:
     case SlotRole::kExplicit:
     case SlotRole::kNone:
@@ -113,7 +113,7 @@ Status refuse_conflict(const PrefixConflict& conflict, const MappingTask& task) 
     keys.push_back(task.keys.keys[key].name);
   }
   return fail_with(ErrorCode::kAmbiguous,
-                   "names that differ in dots and underscores only: slots " +
+                   "names that differ only in dots and underscores: slots " +
                        quote_list(slots, kMaxListed) + ", keys " + quote_list(keys, kMaxListed),
                    {{RemedyOption::kMap, "FILE", "to say which is which"}});
 }
@@ -143,22 +143,22 @@ Status refuse_clashes(const Aligned& aligned, const MappingTask& task) {
   std::string message =
       clash_text(task, first.slot_name, first.key, task.recipe_of(first.slot_name)) + " (" +
       std::to_string(aligned.clashes.size()) + " of " +
-      std::to_string(aligned.fits.size() + aligned.clashes.size()) + " names that meet); ";
+      std::to_string(aligned.fits.size() + aligned.clashes.size()) + " names that match); ";
   // Floats of another type say that it is the graph's checkpoint, whatever its keys are called.
   // Those that other keys scale need more than another type.
   std::string cause = castable ? scales_text(task, keys_that_meet(aligned, task)) : cause_of(task);
   castable = castable && cause.empty();
   cause = castable || !cause.empty() ? cause : cut_among_ranks(task, aligned);
-  message += cause.empty() ? "give the checkpoint that belongs to this graph" : cause;
+  message += cause.empty() ? "use the checkpoint that belongs to this graph" : cause;
   ErrorDetails details;
   details.lists.push_back({ErrorKind::kOtherType, "", std::move(items)});
   if (castable) {
     details.remedies.push_back(
-        {RemedyOption::kDtype, "slot", "to convert its floats to the types of the graph"});
+        {RemedyOption::kDtype, "slot", "to convert its floats to the types in the graph"});
   }
   if (input) {
     details.remedies.push_back(
-        {RemedyOption::kInputs, "NAMES", "to name the inputs that are the caller's"});
+        {RemedyOption::kInputs, "NAMES", "to name the inputs that the caller supplies"});
   }
   return fail(Error{ErrorCode::kMismatch, std::move(message),
                     std::make_shared<const ErrorDetails>(std::move(details))});

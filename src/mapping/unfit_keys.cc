@@ -17,8 +17,8 @@ namespace {
 using namespace std::string_view_literals;
 
 constexpr std::string_view kZeroScript =
-    "join the parts of all ranks first: python zero_to_fp32.py . OUTPUT, in the folder that has "
-    "that script of DeepSpeed";
+    "join the parts of all ranks first: python zero_to_fp32.py . OUTPUT, in the folder with that "
+    "DeepSpeed script";
 
 std::string shown_key(const MappingKey& key) {
   return quote(key.name) + " is " + form_of(key);
@@ -47,7 +47,8 @@ std::string empty_keys(const MappingTask& task) {
   }
   return std::to_string(empty) + (empty == 1 ? " tensor" : " tensors") +
          " of the checkpoint are empty (" + shown_key(*first) +
-         "), as in what one rank of DeepSpeed's ZeRO stage 3 saves; " + std::string(kZeroScript);
+         "), as in the file that one rank of DeepSpeed ZeRO stage 3 saves; " +
+         std::string(kZeroScript);
 }
 
 struct SignRow {
@@ -56,14 +57,14 @@ struct SignRow {
 };
 
 constexpr std::string_view kFlattened =
-    "the weights are joined in flat tensors, as FSDP keeps them; save a full state dict first: "
+    "the weights are joined into flat tensors, as in FSDP; save a full state dict first: "
     "torch.distributed.checkpoint.state_dict.get_model_state_dict(model, "
     "options=StateDictOptions(full_state_dict=True)), or accelerate merge-weights";
 constexpr std::string_view kZeroOptimizer =
-    "this is the optimizer's state of DeepSpeed (ZeRO), of one rank; join the parts of all ranks "
-    "first: python zero_to_fp32.py . OUTPUT, in the folder that has that script of DeepSpeed";
+    "this is the optimizer state of one DeepSpeed (ZeRO) rank; join the parts of all ranks first: "
+    "python zero_to_fp32.py . OUTPUT, in the folder with that DeepSpeed script";
 constexpr std::string_view kOptimizer =
-    "this is the state of an optimizer; the weights are in another file of the training";
+    "this is the state of an optimizer; the weights are in another file of the training run";
 
 constexpr std::array kSigns = {
     SignRow{"_flat_param", kFlattened},
@@ -117,18 +118,20 @@ struct FactorRow {
 };
 
 constexpr std::array kFactors = {
-    FactorRow{"_orig"sv, "_mask"sv, "was pruned, and is the product of the two",
-              "make that permanent in the module first, torch.nn.utils.prune.remove(module, '#')"},
-    FactorRow{"_orig"sv, "_u"sv, "has a spectral normalization",
+    FactorRow{
+        "_orig"sv, "_mask"sv, "was pruned, and is the product of these two tensors",
+        "make the pruning permanent in the module first, torch.nn.utils.prune.remove(module, '#')"},
+    FactorRow{"_orig"sv, "_u"sv, "has spectral normalization",
               "remove it from the module first, "
               "torch.nn.utils.remove_spectral_norm(module, '#')"},
-    FactorRow{"_g"sv, "_v"sv, "has a weight normalization, and is computed from the two",
+    FactorRow{"_g"sv, "_v"sv, "has weight normalization, and is computed from these two tensors",
               "remove it from the module first, torch.nn.utils.remove_weight_norm(module, '#')"},
-    FactorRow{".original0"sv, ".original1"sv, "is parametrized, and is computed from the two",
-              "remove that from the module first, "
+    FactorRow{".original0"sv, ".original1"sv,
+              "is parametrized, and is computed from these two tensors",
+              "remove the parametrization from the module first, "
               "torch.nn.utils.parametrize.remove_parametrizations(module, '#')"},
-    FactorRow{".original"sv, ""sv, "is parametrized, and is computed from it",
-              "remove that from the module first, "
+    FactorRow{".original"sv, ""sv, "is parametrized, and is computed from that tensor",
+              "remove the parametrization from the module first, "
               "torch.nn.utils.parametrize.remove_parametrizations(module, '#')"},
 };
 
@@ -278,11 +281,11 @@ std::string cut_among_ranks(const MappingTask& task, const Aligned& aligned) {
   }
   const std::string n = std::to_string(most->first);
   return "the keys have 1/" + n +
-         " of their slots in one dimension each, as the parts of a checkpoint have that was cut "
-         "among " +
+         " of their slots' size in one dimension each, like the parts of a checkpoint that is "
+         "split among " +
          n +
-         " ranks (tensor parallel); join the parts of all ranks first, with the library that wrote "
-         "them, or take the graph of a model of these sizes";
+         " ranks (tensor parallelism); join the parts of all ranks first, with the library that "
+         "wrote them, or use the graph of a model with these sizes";
 }
 
 }  // namespace onnx_external

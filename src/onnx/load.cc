@@ -74,7 +74,7 @@ std::string seems_to_be(std::string_view head) {
     return "it is a tar archive; unpack it first: tar -xf";
   }
   if (is_error_document(head)) {
-    return "it is the error message of a server; download the file again";
+    return "it is a server's error message; download the file again";
   }
   if (text.starts_with('{') || text.starts_with('[')) {
     return "it is JSON";
@@ -183,10 +183,10 @@ Result<LoadedModel> load(const std::shared_ptr<const SourceFile>& file) {
 std::string other_protobuf(const std::filesystem::path& path) {
   const std::string end = path.extension().string();
   if (path.filename() == "saved_model.pb") {
-    return "; it is a SavedModel of TensorFlow; convert it to ONNX first";
+    return "; it is a TensorFlow SavedModel; convert it to ONNX first";
   }
   if (end == ".mlmodel") {
-    return "; it is a model of Core ML; export the model that it was made from to ONNX";
+    return "; it is a Core ML model; export the model that it was made from to ONNX";
   }
   return end == ".pb" ? "; perhaps it is a graph of TensorFlow, or one tensor of test data" : "";
 }

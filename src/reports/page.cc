@@ -98,7 +98,7 @@ class PageCutter {
     } else if (value.is_structured()) {
       share(value, room, name);
     } else {
-      value = "(not in this page)";
+      value = "(not on this page)";
     }
   }
 
@@ -227,7 +227,7 @@ Status check_page(const std::filesystem::path& path, Overwrite overwrite) {
                        std::string_view(start.data(), start.size()) == kPageStart;
   return is_page ? Status()
                  : fail(ErrorCode::kAlreadyExists,
-                        path.string() + ": exists, and is not a page of onnx-external");
+                        path.string() + ": exists, and was not written by onnx-external");
 }
 
 Status write_page(const std::filesystem::path& path, std::string_view page, Overwrite overwrite) {

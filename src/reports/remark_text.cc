@@ -18,29 +18,29 @@ struct Row {
 // In the order of the enum.
 constexpr std::array<Row, kDataRemarks> kRows{{
     {"no-length",
-     "no length in external_data: some readers take the rest of the file, or refuse the model; "
-     "save it anew with save-external"},
+     "external_data has no length: some readers use the rest of the file, others reject the model; "
+     "save it again with save-external"},
     {"zero-length",
-     "length 0 in external_data: ONNX Runtime takes the length from type and dims, but onnx reads "
-     "no bytes; save it anew with save-external"},
+     "external_data has length 0: ONNX Runtime computes the length from type and dims, but onnx "
+     "reads no bytes; save the model again with save-external"},
     {"prepacked",
-     "keys prepacked_N in external_data: weights that ONNX Runtime has packed for itself, which "
-     "were not checked; onnx ignores them, and save-external leaves them out"},
+     "external_data has prepacked_N keys: these weights, which ONNX Runtime packed for its own "
+     "use, were not checked; onnx ignores them, and save-external leaves them out"},
     {"basepath",
-     "basepath in external_data: onnx ignores it, but ONNX Runtime refuses the model; save it anew "
-     "with save-external, which leaves it out"},
+     "external_data has a basepath: onnx ignores it, but ONNX Runtime rejects the model; save the "
+     "model again with save-external, which leaves the basepath out"},
     {"twin-keys",
-     "a key twice in external_data, with the same value: ONNX Runtime refuses the model if it is "
-     "the location; save it anew with save-external"},
-    {"other-checksum",
-     "the checksum in external_data is not a SHA-1, so nothing was checked with it"},
+     "external_data has a key twice, with the same value: ONNX Runtime rejects the model if that "
+     "key is the location; save the model again with save-external"},
+    {"other-checksum", "the checksum in external_data is not a SHA-1, so it was not checked"},
     {"dots",
-     "\"..\" in the name of the data file: onnx refuses it; save it anew with save-external"},
+     "the name of the data file contains \"..\": onnx rejects it; save the model again with "
+     "save-external"},
     {"hard-links",
-     "the data file has several names (hard links): onnx refuses it; save it anew with "
-     "save-external, or copy it: cp FILE FILE.new && mv FILE.new FILE"},
+     "the data file has several names (hard links): onnx rejects it; save the model again with "
+     "save-external, or copy the file: cp FILE FILE.new && mv FILE.new FILE"},
     {"hub-link",
-     "the data file is a link of the Hub's cache: onnx refuses it; save the model with "
+     "the data file is a link in the Hugging Face cache: onnx rejects it; save the model with "
      "save-external, or copy its folder with cp -rL"},
 }};
 
@@ -75,8 +75,9 @@ std::string left_out_text(std::span<const CountedRemark> remarks) {
   std::string out;
   for (const CountedRemark& counted : remarks) {
     if (counted.remark == DataRemark::kPrepacked) {
-      out += fmt::format("left out: what ONNX Runtime had prepacked for {}; it packs them again\n",
-                         tensors_text(counted));
+      out += fmt::format(
+          "left out: weights that ONNX Runtime had prepacked for {}; it packs them again\n",
+          tensors_text(counted));
     } else if (counted.remark == DataRemark::kBasepath) {
       out += fmt::format("left out: basepath in external_data of {}\n", tensors_text(counted));
     }

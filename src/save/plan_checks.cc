@@ -247,8 +247,8 @@ Status check_shapes(const Model& model, std::uint32_t model_index,
     return {};
   }
   const auto conflict = find_shape_conflict(model.proto().graph(), supplied);
-  return conflict ? Status(fail(error_of(*conflict, keys,
-                                         "give the checkpoint that belongs to this graph")))
+  return conflict ? Status(fail(
+                        error_of(*conflict, keys, "use the checkpoint that belongs to this graph")))
                   : Status();
 }
 

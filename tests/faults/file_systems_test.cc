@@ -153,7 +153,7 @@ TEST_F(FileSystems, ThatCannotRenameFilesAreDetectedBeforeCopying) {
     inject(Fault::kFailOnce, 1'000'000);  // only counts
     const Status status = save(many_bytes(), {.layout = Layout::kSingle}, Sync::kNone);
     EXPECT_LT(stop_injecting(), 40U);  // the copies alone are 65
-    EXPECT_THAT(status, FailsWith(ErrorCode::kIo, "name a folder on another one"));
+    EXPECT_THAT(status, FailsWith(ErrorCode::kIo, "choose a folder on another file system"));
     EXPECT_EQ(status.error().message.find("ulimit"), std::string::npos);
     EXPECT_FALSE(fs::exists(out_));
   }
@@ -163,7 +163,7 @@ TEST_F(FileSystems, ThatCannotReplaceFilesAreDetectedBeforeCopying) {
   ASSERT_THAT(save(1), IsOk());
   const auto before = tree_of(out_);
   pretend({.replacements = EPERM});
-  EXPECT_THAT(save(2), FailsWith(ErrorCode::kIo, "name a folder on another one"));
+  EXPECT_THAT(save(2), FailsWith(ErrorCode::kIo, "choose a folder on another file system"));
   EXPECT_EQ(tree_of(out_), before);
 }
 

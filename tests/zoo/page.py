@@ -8,18 +8,18 @@ from trial import GRAPHS, REFUSED, RIGHT, Outcome
 
 # What a refusal is about, by words of its first line; the first that fits.
 REASONS = {
-    "BatchNorm multiplied": "fused",
+    "BatchNorm folded": "fused",
     "in another shape": "reshaped",
     "merged with a constant": "shared",
-    "the size of one that changes": "computed",
-    "nowhere in the graph and change": "computed",
+    "the size of a tensor that changes": "computed",
+    "that change and are not in the graph": "computed",
     "several keys of the old checkpoint": "equal",
     "but key '": "reshaped",
     "computed at export": "computed",
-    "would stay old": "computed",
+    "would become outdated": "computed",
     "lacks": "missing",
     "without its constants": "missing",
-    "missing in the checkpoint": "missing",
+    "missing from the checkpoint": "missing",
     "not used by the graph": "unused",
     "fits any slot": "missing",
     "--layout link": "link",

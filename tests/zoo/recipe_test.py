@@ -22,7 +22,7 @@ import values
 from architectures import ARCHITECTURES
 from judge import Judge
 
-WAY_OUT = "leave include_initializers=False away"
+WAY_OUT = "save it without include_initializers=False"
 
 
 def skeleton(module: torch.nn.Module, inputs: dict, path: Path) -> None:

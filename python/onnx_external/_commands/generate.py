@@ -111,7 +111,7 @@ def _array(file: str) -> Any:
     except FileNotFoundError as error:
         raise NotFoundError(f"{file}: not found") from error
     except (OSError, ValueError, EOFError) as error:
-        raise FormatError(f"{file}: not an array of numpy (.npy): {error}") from error
+        raise FormatError(f"{file}: not a NumPy array (.npy): {error}") from error
 
 
 def _work(given: argparse.Namespace) -> int:

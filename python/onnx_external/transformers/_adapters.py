@@ -270,7 +270,7 @@ def _sum(
     if first.dim() != 2 or second.dim() != 2 or first.shape[0] != second.shape[1]:
         raise ExportError(
             f"{folder}: {pair.first} {list(first.shape)} and {pair.second} {list(second.shape)} "
-            "are not the two matrices of a Linear; merge it by peft"
+            "are not the two matrices of a Linear; merge it with peft"
         )
     delta = (second @ first) * pair.scale
     if pair.is_transposed:
@@ -306,7 +306,9 @@ def _targets(
             at = found["module"], bool(found["embedding"])
             sides.setdefault(at, {})[found["side"]] = key
         elif ".lora_" in name:
-            raise ExportError(f"{folder}: {key} is not a matrix of a plain LoRA; merge it by peft")
+            raise ExportError(
+                f"{folder}: {key} is not a matrix of a plain LoRA; merge it with peft"
+            )
         else:  # modules_to_save, and embeddings, which peft saves whole
             plain = name.replace(".modules_to_save.", ".").replace(".base_layer.", ".")
             replaced[_key_of(base, plain, folder)] = key

@@ -76,7 +76,7 @@ def test_parts_that_are_not_exported_are_noted_and_accepted(tmp_path: Path) -> N
     given = folder(tmp_path, config__json=CONFIG, modules__json=MODULES, model_head__pkl="")
     pooling, head = check_folder(given)
     assert "'Pooling (1_Pooling)', 'Dense (2_Dense)'" in pooling
-    assert head == "model_head.pkl: the classifier of SetFit, which is not in the graph"
+    assert head == "model_head.pkl: the SetFit classifier, which is not in the graph"
     assert check_folder(folder(tmp_path / "plain", config__json=CONFIG)) == []
 
 
@@ -95,7 +95,7 @@ def test_keys_of_quantized_weights_name_the_method(tmp_path: Path) -> None:
         "l.weight_packed l.weight_scale": ("compressed-tensors", "l.weight_packed"),
         "l.W_q l.meta": ("HQQ", "l.W_q"),
         "l.weight l.weight_scales": (
-            "EETQ, in the order of a GPU's kernel",
+            "EETQ, in the order of a GPU kernel",
             "l.weight_scales",
         ),
         "l.weight l.bias": None,

@@ -100,7 +100,7 @@ def test_the_command_writes_the_page_and_replaces_pages_only(
     assert path.read_text(encoding="utf-8") == report.html()
     path.write_text("weights")
     assert command.main([*line, "--overwrite"]) == 1 and path.read_text() == "weights"
-    assert "not a page of onnx-external" in capsys.readouterr().err
+    assert "was not written by onnx-external" in capsys.readouterr().err
     assert command.main([*line[:-1], str(tmp_path / "nowhere" / "found.html")]) == 1
     assert "nowhere" in capsys.readouterr().err
     assert len(runs) == 2 and [each.name for each in tmp_path.iterdir()] == ["found.html"]

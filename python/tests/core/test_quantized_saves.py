@@ -100,7 +100,7 @@ def test_a_file_whose_settings_are_not_known_is_refused_with_what_to_give(tmp_pa
     path = tmp_path / "alone.safetensors"
     path.write_bytes(safetensors(made.tensors))
     onnx.save(open_graph({"a.weight": ("float32", (32, 96))}), tmp_path / "g.onnx")
-    with pytest.raises(oe.Error, match=r"quantized by GPTQ .*give the folder with its settings"):
+    with pytest.raises(oe.Error, match=r"quantized by GPTQ .*pass the folder with its settings"):
         oe.save(tmp_path / "g.onnx", tmp_path / "out" / "model.onnx", path)
 
 

@@ -220,7 +220,7 @@ def test_the_command_takes_arrays_and_prints_what_the_decoder_adds(
     assert json.loads(done.stdout) == [{"tokens": found[0]}]
     (tmp_path / "x.npy").write_text("no array")
     done = commands.run("generate", exported.out, *told)
-    assert done.returncode == 1 and "x.npy: not an array of numpy (.npy)" in done.stderr
+    assert done.returncode == 1 and "x.npy: not a NumPy array (.npy)" in done.stderr
 
 
 def test_generate_says_what_the_encoder_and_the_decoder_take(exported: Exported) -> None:

@@ -92,7 +92,7 @@ Error refusal(const SourceFile& file, std::string_view head) {
   if (file.size() == 0) {
     what = "an empty file; download or save it again";
   } else if (is_error_document(head)) {
-    what = "the error message of a server (JSON); download the file again";
+    what = "a server's error message (JSON); download the file again";
   } else if (is_all_zeros(head)) {
     what = kBeginsWithZeros;
   } else if (head.starts_with("\xff\xfe") || head.starts_with("\xfe\xff")) {

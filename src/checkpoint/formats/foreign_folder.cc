@@ -24,7 +24,7 @@ constexpr std::size_t kShownNames = 4;
 constexpr std::uint64_t kMaxSmallJson = std::uint64_t{16} << 20;
 
 constexpr std::string_view kPackAgain =
-    "pack its folder again, in the folder around it: zip -0 -r m.pt FOLDER";
+    "pack its folder again; in the parent folder, run: zip -0 -r m.pt FOLDER";
 
 // --- names -------------------------------------------------------------------------------------
 
@@ -55,28 +55,28 @@ struct LayoutRow {
 // Folders that hold weights in parts, in a layout of another library, or in a folder inside. The
 // first that fits is told. Formats of single files are in base/foreign_format.cc.
 constexpr std::array kLayoutRows = {
-    LayoutRow{"zero_to_fp32.py", "", "a checkpoint of DeepSpeed in parts",
+    LayoutRow{"zero_to_fp32.py", "", "a DeepSpeed checkpoint in parts",
               "join them first: python zero_to_fp32.py . OUTPUT"},
     LayoutRow{"global_step*/|zero_pp_rank_*_optim_states.pt", "",
-              "a part of a checkpoint of DeepSpeed (ZeRO)",
+              "a part of a DeepSpeed (ZeRO) checkpoint",
               "join the parts first with DeepSpeed's zero_to_fp32.py"},
-    LayoutRow{"data.pkl", "data/|version", "the pickle of a torch file that was unpacked",
-              kPackAgain},
+    LayoutRow{"data.pkl", "data/|version", "the pickle of an unpacked torch file", kPackAgain},
     LayoutRow{"tp_rank_*|mp_rank_00*|latest_checkpointed_iteration.txt", "",
-              "a part of a checkpoint of Megatron or NeMo, one for each rank",
+              "a Megatron or NeMo checkpoint in parts, one for each rank",
               "join and convert the parts first, with the library that wrote them"},
-    LayoutRow{"consolidated*.safetensors", "params.json", "weights in Mistral's own format",
-              "take the files of transformers (config.json, model.safetensors), or convert these",
-              true},
+    LayoutRow{
+        "consolidated*.safetensors", "params.json", "weights in Mistral's own format",
+        "use the files for transformers (config.json, model.safetensors), or convert these weights",
+        true},
     LayoutRow{"consolidated.*.pth", "params.json", "weights in Meta's own format",
-              "take the files of transformers (config.json, model.safetensors), or convert these: "
-              "transformers has convert_llama_weights_to_hf.py",
+              "use the files for transformers (config.json, model.safetensors), or convert these "
+              "weights with convert_llama_weights_to_hf.py from transformers",
               true},
-    LayoutRow{"pytorch_lora_weights.safetensors", "", "an adapter (LoRA) of diffusers",
-              "load it into its pipeline, call fuse_lora(), and save that", true},
-    LayoutRow{"checkpoint-*/", "", "a checkpoint of a Trainer", "name that folder"},
-    LayoutRow{"snapshots/", "blobs/", "the folder of a repository in the cache of the Hub",
-              "name the folder of a revision in it: snapshots/REVISION"},
+    LayoutRow{"pytorch_lora_weights.safetensors", "", "a diffusers adapter (LoRA)",
+              "load it into its pipeline, call fuse_lora(), and save the pipeline", true},
+    LayoutRow{"checkpoint-*/", "", "a Trainer checkpoint", "pass that folder"},
+    LayoutRow{"snapshots/", "blobs/", "a repository folder in the Hugging Face cache",
+              "pass the folder of a revision in it: snapshots/REVISION"},
     LayoutRow{"*.onnx", "", "an ONNX model", "it is exported already", true},
 };
 
@@ -153,12 +153,12 @@ void add_pipeline(const Json& index, const std::vector<std::string>& names, Fact
     }
   }
   const std::string pipeline = string_in(index, "_class_name");
-  facts.push_back({FolderKind::kForeign,
-                   "model_index.json: a pipeline of diffusers (" + pipeline + "), several models" +
-                       (parts.empty() ? "" : ": " + quote_list(parts, 2 * kShownNames)) +
-                       "; name the folder of a part that is a model of transformers, such as a "
-                       "text encoder; for the others, load the part with diffusers and give it to "
-                       "oe.torch.export"});
+  facts.push_back(
+      {FolderKind::kForeign,
+       "model_index.json: a diffusers pipeline (" + pipeline + ") with several models" +
+           (parts.empty() ? "" : ": " + quote_list(parts, 2 * kShownNames)) +
+           "; for a transformers model in it, such as a text encoder, pass its folder; load any "
+           "other model with diffusers, and pass the module to oe.torch.export"});
 }
 
 void add_adapter(const fs::path& folder, const std::vector<std::string>& names, Facts& facts) {
@@ -186,11 +186,11 @@ void add_adapter(const fs::path& folder, const std::vector<std::string>& names, 
 void add_quantization(const Json& config, Facts& facts) {
   const auto add = [&](const std::string& method, std::string_view where) {
     facts.push_back(
-        {FolderKind::kQuantized,
-         "config.json: the weights are quantized (" +
-             (method.empty() ? "by an unknown method" : method) + ", in its " + std::string(where) +
-             "), by a method or in a layout that is not supported. Export the checkpoint "
-             "that they were made from"});
+        {FolderKind::kQuantized, "config.json: the weights are quantized (" +
+                                     (method.empty() ? "by an unknown method" : method) +
+                                     ", in its " + std::string(where) +
+                                     ") by a method or in a layout that is not supported. Export "
+                                     "the checkpoint that they were quantized from"});
   };
   std::vector<const Json*> configs{&config};
   for (const auto& [key, value] : *config.object()) {
@@ -213,17 +213,17 @@ void add_quantization(const Json& config, Facts& facts) {
 
 void add_config(const Json& config, Facts& facts) {
   if (const std::string name = string_in(config, "_class_name"); !name.empty()) {
-    facts.push_back({FolderKind::kForeign,
-                     "config.json: a model of diffusers (" + name +
-                         " in _class_name), not of transformers; load it with diffusers, and give "
-                         "the module to oe.torch.export"});
+    facts.push_back(
+        {FolderKind::kForeign, "config.json: a diffusers model (" + name +
+                                   " in _class_name), not a transformers model; load it with "
+                                   "diffusers, and pass the module to oe.torch.export"});
   }
   const bool is_named = config.find("model_type") != nullptr || config.find("architectures");
   if (const std::string name = string_in(config, "architecture"); !name.empty() && !is_named) {
-    facts.push_back({FolderKind::kForeign,
-                     "config.json: a model of timm (" + name +
-                         " in architecture), not of transformers; make it with timm.create_model, "
-                         "and give the module to oe.torch.export"});
+    facts.push_back(
+        {FolderKind::kForeign, "config.json: a timm model (" + name +
+                                   " in architecture), not a transformers model; create it with "
+                                   "timm.create_model, and pass the module to oe.torch.export"});
   }
   add_quantization(config, facts);
 }
@@ -244,9 +244,8 @@ void add_sentence_parts(const Json& modules, bool has_config, Facts& facts) {
   }
   if (!has_config && !transformer.empty()) {
     facts.push_back({FolderKind::kForeign,
-                     "modules.json: a model of sentence-transformers; its model of transformers is "
-                     "in " +
-                         quote(transformer) + ": name that folder"});
+                     "modules.json: a sentence-transformers model; its transformers model is in " +
+                         quote(transformer) + ": pass that folder"});
   } else if (!others.empty()) {
     facts.push_back({FolderKind::kPart,
                      "modules.json: the steps that sentence-transformers adds after the model are "
@@ -262,13 +261,13 @@ struct PartRow {
 
 // What lies beside a model of transformers and belongs to it, and is in none of its classes.
 constexpr std::array kParts = {
-    PartRow{"model_head.pkl", "the classifier of SetFit"},
-    PartRow{"model_head.joblib", "the classifier of SetFit"},
-    PartRow{"colbert_linear.pt", "a head for the vectors of ColBERT"},
+    PartRow{"model_head.pkl", "the SetFit classifier"},
+    PartRow{"model_head.joblib", "the SetFit classifier"},
+    PartRow{"colbert_linear.pt", "the ColBERT head"},
     PartRow{"sparse_linear.pt", "a head for sparse vectors"},
-    PartRow{"v_head.*", "the value head of TRL"},
+    PartRow{"v_head.*", "the TRL value head"},
     PartRow{"value_head.*", "a value head"},
-    PartRow{"medusa_lm_head*", "the heads of Medusa"},
+    PartRow{"medusa_lm_head*", "the group of Medusa heads"},
     PartRow{"language_model/", "a language model for the decoder of a processor"},
 };
 
@@ -319,8 +318,8 @@ std::string why_no_checkpoint(const fs::path& folder) {
   if (const auto state = std::find_if(names.begin(), names.end(), is_training_state);
       state != names.end()) {
     return quote(*state) +
-           " is a state of the training, without the weights beside it; name the folder that has "
-           "them";
+           " is training state, and the weights are not next to it; pass the folder that contains "
+           "the weights";
   }
   std::vector<std::string> inside;
   for (const std::string& name : names) {
@@ -332,7 +331,7 @@ std::string why_no_checkpoint(const fs::path& folder) {
     std::error_code ignored;
     if (fs::is_regular_file(folder / name / "data.pkl", ignored)) {
       return "its folder " + quote(name) +
-             " is a torch file that was unpacked; pack it again: " + "zip -0 -r m.pt " + name;
+             " is an unpacked torch file; pack it again: " + "zip -0 -r m.pt " + name;
     }
   }
   return inside.empty() ? "" : "its folders are " + quote_list(inside, kShownNames);

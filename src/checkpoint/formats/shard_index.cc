@@ -46,7 +46,7 @@ std::string no_weight_map(const Json& json) {
       const Json* inner = told->object() == nullptr ? told : told->find("message");
       const bool has_text = inner != nullptr && inner->string() != nullptr;
       const std::string text = has_text ? *inner->string() : std::string(key);
-      return "the error message of a server, " + quote(text) +
+      return "a server's error message, " + quote(text) +
              "; download the file again; a gated or private one needs a login";
     }
   }

@@ -33,7 +33,7 @@ Error refusal(std::size_t missing) {
 TEST(ErrorText, ListsOneNameALineWithTheNearestBesideIt) {
   EXPECT_EQ(error_text(refusal(2)),
             "graph.onnx: weights are missing\n"
-            "missing in the checkpoint: 2\n"
+            "missing from the checkpoint: 2\n"
             "  w0  FLOAT [4]  used by Add  nearest: v, u\n"
             "  w1  FLOAT [4]  used by Add  nearest: v, u\n"
             "unused keys: 1\n"
@@ -61,7 +61,7 @@ TEST(ErrorText, IsWhatAStreamPrints) {
 
 TEST(ErrorText, IsCompleteWhenAsked) {
   const std::string shorter = error_text(refusal(20));
-  EXPECT_THAT(shorter, HasSubstr("missing in the checkpoint: 20\n"));
+  EXPECT_THAT(shorter, HasSubstr("missing from the checkpoint: 20\n"));
   EXPECT_THAT(shorter, HasSubstr("  ... and 12 more\n"));
   EXPECT_THAT(error_text(refusal(20), {.how_to_see_all = " (-v lists all)"}),
               HasSubstr("  ... and 12 more (-v lists all)\n"));

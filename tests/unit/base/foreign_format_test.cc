@@ -44,7 +44,7 @@ INSTANTIATE_TEST_SUITE_P(
         Row{"dvc", "outs:\n- md5: 0\n"s, "DVC", "dvc pull"},
         Row{"gguf", "GGUF\x03\0\0\0"s, "GGUF", "after the graph"},
         Row{"npy", "\x93NUMPY\x01\0"s, "numpy", "save_file"},
-        Row{"hdf5", "\x89HDF\r\n\x1a\n"s, "HDF5", "PyTorch's weights"},
+        Row{"hdf5", "\x89HDF\r\n\x1a\n"s, "HDF5", "the PyTorch weights"},
         Row{"ort", "\x1c\0\0\0ORTM"s, "ONNX Runtime's own format", "made from"},
         Row{"tflite", "\x1c\0\0\0TFL3"s, "TensorFlow Lite", "made from"},
         Row{"ptl", "\x1c\0\0\0PTMF"s, "mobile module", "made from"},
@@ -61,8 +61,8 @@ TEST(ForeignFormat, AServersAnswerIsReportedWithItsText) {
   EXPECT_EQ(what("<!DOCTYPE html><html>"), "a web page");
   EXPECT_EQ(what("\n <HTML lang=en>"), "a web page");
   EXPECT_EQ(what("<?xml version='1.0'?>\n<Error><Code>AccessDenied</Code></Error>"),
-            "the error message of a server (XML)");
-  EXPECT_EQ(what("<?xml version='1.0'?><net name='m' version='11'>"), "a graph of OpenVINO (.xml)");
+            "a server's error message (XML)");
+  EXPECT_EQ(what("<?xml version='1.0'?><net name='m' version='11'>"), "an OpenVINO graph (.xml)");
   EXPECT_EQ(what("Entry not found"),
             "text that begins 'Entry not found', perhaps a server's message");
   EXPECT_EQ(what("Invalid username or password.\nsecond line"),
@@ -113,8 +113,8 @@ TEST(ForeignData, IsAPointerOrAPageInThePlaceOfTensors) {
       {"md5: 00\nouts:\n- md5: 00\n", "dvc pull"},
       {"<!DOCTYPE html><html>", "a web page; download it again"},
       {"\xef\xbb\xbf\n<html>", "a web page; download it again"},
-      {"<?xml version=\"1.0\"?><Error><Code>AccessDenied", "error message of a server"},
-      {"{\"error\": \"Not found\"}", "error message of a server"},
+      {"<?xml version=\"1.0\"?><Error><Code>AccessDenied", "server's error message"},
+      {"{\"error\": \"Not found\"}", "server's error message"},
       {"\x93NUMPY\1", "belongs to the model"},
   };
   for (const auto& [head, words] : heads) {

@@ -54,9 +54,9 @@ TEST(MemoryRuns, RejectBytesOutsideOfTheBlocks) {
   const std::string text = pattern(100);
   const auto runs = MemoryRuns::of({{at(text), 10, {}}, {at(text, 50), 10, {}}}, {}, 1).value();
   EXPECT_THAT(runs->bytes(5, 10), FailsWith(ErrorCode::kCorrupt, "10 bytes are requested"));
-  EXPECT_THAT(runs->bytes(20, 1), FailsWith(ErrorCode::kCorrupt, "in no block"));
+  EXPECT_THAT(runs->bytes(20, 1), FailsWith(ErrorCode::kCorrupt, "outside all blocks"));
   EXPECT_THAT(runs->bytes(0, std::numeric_limits<std::uint64_t>::max()),
-              FailsWith(ErrorCode::kCorrupt, "in no block"));
+              FailsWith(ErrorCode::kCorrupt, "outside all blocks"));
   EXPECT_THAT(runs->bytes(20, 0), IsOk());
 }
 
@@ -145,7 +145,7 @@ TEST(MemoryRuns, RefuseSizesThatCannotBe) {
   const std::string text = "x";
   constexpr std::uint64_t kMost = std::numeric_limits<std::uint64_t>::max();
   EXPECT_THAT(MemoryRuns::of({{at(text), kMost, {}}}, {}, 1),
-              FailsWith(ErrorCode::kInvalidArgument, "do not fit behind their address"));
+              FailsWith(ErrorCode::kInvalidArgument, "reach beyond the end of the address space"));
   EXPECT_THAT(MemoryRuns::of({}, {filled('a', kMost / 2), filled('b', 1)}, 1),
               FailsWith(ErrorCode::kInvalidArgument, "exceed 2^63-1 bytes"));
   EXPECT_THAT(MemoryRuns::of({}, {}, 0), FailsWith(ErrorCode::kInvalidArgument, "at least one"));

@@ -48,7 +48,7 @@ TEST(NewFolders, LeavesAFolderThatSomeoneUses) {
 TEST(NewFolders, LeavesNothingAfterAnError) {
   const TempDir temp;
   EXPECT_THAT(NewFolders::make(temp.path() / "a" / std::string(300, 'x')),
-              FailsWith(ErrorCode::kIo, "cannot make the folder"));
+              FailsWith(ErrorCode::kIo, "cannot create the folder"));
   EXPECT_TRUE(fs::is_empty(temp.path()));
 }
 
@@ -65,8 +65,9 @@ TEST(NewFolders, NamesADanglingLinkAndAFileInTheWay) {
   for (const char* path : {"link", "link/below"}) {
     EXPECT_THAT(
         NewFolders::make(temp.path() / path),
-        FailsWith(ErrorCode::kNotFound,
-                  "link: is a symbolic link to 'nowhere', which does not exist; make that"));
+        FailsWith(
+            ErrorCode::kNotFound,
+            "link: is a symbolic link to 'nowhere', which does not exist; create the target"));
     EXPECT_FALSE(check_no_dangling_link(temp.path() / path));
   }
   EXPECT_THAT(NewFolders::make(temp.path() / "file"),

@@ -74,7 +74,7 @@ TEST(OpenCheckpoint, PassesOverTheStatesOfATrainingBesideTheWeights) {
   const TempDir dir;
   dir.write("optimizer.pt", one_tensor("exp_avg"));
   EXPECT_THAT(open({dir.path()}),
-              FailsWith(ErrorCode::kNotFound, "'optimizer.pt' is a state of the training"));
+              FailsWith(ErrorCode::kNotFound, "'optimizer.pt' is training state"));
   dir.write("weights.pt", one_tensor("a"));
   const auto checkpoint = open({dir.path()});
   ASSERT_THAT(checkpoint, IsOk());
@@ -145,9 +145,9 @@ TEST(OpenCheckpoint, NamesTheFormatsThatItDoesNotRead) {
               HasSubstr("compressed by zlib, as joblib does"));
   EXPECT_THAT(message("\x08\x08\x12\x07pytorch"s), HasSubstr("an ONNX model, not a checkpoint"));
   EXPECT_THAT(message(R"({"error": "Repository not found"})"),
-              HasSubstr("the error message of a server, 'Repository not found'"));
+              HasSubstr("a server's error message, 'Repository not found'"));
   EXPECT_THAT(message(R"({"error": {"code": 404, "message": "gone"}})"),
-              HasSubstr("the error message of a server, 'gone'"));
+              HasSubstr("a server's error message, 'gone'"));
   EXPECT_THAT(message(R"({"model_type": "bert"})"), HasSubstr("the config of a model"));
   EXPECT_THAT(message(R"({"a": 1})"), HasSubstr("not a shard index"));
 }
@@ -238,7 +238,7 @@ TEST_F(Folder, GivesFilesOfAVariantOnlyIfItIsNamed) {
   EXPECT_THAT(taken(), HasSubstr("there are files of variants: 'model.fp16.safetensors'"));
   EXPECT_EQ(taken("fp16"), "model.fp16.safetensors");
   EXPECT_THAT(taken("bf16"), HasSubstr("no file of the variant 'bf16'"));
-  EXPECT_THAT(taken("../x"), HasSubstr("variant: 'model.../x.safetensors': holds a slash"));
+  EXPECT_THAT(taken("../x"), HasSubstr("variant: 'model.../x.safetensors': contains a slash"));
   write("model.safetensors");
   EXPECT_EQ(taken(), "model.safetensors");
 }

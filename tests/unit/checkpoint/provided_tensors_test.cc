@@ -136,7 +136,7 @@ TEST(ProvidedTensors, ThatAreMadeCannotBeReadByAnybodyElse) {
   const auto checkpoint = checkpoint_of({made("m", DType::kUInt8, {3}, "abc", calls)}).value();
   EXPECT_EQ(checkpoint.storages()[0].kind, StorageKind::kMade);
   EXPECT_THAT(bytes_in(checkpoint, 0),
-              FailsWith(ErrorCode::kUnsupported, "tensor 'm': its bytes are made when"));
+              FailsWith(ErrorCode::kUnsupported, "tensor 'm': its bytes are produced when"));
   EXPECT_EQ(*calls, 0);
 }
 
@@ -221,7 +221,7 @@ TEST(ProvidedTensors, WithoutBytesAreRefused) {
   EXPECT_THAT(refusal({.info = {"w", DType::kUInt8, {6}},
                        .storage = MemoryBytes{memory_of(text).data,
                                               std::numeric_limits<std::uint64_t>::max(), text}}),
-              testing::HasSubstr("do not fit behind their address"));
+              testing::HasSubstr("reach beyond the end of the address space"));
   const auto made_one = made("w", DType::kUInt8, {1}, "a");
   EXPECT_THAT(checkpoint_of({made_one}, {.max_lazy_at_once = 0}),
               FailsWith(ErrorCode::kInvalidArgument, "at least one tensor"));

@@ -123,7 +123,7 @@ TEST_F(Learn, NoRemedyKeepsOrIgnoresDataThatChanges) {
 }
 
 TEST_F(Learn, DataThatMayBeAConstantCanBeKeptByTheCaller) {
-  // The value has the size of one that changes, and is none of them.
+  // The value has the size of a tensor that changes, and is none of them.
   GraphBuilder b;
   b.input("x", kFloat, {3, 4}).initializer("w", kFloat, {3, 4}, f32(kW));
   b.initializer("val_1", kFloat, {3, 4}, f32(numbers(12, 9)));

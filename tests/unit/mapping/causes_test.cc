@@ -27,17 +27,18 @@ TEST(MappingCauses, EmptyTensorsAreOfOneRankOfZero) {
   c.open("a.bias", {2});
   c.key("a.weight", {0});
   c.key("a.bias", {0});
-  EXPECT_THAT(c.map(), FailsWith(ErrorCode::kMismatch,
-                                 "2 tensors of the checkpoint are empty ('a.weight' is FLOAT [0]), "
-                                 "as in what one rank of DeepSpeed's ZeRO stage 3 saves; join"));
+  EXPECT_THAT(c.map(),
+              FailsWith(ErrorCode::kMismatch,
+                        "2 tensors of the checkpoint are empty ('a.weight' is FLOAT [0]), as in "
+                        "the file that one rank of DeepSpeed ZeRO stage 3 saves; join"));
   EXPECT_THAT(c.map().error().message, Not(HasSubstr("that belongs to this graph")));
 }
 
 TEST(MappingCauses, FlatAndOptimizerTensorsAreNamed) {
   const std::vector<std::pair<const char*, const char*>> rows{
-      {"_fsdp_wrapped_module._flat_param", "as FSDP keeps them"},
-      {"_fpw_module.flat_param_0", "as FSDP keeps them"},
-      {"optimizer_state_dict.fp32_flat_groups.0", "the optimizer's state of DeepSpeed (ZeRO)"},
+      {"_fsdp_wrapped_module._flat_param", "as in FSDP"},
+      {"_fpw_module.flat_param_0", "as in FSDP"},
+      {"optimizer_state_dict.fp32_flat_groups.0", "the optimizer state of one DeepSpeed (ZeRO)"},
       {"state.0.exp_avg", "the state of an optimizer"}};
   for (const auto& [name, words] : rows) {
     MappingCase c;
@@ -90,8 +91,8 @@ TEST(MappingCauses, PartsOfTensorsAreOfRanks) {
   c.key("b.weight", {4, 4});
   c.key("b.bias", {4});
   EXPECT_THAT(c.map(), FailsWith(ErrorCode::kMismatch,
-                                 "the keys have 1/2 of their slots in one dimension each, as the "
-                                 "parts of a checkpoint have that was cut among 2 ranks"));
+                                 "the keys have 1/2 of their slots' size in one dimension each, "
+                                 "like the parts of a checkpoint that is split among 2 ranks"));
 }
 
 TEST(MappingCauses, AnotherHeadAndANarrowerModelAreNotParts) {
@@ -161,10 +162,12 @@ TEST(MappingCauses, AModuleInTheMiddleOfKeysIsTakenOut) {
     c.key(std::string("encoder.module.") + name);
   }
   const auto refused = c.map();
-  ASSERT_THAT(refused, FailsWith(ErrorCode::kNotFound,
-                                 "the keys have 'module' in their names, and the slots do not: key "
-                                 "'encoder.module.0.weight' for slot 'encoder.0.weight', as "
-                                 "torch.nn.DataParallel"));
+  ASSERT_THAT(
+      refused,
+      FailsWith(
+          ErrorCode::kNotFound,
+          "the keys have 'module' in their names, and the slots do not: key "
+          "'encoder.module.0.weight' for slot 'encoder.0.weight', because torch.nn.DataParallel"));
   EXPECT_THAT(remedies_of(refused),
               ElementsAre("rename s/^encoder\\.module\\./encoder./", "map FILE"));
   c.options.renames = {{"^encoder\\.module\\.", "encoder."}};

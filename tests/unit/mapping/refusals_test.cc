@@ -70,9 +70,10 @@ TEST(MappingRefusals, AGraphThatWasSavedWithoutItsConstantsIsToBeSavedWithThem) 
   const auto refused = c.map();
   ASSERT_THAT(refused,
               FailsWith(ErrorCode::kNotFound, "'embeddings.position_ids', 'places', 'sca"));
-  EXPECT_THAT(refused.error().message,
-              ::testing::StartsWith("the graph was saved without its constants: leave "
-                                    "include_initializers=False away"));
+  EXPECT_THAT(
+      refused.error().message,
+      ::testing::StartsWith(
+          "the graph was saved without its constants: save it without include_initializers=False"));
   EXPECT_TRUE(refused.error().details->remedies.empty());  // neither --map nor --partial helps
   c.open("fc.bias", {2}).origin = SlotOrigin::kParameter;
   const auto mixed = c.map();
@@ -177,7 +178,7 @@ TEST(MappingRefusals, OldAndNewWeightsAreNotMixed) {
   c.key("conv.weight", {3, 3});
   c.key("bn.running_mean", {3});
   EXPECT_THAT(c.map(), FailsListing(ErrorCode::kNotFound, ErrorKind::kStale, {"onnx::Conv_1"}));
-  EXPECT_THAT(c.map(), FailsWith(ErrorCode::kNotFound, "a BatchNorm without a place"));
+  EXPECT_THAT(c.map(), FailsWith(ErrorCode::kNotFound, "a BatchNorm that the graph lacks"));
   c.options.partial = Partial::kAllow;
   EXPECT_THAT(c.names_with(SlotVerdict::kStale), ElementsAre("onnx::Conv_1"));
 }
@@ -323,8 +324,8 @@ TEST(MappingRefusals, AQuantizedCheckpointIsNamedWithItsMethod) {
   c.key("fc.scales");
   const auto refused = c.map();
   ASSERT_THAT(refused, FailsWith(ErrorCode::kNotFound,
-                                 "quantized by GPTQ or AWQ (it has 'fc.qweight'), and its parts "
-                                 "alone do not determine how to read them; give the folder"));
+                                 "quantized by GPTQ or AWQ (it has 'fc.qweight'), and its tensors "
+                                 "alone do not determine how to read them; pass the folder"));
   EXPECT_TRUE(refused.error().details->remedies.empty());  // each would leave the weight out
 }
 
@@ -348,7 +349,7 @@ TEST(MappingRefusals, AQuantizedGraphIsNamedWithItsOperator) {
   const auto refused = c.map();
   ASSERT_THAT(refused, FailsWith(ErrorCode::kNotFound,
                                  "the graph is quantized ('fc.weight_quantized' is read by "
-                                 "DequantizeLinear); save the checkpoint into the float graph"));
+                                 "DequantizeLinear); use the checkpoint with the float graph"));
   EXPECT_TRUE(refused.error().details->remedies.empty());
 }
 
@@ -360,10 +361,9 @@ TEST(MappingRefusals, WeightsThatAreConstantNodesAreNamed) {
   c.key("bias");
   c.key("fc.weight");
   const auto refused = c.map();
-  ASSERT_THAT(refused,
-              FailsWith(ErrorCode::kNotFound,
-                        "1 key is the value of Constant nodes in the graph: 'fc.weight', which a "
-                        "checkpoint does not replace"));
+  ASSERT_THAT(refused, FailsWith(ErrorCode::kNotFound,
+                                 "1 key is the value of Constant nodes in the graph: 'fc.weight', "
+                                 "which a checkpoint cannot replace"));
   EXPECT_TRUE(refused.error().details->remedies.empty());
   c.graph.constants.clear();  // a fill
   EXPECT_THAT(c.map(), FailsWith(ErrorCode::kNotFound,
@@ -373,7 +373,7 @@ TEST(MappingRefusals, WeightsThatAreConstantNodesAreNamed) {
   c.graph.constants = {{"val_3", kFloatType, {2, 2}}};
   c.graph.defined_names = {"val_3"};
   EXPECT_THAT(c.map(), FailsWith(ErrorCode::kNotFound,
-                                 "the graph has its values in Constant nodes: 'val_3'"));
+                                 "the weights of the graph are in Constant nodes: 'val_3'"));
 }
 
 TEST(MappingRefusals, OfSeveralGraphsNameEachGraphAndListKeysOnce) {

@@ -68,7 +68,7 @@ TEST_F(SeveralGraphs, FindTheirNamesBesideWrappers) {
 TEST_F(SeveralGraphs, MeanWholeComponentsByTheirNames) {
   keys({"left.", "bright."});
   EXPECT_THAT(prefixes({"left.onnx", "right.onnx"}),
-              ElementsAre(HasSubstr("right.onnx: the keys fit")));
+              ElementsAre(HasSubstr("right.onnx: the keys match")));
 }
 
 TEST_F(SeveralGraphs, MayMeanNamesInAKeyWithoutDots) {
@@ -83,7 +83,7 @@ TEST_F(SeveralGraphs, WhoseNamesAreNotPrefixesNeedNamesInsteadOfAPrefix) {
   keys({"left.", "right."});
   const auto refused = map({"one.onnx", "two.onnx"});
   ASSERT_THAT(refused, FailsWith(ErrorCode::kAmbiguous,
-                                 "each takes the keys under its own name (here 'one.')"));
+                                 "each graph uses the keys under its own name (here 'one.')"));
   EXPECT_THAT(refused.error().details->remedies, IsEmpty());
 }
 
@@ -118,7 +118,7 @@ TEST_F(SeveralGraphs, CannotAllTakeTheKeysOfOnePrefixIfOthersFit) {
   const auto refused = map({"left.onnx", "right.onnx"});
   ASSERT_THAT(refused, FailsWith(ErrorCode::kAmbiguous,
                                  "'left.onnx' and 'right.onnx' would both get the keys under "
-                                 "'left', but those under 'right.' fit as well"));
+                                 "'left', but the keys under 'right.' also match"));
   ASSERT_EQ(refused.error().details->remedies.size(), 1U);
   EXPECT_EQ(refused.error().details->remedies[0].option, RemedyOption::kIgnore);
   c.options.ignore = {refused.error().details->remedies[0].value};

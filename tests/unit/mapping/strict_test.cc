@@ -272,7 +272,7 @@ TEST(StrictMapping, AMissingWeightThatIsStatedToBeTransposedIsNotTakenForAnInven
   const auto mapping = c.map();
   ASSERT_FALSE(mapping.has_value());
   EXPECT_THAT(error_text(mapping.error()),
-              AllOf(HasSubstr("fc.weight.transposed"), Not(HasSubstr("exporters make up"))));
+              AllOf(HasSubstr("fc.weight.transposed"), Not(HasSubstr("exporters generate"))));
 }
 
 TEST(StrictMapping, ALargeSquareThatOnlyMatMulReadsIsTransposed) {

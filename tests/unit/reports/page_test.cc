@@ -180,7 +180,7 @@ TEST(PageFile, ReplacesAnOlderPageAndNothingElse) {
   EXPECT_THAT(read(path), HasSubstr("\"title\": \"new\""));
   const auto other = dir.write("index.html", "<!DOCTYPE html>\n<html>mine</html>");
   EXPECT_THAT(check_page(other, Overwrite::kAllow),
-              FailsWith(ErrorCode::kAlreadyExists, "not a page of onnx-external"));
+              FailsWith(ErrorCode::kAlreadyExists, "was not written by onnx-external"));
   EXPECT_THAT(check_page(dir.path(), Overwrite::kAllow), FailsWith(ErrorCode::kAlreadyExists, ""));
   EXPECT_THAT(check_page(dir.path() / "nowhere" / "page.html", Overwrite::kAllow),
               FailsWith(ErrorCode::kNotFound, "nowhere"));

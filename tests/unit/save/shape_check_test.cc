@@ -72,8 +72,7 @@ class ShapeCheck : public testing::Test {
 constexpr const char* kMessage =
     "the given graph: weights contradict each other: MatMul 'MatMul_2' cannot have inputs of these "
     "shapes and types: 'r' FLOAT [?, 16] from weight 'fc1.weight' of key 'fc1.weight', "
-    "'fc2.weight' FLOAT [20, 4] of key 'fc2.weight'; give the checkpoint that belongs to this "
-    "graph";
+    "'fc2.weight' FLOAT [20, 4] of key 'fc2.weight'; use the checkpoint that belongs to this graph";
 
 TEST_F(ShapeCheck, WeightsThatFitEachOtherAreSaved) {
   EXPECT_THAT(save_second({16, 4}), IsOk());

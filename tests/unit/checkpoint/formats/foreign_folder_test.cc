@@ -58,9 +58,9 @@ TEST(ForeignFolder, APipelineOfDiffusersNamesItsParts) {
   dir.write("vae/config.json", "{}");
   EXPECT_THAT(folder_facts(dir.path()),
               ElementsAre(fact(FolderKind::kForeign,
-                               "diffusers (StableDiffusionPipeline), several models: 'unet', "
+                               "diffusers (StableDiffusionPipeline) with several models: 'unet', "
                                "'vae'")));
-  EXPECT_THAT(why_no_checkpoint(dir.path()), HasSubstr("a pipeline of diffusers"));
+  EXPECT_THAT(why_no_checkpoint(dir.path()), HasSubstr("a diffusers pipeline"));
   EXPECT_THAT(folder_facts(dir.path() / "unet"),
               ElementsAre(fact(FolderKind::kForeign, "(UNet2DConditionModel in _class_name)")));
 }
@@ -101,7 +101,7 @@ TEST(ForeignFolder, ATransformerInAFolderOfItsOwnIsNamed) {
   dir.write("modules.json",
             R"([{"path": "0_Transformer", "type": "sentence_transformers.models.Transformer"}])");
   EXPECT_THAT(folder_facts(dir.path()),
-              ElementsAre(fact(FolderKind::kForeign, "is in '0_Transformer': name that folder")));
+              ElementsAre(fact(FolderKind::kForeign, "is in '0_Transformer': pass that folder")));
 }
 
 TEST(ForeignFolder, AModelOfTimmIsNamed) {
@@ -132,7 +132,7 @@ TEST(ForeignFolder, AnUnpackedTorchFileInsideIsNamed) {
   const TempDir dir;
   dir.write("m/data.pkl", "");
   EXPECT_THAT(why_no_checkpoint(dir.path()),
-              HasSubstr("its folder 'm' is a torch file that was unpacked; pack it again: zip -0 "
+              HasSubstr("its folder 'm' is an unpacked torch file; pack it again: zip -0 "
                         "-r m.pt m"));
 }
 
@@ -141,7 +141,7 @@ TEST(ForeignFolder, TrainingStatesAreNotWeights) {
   dir.write("scheduler.pt", "");
   dir.write("rng_state_0.pth", "");
   EXPECT_THAT(why_no_checkpoint(dir.path()),
-              HasSubstr("'rng_state_0.pth' is a state of the training, without the weights"));
+              HasSubstr("'rng_state_0.pth' is training state, and the weights are not"));
 }
 
 struct Files {
@@ -173,31 +173,31 @@ INSTANTIATE_TEST_SUITE_P(
     testing::Values(
         Files{"gguf", {"m-q4.gguf"}, "'m-q4.gguf' is a GGUF file"},
         Files{"tf_h5", {"tf_model.h5"}, "'tf_model.h5' is an HDF5 file"},
-        Files{"saved_model", {"saved_model.pb", "variables/a"}, "a SavedModel of TensorFlow"},
+        Files{"saved_model", {"saved_model.pb", "variables/a"}, "a TensorFlow SavedModel"},
         Files{"tf_ckpt",
               {"bert_model.ckpt.index", "bert_model.ckpt.data-00000-of-00001"},
-              "a checkpoint of TensorFlow"},
-        Files{"keras", {"m.keras"}, "a model of Keras"},
-        Files{"flax", {"flax_model.msgpack"}, "weights of Flax"},
+              "a TensorFlow checkpoint"},
+        Files{"keras", {"m.keras"}, "a Keras model"},
+        Files{"flax", {"flax_model.msgpack"}, "Flax weights"},
         Files{"openvino", {"openvino_model.xml", "openvino_model.bin"}, "OpenVINO"},
         Files{"ctranslate2", {"model.bin", "shared_vocabulary.json"}, "CTranslate2"},
-        Files{"coreml", {"m.mlpackage/Manifest.json"}, "'m.mlpackage' is a model of Core ML"},
-        Files{"tensorrt", {"rank0.engine"}, "an engine of TensorRT"},
+        Files{"coreml", {"m.mlpackage/Manifest.json"}, "'m.mlpackage' is a Core ML model"},
+        Files{"tensorrt", {"rank0.engine"}, "a TensorRT engine"},
         Files{"tflite", {"m.tflite"}, "TensorFlow Lite"},
         Files{"deepspeed",
               {"zero_to_fp32.py", "global_step5/mp_rank_00_model_states.pt"},
-              "a checkpoint of DeepSpeed"},
+              "a DeepSpeed checkpoint"},
         Files{"zero", {"zero_pp_rank_0_mp_rank_00_optim_states.pt"}, "of DeepSpeed (ZeRO)"},
-        Files{"unpacked", {"data.pkl", "data/0"}, "the pickle of a torch file that was unpacked"},
+        Files{"unpacked", {"data.pkl", "data/0"}, "the pickle of an unpacked torch file"},
         Files{"unpacked_alone", {"data.pkl", "version"}, "pack its folder again"},
         Files{"trainer", {"checkpoint-500/model.safetensors"}, "'checkpoint-500' is a checkpoint"},
         Files{"nemo_ranks", {"tp_rank_00/model_weights.ckpt"}, "'tp_rank_00' is a part"},
-        Files{"megatron", {"mp_rank_00/model_optim_rng.pt"}, "a checkpoint of Megatron"},
+        Files{"megatron", {"mp_rank_00/model_optim_rng.pt"}, "a Megatron or NeMo checkpoint"},
         Files{"mistral", {"params.json", "consolidated.safetensors"}, "Mistral's own format", true},
         Files{"meta", {"params.json", "consolidated.00.pth"}, "Meta's own format", true},
-        Files{"mlx", {"weights.00.npz"}, "weights of MLX"},
-        Files{"lora", {"pytorch_lora_weights.safetensors"}, "an adapter (LoRA) of diffusers", true},
-        Files{"cache", {"snapshots/a/config.json", "blobs/b"}, "in the cache of the Hub"},
+        Files{"mlx", {"weights.00.npz"}, "MLX weights"},
+        Files{"lora", {"pytorch_lora_weights.safetensors"}, "a diffusers adapter (LoRA)", true},
+        Files{"cache", {"snapshots/a/config.json", "blobs/b"}, "in the Hugging Face cache"},
         Files{"onnx", {"model.onnx"}, "an ONNX model", true}),
     [](const auto& row) { return row.param.name; });
 

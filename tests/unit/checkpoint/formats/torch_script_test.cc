@@ -220,7 +220,7 @@ TEST(TorchScript, ByteCodeMakesItAMobileArchive) {
 
 TEST(TorchScript, AMobileModuleAsAFlatbufferIsRefusedByName) {
   EXPECT_THAT(open_bytes(std::string("\x28\0\0\0PTMF", 8) + std::string(64, '\0')),
-              FailsWith(ErrorCode::kUnsupported, "mobile module of PyTorch as a flatbuffer"));
+              FailsWith(ErrorCode::kUnsupported, "PyTorch mobile module as a flatbuffer"));
 }
 
 TEST(TorchScript, AConstantMayNotHaveTheNameOfAnAttribute) {

@@ -16,7 +16,7 @@ enum class ErrorKind : std::uint8_t {
   kUnused,          // keys that the graph does not use
   kAveraged,        // keys that are averages (EMA) of weights that are used
   kAdapter,         // keys of an adapter (such as LoRA)
-  kStale,           // values that were computed from weights at export, and would stay old
+  kStale,           // values that were computed from weights at export, and would become outdated
   kMerged,          // slots that may stand for two weights that were equal at export
   kMergedConstant,  // weights that may have been merged with constants
   kFused,           // weights with a BatchNorm folded into them

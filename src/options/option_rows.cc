@@ -119,18 +119,18 @@ using Text = const std::string&;
 
 constexpr OptionRow kRows[] = {
     {"GRAPH", ".onnx", K::kPositional, G::kInput, kSaveExternal, false,
-     "a graph whose weights were left out, or are to be replaced; several,\n"
-     "recognized by content, share their data files; NAME.onnx= gives one a\n"
-     "name other than its file's",
+     "a graph without weights, or with weights to replace; several graphs,\n"
+     "recognized by content, share their data files; NAME.onnx= sets the name\n"
+     "of the saved model",
      [](O& o, Text text) { return set(o.first, text); }},
     {"CHECKPOINT", "...", K::kWords, G::kInput, kSaveExternal, false,
      ".pt .pth .bin .safetensors files, shard indexes or folders;\n"
-     "several form one checkpoint; without any, the weights that the\n"
-     "graph holds get the layout",
+     "several form one checkpoint; without a checkpoint, the weights in\n"
+     "the graph itself are saved in the layout",
      [](O& o, Text text) { return append(o.files, text); }},
     {"MODEL", ".onnx", K::kPositional, G::kInput, kVerifyExternal, false,
-     "the model, with its data beside it; a folder means the model in it, or\n"
-     "all of them if they were saved together",
+     "the model, with its data files next to it; or a folder with one model,\n"
+     "or with several models that were saved together",
      [](O& o, Text text) { return set(o.first, text); }},
     {"MODEL", ".onnx", K::kPositional, G::kInput, kCutExternal, false,
      "the model; its data files are not read", [](O& o, Text text) { return set(o.first, text); }},
@@ -140,49 +140,51 @@ constexpr OptionRow kRows[] = {
      [](O& o, Text text) { return append(o.files, text); }},
     {"against", "CHECKPOINT...", K::kWords, G::kInput, kVerifyExternal, false,
      "compare every byte with these files, indexes or folders; keys are\n"
-     "matched again, and where that is open the manifest decides",
+     "matched to slots again, and the manifest decides ambiguous cases",
      [](O& o, Text text) { return append(o.others, text); }},
     {"diff", "FILE...", K::kWords, G::kInput, kInspectExternal, false,
-     "compare with these files by name: what only one side has, other\n"
-     "types and shapes, other bytes",
+     "compare with these files by name; print names that only one side has,\n"
+     "and differences in types, shapes and bytes",
      [](O& o, Text text) { return append(o.others, text); }},
     {"key", "NAME", K::kText, G::kInput, kReading, true,
-     "the dict of names to tensors in a nested checkpoint,\n"
+     "the dict in a nested checkpoint that maps names to tensors,\n"
      "e.g. state_dict, ema.model or optimizer.state.0",
      [](O& o, Text text) { return set(o.save.open.key, text); }},
     {"variant", "NAME", K::kText, G::kInput, kReading, true,
-     "of a folder, the files of a variant: model.NAME.safetensors, ...",
+     "read this variant of the files in a folder: model.NAME.safetensors, ...",
      [](O& o, Text text) { return set(o.save.open.variant, text); }},
     {"overlay", "", K::kFlag, G::kInput, kReading, true,
-     "if several files have a tensor, take the last one's",
+     "if several files contain a tensor, use the one in the last file",
      [](O& o, Text) { return set(o.save.open.overlay, true); }},
     {"max-expand", "N", K::kNumber, G::kInput, kReading, true,
-     "let expanded views grow to N times the files (default 4)",
+     "let expanded views take up to N times the size of the files (default 4)",
      [](O& o, Text text) {
        return set_to(o.save.open.max_expand, number_in(text, 1, kMaxExpand));
      }},
     {"convert", "WHAT", K::kNames, G::kInput, kReading, false,
-     "tensors that ONNX lacks: sparse: to dense ones, with their zeros;\n"
-     "complex32: to complex64 (repeatable, or separated by a comma)",
+     "convert tensors of a kind that ONNX lacks: sparse: to dense, with all\n"
+     "zeros; complex32: to complex64 (repeatable, or separated by a comma)",
      [](O& o, Text text) { return take_convert(o, text); }, kConvertNames},
     {"densify", "", K::kFlag, G::kInput, kPythonAlone, true, "",
      [](O& o, Text) { return set(o.save.open.densify, true); }},
     {"widen-complex32", "", K::kFlag, G::kInput, kPythonAlone, true, "",
      [](O& o, Text) { return set(o.save.open.widen_complex32, true); }},
     {"module", "NAME", K::kText, G::kInput, kCutExternal, false,
-     "take the nodes that the exporter made for this module\n"
-     "(inspect-external MODEL.onnx --modules lists them)",
+     "cut out the nodes that the exporter made for this module\n"
+     "(inspect-external MODEL.onnx --modules lists the modules)",
      [](O& o, Text text) { return set(o.cut.module, text); }},
     {"without", "NAMES", K::kNames, G::kInput, kCutExternal, false,
-     "leave out the nodes of these modules in it, separated by commas\n"
-     "(repeatable); what they compute becomes inputs. Without --module: of all",
+     "leave out the nodes of these submodules, separated by commas\n"
+     "(repeatable); their results become inputs of the piece. Without\n"
+     "--module, the piece is the rest of the model",
      [](O& o, Text text) { return append(o.cut.without, text); }},
     {"inputs", "NAMES", K::kNames, G::kInput, kCutExternal, false,
-     "values that the piece takes as inputs, separated by commas (repeatable);\n"
-     "by default the inputs of the model",
+     "values that become the inputs of the piece, separated by commas\n"
+     "(repeatable; default: the inputs of the model)",
      [](O& o, Text text) { return append(o.cut.inputs, text); }},
     {"outputs", "NAMES", K::kNames, G::kInput, kCutExternal, false,
-     "values that it computes from them, likewise",
+     "values that become the outputs of the piece, separated by commas\n"
+     "(repeatable)",
      [](O& o, Text text) { return append(o.cut.outputs, text); }},
     {"prefix", "P", K::kText, G::kMapping, kMatching, true,
      "use only keys that start with P, and remove P from them",
@@ -195,24 +197,25 @@ constexpr OptionRow kRows[] = {
      "rewrite keys before they are matched (RE2; repeatable)",
      [](O& o, Text text) { return append_parsed(o.save.mapping.renames, parse_rename(text)); }},
     {"partial", "", K::kFlag, G::kMapping, kMatching, true,
-     "allow slots without weights, and old weights beside new",
+     "save an incomplete model too: slots without data, or with old weights",
      [](O& o, Text) { return set(o.save.mapping.partial, Partial::kAllow); }},
     {"unmatched", "WHAT", K::kText, G::kMapping, kMatching, true,
-     "keys that no slot takes: strict: refuse those that may be weights\n"
-     "(default); skip: list them; keep: add them as initializers",
+     "keys that fill no slot: strict: fail if they may be weights (default);\n"
+     "skip: list them; keep: add them as initializers",
      [](O& o, Text text) {
        return choose(text, kUnmatchedNames, kUnmatched, o.save.mapping.unmatched);
      },
      kUnmatchedNames},
     {"inputs", "NAMES", K::kNames, G::kMapping, kMatching, true,
-     "graph inputs that are the caller's, separated by commas (repeatable)",
+     "graph inputs that the caller supplies at run time, separated by commas\n"
+     "(repeatable)",
      [](O& o, Text text) { return append(o.save.mapping.inputs, text); }},
     {"keep", "NAMES", K::kNames, G::kMapping, kMatching, true,
-     "initializers that keep the graph's data, separated by commas\n"
+     "initializers that keep their data in the graph, separated by commas\n"
      "(repeatable)",
      [](O& o, Text text) { return append(o.save.mapping.keep, text); }},
     {"ignore", "RE", K::kTexts, G::kMapping, kMatching, true,
-     "keys that contain a match are not weights (RE2; repeatable)",
+     "do not treat keys that contain a match as weights (RE2; repeatable)",
      [](O& o, Text text) { return append(o.save.mapping.ignore, text); }},
     {"cast", "", K::kFlag, G::kMapping, kPythonAlone, true, "",
      [](O& o, Text) { return set(o.save.mapping.casts, Casts::kAllow); }},
@@ -222,84 +225,86 @@ constexpr OptionRow kRows[] = {
        return text == "slot" ? take_dtype(o, text) : not_one_of(text, kDtypeNames.data(), 1);
      }},
     {"learn-map", "OLD", K::kPaths, G::kMapping, kSaveExternal, false,
-     "the checkpoint that GRAPH was exported from: data that the graph holds\n"
-     "is paired with it by its bytes, transposed or not (repeatable)",
+     "the checkpoint that GRAPH was exported from: data in the graph is\n"
+     "matched to its keys by content, transposed or not (repeatable)",
      [](O& o, Text text) { return append(o.save.learn_from, text); }},
     {"save-map", "FILE", K::kPath, G::kMapping, kSaveExternal, false,
-     "write the mapping that was used, for --map; after a refused or partial\n"
-     "save also the open slots, with keys that fit them",
+     "write the mapping that was used, for --map; after a failed or partial\n"
+     "save also the slots without a key, with keys that fit them",
      [](O& o, Text text) { return set(o.save_map, text); }},
     {"o,output", "OUT_DIR", K::kPath, G::kOutput, kSaveExternal, false,
      "the folder for the model and its data, created if missing;\n"
-     "OUT_DIR/NAME.onnx also names the model",
+     "OUT_DIR/NAME.onnx also sets the name of the model",
      [](O& o, Text text) { return set(o.target.folder, text); }},
     {"o,output", "PIECE.onnx", K::kPath, G::kOutput, kCutExternal, false,
-     "the piece, in the folder of the model",
+     "the file for the piece, in the folder of the model",
      [](O& o, Text text) { return set(o.target.folder, text); }},
     {"data-name", "NAME", K::kText, G::kOutput, kSaveExternal, true,
-     "the name of the data in OUT_DIR: of the folder (per-tensor; default:\n"
-     "initializers), of the file (single), or the beginning of the names of\n"
-     "the files (shards)",
+     "the name in OUT_DIR of the data folder (per-tensor; default:\n"
+     "initializers) or data file (single), or the prefix of the file names\n"
+     "(shards)",
      [](O& o, Text text) { return set_plain_name(o.save.plan.data_name, text); }},
     {"layout", "HOW", K::kText, G::kOutput, kSaveExternal, true,
-     "per-tensor: a file each (default); single: NAME.data beside the model;\n"
-     "shards: NAME-00001-of-0000N.data, no tensor split;\n"
+     "per-tensor: one file per tensor (default); single: one NAME.data beside\n"
+     "the model; shards: NAME-00001-of-0000N.data, without split tensors;\n"
      "inline: inside the model file, at most 2.15 GB;\n"
      "link: nothing is copied, the model refers to the checkpoint's bytes",
      [](O& o, Text text) { return choose(text, kLayoutNames, kLayouts, o.save.plan.layout); },
      kLayoutNames},
     {"max-shard-size", "SIZE", K::kSize, G::kOutput, kSaveExternal, true,
-     "with shards, e.g. 500M, 500MB or 4GiB; default: 2GB; a larger tensor\n"
-     "gets a file of its own, larger than this",
+     "the largest size of a shard, e.g. 500M, 500MB or 4GiB (default: 2GB);\n"
+     "a larger tensor gets a larger file of its own",
      [](O& o, Text text) {
        return set_to(o.save.plan.max_shard_bytes, size_in(text, 1, kMaxSizeOption));
      }},
     {"align", "N", K::kSize, G::kOutput, kSaveExternal, true,
-     "offsets in single and shards: a power of two from 16 to 2MiB\n"
-     "(default: 4096 for tensors of 1 MiB and more, else 64)",
+     "alignment of tensors in single and shards: a power of two from 16 to\n"
+     "2MiB (default: 4096 for tensors of 1 MiB and more, otherwise 64)",
      [](O& o, Text text) { return set_to(o.save.plan.alignment, alignment_of(text)); }},
     {"dedup", "WHAT", K::kText, G::kOutput, kSaveExternal, true,
-     "tensors to store once: storage: tied ones (default); content: also\n"
-     "those of equal bytes; off: none",
+     "tensors to store once: storage: tied tensors (default); content: also\n"
+     "tensors with equal bytes; off: none",
      [](O& o, Text text) { return choose(text, kDedupNames, kDedups, o.save.plan.dedup); },
      kDedupNames},
     {"inline-below", "SIZE", K::kSize, G::kOutput, kSaveExternal, true,
      "store smaller tensors inside the model; SIZE is at most 1MiB (default:\n"
-     "those of less than 1024 bytes that are inside stay there)",
+     "tensors below 1024 bytes stay inside if they are there already)",
      [](O& o, Text text) {
        return set_to(o.save.plan.inline_below, size_in(text, 0, kMaxInlineBelow));
      }},
     {"attributes", "", K::kFlag, G::kOutput, kSaveExternal, true,
-     "without CHECKPOINT: also give tensors in attributes of nodes the layout",
+     "without CHECKPOINT: also save tensors in node attributes in the layout",
      [](O& o, Text) { return set(o.save.plan.existing_data, ExistingData::kMoveAndAttributes); }},
     {"dtype", "TYPE", K::kText, G::kOutput, kSaveExternal, true,
-     "convert floats: slot: a key of another float type to the type of its\n"
-     "slot; float32, float16, bfloat16, float64: all; a graph that states\n"
-     "another type is refused: export the module in that type",
+     "convert floats: slot: each key to the float type of its slot; float32,\n"
+     "float16, bfloat16, float64: all to that type; if the graph states\n"
+     "another type, the save fails: export the module in that type",
      [](O& o, Text text) { return take_dtype(o, text); }, kDtypeNames},
     {"quantize", "SCHEME", K::kText, G::kOutput, kSaveExternal, true,
-     "int4: matrices become codes of 4 bits, in blocks of 64 with zero points,\n"
-     "for ONNX Runtime; int4/32, int4/128, ...: other blocks; int8: 8 bits, in\n"
-     "blocks of 128; all parts: 'int4/64, zero points, 5 steps' or\n"
-     "'int4/32, symmetric, nearest'; keep: the codes that a quantized checkpoint\n"
-     "has (docs/quantize.md)",
+     "int4: matrices become 4-bit codes in blocks of 64 with zero points, for\n"
+     "ONNX Runtime; int4/32, int4/128, ...: other block sizes; int8: 8 bits in\n"
+     "blocks of 128; in full: 'int4/64, zero points, 5 steps' or\n"
+     "'int4/32, symmetric, nearest'; keep: the codes in a quantized checkpoint\n"
+     "(docs/quantize.md)",
      [](O& o, Text text) { return set_scheme(text, quantize_of(o)); }},
     {"quantize-head", "TYPE", K::kText, G::kOutput, kSaveExternal, true,
-     "with --quantize, the head and the embeddings: int8 (default), int4, float",
+     "with --quantize: the type of the head and the embeddings: int8 (default),\n"
+     "int4 or float",
      [](O& o, Text text) { return choose(text, kHeadNames, kHeads, quantize_of(o).head); },
      kHeadNames},
     {"keep-float", "PATTERN", K::kTexts, G::kOutput, kSaveExternal, true,
-     "with --quantize, weights that stay as they are, with * and ? (repeatable)",
+     "with --quantize: weights that are not quantized; PATTERN may contain * and\n"
+     "? (repeatable)",
      [](O& o, Text text) { return append(quantize_of(o).keep_float, text); }},
     {"accuracy-level", "N", K::kNumber, G::kOutput, kSaveExternal, true,
-     "with --quantize: 4: activations are rounded to 8 bits, which is fast\n"
-     "(default); 0: they stay floats",
+     "with --quantize: 4: round activations to 8 bits, which is fast (default);\n"
+     "0: keep activations as floats",
      [](O& o, Text text) {
        return set_to(quantize_of(o).accuracy_level, number_in(text, 0, kMaxAccuracyLevel));
      }},
     {"quantize-form", "HOW", K::kText, G::kOutput, kSaveExternal, true,
-     "with --quantize: matmulnbits: operators of ONNX Runtime (default); qdq:\n"
-     "DequantizeLinear of ONNX, opset 21 and newer",
+     "with --quantize: matmulnbits: ONNX Runtime's own operators (default);\n"
+     "qdq: ONNX's DequantizeLinear, opset 21 and newer",
      [](O& o, Text text) { return choose(text, kFormNames, kForms, quantize_of(o).form); },
      kFormNames},
     {"test-data", "FILE", K::kPaths, G::kOutput, kSaveExternal, true,
@@ -307,7 +312,7 @@ constexpr OptionRow kRows[] = {
      "of these; written as test_data_set_N/input_K.pb (repeatable)",
      [](O& o, Text text) { return append(o.save.test_data, text); }},
     {"keep-inputs", "", K::kFlag, G::kOutput, kSaveExternal, true,
-     "filled graph inputs stay inputs (with an overridable default)",
+     "keep filled graph inputs as inputs, with the weight as their default",
      [](O& o, Text) { return set(o.save.write.inputs, MatchedInputs::kKeep); }},
     {"checksum", "sha1", K::kText, G::kOutput, kSaveExternal, true,
      "record the SHA-1 of each data file in the model",
@@ -325,12 +330,12 @@ constexpr OptionRow kRows[] = {
      "list modules, indented, with their tensors and bytes",
      [](O& o, Text) { return set(o.tree, true); }},
     {"modules", "", K::kFlag, G::kOutput, kInspectExternal, false,
-     "list the modules that a model's nodes were made for, with their nodes,\n"
+     "list the modules for which a model's nodes were made, with their nodes,\n"
      "parameters and bytes; an initializer counts once in each module",
      [](O& o, Text) { return set(o.modules, true); }},
     {"raw", "", K::kFlag, G::kOutput, kInspectExternal, false,
      "list the stored parts of quantized weights, not the floats that they\n"
-     "stand for",
+     "encode",
      [](O& o, Text) { return set(o.save.open.stored_parts, true); }},
     {"html", "FILE", K::kPath, G::kOutput, kInspectExternal | kVerifyExternal, false,
      "also write the report as an HTML page", [](O& o, Text text) { return set(o.page, text); }},
@@ -343,28 +348,29 @@ constexpr OptionRow kRows[] = {
     {"overwrite", "", K::kFlag, G::kOutput, kCutExternal, false, "replace an older piece",
      [](O& o, Text) { return set(o.save.write.overwrite, Overwrite::kAllow); }},
     {"dry-run", "", K::kFlag, G::kOutput, kSaveExternal, true,
-     "print the mapping and the plan, and write no model; needs no -o",
+     "print the mapping and the plan without writing a model; needs no -o",
      [](O& o, Text) { return set(o.save.mode, RunMode::kDryRun); }},
     {"sha256", "", K::kFlag, G::kWork, kInspectExternal, false,
-     "read every tensor that is listed and print its SHA-256",
+     "read every listed tensor and print its SHA-256",
      [](O& o, Text) { return set(o.sha256, true); }},
     {"bytes", "", K::kOffFlag, G::kWork, kInspectExternal, false,
      "with --diff: compare names, types and shapes only",
      [](O& o, Text) { return set(o.bytes, false); }},
-    {"threads", "N", K::kNumber, G::kWork, kReading, true, "0 to 1024; 0, the default: one per CPU",
+    {"threads", "N", K::kNumber, G::kWork, kReading, true,
+     "number of threads, 0 to 1024 (default: 0, one per CPU)",
      [](O& o, Text text) { return set_to(o.save.write.threads, number_in(text, 0, kMaxThreads)); }},
     {"verify", "", K::kOffFlag, G::kWork, kSaveExternal, true,
-     "do not read everything back and compare it",
+     "do not read the saved data back to compare it",
      [](O& o, Text) { return set(o.save.verification, Verification::kOff); }},
     {"fsync", "", K::kOffFlag, G::kWork, kSaveExternal | kCutExternal, true,
-     "do not wait until the bytes are on the disk",
+     "do not wait until the data is on the disk",
      [](O& o, Text) { return set(o.save.write.sync, Sync::kNone); }},
     {"resume", "", K::kOffFlag, G::kWork, kPythonAlone, true, "",
      [](O& o, Text) { return set(o.save.write.resume, Resume::kNo); }},
     {"json", "", K::kFlag, G::kCommon, kAll, false, "print one JSON document",
      [](O& o, Text) { return set(o.json, true); }},
     {"sandbox", "", K::kOffFlag, G::kCommon, kAll, false,
-     "do not give up rights that the job does not need\n"
+     "do not drop privileges that the job does not need\n"
      "(docs/security.md)",
      [](O& o, Text) { return set(o.sandbox, false); }},
     {"q,quiet", "", K::kFlag, G::kCommon, kAll, false, "print errors only",

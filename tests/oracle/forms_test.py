@@ -100,10 +100,7 @@ class FormsTest(SaveTest):
         state = self.small.state_dict
         self.accept("initializers replaced", self.full, state, self.small)
         as_inputs = zoo.export(
-            self.other.module,
-            self.other.inputs,
-            with_weights=True,
-            keep_initializers_as_inputs=True,
+            self.other.module, self.other.inputs, with_weights=True, keep_initializers_as_inputs=True
         )
         self.accept("initializers that are inputs too", as_inputs, state, self.small)
 
@@ -116,12 +113,8 @@ class FormsTest(SaveTest):
             self.report.check(
                 merged > 50, f"untrained ResNet-18 {label}: the export merged weights", str(merged)
             )
-            truth = {
-                k: v for k, v in trained.state_dict.items() if not k.endswith("num_batches_tracked")
-            }
-            self.accept(
-                f"untrained ResNet-18 {label}", graph, trained.state_dict, trained, truth=truth
-            )
+            truth = {k: v for k, v in trained.state_dict.items() if not k.endswith("num_batches_tracked")}
+            self.accept(f"untrained ResNet-18 {label}", graph, trained.state_dict, trained, truth=truth)
 
     def test_merged_without_trace(self) -> None:
         """The export merged two weights into one; the checkpoint holds both again."""
@@ -137,9 +130,7 @@ class FormsTest(SaveTest):
         scripted = torch.jit.script(case.module)
         graph = zoo.export(scripted, case.inputs)
         kinds = {node.op_type for node in graph.graph.node}
-        self.report.check(
-            kinds >= {"If", "Loop"}, "subgraphs: the export has If and Loop", str(kinds)
-        )
+        self.report.check(kinds >= {"If", "Loop"}, "subgraphs: the export has If and Loop", str(kinds))
         state = case.state_dict
         self.accept("subgraphs, inputs", graph, state, case)
         for keep in (True, False):
@@ -156,22 +147,15 @@ class FormsTest(SaveTest):
         graph = folder / "graph.onnx"
         copy = onnx.ModelProto()
         copy.CopyFrom(self.full)
-        onnx.save(
-            copy, str(graph), save_as_external_data=True, location="weights.data", size_threshold=0
-        )
+        onnx.save(copy, str(graph), save_as_external_data=True, location="weights.data", size_threshold=0)
         state = self.small.state_dict
         self.accept("external data replaced", graph, state, self.small)
 
         part = {key: value for key, value in state.items() if key.startswith("features")}
         mixed = zoo.make_case("mixed", zoo.SmallVgg, zoo.image)
         mixed.module.load_state_dict({**self.other.state_dict, **part})
-        mixed = zoo.Case(
-            "mixed", mixed.module, mixed.inputs, zoo.run_module(mixed.module, mixed.inputs)
-        )
-        rest = (
-            "--keep",
-            ",".join(key for key in self.other.state_dict if key.startswith("classifier")),
-        )
+        mixed = zoo.Case("mixed", mixed.module, mixed.inputs, zoo.run_module(mixed.module, mixed.inputs))
+        rest = ("--keep", ",".join(key for key in self.other.state_dict if key.startswith("classifier")))
         self.refuse("external data kept unasked", graph, part, ["missing from the checkpoint"])
         result = self.accept("external data kept", graph, part, mixed, *rest)
         if result:
@@ -205,17 +189,10 @@ class FormsTest(SaveTest):
         self.accept("torch.compile and FSDP components", self.graph, state, self.small)
 
     def test_teacher_and_student(self) -> None:
-        both = {
-            **prefixed(self.small.state_dict, "student."),
-            **prefixed(self.other.state_dict, "teacher."),
-        }
+        both = {**prefixed(self.small.state_dict, "student."), **prefixed(self.other.state_dict, "teacher.")}
         self.refuse("teacher and student", self.graph, both, ["student", "teacher", "--prefix"])
-        self.accept(
-            "teacher and student, the student", self.graph, both, self.small, "--prefix", "student."
-        )
-        self.accept(
-            "teacher and student, the teacher", self.graph, both, self.other, "--prefix", "teacher."
-        )
+        self.accept("teacher and student, the student", self.graph, both, self.small, "--prefix", "student.")
+        self.accept("teacher and student, the teacher", self.graph, both, self.other, "--prefix", "teacher.")
 
     def test_nested_key(self) -> None:
         both = {"model": self.small.state_dict, "ema": self.other.state_dict, "epoch": 3}
@@ -231,10 +208,7 @@ class FormsTest(SaveTest):
         folded = not any(name.endswith("running_mean") for name in names)
         self.report.check(folded, "a folding export: BatchNorm is gone", str(sorted(names)[:3]))
         self.refuse(
-            "a folding export",
-            graph,
-            self.small.state_dict,
-            ["BatchNorm", "do_constant_folding=False"],
+            "a folding export", graph, self.small.state_dict, ["BatchNorm", "do_constant_folding=False"]
         )
 
 

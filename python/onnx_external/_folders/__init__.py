@@ -1,1 +1,1 @@
-"""Folders of models: their config, their other files, and checks before an export."""
+"""Reads model folders: their configs and other files, with checks that precede an export."""

@@ -1,8 +1,8 @@
-"""Programs that open a folder of graphs, and their requirements beyond the usual names.
+"""Programs that open an exported folder, and what they require in addition to the usual files.
 
-The usual folder is right for ONNX Runtime, optimum, OpenVINO, fastembed and sentence-transformers.
-The needs of a client beyond that are a row of one table; code for one of them has a module of its
-own in `transformers`.
+The usual folder suits ONNX Runtime, optimum, OpenVINO, fastembed and sentence-transformers. Each
+further requirement of a client is a field of one table; code for a single client is in a module of
+its own in `transformers`.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ class Client:
     """A program that opens the folder, and its requirements."""
 
     place: str = ""
-    """The folder of the graphs in that of the model."""
+    """The subfolder of the model's folder in which the client looks for the graphs."""
     merges: bool = False
-    """True if a decoder is one graph."""
+    """True if the client expects a decoder as a single graph."""
     apart: bool = False
-    """True if each graph has a data file of its own, named after it."""
+    """True if each graph has a data file of its own, named after the graph."""
     crosses: bool = False
-    """True if an encoder returns the keys and values that the decoder keeps of it, and the decoder
-    is the one for the steps."""
+    """True if the encoder returns the keys and values that the decoder caches from its output, and
+    the only decoder graph is the graph for the steps."""
     plain: bool = False
-    """True if it does not support ONNX Runtime's own operators, such as fused attention."""
+    """True if the client does not support ONNX Runtime's own operators, such as fused attention."""
     float_tables: bool = False
-    """True if it cannot look up rows of embeddings that have codes."""
+    """True if the client cannot look up rows of quantized embeddings."""
     needs: tuple[str, ...] = ()
-    """Files of the model's folder, or made beside it, that it requires."""
+    """Files that the client requires, from the model's folder or created next to the graphs."""
 
 
 CLIENTS = {
@@ -48,18 +48,18 @@ CLIENTS = {
 
 @dataclass(frozen=True)
 class Wanted:
-    """The combined needs of the chosen clients."""
+    """The combined requirements of the chosen clients."""
 
     names: tuple[str, ...] = ()
 
     @property
     def place(self) -> str:
-        """The folder of the graphs inside that of the model."""
+        """The subfolder of the model's folder in which the graphs are stored."""
         return next((each.place for each in self._clients() if each.place), "")
 
     @property
     def merges(self) -> bool:
-        """True if a decoder is one graph."""
+        """True if a decoder is stored as a single graph."""
         return any(each.merges for each in self._clients())
 
     @property
@@ -69,27 +69,30 @@ class Wanted:
 
     @property
     def crosses(self) -> bool:
-        """True if an encoder returns the keys and values that the decoder keeps of it."""
+        """True if the encoder returns the keys and values that the decoder caches for it."""
         return any(each.crosses for each in self._clients())
 
     @property
     def plain(self) -> bool:
-        """True if the graphs only have standard ONNX operators."""
+        """True if the graphs may only use standard ONNX operators."""
         return any(each.plain for each in self._clients())
 
     @property
     def float_tables(self) -> bool:
-        """True if embeddings must not have codes: ONNX Runtime Web has no GatherBlockQuantized."""
+        """True if embeddings must not be quantized.
+
+        ONNX Runtime Web, for example, has no GatherBlockQuantized.
+        """
         return any(each.float_tables for each in self._clients())
 
     def _clients(self) -> list[Client]:
         return [CLIENTS[name] for name in self.names]
 
     def refuse(self, layout: str, target: Path) -> None:
-        """Raise an error for what a client cannot open, before the trace.
+        """Raise an error before the trace if a client could not open the result.
 
         Raises:
-            InvalidArgumentError: there is no such client, or it takes another layout or path.
+            InvalidArgumentError: a client is not known, or needs another layout or path.
         """
         for name in self.names:
             if name not in CLIENTS:
@@ -98,17 +101,17 @@ class Wanted:
                 )
             if CLIENTS[name].apart and layout not in ("single", "inline"):
                 raise InvalidArgumentError(
-                    f"{name} finds the data of a graph by the name of the graph, one file "
-                    f"for each, which layout={layout!r} does not have; leave layout out"
+                    f"{name} expects one data file for each graph, named after the graph, which "
+                    f"layout={layout!r} does not create; leave layout out"
                 )
         if self.place and target.suffix == ".onnx" and not target.is_dir():
             raise InvalidArgumentError(
-                f"{target}: the graphs for {', '.join(self.names)} lie in a folder of the model's, "
+                f"{target}: the graphs for {', '.join(self.names)} are stored in a subfolder, "
                 f"{self.place}/; give the model's folder as the target"
             )
 
     def refuse_lacking(self, beside: Sequence[str]) -> None:
-        """Raise an error for a folder that a client could not open.
+        """Raise an error if a file that a client requires is missing.
 
         Args:
             beside: the names of the files beside the graphs.
@@ -120,13 +123,13 @@ class Wanted:
             lacking = [each for each in CLIENTS[name].needs if each not in beside]
             if lacking:
                 raise ExportError(
-                    f"{name} needs {', '.join(lacking)}, which the model's folder does not have "
-                    f"and its graphs do not allow to be made; add it, or leave {name} out of "
-                    "clients="
+                    f"{name} needs {', '.join(lacking)}, which the model's folder does not contain "
+                    "and which cannot be created for these graphs; add the missing files, or leave "
+                    f"{name} out of clients="
                 )
 
 
 def wanted(names: Any) -> Wanted:
-    """Return the combined needs of the clients of these names."""
+    """Return the combined requirements of the clients with these names."""
     given = (names,) if isinstance(names, str) else tuple(names)
     return Wanted(tuple(dict.fromkeys(map(str, given))))

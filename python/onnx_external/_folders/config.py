@@ -1,7 +1,7 @@
-"""Checks of a model's folder and its config.json, without torch.
+"""Checks a model's folder and its config.json without importing torch.
 
-Code that a config names is refused at once: transformers would ask on the terminal whether to run
-such code, and import it.
+A config that names its own code is rejected early, because transformers would ask on the terminal
+whether to run such code, and import it.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ ADAPTER = "adapter_config.json"
 GENERATION = "generation_config.json"
 _WEIGHTS = ("model*.safetensors", "pytorch_model*.bin")
 _MOST_BYTES = 1 << 24
-"""The most bytes of a config.json; the largest that are known, with 21,000 labels, have 2 MB."""
+"""The maximum size of a config.json in bytes; the largest known, with 21,000 labels, has 2 MB."""
 _WAY_OUT = (
-    "import a class of yours that you trust and register it (AutoConfig.register, "
-    "{auto}.register), or give the module that it makes to oe.torch.export"
+    "import and register a class that you trust (AutoConfig.register, "
+    "{auto}.register), or pass an instance of it to oe.torch.export"
 )
 _KERNELS = ("attn_implementation", "experts_implementation")
 
@@ -38,18 +38,20 @@ def require_folder(path: Path) -> None:
     """
     if not path.is_dir():
         raise NotFoundError(
-            f"{path}: not a folder; export takes one with config.json and weights, or a GGUF file"
+            f"{path}: not a folder; export takes a folder with config.json and weights, or a "
+            "GGUF file"
         )
 
 
 def check_folder(folder: Path) -> list[str]:
-    """Return notes on parts of a model's folder that will not be in its graphs.
+    """Check a model's folder, and return notes on parts of the model that its graphs will lack.
 
-    Quantized weights are read as floats; opening the checkpoint checks their method.
+    Quantized weights are read as floats; their quantization method is checked when the checkpoint
+    is opened.
 
     Raises:
-        InvalidArgumentError: it is an adapter, or a model of another library.
-        NotFoundError: it has no config.json.
+        InvalidArgumentError: the folder has an adapter, or a model for another library.
+        NotFoundError: the folder has no config.json.
     """
     facts = _core.folder_facts(folder) if folder.is_dir() else []
     refused = [text for kind, text in facts if kind in ("foreign", "adapter")]
@@ -65,11 +67,11 @@ def check_folder(folder: Path) -> list[str]:
 
 
 def document_of(folder: Path, name: str = "config.json") -> dict[str, Any]:
-    """Return the object in a config file.
+    """Return the JSON object in a config file.
 
     Raises:
         NotFoundError: no such file exists.
-        FormatError: it is not an object of JSON.
+        FormatError: the file does not contain a JSON object.
     """
     path = folder / name
     if not path.is_file():
@@ -83,9 +85,9 @@ def document_of(folder: Path, name: str = "config.json") -> dict[str, Any]:
         if not isinstance(found, dict):
             raise ValueError(f"it is a {type(found).__name__} instead of an object")
     except RecursionError as error:
-        raise FormatError(f"{path}: no config of transformers: it is nested too deeply") from error
+        raise FormatError(f"{path}: not a transformers config: nested too deeply") from error
     except (ValueError, OSError) as error:
-        raise FormatError(f"{path}: no config of transformers: {error}") from error
+        raise FormatError(f"{path}: not a transformers config: {error}") from error
     return found
 
 
@@ -93,9 +95,8 @@ def parse(path: Path) -> Any:
     """Return the content of a JSON file.
 
     Raises:
-        ValueError: it is not JSON, or not in UTF-8; the message names typical results of text
-            editors.
-        OSError: it cannot be read.
+        ValueError: the content is not JSON or not UTF-8; the message names typical mistakes.
+        OSError: the file cannot be read.
     """
     data = path.read_bytes()
     if data.startswith(codecs.BOM_UTF8):
@@ -110,14 +111,17 @@ def parse(path: Path) -> Any:
         if rest.startswith(("//", "/*", "#")):
             fault = "a comment, which JSON does not have; remove it"
         elif before.endswith(",") and rest.startswith(("}", "]")):
-            fault = "a comma behind the last entry; remove it"
+            fault = "a comma after the last entry; remove it"
         else:
             raise
         raise ValueError(f"line {error.lineno} has {fault}") from error
 
 
 def read_leniently(folder: Path, name: str = "config.json") -> dict[str, Any]:
-    """Return the same, or nothing if it cannot be read, which is reported elsewhere."""
+    """Return the JSON object in a config file, or an empty dict if the file cannot be read.
+
+    Faults of the file are reported elsewhere.
+    """
     try:
         return document_of(folder, name)
     except Error:
@@ -125,7 +129,7 @@ def read_leniently(folder: Path, name: str = "config.json") -> dict[str, Any]:
 
 
 def list_of(folder: Path, name: str) -> list[Any]:
-    """Return the list in a JSON file; empty if there is no file or it holds something else."""
+    """Return the list in a JSON file; empty if there is no file or if it contains anything else."""
     path = folder / name
     try:
         if path.stat().st_size > _MOST_BYTES:
@@ -137,7 +141,7 @@ def list_of(folder: Path, name: str) -> list[Any]:
 
 
 def is_adapter(folder: Path) -> bool:
-    """Return whether a folder has an adapter of peft and no model, and so no config.json."""
+    """Return whether a folder contains a peft adapter and no model of its own."""
     if not (folder / ADAPTER).is_file():
         return False
     weights = (each for name in _WEIGHTS for each in folder.glob(name))
@@ -145,10 +149,14 @@ def is_adapter(folder: Path) -> bool:
 
 
 def base_of(folder: Path, given: Path | None) -> Path:
-    """Return the folder of an adapter's base: the given one, or that of adapter_config.json.
+    """Return the folder of an adapter's base model.
+
+    This is `given` or, if that is None, the folder that adapter_config.json names.
+
+    `given`, or the one named in adapter_config.json.
 
     Raises:
-        NotFoundError: it is not there.
+        NotFoundError: the base model is not there.
     """
     named = document_of(folder, ADAPTER).get("base_model_name_or_path")
     places = [given] if given is not None else []
@@ -161,17 +169,16 @@ def base_of(folder: Path, given: Path | None) -> Path:
             return place
     where = str(given) if given is not None else f"beside {folder}"
     raise NotFoundError(
-        f"{folder}/{ADAPTER}: an adapter of {named!r}, which is not {where}; give the folder of "
-        "its base with base= (nothing is fetched)"
+        f"{folder}/{ADAPTER}: an adapter for {named!r}, which is not {where}; give the folder of "
+        "the base model with base= (nothing is downloaded)"
     )
 
 
 def refuse_at_once(folder: Any) -> None:
-    """Raise an error for folders without a plain model, and for code, before importing torch.
+    """Raise an error, before importing torch, for a folder without a plain model or with own code.
 
-    The import takes seconds.
-
-    If transformers is imported already, classes may be registered, and it is left to it.
+    The import of torch takes seconds, so faults are reported before it. If transformers is already
+    imported, classes may have been registered, and the check is left to transformers.
     """
     path = Path(folder) / "config.json"
     if not path.is_file():
@@ -189,7 +196,7 @@ def refuse_at_once(folder: Any) -> None:
 
 
 def _parts(config: Any, where: str = "") -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield the config and the configs inside it, with the path to each: "", "text_config."."""
+    """Yield the config and the configs nested in it, each with its path: "", "text_config."."""
     if isinstance(config, dict):
         yield where, config
         for name, value in config.items():
@@ -201,14 +208,14 @@ def _parts(config: Any, where: str = "") -> Iterator[tuple[str, dict[str, Any]]]
 
 
 def refuse_kernels(path: Path, config: dict[str, Any]) -> None:
-    """Raise an error for a config that names a kernel of the Hub."""
+    """Raise an error if a config names a kernel from the Hub."""
     for where, part in _parts(config):
         for name in (each for own in _KERNELS for each in (own, f"_{own}")):
             for value in _strings(part.get(name)):
                 if "/" in value:
                     raise ExportError(
-                        f"{path}: {where}{name} is {value!r}, a kernel of the Hub, which is code "
-                        "that is not run; remove the line, and transformers' own is exported"
+                        f"{path}: {where}{name} is {value!r}, a kernel from the Hub, whose code is "
+                        "not run; remove the line to export transformers' own implementation"
                     )
 
 
@@ -221,7 +228,7 @@ def _strings(value: Any) -> Iterator[str]:
 
 
 def refuse_types(path: Path, config: dict[str, Any], known: Callable[[str], bool]) -> None:
-    """Raise an error for a config whose class, or a class inside it, is the folder's own."""
+    """Raise an error if a config, or one nested in it, needs a class from the folder's own code."""
     for where, part in _parts(config):
         kind = part.get("model_type")
         if "auto_map" in part and not (isinstance(kind, str) and known(kind)):
@@ -232,12 +239,12 @@ def refuse_types(path: Path, config: dict[str, Any], known: Callable[[str], bool
 
 
 def own_code(config: Mapping[str, Any], auto: str, where: str = "") -> str:
-    """Say that the code named by auto_map is not run, and what to do; "" if there is none.
+    """Return a sentence that auto_map's code is not run, and what to do; "" without an auto_map.
 
     Args:
         config: the content of config.json.
-        auto: the Auto class that is wanted.
-        where: the path of a config inside config.json: "text_config.".
+        auto: the name of the Auto class that would load the model.
+        where: the path of a nested config inside config.json: "text_config.".
     """
     if "auto_map" not in config:
         return ""
@@ -247,9 +254,9 @@ def own_code(config: Mapping[str, Any], auto: str, where: str = "") -> str:
     reference = next(_strings(named.get(auto) or named[[*models, *named][0]]), "?")
     place, _, name = reference.rpartition("--")
     file, _, made = name.rpartition(".")
-    of = f"the Hub's repository {place}" if place else "the folder"
+    of = f"the Hub repository {place}" if place else "the folder"
     register = auto if auto.startswith("AutoModel") else [*models, "AutoModel"][0]
     return (
-        f"its {where}auto_map names code of {of} ({made} in {file or '?'}.py), and no code of a "
-        f"folder is run; {_WAY_OUT.format(auto=register)}"
+        f"its {where}auto_map names code in {of} ({made} in {file or '?'}.py), which is never run; "
+        f"{_WAY_OUT.format(auto=register)}"
     )

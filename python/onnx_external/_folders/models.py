@@ -1,4 +1,4 @@
-"""Find the graphs in a folder, and detect a model of transformers there."""
+"""Finds the graphs in a folder, and detects whether a folder holds a transformers model."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from .._base.options import StrPath
 from .gguf.folder import gguf_in
 
 ENCODER, PROMPT, STEP = "encoder_model", "decoder_model", "decoder_with_past_model"
-"""The graphs of an encoder and a decoder, as optimum calls them: the encoder; the decoder for a
-prompt, and the one that continues with a cache."""
+"""Optimum's names for the graphs of an encoder-decoder model: the encoder, the decoder for a
+prompt, and the decoder that continues with a cache."""
 MERGED = "decoder_model_merged"
-"""The two graphs of such a decoder, merged into one for transformers.js."""
+"""The graph into which the two decoder graphs are merged for transformers.js."""
 PREFILL, DECODE = "prefill", "decode"
-"""The two graphs that a decoder without an encoder may have: of the prompt, and of the steps."""
+"""Names of the two graphs that a decoder-only model may have: for the prompt, and for the steps."""
 PROMPTS, STEPS = (PROMPT, PREFILL), (STEP, DECODE)
 
 
 def pair_names(has_encoder: bool) -> tuple[str, str]:
-    """Return the names of a decoder's two graphs: for the prompt, and for the steps."""
+    """Return the names of a decoder's two graphs, for the prompt and for the steps."""
     return (PROMPT, STEP) if has_encoder else (PREFILL, DECODE)
 
 
@@ -33,14 +33,14 @@ def merged_name(has_encoder: bool) -> str:
 
 
 def is_transformers(path: Any) -> bool:
-    """Return whether a path is a folder with a model of transformers, or a GGUF model."""
+    """Return whether a path is a transformers model folder or a GGUF model."""
     if not isinstance(path, (str, os.PathLike)):
         return False
     return Path(path, "config.json").is_file() or gguf_in(path) is not None
 
 
 def models_in(folder: Path) -> dict[str, Path]:
-    """Return the graphs of a folder, in the order in which they run."""
+    """Return the graphs in a folder by name, in the order in which they run."""
     order = [ENCODER, *PROMPTS, *STEPS, MERGED]
     found = {path.stem: path for path in sorted(place_of_graphs(folder).glob("*.onnx"))}
     return dict(
@@ -49,26 +49,26 @@ def models_in(folder: Path) -> dict[str, Path]:
 
 
 def has_models(folder: Path) -> bool:
-    """Return whether a folder has graphs."""
+    """Return whether a folder contains graphs."""
     return any(place_of_graphs(folder).glob("*.onnx"))
 
 
 def place_of_graphs(folder: Path) -> Path:
-    """Return the folder of the graphs: this one, or `onnx/` inside it, as for transformers.js."""
+    """Return the folder that contains the graphs: the given one, or its subfolder `onnx/`."""
     inner = folder / "onnx"
     return inner if inner.is_dir() and not any(folder.glob("*.onnx")) else folder
 
 
 def model_in(path: StrPath, call: str) -> str:
-    """Return the path of a model: the given file, or the only one in a folder.
+    """Return the path of a model: the given file, or the only model in a folder.
 
     Args:
         path: the model, or the folder.
-        call: the call in which a path is passed, for the error: "oe.diagnose({}, ...)".
+        call: the call that the error suggests: "oe.diagnose({}, ...)".
 
     Raises:
-        InvalidArgumentError: the folder has several.
-        NotFoundError: it has none.
+        InvalidArgumentError: the folder has several models.
+        NotFoundError: the folder has no model.
     """
     path = path_of("model", path)
     if not os.path.isdir(path):
@@ -85,7 +85,7 @@ def model_in(path: StrPath, call: str) -> str:
 
 
 def no_model(folder: Path) -> NotFoundError:
-    """Return the error for a missing model, saying what else the folder is, if known."""
-    config = "" if is_transformers(folder) else ", and no config.json of transformers"
+    """Return the error for a folder without models; it says what else the folder is, if known."""
+    config = "" if is_transformers(folder) else ", and no config.json"
     known = "".join(f"; {text}" for _, text in _core.folder_facts(folder)[:1])
     return NotFoundError(f"{folder}: has no model (.onnx){config}{known}")

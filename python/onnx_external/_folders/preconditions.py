@@ -1,4 +1,4 @@
-"""Early errors and notes of an export, before a trace and before torch is imported."""
+"""Checks arguments and existing files early in an export, before torch is imported."""
 
 from __future__ import annotations
 
@@ -29,25 +29,25 @@ _OF_MODULES = (
 
 
 def warn(notes: Iterable[str]) -> None:
-    """Log the notes of a report immediately, as warnings of the package's logger."""
+    """Log the notes of a report immediately as warnings."""
     for note in notes:
         _log.warning(note)
 
 
 def note_of_dtype(dtype: str | None) -> list[str]:
-    """Return the note on a model that will compute in bfloat16.
+    """Return a note if the model will compute in bfloat16.
 
     Args:
-        dtype: the caller's choice.
+        dtype: the element type that the caller chose.
     """
     return [BFLOAT16] if dtype == "bfloat16" else []
 
 
 def note_of_state(state: Mapping[str, Any]) -> list[str]:
-    """Return the note on a module most of whose floats are bfloat16.
+    """Return a note if most of a module's floats are bfloat16.
 
     Args:
-        state: its tensors of torch.
+        state: the module's torch tensors by name.
     """
     count: dict[str, int] = {}
     for tensor in state.values():
@@ -59,7 +59,7 @@ def note_of_state(state: Mapping[str, Any]) -> list[str]:
 
 
 def refuse_existing(path: StrPath) -> None:
-    """Raise an error for an existing model, as the save would after the trace.
+    """Raise an error if the model exists already, as the save would do after the trace.
 
     Args:
         path: as for oe.save().
@@ -76,15 +76,15 @@ def refuse_existing(path: StrPath) -> None:
 
 
 class Request(NamedTuple):
-    """The checked arguments of an export of a folder."""
+    """The checked arguments for the export of a folder."""
 
     wanted: Wanted
-    """The needs of the programs that are to open it."""
+    """The requirements of the programs that will open the folder."""
     variants: list[Variant]
 
 
 def requested(folders: Sequence[Path], target: Path, how: Mapping[str, Any]) -> Request:
-    """Check the arguments of an export, and the existing files.
+    """Check the arguments of an export, and that no existing file is in the way.
 
     Args:
         folders: the folders to export, from model_folders().
@@ -94,7 +94,7 @@ def requested(folders: Sequence[Path], target: Path, how: Mapping[str, Any]) -> 
 
     Raises:
         InvalidArgumentError: arguments exclude each other, or do not fit the model.
-        ExistsError: a graph with the name of one to write exists, or a file beside it.
+        ExistsError: a graph, or a file that belongs next to it, would replace an existing file.
     """
     asked, layout = wanted(how["clients"]), how["layout"]
     chosen = variants_of(how["variants"], how["dtype"], how["quantize"], layout, target)
@@ -118,7 +118,7 @@ def requested(folders: Sequence[Path], target: Path, how: Mapping[str, Any]) -> 
 
 
 def _refuse_inline(config: Mapping[str, Any], how: Mapping[str, Any]) -> None:
-    """Raise an error for a model of several graphs, as far as its config says so."""
+    """Raise an error if the config shows that the model has several graphs, which share files."""
     names = config.get("architectures")
     name = str(names[0]) if isinstance(names, list) and names else ""
     generates = name.endswith(("ForConditionalGeneration", "ForCausalLM", "LMHeadModel"))
@@ -131,7 +131,7 @@ def _refuse_inline(config: Mapping[str, Any], how: Mapping[str, Any]) -> None:
 
 
 def model_folders(folder: Path, base: StrPath | None) -> list[Path]:
-    """Return the folder of a model, or that of an adapter's base and the adapter's own."""
+    """Return the folders to read: the model's, or those of an adapter's base and the adapter."""
     if not is_adapter(folder):
         return [folder]
     return [base_of(folder, Path(base) if base is not None else None), folder]

@@ -1,4 +1,4 @@
-"""Files beside a model's weights that loaders of the model also read."""
+"""Finds the files next to a model's weights that programs also read when they load the model."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from .._base.errors import ExistsError, FormatError, ReadWriteError
 from .config import GENERATION, document_of, list_of
 
 _MOST_BYTES = 1 << 26
-"""The most bytes of a file: the largest tokenizers that are known have 35 MB."""
+"""The maximum size of a file in bytes; the largest known tokenizers have 35 MB."""
 _KINDS = (
     ".json", ".jinja", ".txt", ".model", ".tiktoken", ".spm", ".vocab", ".bpe", ".codes", ".dic",
 )  # fmt: skip
-"""Texts and vocabularies: weights, code, pictures and pages have other suffixes."""
+"""Suffixes of settings and vocabularies; weights, code, images and web pages have others."""
 _TOKENIZERS = re.compile(r"(?i)(vocab|merges|spiece|sentencepiece|tokenizer|tekken|bpe|dict)\b.*")
-"""Names of their files, with any suffix, such as tokenizer.model.v3."""
+"""Names of tokenizer files, with any suffix, such as tokenizer.model.v3."""
 _WEIGHTS_OR_CODE = (".bin", ".safetensors", ".pt", ".pth", ".pkl", ".npy", ".npz", ".py", ".sh")
 _OTHERS = re.compile(
     r"\..*|.*\.index\.json|.*\.manifest\.json|manifest\.json|trainer_state\.json|.*_results\.json"
@@ -27,23 +27,24 @@ _OTHERS = re.compile(
     r"|(?i:licen[cs]e.*)|.*log\.txt|quantize_config\.json|(hf_)?quant_config\.json"
     r"|quanto_qmap\.json"
 )
-"""Files left by a training, a pip, a person, a quantizing library or an earlier export."""
+"""Files that are not copied: those of trainers, pip, quantizing libraries and earlier exports, and
+readme, license and hidden files."""
 _OF_MODULES = (".safetensors", ".bin")
-"""The types of the weights files of such a module."""
+"""Suffixes of the weights files of sentence-transformers' modules."""
 _FOLDERS = ("additional_chat_templates",)
-"""Folders of such files that transformers reads."""
+"""Subfolders from which transformers reads further files."""
 
 
 class SideFile(NamedTuple):
-    """A file that lies beside a model."""
+    """A file next to a model's weights."""
 
     path: Path
     name: str
-    """Relative to the model's folder."""
+    """The path relative to the model's folder."""
 
 
 def files_beside(folder: Path) -> list[SideFile]:
-    """Return the files beside a model's weights that belong beside its graphs.
+    """Return the files next to a model's weights that also belong next to its graphs.
 
     These are small files that are neither weights nor code: the config, the tokenizer, processors,
     templates, and the contents of the folders of sentence-transformers' modules, including their
@@ -79,7 +80,7 @@ def _belongs(path: Path, weights: tuple[str, ...]) -> bool:
 
 
 def _is_readable(settings: Path) -> bool:
-    """Return whether generate() can read its settings; no graph needs those it cannot read."""
+    """Return whether transformers can read a generation config; an unreadable one is not copied."""
     try:
         document_of(settings.parent, settings.name)
     except FormatError:
@@ -91,13 +92,11 @@ _POINTER = b"version https://git-lfs"
 
 
 def note_on_pointers(files: Iterable[SideFile]) -> list[str]:
-    """Return the note on pointer files, whose content Git LFS has not fetched."""
+    """Return a note on Git LFS pointers, which stand in for files that were not downloaded."""
     found = [file.name for file in files if _begins(file.path, _POINTER)]
     if not found:
         return []
-    return [
-        f"{', '.join(found)}: a Git LFS pointer, not the file itself: `git lfs pull` fetches it"
-    ]
+    return [f"{', '.join(found)}: a Git LFS pointer, not the file itself; run `git lfs pull`"]
 
 
 def _begins(path: Path, start: bytes) -> bool:
@@ -109,7 +108,7 @@ def _begins(path: Path, start: bytes) -> bool:
 
 
 def copies_of(files: Iterable[SideFile], folder: Path) -> Iterator[tuple[SideFile, Path]]:
-    """Yield files and their targets, without files that are already there."""
+    """Yield files with their target paths, except files that are already at their target."""
     for file in files:
         target = folder / file.name
         if not (target.exists() and samefile(file.path, target)):
@@ -117,16 +116,16 @@ def copies_of(files: Iterable[SideFile], folder: Path) -> Iterator[tuple[SideFil
 
 
 def refuse_copies(files: Iterable[SideFile], folder: Path, overwrite: bool) -> None:
-    """Raise an error for files that cannot or must not be replaced.
+    """Raise an error if a target exists that cannot or must not be replaced.
 
     Args:
         files: the files to copy.
         folder: the target folder.
-        overwrite: files may be replaced.
+        overwrite: existing files may be replaced.
 
     Raises:
-        ExistsError: there is one already, or a folder in its place.
-        ReadWriteError: nothing can be written there.
+        ExistsError: a target exists already, or a folder has its name.
+        ReadWriteError: a target cannot be written.
     """
     for _, target in copies_of(files, folder):
         try:
@@ -136,7 +135,7 @@ def refuse_copies(files: Iterable[SideFile], folder: Path, overwrite: bool) -> N
         except OSError as error:
             raise ReadWriteError(f"{target}: cannot be written: {error.strerror}") from error
         if kind not in (stat.S_IFREG, stat.S_IFLNK):
-            what = "a folder" if kind == stat.S_IFDIR else "no file"
+            what = "a folder" if kind == stat.S_IFDIR else "not a regular file"
             raise ExistsError(f"{target}: is {what}; move it away")
         if not overwrite:
             raise ExistsError(f"{target}: exists; overwrite=True replaces it")

@@ -1,6 +1,6 @@
-"""Variants of a model that differ in the types of numbers, and are stored side by side.
+"""Variants of a model that differ in their number formats and are stored in one folder.
 
-Names and suffixes are those of transformers.js: `model_fp16.onnx` is next to `model.onnx`.
+Names and suffixes are those of transformers.js, such as `model_fp16.onnx` next to `model.onnx`.
 """
 
 from __future__ import annotations
@@ -13,17 +13,17 @@ from .._base.options import FloatType, LayoutName, Quantize, QuantizeArgument
 
 
 class Variant(NamedTuple):
-    """The type of a graph's computation, the storage of its matrices, the names of its files."""
+    """The number types of a variant, for computing and for storing matrices, and its names."""
 
     suffix: str = ""
-    """Behind the name of a graph."""
+    """The suffix that is appended to the name of each graph."""
     dtype: FloatType | None = None
     quantize: QuantizeArgument = None
     client_name: str = "fp32"
-    """The name in transformers.js."""
+    """The name of the variant in transformers.js."""
 
     def with_float_tables(self) -> Variant:
-        """Return the variant with embeddings and head in floats; the two may share a weight."""
+        """Return a copy that keeps embeddings and head, which may share a weight, in floats."""
         if not isinstance(self.quantize, str):
             return self
         return self._replace(quantize=Quantize(self.quantize, head="float"))
@@ -39,23 +39,23 @@ VARIANTS = {
 }
 _OTHER_NAMES = {"q8": "int8", "int4": "q4"}
 _FOREIGN = ("bnb4", "q2", "q2f16", "q1", "q1f16")
-"""Variants of transformers.js that do not correspond to codes of 4 or 8 bits."""
+"""Variants in transformers.js that are not supported: their codes do not have 4 or 8 bits."""
 
 
 def variants_of(
     names: Any, dtype: str | None, quantize: QuantizeArgument, layout: LayoutName, path: Any
 ) -> list[Variant]:
-    """Return the variants of an export; one without a suffix if none are named.
+    """Return the variants of an export; if none are named, a single one without a suffix.
 
     Args:
-        names: the caller's names.
-        dtype: the type that an export without variants computes in.
-        quantize: the scheme for its matrices.
+        names: the names that the caller gave.
+        dtype: the type in which an export without variants computes.
+        quantize: the quantization scheme of an export without variants.
         layout: as for oe.save().
-        path: the target.
+        path: the target of the export.
 
     Raises:
-        InvalidArgumentError: a name is not known, or other options exclude variants.
+        InvalidArgumentError: a name is not known, or another option does not allow variants.
     """
     given = names.split(",") if isinstance(names, str) else list(names)
     known = [_OTHER_NAMES.get(str(each), str(each)) for each in given]
@@ -69,24 +69,24 @@ def variants_of(
         return [Variant("", dtype, quantize)]  # type: ignore[arg-type]
     for option, value in (("dtype", dtype), ("quantize", quantize)):
         if value is not None:
-            raise InvalidArgumentError(f"variants say what {option}= would; leave {option} out")
+            raise InvalidArgumentError(f"variants determine {option}; leave {option}= out")
     if layout == "link":
         raise InvalidArgumentError(
-            "layout='link' copies nothing, and variants are copies in other types; choose another "
-            "layout"
+            "layout='link' does not copy weights, and variants are copies in other types; choose "
+            "another layout"
         )
     if str(path).endswith(".onnx"):
-        raise InvalidArgumentError(f"{path}: variants are several files; give a folder for them")
+        raise InvalidArgumentError(f"{path}: variants need several files; give a folder for them")
     return [VARIANTS[name] for name in dict.fromkeys(known)]
 
 
 def suffix_in(folder: Path, name: str) -> str:
-    """Return the suffix of a graph's variant in a folder, or "": that of the plainest one."""
+    """Return the suffix of a graph's first variant that exists in a folder, or ""."""
     found = (each.suffix for each in VARIANTS.values())
     return next((each for each in found if (folder / f"{name}{each}.onnx").is_file()), "")
 
 
 def base_name(stem: str) -> str:
-    """Return the name of a graph without the suffix of its variant: "model" for "model_q4"."""
+    """Return the name of a graph without its variant's suffix: "model" for "model_q4"."""
     suffixes = sorted((each.suffix for each in VARIANTS.values()), key=len, reverse=True)
     return next((stem.removesuffix(s) for s in suffixes if s and stem.endswith(s)), stem)

@@ -1,1 +1,1 @@
-"""Saving, planning, verifying, listing and cutting of models, and the reports on them."""
+"""Saves, plans, verifies, lists and cuts models, and reports on the results."""

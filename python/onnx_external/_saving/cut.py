@@ -1,4 +1,4 @@
-"""Pieces of models: small models that refer to the data files of a large one."""
+"""Cuts a small model out of a large one; both refer to the same data files."""
 
 from __future__ import annotations
 
@@ -35,7 +35,9 @@ def cut(
     overwrite: bool = False,
     fsync: bool = True,
 ) -> CutReport:
-    """Write a piece of a model beside it. No external data is read or copied.
+    """Write part of a model, the piece, as a model of its own in the same folder.
+
+    No external data is read or copied.
 
     Args:
         model: the file of the model.
@@ -43,7 +45,7 @@ def cut(
         module: take the nodes that the exporter made for this module: "model.layers.3".
         inputs: with `outputs`: values that the piece takes as inputs; by default those inputs of
             the model that it needs.
-        outputs: instead of a module: values that it computes from them.
+        outputs: instead of a module: values that the piece computes from `inputs`.
         without: modules inside `module` (or inside the model, if none is given) whose nodes are
             left out of the piece; their results become inputs.
         overwrite: replace an older piece.
@@ -54,8 +56,8 @@ def cut(
 
     Raises:
         NotFoundError: no such model, module or value exists.
-        ExistsError: there is a file, and `overwrite` is False.
-        Error: everything else; nothing half-written stays.
+        ExistsError: the file exists, and `overwrite` is False.
+        Error: any other fault; no incomplete file is left.
     """
     target = os.fspath(path_of("path", path))
     if not os.path.dirname(target):
@@ -82,13 +84,13 @@ def cut_bytes(
     outputs: Sequence[str] | None = None,
     without: Sequence[str] | None = None,
 ) -> tuple[bytes, CutReport]:
-    """Return the piece as a serialized model, and its report; nothing is written.
+    """Return a piece of a model as a serialized model, together with its report, and write no file.
 
     ONNX Runtime finds the data of a model in memory if the session option
     `session.model_external_initializers_file_folder_path` names the folder of `model`.
 
     Args:
-        model: as for cut(), and so are all others.
+        model: as for cut(), like all other arguments.
         module: take the nodes that the exporter made for this module.
         inputs: with `outputs`: values that the piece takes as inputs.
         outputs: instead of a module: values that it computes.

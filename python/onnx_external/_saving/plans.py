@@ -1,4 +1,4 @@
-"""Implementation of oe.plan: a save that can be inspected before it is carried out."""
+"""Implements oe.plan, which returns a save that can be inspected before it is carried out."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Plan(SaveReport):
-    """The plan of a save; it keeps the arguments alive to carry it out."""
+    """A planned save; it keeps the arguments alive so that it can be carried out."""
 
     _arguments: tuple[Graph | abc.Mapping[str, Graph], Weights | None, StrPath | None, SaveKeywords]
 
@@ -59,9 +59,9 @@ def plan(
     ```
 
     Args:
-        model: as for `oe.save`, and so are all others.
-        path: the target of the save, by name only. None: no folder is looked at.
-        weights: the weights for the graph, by name only. None: the weights in the model.
+        model: as for `oe.save`, like all other arguments.
+        path: the target of the save. None: no folder is examined.
+        weights: the weights for the graph. None: the weights in the model.
         **how: the keywords of `SaveKeywords`.
 
     Raises:

@@ -1,4 +1,4 @@
-"""Programs of torch: their nodes, and detection of training mode."""
+"""Lists the nodes of torch.export programs, and detects programs in training mode."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 _SHOWN = 3
-"""The number of operators that are named."""
+"""The maximum number of operators that a note names."""
 
 
 def nodes_of(program: Any) -> Iterator[Any]:
@@ -16,7 +16,7 @@ def nodes_of(program: Any) -> Iterator[Any]:
 
 
 def arguments_of(node: Any) -> dict[str, Any]:
-    """Return the arguments of a node's operator, including defaults, by the operator's names."""
+    """Return the arguments of a node's operator by parameter name, including default values."""
     arguments = getattr(getattr(node.target, "_schema", None), "arguments", ())
     defaults = [each.default_value if each.has_default_value() else None for each in arguments]
     return {
@@ -28,10 +28,10 @@ def arguments_of(node: Any) -> dict[str, Any]:
 
 
 def notes_on_training(models: Iterable[Any]) -> list[str]:
-    """Return a note on each ONNXProgram that computes as in training mode.
+    """Return a note for each ONNXProgram whose operators compute in training mode.
 
     Args:
-        models: in any form that oe.save() takes; only those of torch.onnx know their program.
+        models: in any form that oe.save() takes; only an ONNXProgram has its exported program.
     """
     found = []
     for model in models:
@@ -40,17 +40,17 @@ def notes_on_training(models: Iterable[Any]) -> list[str]:
             shown = ", ".join(names[:_SHOWN])
             more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
             found.append(
-                f"the program computes as in training: {shown}{more}; unless this is meant, call "
-                "module.eval() before torch.onnx.export"
+                f"the program computes as in training: {shown}{more}; unless this is intended, "
+                "call module.eval() before torch.onnx.export"
             )
     return found
 
 
 def training_operators(program: Any) -> list[str]:
-    """Return the operators of an ExportedProgram that are in training mode, with their nodes.
+    """Return the operators of an ExportedProgram that run in training mode, with the nodes' names.
 
-    Normalizations without running statistics are not among them: they compute the same in eval
-    mode. None instead of a program has none.
+    Normalizations without running statistics are not returned: they compute the same in eval
+    mode. If the program is None, the list is empty.
     """
     if getattr(program, "graph_module", None) is None:
         return []

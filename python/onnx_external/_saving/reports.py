@@ -1,6 +1,6 @@
-"""Reports of save, verify, inspect and cut: the JSON documents of the commands, as dataclasses.
+"""Reports on save, verify, inspect and cut: dataclasses that hold the JSON output of the commands.
 
-docs/cli.md describes every member. Members that a document leaves out have their defaults.
+docs/cli.md describes every member. Members that are missing in a document get default values.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _T = TypeVar("_T")
 
 
 def _make(cls: type[_T], document: dict[str, Any], **lists: type) -> _T:
-    """Make a dataclass from a document; `lists` gives the classes of lists of objects."""
+    """Create a dataclass instance from a document; `lists` gives the item class of each list."""
     members = _members(cls, document)
     for name, item in lists.items():
         members[name] = _items(item, document.get(name, []))
@@ -41,137 +41,142 @@ def _members(cls: type, document: dict[str, Any]) -> dict[str, Any]:
 
 
 class _Document(Paged):
-    """A report that keeps its document."""
+    """A report that keeps the JSON document from which it was created."""
 
     _document: dict[str, Any]
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the document that the command prints with --json."""
+        """Return the JSON document that the command prints with --json."""
         return self._document
 
 
 @dataclass(frozen=True)
 class SavedTensor:
-    """One initializer that was saved, or would be."""
+    """One initializer that was saved, or that a dry run would save."""
 
     slot: str
     """The initializer's name."""
     length: int
-    """Bytes of its data."""
+    """The size of the initializer's data in bytes."""
     key: str | None = None
-    """The checkpoint's name; None for data that the model already had."""
+    """The tensor's name in the checkpoint; None for data that the model already had."""
     rule: str | None = None
     """The rule of docs/mapping.md that chose the key; None without a key."""
     recipe: list[str | dict[str, list[int]]] = field(default_factory=list)
-    """The steps that make it from the key, as in a map file."""
+    """The steps that make the initializer from the key's tensor, as in a map file."""
     file: str | None = None
-    """The data file, relative to the model's folder; None for data inside the model."""
+    """The path of the data file, relative to the model's folder; None for data inside the model."""
     offset: int = 0
-    """The offset of its bytes in `file`."""
+    """The offset of the data in `file`."""
     overflowed: int = 0
-    """Finite values that became infinite when they were converted (`dtype`, `cast`)."""
+    """The number of finite values that became infinite in a conversion (`dtype`, `cast`)."""
     largest_overflowed: float = 0.0
-    """The largest magnitude among them."""
+    """The largest magnitude among the values that became infinite."""
     part: str | None = None
-    """The part of a quantized matrix: "codes", "scales" or "zero_points"."""
+    """For part of a quantized matrix: "codes", "scales" or "zero_points"."""
 
 
 @dataclass(frozen=True)
 class SavedModel:
-    """One of the models of a save."""
+    """One model of a save."""
 
     model: str
-    """Path of the model."""
+    """The path of the model."""
     tensors: list[SavedTensor]
-    """The initializers that were saved, or would be."""
+    """The initializers that were saved, or that a dry run would save."""
     inputs_left: list[str]
-    """Inputs of the graph that the caller feeds."""
+    """Graph inputs that the caller has to supply at run time."""
     initializers_kept: list[str]
-    """Initializers that keep the graph's data."""
+    """Initializers whose data is that of the graph."""
     kept_by_option: list[str]
-    """Data of the graph that `keep` names."""
+    """Initializers that keep the graph's data because `keep` names them."""
     slots_left: list[str]
-    """Slots without data; only with `partial`. No runtime opens such a model."""
+    """Initializers without data, only with `partial`; no runtime can open such a model."""
     left_old: list[str]
     """Weights that keep the graph's data because the checkpoint lacks them; only with `partial`."""
     complete: bool
-    """True if both lists are empty: every weight has its value."""
+    """True if `slots_left` and `left_old` are empty: every weight has its value."""
     alignment: str
-    """The prefix that was added to keys ("+model.") or removed ("-module."); else ""."""
+    """The prefix added to all keys ("+model.") or removed from them ("-module."), or ""."""
     bytes: int
-    """The size of the ranges that the model refers to, including shared ones."""
+    """The size of all data that the model refers to, including data shared with other models."""
     remarks: list[dict[str, Any]] = field(default_factory=list)
-    """Irregularities of the model's external data: `kind`, `first` and `tensors`, `message`."""
+    """Irregularities in the model's external data: `kind`, `first` and `tensors`, `message`."""
     manifest: str = ""
-    """The file with the checksums of its tensors, relative to the model's folder."""
+    """The file with the checksums of the model's tensors, relative to the model's folder."""
     quantized: list[dict[str, Any]] = field(default_factory=list)
-    """With `quantize`: each matrix: `weight`, `key`, `role`, `scheme`, `shape`, `bytes_before`,
-    `bytes`, and `error`, the root mean square of what changed over that of the values (in a dry
-    run, of a few rows)."""
+    """With `quantize`: each quantized matrix: `weight`, `key`, `role`, `scheme`, `shape`,
+    `bytes_before`, `bytes`, and `error`: the root mean square of the change, divided by that of
+    the values (in a dry run, estimated from a few rows)."""
     floats: list[dict[str, Any]] = field(default_factory=list)
-    """The matrices left in floats, with `quantize`: `weight`, `reason`, `bytes`."""
+    """With `quantize`: each matrix that was not quantized: `weight`, `reason`, `bytes`."""
 
     @property
     def pairs(self) -> list[SavedTensor]:
-        """The initializers that are filled from the weights: slot, key, rule and recipe."""
+        """The initializers that are filled from the weights, with slot, key, rule and recipe."""
         return [tensor for tensor in self.tensors if tensor.key is not None]
 
 
 @dataclass
 class SaveReport(_Document):
-    """The report of a save, done or planned: its models, and what they have in common.
+    """The report on a save that was carried out or planned: its models, and what they share.
 
     The report of a single model also has the fields of `models[0]` as attributes.
     """
 
     dry_run: bool
-    """True: nothing was written."""
+    """True if nothing was written."""
     unmatched_keys: list[str]
-    """Keys of the weights that fill no slot."""
+    """Keys of the weights that fill no initializer."""
     baked_keys: list[str]
     """Those of `unmatched_keys` that are buffers which exporters bake in, or whose values the graph
     has."""
     unused_modules: list[dict[str, Any]]
-    """Modules that no graph uses at all: `name`, and `keys`, how many keys it has."""
+    """Modules that no graph uses at all: `name`, and `keys`, the number of the module's keys."""
     ignored_keys: list[str]
     """Those of `unmatched_keys` that `ignore` excluded."""
     skipped_keys: list[str]
     """Those of `unmatched_keys` that would be errors without `unmatched` or `partial`."""
     overlaid: list[dict[str, Any]]
-    """With `overlay`: `key`, its `checkpoint` (from 1), and `by`, the one that replaced it."""
+    """With `overlay`: each replaced `key`, the number of its `checkpoint` (from 1), and `by`, the
+    number of the checkpoint that replaced it."""
     tied_keys: list[dict[str, str]]
-    """Keys that fill no slot but have the bytes of one that does: `key` and `matched_key`."""
+    """Keys that fill no initializer but have the same bytes as a key that does: `key` and
+    `matched_key`."""
     complete: bool
     """True if all models are complete."""
     oversized: list[str]
-    """Tensors larger than `max_shard_size`; each has a shard of its own."""
+    """Tensors larger than `max_shard_size`; each is stored in a shard of its own."""
     bytes: int
-    """Size of the data files, each byte once, or of the data in the model ("inline")."""
+    """The size of the data files, with shared bytes counted once, or of the data in the model
+    (layout "inline")."""
     seconds: float
-    """Time of the whole job; 0 in a dry run."""
+    """The duration of the whole save; 0 in a dry run."""
     verified: bool
-    """True if every byte that was written was read back; this does not cover missing data."""
+    """True if every written byte was read back and compared; this does not cover missing data."""
     derived: dict[str, Any] = field(default_factory=dict)
-    """Derived tensors that the map defined, as in a map file."""
+    """The derived tensors that the map defines, in the form of a map file."""
     notes: list[str] = field(default_factory=list)
     """Remarks on surprises, such as a file of a folder that was not read."""
     linked_bytes: int = 0
     """The size of the ranges that the models refer to, with the layout "link"."""
     data_left_for: list[dict[str, str]] = field(default_factory=list)
-    """Data files of replaced models that stay: `file`, and `model`, another that uses it."""
+    """Data files of replaced models that were kept: `file`, and `model`, the other model that uses
+    it."""
     test_data: list[dict[str, Any]] = field(default_factory=list)
-    """With `test_data`, by set: `folder`, `inputs`, and `unused` tensors that feed no input."""
+    """With `test_data`, for each input set: `folder`, `inputs`, and `unused`, the tensors that feed
+    no input."""
     dimensions: list[dict[str, Any]] = field(default_factory=list)
-    """With two or more sets: dimensions that varied or are symbolic, with a `verdict`."""
+    """With two or more input sets: dimensions that varied or are symbolic, with a `verdict`."""
 
     def _add_notes(self, notes: list[str]) -> None:
-        """Add sentences to the notes, also in the document."""
+        """Append notes to the report and to its document."""
         if notes:
             self.notes = self._document["notes"] = [*self.notes, *notes]
 
     @cached_property
     def models(self) -> list[SavedModel]:
-        """The models in the order of the graphs, made on first use because they may be large."""
+        """The models in the order of the graphs, created on first use because they may be large."""
         documents = self._document.get("models", [self._document])
         return [_make(SavedModel, document, tensors=SavedTensor) for document in documents]
 
@@ -183,12 +188,12 @@ class SaveReport(_Document):
     @property
     def _alone(self) -> SavedModel:
         if len(self.models) > 1:
-            raise AttributeError(f"the report is on {len(self.models)} models: see its `models`")
+            raise AttributeError(f"the report covers {len(self.models)} models: see its `models`")
         return self.models[0]
 
     @property
     def model(self) -> str:
-        """The file of the only model."""
+        """The path of the only model."""
         return self._alone.model
 
     @property
@@ -262,7 +267,7 @@ class SaveReport(_Document):
         return sizes
 
     def __str__(self) -> str:
-        """Return a summary in one line; `repr()` returns the whole report."""
+        """Return a one-line summary; `repr()` returns the whole report."""
         where = self.models[0].model if len(self.models) == 1 else self.folder
         tensors = sum(len(model.tensors) for model in self.models)
         done = "dry run, nothing was written" if self.dry_run else "saved"
@@ -274,19 +279,19 @@ class SaveReport(_Document):
 
 @dataclass(frozen=True)
 class Finding:
-    """One fault of a model."""
+    """One fault found in a model."""
 
     code: str
-    """The violated rule, such as "crc-differs" (docs/cli.md lists all)."""
+    """The violated rule, such as "crc-differs" (docs/cli.md lists all rules)."""
     tensor: str
-    """The name of the initializer; empty for the model as a whole."""
+    """The name of the initializer; empty if the fault concerns the whole model."""
     file: str
     """The data file, relative to the model; may be empty."""
     message: str
     """The fault, as a sentence."""
 
     def __str__(self) -> str:
-        """Return the finding in one line, as verify-external prints it."""
+        """Return the finding as one line, in the form that verify-external prints."""
         places = [f"'{place}'" for place in (self.tensor, self.file) if place]
         return ": ".join([self.code, *places, self.message])
 
@@ -300,45 +305,45 @@ class VerifyReport(_Document):
     complete: bool
     """True if no data is missing; otherwise `ok` is also False."""
     findings: list[Finding]
-    """The faults; at most 1,000, followed by one with the number of further ones."""
+    """The faults: at most 1,000, followed by a finding that gives the number of further faults."""
     tensors: int
     """The number of external tensors."""
     inline_tensors: int
-    """The number of tensors inside the model that are also in the manifest or the weights."""
+    """The number of tensors stored inside the model that the manifest or the weights also have."""
     inline_uncompared: int
-    """The number of float initializers inside the model that were not compared with anything."""
+    """The number of float initializers stored inside the model that were not compared."""
     bytes: int
-    """Bytes that were read."""
+    """The number of bytes that were read."""
     compared: int
     """The number of `tensors` that were compared with the weights."""
     compared_by_manifest: int
-    """The number of `compared` whose key only the manifest names."""
+    """The number of tensors in `compared` whose key is known only from the manifest."""
     converted: int
-    """The number of `compared` that were compared after a change of type."""
+    """The number of tensors in `compared` that were converted to another type first."""
     linked: int
-    """The number of `tensors` that are a checkpoint's own ranges."""
+    """The number of `tensors` that refer to bytes of a checkpoint file (layout "link")."""
     linked_without_crc: int
-    """The number of `linked` without a recorded CRC-32."""
+    """The number of tensors in `linked` without a recorded CRC-32."""
     without_length: int
     """The number of `tensors` whose entry states no length; other readers may reject them."""
     used_manifest: bool
-    """True if there was a manifest."""
+    """True if the model has a manifest and it was used."""
     overflowed: int = 0
-    """Values that became infinite when they were converted for this model, by its manifest."""
+    """The number of values that became infinite when the model was saved, from its manifest."""
     notes: list[str] = field(default_factory=list)
     """Remarks on surprises, such as a file of a folder that was not read."""
     remarks: list[dict[str, Any]] = field(default_factory=list)
-    """Irregularities of readable external data: `kind`, `first` and `tensors`, `message`."""
+    """Irregularities in readable external data: `kind`, `first` and `tensors`, `message`."""
     models: dict[str, VerifyReport] = field(default_factory=dict)
     """The report of each file, for a folder of models that were saved together. The fields above
-    then cover all models; bytes that models share count for each."""
+    then cover all models; bytes that several models share are counted for each model."""
 
     def __bool__(self) -> bool:
-        """Return whether nothing is wrong."""
+        """Return `ok`: True if the model has no faults and lacks no data."""
         return self.ok
 
     def __str__(self) -> str:
-        """Return the verdict in a line, and a line for each finding; `repr()` gives everything."""
+        """Return the verdict in one line, followed by a line for each finding."""
         verdict = "ok" if self.ok else f"findings: {len(self.findings)}"
         verdict += "" if self.complete else ", not every weight has its value"
         read = f"external tensors: {self.tensors}, bytes: {self.bytes:,}"
@@ -348,28 +353,28 @@ class VerifyReport(_Document):
 
 @dataclass
 class CutReport(_Document):
-    """The contents of a piece of a model."""
+    """The contents of a model that was cut out of a larger one."""
 
     inputs: list[str]
-    """Names, in the order of the piece; those with a default value come last."""
+    """The names of the piece's inputs, in their order; inputs with a default value come last."""
     outputs: list[str]
-    """Names, in the order of the piece."""
+    """The names of the piece's outputs, in their order."""
     fed_back: list[str]
-    """Inputs that depend, in the whole model, on an output of the piece."""
+    """Inputs that, in the whole model, depend on an output of the piece."""
     untyped: list[str]
     """Outputs whose element type is not known."""
     nodes: int
-    """The number of nodes in its main graph."""
+    """The number of nodes in the main graph of the piece."""
     initializers: int
-    """The number of initializers in its main graph."""
+    """The number of initializers in the main graph of the piece."""
     functions: int
-    """The number of functions that it calls, directly or through others."""
+    """The number of functions that the piece calls, directly or through other functions."""
     weight_bytes: int
-    """The size of all its tensors, in data files or in the piece."""
+    """The size of all tensors of the piece, in data files or in the piece itself."""
     model_bytes: int
-    """The size of the piece itself."""
+    """The size of the file of the piece."""
     data_files: list[str]
-    """Locations that it refers to, relative to the folder of the model."""
+    """The data files that the piece refers to, relative to the folder of the model."""
 
 
 @dataclass(frozen=True)
@@ -377,28 +382,28 @@ class InspectedTensor:
     """One tensor of a checkpoint or a model."""
 
     name: str
-    """The key, or the initializer's name."""
+    """The key in a checkpoint, or the name of an initializer."""
     dtype: str
     """Torch's name of the element type, such as "bfloat16"."""
     shape: list[int]
     """The shape in the file."""
     nbytes: int
-    """Bytes of the contiguous tensor."""
+    """The size of the tensor in bytes, if stored contiguously."""
     file: str | None = None
-    """The file with its bytes; None unless they are one plain range."""
+    """The file that contains the data; None unless the data is one contiguous range."""
     offset: int | None = None
-    """The offset of its bytes in `file`."""
+    """The offset of the data in `file`."""
     view: dict[str, Any] | None = None
-    """The layout in a file, if it is not a plain range: `file`, `offset`, `strides`, ..."""
+    """The layout of data that is not one contiguous range: `file`, `offset`, `strides`, ..."""
     sha256: str | None = None
-    """The SHA-256 of the contiguous row-major little-endian bytes, with `sha256`."""
+    """With `sha256`: the SHA-256 of the tensor's bytes, contiguous, row-major and little-endian."""
     problem: str | None = None
     """The fault of an initializer whose entry violates the rules."""
     scheme: str | None = None
     """The scheme of a quantized matrix, listed in place of its parts: "int4/64, zero points, 5
     steps"."""
     key: str | None = None
-    """The key in the checkpoint that a quantized matrix was made from."""
+    """The key of the checkpoint tensor from which a quantized matrix was made."""
     parts: list[dict[str, Any]] | None = None
     """The initializers that a quantized matrix consists of."""
 
@@ -408,37 +413,37 @@ class Inspection(_Document):
     """The contents of a checkpoint or a model."""
 
     format: str
-    """Such as "torch-zip", "safetensors", "sharded safetensors", "dcp" or "onnx"."""
+    """The format, such as "torch-zip", "safetensors", "sharded safetensors", "dcp" or "onnx"."""
     tensors: list[InspectedTensor]
     """The tensors, in the order of the files."""
     bytes: int
-    """The sum of their `nbytes`."""
+    """The sum of all tensors' `nbytes`."""
     files: int
     """The number of files."""
     file_bytes: int
     """The size of all files."""
     version: str | None = None
-    """Torch's version of the archive, that of GGUF, or IR version and opsets of a model."""
+    """The version of a torch archive or of GGUF, or the IR version and opsets of a model."""
     producer: str | None = None
-    """The program that wrote a model, as the model states."""
+    """The program that wrote a model, as stated in the model."""
     byte_order: str | None = None
-    """ "little", "big" or "mixed"; None if there are no bytes."""
+    """The byte order: "little", "big" or "mixed"; None if the tensors have no bytes."""
     pickle_protocol: int | None = None
-    """The protocol of the pickle with the names; 0 means 0 or 1."""
+    """The protocol of the pickle that contains the names; 0 means protocol 0 or 1."""
     refusal: str | None = None
     """The reason why a save without a `key` would fail on the checkpoint; None if it would not."""
     open_slots: list[dict[str, Any]] = field(default_factory=list)
-    """Names in a model that nothing defines."""
+    """Names that a model uses but does not define."""
     node_tensors: list[dict[str, Any]] = field(default_factory=list)
-    """Large values in nodes of a model, such as Constant nodes."""
+    """Large tensors inside nodes of a model, such as Constant nodes."""
     tied: list[dict[str, str]] = field(default_factory=list)
-    """Tensors that share their bytes, as pairs."""
+    """Pairs of tensors that share their bytes."""
     tied_names: list[dict[str, str]] = field(default_factory=list)
-    """Names that a file records for tensors that it has under another."""
+    """Additional names that a file records for tensors stored under another name."""
     opaque_objects: list[dict[str, str]] = field(default_factory=list)
-    """Objects of classes that are not known, and were not looked into."""
+    """Objects of unknown classes, which were not searched for tensors."""
     refused_tensors: list[dict[str, str]] = field(default_factory=list)
-    """Tensors that a save would refuse, and why."""
+    """Tensors that cannot be saved, with the reasons."""
     notes: list[str] = field(default_factory=list)
     """Remarks on surprises, such as a file of a folder that was not read."""
     metadata: dict[str, str] = field(default_factory=dict)
@@ -456,12 +461,12 @@ def _report(cls: type[_D], document: dict[str, Any], **lists: type) -> _D:
 
 
 def save_report(text: str) -> SaveReport:
-    """Make the report of a save from its document."""
+    """Create the report on a save from its JSON document."""
     return _report(SaveReport, json.loads(text))
 
 
 def verify_report(text: str) -> VerifyReport:
-    """Make the report of a verification from its document."""
+    """Create the report on a verification from its JSON document."""
     document = json.loads(text)
     if "models" not in document:
         return _report(VerifyReport, document, findings=Finding)
@@ -475,7 +480,7 @@ def verify_report(text: str) -> VerifyReport:
 
 
 def _sum_of(documents: list[dict[str, Any]]) -> dict[str, Any]:
-    """Add up counts and lists; flags are true only if they are true for all."""
+    """Add up the counts and lists of several reports; a flag is True only if it is True in each."""
     whole: dict[str, Any] = {}
     names = (name for each in documents for name in _members(VerifyReport, each))
     for name in dict.fromkeys(names):
@@ -490,21 +495,21 @@ def _sum_of(documents: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def inspection(text: str) -> Inspection:
-    """Make an inspection from its document."""
+    """Create an inspection from its JSON document."""
     return _report(Inspection, json.loads(text), tensors=InspectedTensor)
 
 
 def cut_report(text: str) -> CutReport:
-    """Make the report of a cut from its document."""
+    """Create the report on a cut from its JSON document."""
     return _report(CutReport, json.loads(text))
 
 
 _IN_EACH = ("unmatched_keys", "baked_keys", "unused_modules", "ignored_keys", "skipped_keys")
-"""Lists of unused names: several saves use everything that one of them uses."""
+"""Lists of unused names. In a joint report, a name is unused only if no save uses it."""
 
 
 def together(reports: Sequence[SaveReport]) -> SaveReport:
-    """Return one report on several saves of one checkpoint, each with its own data."""
+    """Combine the reports on several saves of one checkpoint, each with its own data files."""
     documents = [each.to_dict() for each in reports]
     found = dict(documents[0])
     found["models"] = [one for each in documents for one in each.get("models", [each])]
@@ -523,7 +528,7 @@ def together(reports: Sequence[SaveReport]) -> SaveReport:
 
 
 def at(report: SaveReport, folder: Path) -> SaveReport:
-    """Return the same report for models that are now in another folder."""
+    """Return a copy of a report in which the models are in another folder."""
     found = dict(report.to_dict())
     found["models"] = [
         {**each, "model": str(folder / Path(each["model"]).name)}
@@ -535,7 +540,7 @@ def at(report: SaveReport, folder: Path) -> SaveReport:
 
 
 def on_models(report: SaveReport, models: Sequence[SavedModel]) -> SaveReport:
-    """Return the same report on some of its models."""
+    """Return a copy of a report that covers only the given models."""
     made = _make(SaveReport, report.to_dict())
     made._document, made.models = report.to_dict(), list(models)
     return made

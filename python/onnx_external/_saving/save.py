@@ -1,4 +1,4 @@
-"""Implementation of oe.save."""
+"""Implements oe.save."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _log = logging.getLogger("onnx_external")
 
 
 def target_of(path: StrPath | None) -> tuple[Path | None, str]:
-    """Return the folder and the model's name; "out/model.onnx" and "out" mean the same."""
+    """Split a target into the folder and the model's file name; "out" means "out/model.onnx"."""
     if path is None:
         return None, "model.onnx"
     target = Path(path_of("path", path))
@@ -59,7 +59,7 @@ def save(
 
     The save is complete and correct, or it raises an error and changes nothing. The objects passed
     are not changed, and plain tensors are not copied, but written from where they are. Nobody may
-    resize them meanwhile; other changes are found by the verification.
+    resize them during the save; the verification detects other changes.
 
     ```python
     oe.save(torch.onnx.export(module, args, dynamo=True), "out/model.onnx")
@@ -72,24 +72,24 @@ def save(
             of names to such models ({"encoder.onnx": ..., "decoder.onnx": ...}) makes models that
             share their data files, where each byte is stored once.
         path: the model's file ("out/model.onnx"), or the folder of a "model.onnx"; folders are
-            made. Of several models: the folder. A dry run may have None, and looks at no folder.
+            created. For several models: the folder. In a dry run, None examines no folder.
         weights: a checkpoint (a file, a shard index, a folder), an open `Checkpoint` (which
             `oe.open_checkpoint` may be told how to read), a binary stream, a dict of names to
             tensors (a state dict), a module of torch, or a list of these. None: the weights that
-            the model has get the layout.
+            the model has are saved with the layout.
         dry_run: write nothing; the report says what a save would do. `oe.plan` does the same, and
-            keeps the arguments.
+            also keeps the arguments.
         **how: the keywords of `SaveKeywords`.
 
     Returns:
-        A report: `tensors` has the place and the key of each tensor, `verified` is True if the
+        A report: `tensors` has the location and the key of each tensor, `verified` is True if the
         bytes were compared, `complete` if no weight lacks its value. With several models, `models`
-        has this for each.
+        has these fields for each model.
 
     Raises:
         MappingError: weights and keys do not fit one to one, or weights have no data.
-        ExistsError: there is a model, and `overwrite` is False.
-        MismatchError: bytes or shapes contradict each other, or changed while they were written.
+        ExistsError: the model exists, and `overwrite` is False.
+        MismatchError: bytes or shapes contradict each other, or changed during the save.
         Error: any other fault; the subclass and `code` give the cause.
         TypeError: an argument is of a kind that cannot be saved; the message names the tensor.
     """
@@ -133,7 +133,7 @@ def save(
 
 
 def _flat(how: SaveKeywords, which: Mapping, files: Layout) -> dict[str, Any]:
-    """Return the options in the form that the extension takes."""
+    """Return the options in the form that the C++ extension expects."""
     options: dict[str, Any] = {
         **flat(which),
         **flat(files),
@@ -152,13 +152,13 @@ def _flat(how: SaveKeywords, which: Mapping, files: Layout) -> dict[str, Any]:
 _PLAIN = ("layout", "dtype", "overwrite", "verify", "fsync", "threads")
 """Keywords that are passed to the extension unchanged."""
 _PLAN_ONLY = {"dry_run": True, "dedup": "storage", "before_publish": None, **NOT_QUANTIZED}
-"""Options of a plan that only shows the places of weights, without reading them."""
+"""Options of a dry run that only determines where weights are stored, without reading them."""
 
 
 def _named(
     model: Graph | abc.Mapping[str, Graph], path: StrPath | None
 ) -> tuple[StrPath | None, dict[str, Graph]]:
-    """Return the folder, and the models by name."""
+    """Return the target folder, and the models by file name."""
     if isinstance(model, abc.Mapping):
         return path, dict(model)
     folder, name = target_of(path)
@@ -187,7 +187,7 @@ def save_model_with_external_data(
     torch_load_paths: Weights,
     onnx_model: Graph,
 ) -> None:
-    """Save as onnxruntime's and torch's function of this name does: one file per tensor.
+    """Save like the function of this name in onnxruntime and torch: one data file per tensor.
 
     An existing model is replaced; data of later saves goes into `initializer_location`.N.
 

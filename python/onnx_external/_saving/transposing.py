@@ -1,9 +1,10 @@
-"""Storage of weights in transposed form, instead of Transpose nodes.
+"""Stores weights transposed, so that the graph needs no Transpose nodes.
 
-torch's exporter puts a Transpose between the weight of a linear layer and its MatMul, and its
-optimizer folds the two. A graph that is exported without weights, or without the optimizer, keeps
-the node, and quantizers that look for the weight of a MatMul find none. Here a slot of the reversed
-shape replaces both in the graph, and a save transposes the weight while it is written.
+torch's exporter puts a Transpose between the weight of a linear layer and its MatMul, and torch's
+optimizer folds the Transpose into the weight. A graph that is exported without weights, or without
+the optimizer, keeps the node, and quantizers that look for the weight of a MatMul do not find it.
+Here an initializer of the reversed shape replaces the weight and its Transpose in the graph, and a
+save transposes the weight while it is written.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 
 _FOLDED = "pkg.onnxscript.optimizer.folded_from"
 _TRANSPOSED = "pkg.onnx_external.transposed"
-"""The mark that only a Transpose was folded (src/onnx/exporter_marks.h)."""
+"""Metadata on a value into which only a Transpose was folded (src/onnx/exporter_marks.h)."""
 
 
 def wanted(
@@ -33,10 +34,10 @@ def wanted(
     learn_map: object,
     models: Mapping[str, onnx_ir.Model] | None,
 ) -> bool:
-    """Return whether a save transposes weights; None asks for it where possible.
+    """Return whether a save transposes weights; if `asked` is None, wherever this is possible.
 
     Raises:
-        InvalidArgumentError: it was asked for and is not possible.
+        InvalidArgumentError: `asked` is True, but transposing is not possible.
     """
     refuse_linked(asked, layout)
     reason = ""
@@ -46,7 +47,7 @@ def wanted(
         reason = "no weights are given; weights=module.state_dict() gives those of a module"
     elif models is None:
         reason = (
-            "the model is neither a program of torch.onnx.export nor an onnx_ir.Model; "
+            "the model is neither an ONNXProgram of torch.onnx.export nor an onnx_ir.Model; "
             "onnx_ir.load(FILE) and onnx_ir.from_proto(PROTO) make one"
         )
     elif learn_map is not None:
@@ -57,17 +58,17 @@ def wanted(
 
 
 def refuse_linked(asked: bool | None, layout: object) -> None:
-    """Raise an error for weights that are to be transposed but not copied."""
+    """Raise an error if weights are to be transposed but not copied."""
     if asked and layout == "link":
         raise InvalidArgumentError(
-            "transpose_weights=True: layout='link' refers to the checkpoint's bytes as they are; "
+            "transpose_weights=True: layout='link' refers to unchanged bytes of the checkpoint; "
             "choose a layout that copies them, such as layout='single', or leave "
             "transpose_weights=True out"
         )
 
 
 def ir_models(models: Mapping[str, Any]) -> dict[str, onnx_ir.Model] | None:
-    """Return the models of onnx_ir, or None if one of them is something else."""
+    """Return the onnx_ir models by name; None if a model is of another kind."""
     ir = sys.modules.get("onnx_ir")
     found = {name: getattr(model, "model", model) for name, model in models.items()}
     every = ir is not None and all(isinstance(model, ir.Model) for model in found.values())
@@ -75,7 +76,7 @@ def ir_models(models: Mapping[str, Any]) -> dict[str, onnx_ir.Model] | None:
 
 
 def _transposes(value: onnx_ir.Value) -> list[onnx_ir.Node]:
-    """Return the Transpose nodes of a matrix, or nothing if anything else uses it."""
+    """Return the Transpose nodes that use a matrix; an empty list if anything else uses it."""
     if value.is_graph_output() or value.shape is None or len(value.shape) != 2:
         return []
     nodes = {node: None for node, _ in value.uses()}
@@ -93,7 +94,10 @@ def _transposes(value: onnx_ir.Value) -> list[onnx_ir.Node]:
 
 
 def transposable(model: onnx_ir.Model) -> set[str]:
-    """Return the matrices of the main graph that only Transpose nodes use, also in branches."""
+    """Return the names of the main graph's matrices that only Transpose nodes use.
+
+    The Transpose nodes may be in the branches of an If.
+    """
     return {
         name
         for name, value in model.graph.initializers.items()
@@ -102,10 +106,10 @@ def transposable(model: onnx_ir.Model) -> set[str]:
 
 
 def transposed_model(model: onnx_ir.Model, names: Set[str]) -> onnx_ir.Model:
-    """Return a copy in which slots replace the transposed weights.
+    """Return a copy of the model in which initializers of reversed shape replace the given weights.
 
-    The metadata of the new slot names the original weight, and that it is transposed, so that it
-    can be filled correctly, even if it is square (docs/mapping.md).
+    The metadata of the new initializer names the original weight and marks it as transposed, so
+    that even a square weight is filled correctly (docs/mapping.md).
     """
     import onnx_ir
 
@@ -133,10 +137,10 @@ def transposed_model(model: onnx_ir.Model, names: Set[str]) -> onnx_ir.Model:
 def chosen(
     candidates: Sequence[Set[str]], planned: Sequence[Sequence[SavedTensor]]
 ) -> list[dict[str, SavedTensor]]:
-    """Return, for each graph, the weights to transpose, given the plan without transposing.
+    """Return, for each graph, the weights to transpose, given the plan of a save that does not.
 
-    Their stored data must not also be needed untransposed, such as by the Gather of a tied
-    embedding or by another graph: it would be stored twice.
+    A weight whose stored data is also needed untransposed, such as by the Gather of a tied
+    embedding or by another graph, is left out, because its data would be stored twice.
     """
 
     def place(tensor: SavedTensor) -> tuple[str, int] | None:
@@ -164,11 +168,11 @@ def moved_pairs(
     planned: Sequence[Sequence[SavedTensor]],
     turned: Sequence[Mapping[str, SavedTensor]],
 ) -> dict[str, Any]:
-    """Return the option `map` with entries on weights changed to entries on transposed slots.
+    """Return the option `map` with entries for weights changed to entries for the transposed slots.
 
     Args:
         options: the options of the save.
-        models: the names of the graphs, or [""] for one alone.
+        models: the names of the graphs, or [""] for a single graph.
         planned: the tensors of each graph.
         turned: the result of `chosen`.
     """
@@ -199,9 +203,9 @@ def moved_pairs(
 
 
 def with_pairs(pairs: Mapping[str, str], given: Any) -> Any:
-    """Return the option `map` with further pairs of slot and key; its own pairs have priority.
+    """Add pairs of slot and key to the option `map`; pairs that it already has take priority.
 
-    A file that is not a map is returned unchanged, so that a save reports it.
+    If a file is not a map, its path is returned unchanged, so that the save reports the fault.
     """
     if not pairs:
         return given
@@ -217,7 +221,7 @@ def _without_empty(document: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _map_document(given: Any) -> dict[str, dict[str, Any]]:
-    """Return the parts of a map file (docs/mapping.md); empty parts if there is none."""
+    """Return the sections of a map file (docs/mapping.md); sections that it lacks are empty."""
     if given is not None and not isinstance(given, Mapping):
         given = json.loads(Path(given).read_text("utf-8"))
     parts = {name: (given or {}).get(name) for name in ("derived", "map", "models")}
@@ -227,7 +231,7 @@ def _map_document(given: Any) -> dict[str, dict[str, Any]]:
 
 
 def _turned(recipe: Sequence[Any]) -> list[Any]:
-    """Return the recipe with a transpose; a cast stays last."""
+    """Return the recipe with a transpose appended, or inserted before a final cast."""
     steps = list(recipe)
     if steps and steps[-1] == "cast":
         return [*steps[:-1], "transpose", "cast"]

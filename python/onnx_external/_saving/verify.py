@@ -1,4 +1,4 @@
-"""Verification of written models, and listing of files' contents."""
+"""Implements oe.verify and oe.inspect."""
 
 from __future__ import annotations
 
@@ -25,20 +25,20 @@ def verify(
     mapping: Mapping | None = None,
     max_expand: int = 4,
 ) -> VerifyReport:
-    """Read a written model back, and list its faults.
+    """Read a written model back and report its faults.
 
     Args:
-        model: the file, or its folder. A folder of models that were saved together means all of
-            them, and then `VerifyReport.models` has the report of each.
-        against: the weights to compare with, byte by byte, in any form that `oe.save` takes; for a
-            save with `extra`, a list of both. None: the checksums of its manifest. Lazy tensors are
-            made one by one.
-        cold: read from the disk, not from the page cache.
+        model: the file, or its folder. If the folder has several models that were saved together,
+            all are verified, and `VerifyReport.models` has the report on each.
+        against: the weights to compare byte by byte, in any form that `oe.save` takes; for a
+            save with `extra`, a list of both. None: the checksums in the manifest. Lazy tensors
+            are computed one by one.
+        cold: read from the disk instead of the page cache.
         threads: the most threads that work at a time; 0 means one per CPU.
         progress: as for `oe.save`.
         mapping: the mapping options of the save, if its manifest does not record them. `learn_map`
             is not needed: the manifest has the learned pairs.
-        max_expand: the largest size of `against` as a multiple of its files.
+        max_expand: the maximum size of `against` as a multiple of the size of its files.
 
     Returns:
         The findings; `ok` is True if there are none and no weight lacks its value.
@@ -75,27 +75,27 @@ def inspect(
     threads: int = 0,
     progress: Progress = None,
 ) -> Inspection:
-    """List what is in a checkpoint or a model. Nothing is executed.
+    """List the contents of a checkpoint or a model. Nothing in the file is executed.
 
     Args:
         paths: a model or a checkpoint, or the folder of one; several files are one checkpoint.
-        key: list only the dict of names to tensors that this is in a nested checkpoint, e.g.
+        key: in a nested checkpoint, list only the dict of names to tensors under this key, such as
             "state_dict".
         variant: for a folder, the variant whose files are read: "fp16" reads
             model.fp16.safetensors.
-        overlay: for a tensor that several paths have, take the last one's.
+        overlay: if several paths have a tensor, list the tensor of the last path.
         densify: list sparse tensors as dense ones.
         widen_complex32: list complex32 tensors as complex64.
-        max_expand: the largest size of the tensors as a multiple of their files.
+        max_expand: the maximum size of the tensors as a multiple of the size of their files.
         filter: only names that contain a match of this regular expression (RE2).
-        sha256: read every tensor that is listed, for its digest.
+        sha256: read every listed tensor and compute its digest.
         raw: list the stored parts of quantized weights instead of the floats they represent.
         threads: the most threads that work at a time; 0 means one per CPU.
         progress: as for `oe.save`.
 
     Raises:
         NotFoundError: no such file exists.
-        FormatError: it is damaged, or of no format that is known.
+        FormatError: a file is damaged, or its format is not known.
     """
     options = {
         "key": key,

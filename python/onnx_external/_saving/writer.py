@@ -1,4 +1,4 @@
-"""Writing of models tensor by tensor, for exporters that make tensors one after the other."""
+"""Writes models tensor by tensor, for exporters that produce one tensor at a time."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .save import target_of
 _log = logging.getLogger("onnx_external")
 
 _FILES = ("data_name", "max_shard_size", "align")
-"""Fields of `Layout` that apply here."""
+"""The fields of `Layout` that a Writer uses."""
 
 
 class Writer:
@@ -48,21 +48,21 @@ class Writer:
         mapping: Mapping | None = None,
         files: Layout | None = None,
     ) -> None:
-        """Start a save. Nothing is visible before finish().
+        """Start a save. The model is not visible before finish().
 
         Args:
             path: the model's file, or the folder of a "model.onnx".
             layout: "single", "per-tensor" or "shards", as for `oe.save`.
             overwrite: replace an existing model.
             verify: read everything back before the model appears.
-            fsync: wait until the disk has it all.
+            fsync: wait until everything is on the disk.
             threads: the most threads that finish() uses; 0 means one per CPU.
-            mapping: `oe.Mapping(partial=True)` takes a graph that lacks weights; no runtime opens
-                the model then. The other options are not for tensors that have their names.
+            mapping: `oe.Mapping(partial=True)` accepts a graph that lacks weights; no runtime can
+                open such a model. Other options are errors: tensors are added by name.
             files: `oe.Layout(data_name=, data_dir=, max_shard_size=, align=)`.
 
         Raises:
-            ExistsError: there is a model, and `overwrite` is False.
+            ExistsError: the model exists, and `overwrite` is False.
             InvalidArgumentError: an option is not valid for a Writer, or a name is not a plain file
                 name.
         """
@@ -86,9 +86,9 @@ class Writer:
         self._core = _core.Writer(folder, name, how.data_dir, options)
 
     def add(self, name: str, tensor: object) -> None:
-        """Write a tensor, of any kind that a state dict can have. Any thread may call this.
+        """Write a tensor of any kind that a state dict can contain.
 
-        The tensor is not used any more when this returns.
+        This may be called from any thread. The tensor is no longer needed after the call.
 
         Args:
             name: the name of the initializer.
@@ -103,7 +103,7 @@ class Writer:
 
     @checks_types
     def finish(self, model: Graph, *, progress: Progress = None) -> Path:
-        """Read everything back, write the model, make it visible, and return its path.
+        """Read all data back, write the model, make it visible, and return its path.
 
         Args:
             model: the graph, in any form that `oe.save` takes. The added tensors become its
@@ -111,8 +111,8 @@ class Writer:
             progress: as for `oe.save`.
 
         Raises:
-            MappingError: the graph has weights that were not added and that it does not hold, or
-                weights that contradict each other.
+            MappingError: the graph has weights without data that were not added, or weights that
+                contradict each other.
         """
         graph = graph_without(model, self._names)
         with shown(progress) as callback:
@@ -122,7 +122,7 @@ class Writer:
         return self._path
 
     def close(self) -> None:
-        """Remove what was written, unless it is finished."""
+        """Remove everything written so far, unless finish() has completed."""
         self._core.abandon()
 
     def __enter__(self) -> Writer:
@@ -130,7 +130,7 @@ class Writer:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *error: object) -> None:
-        """Remove what was written, unless it is finished."""
+        """Remove everything written so far, unless finish() has completed."""
         self.close()
         if kind is None and not self._finished:
             raise InvalidArgumentError(f"{self._path}: finish() was not called; nothing was saved")

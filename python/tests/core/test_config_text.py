@@ -20,7 +20,7 @@ _CHANGED = {
     "UTF-16": (_TEXT.decode().encode("utf-16"), "it is UTF-16, as PowerShell's > writes"),
     "a comment in front": (b"// mine\n" + _TEXT, "line 1 has a comment, which JSON does not"),
     "a comment inside": (b'{"a": 1,\n # mine\n "b": 2}', "line 2 has a comment"),
-    "a comma too many": (b'{"a": [1, 2,\n]}', "line 2 has a comma behind the last entry"),
+    "a comma too many": (b'{"a": [1, 2,\n]}', "line 2 has a comma after the last entry"),
     "half of it": (_TEXT[:5], "line 1 column"),
 }
 
@@ -29,7 +29,7 @@ _CHANGED = {
 def test_a_changed_config_is_named_with_its_fault(what: str, tmp_path: Path) -> None:
     data, words = _CHANGED[what]
     (tmp_path / "config.json").write_bytes(data)
-    with pytest.raises(oe.FormatError, match=r"config\.json: no config of transformers") as caught:
+    with pytest.raises(oe.FormatError, match=r"config\.json: not a transformers config") as caught:
         document_of(tmp_path)
     assert words in str(caught.value)
 

@@ -144,7 +144,7 @@ def test_the_command_writes_a_model_that_computes_what_peft_does(
     base.rename(tmp_path / "elsewhere")
     call = ("export", tmp_path / "adapter", "-o", tmp_path / "out", "--no-check")
     done = commands.run(*call)
-    assert done.returncode == 1 and "the folder of its base with --base" in done.stderr
+    assert done.returncode == 1 and "the folder of the base model with --base" in done.stderr
     done = commands.run(*call, "--base", tmp_path / "elsewhere")
     assert done.returncode == 0, done.stderr
     assert "an adapter, merged into" in done.stdout
@@ -193,7 +193,7 @@ def test_other_adapters_are_refused_in_a_sentence(
 
 def test_an_adapter_without_its_base_or_of_another_is_refused(base: Path, tmp_path: Path) -> None:
     lost = adapter(tmp_path / "lost", "acme/other")
-    with pytest.raises(oe.NotFoundError, match=r"an adapter of 'acme/other', which is not beside"):
+    with pytest.raises(oe.NotFoundError, match=r"an adapter for 'acme/other', which is not beside"):
         oe.transformers.export(lost, tmp_path / "out")
     with pytest.raises(oe.InvalidArgumentError, match=r"layout='link' refers to weights"):
         oe.transformers.export(lost, tmp_path / "out", layout="link", base=base)

@@ -259,7 +259,7 @@ def test_what_a_client_cannot_open_is_refused(tmp_path: Path) -> None:
     saved(tmp_path / "llama", "LlamaForCausalLM", **LLAMA)
     for clients, more, why in (
         ("word", {}, "'word' is not one of the programs for clients=: fastembed, gen"),
-        ("transformers.js", {"layout": "per-tensor"}, "one file for each, which layout='per-ten"),
+        ("transformers.js", {"layout": "per-tensor"}, "which layout='per-tensor' does not create"),
         (
             ["genai"],
             {"check": False},

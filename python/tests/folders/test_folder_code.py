@@ -139,18 +139,18 @@ def test_a_config_that_needs_code_of_the_folder_is_refused(
     watched: Watched, more: dict[str, Any], task: str | None
 ) -> None:
     watched.edit(**more)
-    refused(watched.folder, task, r"config\.json: .*auto_map.*no code of a folder is run.*register")
+    refused(watched.folder, task, r"config\.json: .*auto_map.*which is never run.*register")
 
 
 def test_a_class_that_only_auto_map_names_is_refused(watched: Watched) -> None:
     watched.edit(architectures=["OwnForCausalLM"], auto_map=MAP)
-    refused(watched.folder, None, r"OwnForCausalLM.*its auto_map names code of the folder")
+    refused(watched.folder, None, r"OwnForCausalLM.*its auto_map names code in the folder")
     watched.edit(auto_map={"AutoModelForMaskedLM": "modeling_own.OwnForMaskedLM"})
     refused(
         watched.folder, "fill-mask", r"AutoModelForMaskedLM.*OwnForMaskedLM in modeling_own\.py"
     )
     watched.edit(auto_map={"AutoModelForMaskedLM": "some/where--modeling_own.OwnForMaskedLM"})
-    refused(watched.folder, "fill-mask", "the Hub's repository some/where")
+    refused(watched.folder, "fill-mask", "the Hub repository some/where")
 
 
 def test_a_config_of_another_file_is_looked_at_too(watched: Watched) -> None:
@@ -246,7 +246,7 @@ def test_architectures_that_name_nothing_are_refused(watched: Watched, named: An
 )
 def test_a_kernel_of_the_hub_is_refused(watched: Watched, key: str, value: Any) -> None:
     watched.edit(**{key: value})
-    refused(watched.folder, None, "some/where.* a kernel of the Hub")
+    refused(watched.folder, None, "some/where.* a kernel from the Hub")
 
 
 ODD = [
@@ -368,4 +368,4 @@ def test_classes_that_the_user_has_registered_are_loaded(watched: Watched) -> No
 )
 def test_files_that_are_not_a_config_are_refused(watched: Watched, text: str) -> None:
     (watched.folder / "config.json").write_bytes(text.encode("utf-8", "surrogateescape"))
-    refused(watched.folder, None, r"config\.json: no config of transformers")
+    refused(watched.folder, None, r"config\.json: not a transformers config")

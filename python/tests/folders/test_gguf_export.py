@@ -228,7 +228,7 @@ def test_a_lora_is_merged_into_its_base(tmp_path: Path) -> None:
         made.model.layers[0].self_attn.q_proj.weight += torch.from_numpy(3 * second @ first)
     assert distance(tmp_path / "out/model.onnx", made) < 5e-6
     assert any("an adapter, merged into 1 weights" in note for note in report.save.notes)
-    with pytest.raises(oe.NotFoundError, match=r"lora\.gguf: an adapter of"):
+    with pytest.raises(oe.NotFoundError, match=r"lora\.gguf: an adapter for"):
         oe.transformers.export(adapter, tmp_path / "out2")
 
 

@@ -194,9 +194,9 @@ def test_a_file_without_a_tokenizer_or_with_another_kind_has_none() -> None:
 REFUSED = [
     ({"scores": [0.0]}, "scores: 1 for"),
     ({"token_type": [1, 1]}, "token_type: 2 for"),
-    ({"tokens": [1, 2]}, "expected texts"),
+    ({"tokens": [1, 2]}, "expected a list of strings"),
     ({"tokens": ["a", "b", "a"], "scores": [0.0] * 3, "token_type": [1] * 3}, "'a' is token 0 and"),
-    ({"tokens": [str(each) for each in range(1001)]}, "1001 tokens, and embeddings of 1000"),
+    ({"tokens": [str(each) for each in range(1001)]}, "1001 tokens, but 1000 embeddings"),
 ]
 
 

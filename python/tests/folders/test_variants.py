@@ -162,13 +162,13 @@ def test_names_that_are_not_known_and_options_that_say_the_same_are_refused(
             {},
             r"'word' is not one of the names for variants=: fp32, fp16, int8, uint8",
         ),
-        (["fp16"], {"dtype": "float16"}, "variants say what dtype= would; leave dtype out"),
+        (["fp16"], {"dtype": "float16"}, "variants determine dtype; leave dtype= out"),
         (["q4"], {"quantize": "int4"}, "leave quantize out"),
         (["q4"], {"layout": "link"}, "variants are copies in other types"),
     ):
         with pytest.raises(oe.InvalidArgumentError, match=why):
             oe.transformers.export(tmp_path / "given", tmp_path / "out", variants=variants, **more)
-    with pytest.raises(oe.InvalidArgumentError, match="variants are several files"):
+    with pytest.raises(oe.InvalidArgumentError, match="variants need several files"):
         oe.transformers.export(tmp_path / "given", tmp_path / "x.onnx", variants="fp32")
     done = commands.run("export", tmp_path / "given", "-o", tmp_path / "out", "--variants", "q1")
     assert done.returncode == 1 and "names for --variants: fp32" in done.stderr

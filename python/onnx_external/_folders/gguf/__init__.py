@@ -1,1 +1,1 @@
-"""Conversion of a GGUF file's metadata to the files of a transformers folder."""
+"""Converts a GGUF file's metadata to the files of a transformers folder."""

@@ -1,4 +1,4 @@
-"""config.json for a GGUF file's model: a row for each architecture whose tensor names are known."""
+"""Creates config.json for a GGUF model: one function for each supported architecture."""
 
 from __future__ import annotations
 
@@ -23,32 +23,33 @@ from .metadata import Metadata, Shapes
 
 _TOKENS = ("bos", "eos", "padding")
 _GEMMA2_27B, _GEMMA3_27B = 46, 62
-"""Numbers of layers by which llama.cpp decides that attention is scaled by the head size."""
+"""Layer counts by which llama.cpp recognizes the models whose attention scale is the width per
+head instead of the head size."""
 
 
 def config_of(file: Metadata, shapes: Shapes) -> Config:
-    """Return the content of config.json for a model.
+    """Return the content of config.json for a GGUF model.
 
     Args:
-        file: its keys.
-        shapes: its tensors.
+        file: the keys of the GGUF file.
+        shapes: the shapes of the model's tensors.
 
     Raises:
-        ExportError: the architecture is not known, or has no form in transformers.
+        ExportError: the architecture is not known, or transformers has no equivalent.
         FormatError: the keys do not describe a model.
     """
     make = _MAKERS.get(file.architecture)
     if make is None:
         raise ExportError(
-            f"{file.path}: a model of the architecture {file.architecture!r:.60}, which is not "
-            f"exported; known are {', '.join(sorted(_MAKERS))}"
+            f"{file.path}: the architecture {file.architecture!r:.60} cannot be exported; "
+            f"supported architectures: {', '.join(sorted(_MAKERS))}"
         )
     made = make(file, shapes)
     return made | _tokens(file, made["vocab_size"]) | {"dtype": "float32"}
 
 
 def _tokens(file: Metadata, count: int) -> Config:
-    """Return the ids that begin, end and pad a text, if the file has them."""
+    """Return the ids of the tokens that begin, end and pad a text; None for those it lacks."""
     found = {}
     for name in _TOKENS:
         value = file.get(f"tokenizer.ggml.{name}_token_id")
@@ -58,7 +59,7 @@ def _tokens(file: Metadata, count: int) -> Config:
 
 
 def _llama(file: Metadata, shapes: Shapes) -> Config:
-    """Return the config of Llama, also for Mistral, or of Mixtral."""
+    """Return the config of a model with Llama's architecture: Llama, Mistral, Mixtral or Qwen 2."""
     if file.own("expert_count"):
         made = decoder(file, shapes, "mixtral", "MixtralForCausalLM") | rms(file)
         return made | experts(file, "num_local_experts") | window(file)
@@ -75,12 +76,12 @@ def _granite(file: Metadata, shapes: Shapes) -> Config:
     """Return the config of Granite, which is Llama with additional factors."""
     made = decoder(file, shapes, "granite", "GraniteForCausalLM") | rms(file)
     if not file.flag("rope.scaling.finetuned", True):  # so llama.cpp reads it for this family
-        raise ExportError(f"{file.path}: a Granite model without positions, which is not exported")
+        raise ExportError(f"{file.path}: a Granite model without positions cannot be exported")
     return made | biases(shapes) | _factors(file, made["head_dim"])
 
 
 def _minicpm(file: Metadata, shapes: Shapes) -> Config:
-    """Return the config of Granite for MiniCPM, which has the same factors."""
+    """Return the config of MiniCPM as a Granite model, which has the same factors."""
     for name in ("embedding_scale", "residual_scale", "logit_scale"):
         file.number(name)
     return _granite(file, shapes)
@@ -101,7 +102,7 @@ def _arcee(file: Metadata, shapes: Shapes) -> Config:
 
 
 def _smollm3(file: Metadata, shapes: Shapes) -> Config:
-    """Return the config of SmolLM 3, whose every fourth layer has no positions."""
+    """Return the config of SmolLM 3, in which every fourth layer has no positions."""
     made = decoder(file, shapes, "smollm3", "SmolLM3ForCausalLM") | rms(file)
     return made | biases(shapes) | {"no_rope_layer_interval": 4} | unused_window(file)
 
@@ -110,7 +111,9 @@ def _olmo(file: Metadata, shapes: Shapes) -> Config:
     """Return the config of OLMo, whose norms have no weights."""
     made = decoder(file, shapes, "olmo", "OlmoForCausalLM")
     if file.number("attention.layer_norm_epsilon", 1e-5) != 1e-5:
-        raise ExportError(f"{file.path}: OLMo's norms have 1e-05 for an epsilon in transformers")
+        raise ExportError(
+            f"{file.path}: OLMo's norms always use an epsilon of 1e-05 in transformers"
+        )
     bias = {"attention_bias": biases(shapes)["attention_bias"]}
     return made | bias | {"clip_qkv": file.number("attention.clamp_kqv", 0.0) or None}
 
@@ -137,7 +140,10 @@ def _qwen3(file: Metadata, shapes: Shapes) -> Config:
 
 
 def _qwen_experts(file: Metadata, normed: bool) -> Config:
-    """Return the settings of experts; usually no key says whether their weights are normalized."""
+    """Return the settings of Qwen's experts.
+
+    Usually no key says whether the experts' weights are normalized; `normed` is the default.
+    """
     return {
         **experts(file, "num_experts"),
         "moe_intermediate_size": file.size("expert_feed_forward_length"),
@@ -171,7 +177,7 @@ def _gemma(file: Metadata, shapes: Shapes) -> Config:
 
 
 def _softcaps(file: Metadata, attention: float | None, final: float | None) -> Config:
-    """Return the soft caps; llama.cpp has defaults for Gemma 2."""
+    """Return the soft caps of the logits; the given values apply if the file has none."""
     found = {}
     for name, usual in (("attn", attention), ("final", final)):
         value = file.number(f"{name}_logit_softcapping", usual or 0.0)
@@ -180,7 +186,7 @@ def _softcaps(file: Metadata, attention: float | None, final: float | None) -> C
 
 
 def _scalar(made: Config, largest: int) -> Config:
-    """Return the number whose root attention is divided by."""
+    """Return the setting by whose square root attention scores are divided."""
     is_largest = made["num_hidden_layers"] == largest
     by_width = made["hidden_size"] // made["num_attention_heads"]
     return {"query_pre_attn_scalar": by_width if is_largest else made["head_dim"]}

@@ -1,4 +1,4 @@
-"""Entries of config.json that several architectures of GGUF files share."""
+"""Entries of config.json that several GGUF architectures share."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ Config = dict[str, Any]
 SLIDING, FULL = "sliding_attention", "full_attention"
 _EMBEDDINGS = ("model.embed_tokens.weight", "transformer.wte.weight")
 _ROTATING_PARTS = ("nemotron", "phi3")
-"""Models that may rotate a part of each head."""
+"""Model types in which rotary embeddings may apply to only part of each head."""
 
 
 def rows_of(file: Metadata, shapes: Shapes) -> int:
-    """Return the size of the vocabulary, which may differ between keys and tensors."""
+    """Return the size of the vocabulary from the embeddings; the key may state another size."""
     for name in _EMBEDDINGS:
         if len(shapes.get(name, ())) == 2:
             return shapes[name][0]
@@ -24,11 +24,11 @@ def rows_of(file: Metadata, shapes: Shapes) -> int:
 
 
 def decoder(file: Metadata, shapes: Shapes, kind: str, made_by: str) -> Config:
-    """Return the settings that all decoders with rotary embeddings have.
+    """Return the settings that all decoders with rotary embeddings share.
 
     Args:
-        file: the keys.
-        shapes: the tensors.
+        file: the keys of the GGUF file.
+        shapes: the shapes of the model's tensors.
         kind: transformers' `model_type`.
         made_by: the class of the model.
     """
@@ -38,8 +38,8 @@ def decoder(file: Metadata, shapes: Shapes, kind: str, made_by: str) -> Config:
     rotated = file.size("rope.dimension_count", head)
     if rotated != head and kind not in _ROTATING_PARTS:
         raise ExportError(
-            f"{file.path}: {file.architecture}.rope.dimension_count is {rotated}, and a head has "
-            f"{head} numbers; transformers' {made_by} rotates all of them"
+            f"{file.path}: {file.architecture}.rope.dimension_count is {rotated}, but heads have "
+            f"the size {head}; transformers' {made_by} always rotates the whole head"
         )
     if rotated % 2:
         raise FormatError(f"{file.path}: {file.architecture}.rope.dimension_count is odd")
@@ -60,29 +60,29 @@ def decoder(file: Metadata, shapes: Shapes, kind: str, made_by: str) -> Config:
 
 
 def _head(file: Metadata, width: int, heads: int) -> int:
-    """Return the size of a head."""
+    """Return the size of an attention head."""
     key = file.size_if_any("attention.key_length")
     if key is None and width % heads:
         raise FormatError(
-            f"{file.path}: {heads} heads of {width} numbers, and no {file.architecture}."
-            "attention.key_length"
+            f"{file.path}: {heads} heads do not divide a width of {width}, and there is no "
+            f"{file.architecture}.attention.key_length"
         )
     key = key or width // heads
     if file.size("attention.value_length", key) != key:
         raise ExportError(
-            f"{file.path}: the keys and the values of a head have different sizes, for which "
-            "transformers' model of this architecture has no setting"
+            f"{file.path}: the keys and the values of a head have different sizes, which "
+            "transformers' model of this architecture does not support"
         )
     return key
 
 
 def rms(file: Metadata) -> Config:
-    """Return the epsilon of the norms."""
+    """Return the epsilon of the RMS norms."""
     return {"rms_norm_eps": file.number("attention.layer_norm_rms_epsilon")}
 
 
 def experts(file: Metadata, count: str) -> Config:
-    """Return the number of experts, under the given name, and how many compute a token."""
+    """Return the number of experts, under the given name, and how many of them compute a token."""
     return {
         count: file.size("expert_count"),
         "num_experts_per_tok": file.size("expert_used_count"),
@@ -90,7 +90,7 @@ def experts(file: Metadata, count: str) -> Config:
 
 
 def biases(shapes: Shapes) -> Config:
-    """Return which parts of a layer have biases."""
+    """Return whether the attention and the MLP of a layer have biases."""
     layer = "model.layers.0."
     attention = (f"self_attn.{each}_proj.bias" for each in "qkvo")
     inner = (f"mlp.{each}_proj.bias" for each in ("gate", "up", "down"))
@@ -101,28 +101,31 @@ def biases(shapes: Shapes) -> Config:
 
 
 def window(file: Metadata) -> Config:
-    """Return the window of attention; 0 for none."""
+    """Return the size of the sliding attention window; None if there is none."""
     return {"sliding_window": file.size_if_any("attention.sliding_window")}
 
 
 def unused_window(file: Metadata) -> Config:
-    """Return Qwen's window, which its files state and its models do not use."""
+    """Return settings without a window, for Qwen.
+
+    Qwen's files state a window that its models do not use.
+    """
     file.own("attention.sliding_window")
     return {"use_sliding_window": False, "sliding_window": None}
 
 
 def rotated_part(file: Metadata, head: int) -> Config:
-    """Return the part of a head that is rotated."""
+    """Return the fraction of a head that is rotated."""
     return {"partial_rotary_factor": file.size("rope.dimension_count", head) / head}
 
 
 def layer_types(file: Metadata, layers: int, period: int) -> list[str]:
-    """Return the kind of each layer: one layer in each period attends to all tokens.
+    """Return the type of each layer: the last layer of each period attends to all tokens.
 
     Args:
-        file: the metadata, which may have the period, or a flag for each layer with a window.
+        file: the metadata, which may state the period or, for each layer, whether it has a window.
         layers: the number of layers.
-        period: the default period.
+        period: the period if the metadata states none.
     """
     found = file.own("attention.sliding_window_pattern")
     if isinstance(found, list):

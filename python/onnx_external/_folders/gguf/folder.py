@@ -1,4 +1,4 @@
-"""A GGUF file as a folder of transformers or peft, for everything that takes a folder."""
+"""Presents a GGUF file as a transformers or peft folder, for all functions that take a folder."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ from .tokenizer import tokenizer_of
 
 _MAGIC = b"GGUF"
 _LINKS = ("weights.gguf", "adapter.gguf")
-"""Links to the weights, in the folder that is made of a file, and to an adapter of them."""
+"""Names of links in a temporary folder: to the weights, and to an adapter for the weights."""
 _NO_MODEL = re.compile(r".*-(?!00001-of-)\d{5}-of-\d{5}\.gguf|mmproj.*\.gguf")
-"""Later parts of a model in several files, and the vision part of a model."""
+"""Files that are not models: further parts of a split model, and a model's vision part."""
 _OTHER_WEIGHTS = ("*.safetensors", "*.bin", "*.pt", "*.pth")
 _NOTES = ".notes"
-"""The file with notes, one in a line, on what the folder lacks; it is not copied."""
+"""A file of notes, one per line, on what the temporary folder lacks; it is not copied."""
 
 
 def gguf_in(path: Any) -> Path | None:
-    """Return the GGUF file at a path, or the only model in a folder; else None.
+    """Return the GGUF file at a path, or the only GGUF model in a folder; None if there is none.
 
     Raises:
-        InvalidArgumentError: a folder has several and nothing else.
+        InvalidArgumentError: the folder has several GGUF models and no config.json.
     """
     if not isinstance(path, (str, os.PathLike)):
         return None
@@ -49,7 +49,7 @@ def gguf_in(path: Any) -> Path | None:
 
 
 def weights_of(folder: Path) -> list[Path]:
-    """Return the source of a folder's weights: itself, its only GGUF file, or linked files."""
+    """Return the files with a folder's weights: linked files, its only GGUF file, or the folder."""
     links = [Path(os.readlink(each)) for name in _LINKS if (each := folder / name).is_symlink()]
     found = links or _models_in(folder)
     others = any(next(folder.glob(each), None) is not None for each in _OTHER_WEIGHTS)
@@ -57,7 +57,7 @@ def weights_of(folder: Path) -> list[Path]:
 
 
 def link_weights(folder: Path, weights: list[Path]) -> None:
-    """Link a folder to weights that are elsewhere, followed by those of an adapter."""
+    """Create links in a folder to weights elsewhere and, if given, to an adapter's weights."""
     for name, path in zip(_LINKS, weights, strict=False):
         (folder / name).symlink_to(path.absolute())
 
@@ -68,22 +68,22 @@ def is_made(folder: Path) -> bool:
 
 
 def notes_of(folder: Path) -> list[str]:
-    """Return notes on what a folder made from a GGUF file lacks."""
+    """Return notes on what a temporary folder that was made from a GGUF file lacks."""
     path = folder / _NOTES
     return path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
 
 
 @contextlib.contextmanager
 def as_folder(path: Any, with_tokenizer: bool = True) -> Iterator[Any]:
-    """Yield a temporary folder of transformers for a GGUF model, and anything else unchanged.
+    """Yield a temporary transformers folder for a GGUF model, and any other path unchanged.
 
     Args:
-        path: a path of any kind.
-        with_tokenizer: also make the tokenizer, which may take seconds.
+        path: a GGUF file, a folder, or any other path.
+        with_tokenizer: also create the tokenizer, which may take seconds.
 
     Raises:
-        ExportError: the file has a model that transformers does not have.
-        FormatError: its keys contradict each other or its tensors.
+        ExportError: transformers does not have the file's model.
+        FormatError: the file's keys contradict each other or its tensors.
     """
     source = gguf_in(path)
     if source is None:
@@ -99,7 +99,7 @@ def as_folder(path: Any, with_tokenizer: bool = True) -> Iterator[Any]:
 
 
 def _of_file(text: str, folder: Path, source: Path) -> str:
-    """Return an error's text with the name of the file instead of the folder."""
+    """Replace the temporary folder in an error's text by the name of the GGUF file."""
     made = rf"{re.escape(str(folder))}(/(adapter_)?config\.json)?"
     return re.sub(made, lambda _: str(source), text)
 
@@ -113,7 +113,7 @@ def _is_gguf(path: Path) -> bool:
 
 
 def _models_in(folder: Path) -> list[Path]:
-    """Return the GGUF models of a folder; for one in several files, the first."""
+    """Return the GGUF models in a folder; for a split model, the first file."""
     return [
         each
         for each in sorted(folder.glob("*.gguf"))
@@ -122,7 +122,7 @@ def _models_in(folder: Path) -> list[Path]:
 
 
 def _write(source: Path, folder: Path, with_tokenizer: bool) -> None:
-    """Write the files that the keys describe, and a link to the weights."""
+    """Write the files that the keys of a GGUF file describe, and a link to its weights."""
     link_weights(folder, [source])
     keys = _core.gguf_metadata(source)
     if keys.get("general.type") == "adapter":
@@ -140,8 +140,8 @@ def _write_model(file: Metadata, folder: Path, with_tokenizer: bool) -> None:
     files: dict[str, Any] = {"config.json": config}
     texts: dict[str, str] = {}
     notes = [
-        f"{source}: {key} is {file.get(key)!r:.60}, which the export does not know; if the model "
-        "computes something else with it, the graph does not"
+        f"{source}: {key} is {file.get(key)!r:.60}, a key that the export does not know; if it "
+        "changes the model's results, the graph's results are wrong"
         for key in file.unknown()
     ]
     if made is not None:
@@ -156,7 +156,7 @@ def _write_model(file: Metadata, folder: Path, with_tokenizer: bool) -> None:
 
 
 def _factors(source: Path) -> dict[str, list[float]]:
-    """Return the numbers of the tensors that are settings of the rotary embedding."""
+    """Return the values of those tensors that are settings of the rotary embedding."""
     with open_checkpoint(source, raw=True) as stored:
         return {
             name: [float(each) for each in stored[name].numpy().reshape(-1)]
@@ -171,7 +171,7 @@ def _shapes(source: Path) -> Shapes:
 
 
 def _generation(config: dict[str, Any], ends: list[int]) -> dict[str, Any]:
-    """Return generation_config.json: the tokens that begin, end and pad a text."""
+    """Return the content of generation_config.json: the tokens that begin, end and pad a text."""
     found = {f"{name}_token_id": config[f"{name}_token_id"] for name in ("bos", "pad")}
     found["eos_token_id"] = (ends[0] if len(ends) == 1 else ends) or config["eos_token_id"]
     return {name: value for name, value in found.items() if value is not None}

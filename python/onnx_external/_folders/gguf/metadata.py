@@ -1,4 +1,4 @@
-"""The keys of a GGUF file, read with their types."""
+"""Reads the keys of a GGUF file and checks their types."""
 
 from __future__ import annotations
 
@@ -11,28 +11,28 @@ import numpy as np
 from ..._base.errors import ExportError, FormatError
 
 Shapes = Mapping[str, tuple[int, ...]]
-"""The tensors of the model, by transformers' names."""
+"""The shapes of the model's tensors, by their names in transformers."""
 FACTORS = ("rope_freqs.weight", "rope_factors_long.weight", "rope_factors_short.weight")
-"""Tensors that are settings, like the keys."""
+"""Tensors that are settings of the rotary embedding and not weights."""
 _MOST = 1 << 31
-"""The bound of a size or a number of layers, heads or tokens."""
+"""The upper bound of sizes, and of the numbers of layers, heads and tokens."""
 _HARMLESS = (
     "vocab_size", "tensor_data_layout", "rope.scaling.finetuned", "use_parallel_residual",
     "context_length_train",
 )  # fmt: skip
-"""Settings that affect no result of the model, or that also follow from its tensors."""
+"""Settings that do not affect the model's results, or that its tensors also determine."""
 
 
 def shortest(number: float) -> float:
-    """Return the number that a float32 was rounded from: 1e-05, not 9.999999747378752e-06."""
+    """Return the shortest decimal for the same float32: 1e-05 instead of 9.999999747378752e-06."""
     return float(str(np.float32(number)))
 
 
 class Metadata:
-    """The keys of a file; those of the architecture are looked up without its name."""
+    """The keys of a GGUF file, with lookups that add the architecture's prefix."""
 
     def __init__(self, path: Path, values: Mapping[str, Any]) -> None:
-        """Take the file, for messages, and its keys as returned by `gguf_metadata`."""
+        """Create the metadata from the file's path (for messages) and the keys."""
         self.path, self._values = path, values
         self._asked: set[str] = set()
         self.architecture = self._architecture()
@@ -40,31 +40,33 @@ class Metadata:
     def _architecture(self) -> str:
         found = self._values.get("general.architecture")
         if not isinstance(found, str) or not found:
-            raise FormatError(f"{self.path}: general.architecture: no text; the file has no model")
+            raise FormatError(
+                f"{self.path}: general.architecture: no string; the file has no model"
+            )
         return found
 
     def get(self, key: str) -> Any:
-        """Return a value by its full key; None if there is none."""
+        """Return a value by its full key; None if the file does not have the key."""
         return self._values.get(key)
 
     def own(self, name: str) -> Any:
-        """Return a setting of the architecture; None if there is none."""
+        """Return a setting of the architecture; None if the file does not have it."""
         self._asked.add(name)
         return self._values.get(f"{self.architecture}.{name}")
 
     def size(self, name: str, default: int | None = None) -> int:
-        """Return a positive integer; a list with a value for each layer counts if all are equal.
+        """Return a positive integer setting; a list must have the same value for each layer.
 
         Raises:
-            FormatError: it is something else, or there is none and no default.
-            ExportError: the layers differ.
+            FormatError: the setting is not a positive integer, or is missing without a default.
+            ExportError: the layers have different values.
         """
         found = self.own(name)
         if isinstance(found, list) and found:
             if any(each != found[0] for each in found):
                 raise ExportError(
-                    f"{self.path}: {self.architecture}.{name} differs from layer to layer, for "
-                    "which transformers' model of this architecture has no setting"
+                    f"{self.path}: {self.architecture}.{name} differs from layer to layer, which "
+                    "transformers' model of this architecture does not support"
                 )
             found = found[0]
         if found is None and default is not None:
@@ -74,14 +76,14 @@ class Metadata:
         return found
 
     def size_if_any(self, name: str) -> int | None:
-        """Return a positive integer; None without one, or for 0, which some writers use instead."""
+        """Return a positive integer setting; None if it is missing or 0, as some writers put it."""
         return self.size(name) if self.own(name) else None
 
     def number(self, name: str, default: float | None = None) -> float:
-        """Return a finite number, written as short as a float32 of the same bits allows.
+        """Return a finite number setting, as the shortest decimal for the same float32.
 
         Raises:
-            FormatError: it is something else, or there is none and no default.
+            FormatError: the setting is not a finite number, or is missing without a default.
         """
         found = self.own(name)
         if found is None and default is not None:
@@ -91,10 +93,10 @@ class Metadata:
         return shortest(found)
 
     def flag(self, name: str, default: bool) -> bool:
-        """Return a boolean.
+        """Return a boolean setting.
 
         Raises:
-            FormatError: it is something else.
+            FormatError: the setting is not a boolean.
         """
         found = self.own(name)
         if found is None:
@@ -104,10 +106,10 @@ class Metadata:
         return found
 
     def factors(self, name: str) -> list[float] | None:
-        """Return the numbers of a tensor of FACTORS; None if the file has none.
+        """Return the values of a tensor named in FACTORS; None if the file does not have it.
 
         Raises:
-            FormatError: they are not positive numbers.
+            FormatError: the values are not positive numbers.
         """
         found = self._values.get(name)
         if found is None:
@@ -119,7 +121,7 @@ class Metadata:
         return [shortest(each) for each in found]
 
     def unknown(self) -> list[str]:
-        """Return the settings of the architecture that were never looked up and are not 0."""
+        """Return the nonzero settings of the architecture that were never looked up."""
         start = f"{self.architecture}."
         return sorted(
             key

@@ -1,7 +1,7 @@
-"""Rules for splitting a text into words, by the names in GGUF files.
+"""Rules for splitting a text into words, by the names of pre-tokenizers in GGUF files.
 
-llama.cpp knows a pre-tokenizer only by its name. These are the rules of the tokenizers with these
-names. An unknown name is not guessed.
+A GGUF file gives only the name of its pre-tokenizer. These are the rules of the tokenizers that
+have these names. For an unknown name, no rule is guessed.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ _UPPER, _LOWER = r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]", r"[\p{Ll}\p{Lm}\p{Lo}\p{M}]
 
 
 def _words(numbers: str) -> str:
-    """Return the pattern of cl100k and its successors."""
+    """Return the splitting pattern of cl100k and its successors."""
     return (
         rf"{_CONTRACTIONS}|[^\r\n\p{{L}}\p{{N}}]?\p{{L}}+|{numbers}"
         rf"| ?[^\s\p{{L}}\p{{N}}]+[\r\n]*|{_REST}"
@@ -22,7 +22,7 @@ def _words(numbers: str) -> str:
 
 
 def _cased_words(numbers: str, ends: str) -> str:
-    """Return the pattern of o200k and its successors, which also split before capitals."""
+    """Return the splitting pattern of o200k and its successors, which also splits at capitals."""
     return (
         rf"[^\r\n\p{{L}}\p{{N}}]?{_UPPER}*{_LOWER}+{ends}"
         rf"|[^\r\n\p{{L}}\p{{N}}]?{_UPPER}+{_LOWER}*{ends}"
@@ -57,20 +57,20 @@ class PreTokenizer(NamedTuple):
     """The rule for splitting texts, and other settings that follow from its name."""
 
     patterns: tuple[str, ...] = ()
-    """The patterns, each of which splits the pieces that the one before it has left."""
+    """The patterns, applied in order; each splits the results of the previous pattern."""
     digits: bool = False
-    """Each digit is a piece of its own."""
+    """True if each digit is split off separately."""
     is_gpt2: bool = False
-    """True if the pattern of GPT-2 follows them."""
+    """True if the pattern of GPT-2 is applied after `patterns`."""
     whole_first: bool = False
-    """A piece that is a token is not merged of parts."""
+    """True if a word that is a token is used whole, without applying merges."""
     begins: bool = False
-    """A text begins with a token, unless the file says otherwise."""
+    """True if a beginning-of-text token is added, unless the file says otherwise."""
     composed: bool = False
-    """The text is composed by NFC first."""
+    """True if the text is first normalized to NFC."""
 
     def document(self) -> dict[str, Any]:
-        """Return it as in tokenizer.json."""
+        """Return the rule in the form of tokenizer.json."""
         splits: list[dict[str, Any]] = [
             {
                 "type": "Split",

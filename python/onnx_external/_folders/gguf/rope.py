@@ -1,4 +1,4 @@
-"""The rotary embedding that the keys of a GGUF file describe, as `rope_parameters`."""
+"""Translates the rotary embedding in a GGUF file's keys to transformers' `rope_parameters`."""
 
 from __future__ import annotations
 
@@ -11,18 +11,19 @@ from ..._base.errors import ExportError, FormatError
 from .metadata import Metadata, shortest
 
 _BANDS = ((1.0, 4.0), (1.0, 2.0), (1.0, 8.0), (1.0, 32.0), (2.0, 8.0), (1.0, 16.0))
-"""Candidates for low_freq_factor and high_freq_factor of Llama 3."""
+"""Candidates for Llama 3's low_freq_factor and high_freq_factor."""
 _ROUNDING = 2e-6
-"""The difference between the powers of two libraries; other settings give numbers farther away."""
+"""The tolerance for comparing divisors: libraries compute powers with slightly different rounding,
+and other settings give larger differences."""
 
 
 def rope_parameters(file: Metadata, size: int, positions: int) -> dict[str, Any]:
-    """Return transformers' `rope_parameters`.
+    """Return transformers' `rope_parameters` for a GGUF file.
 
     Args:
-        file: the keys.
+        file: the keys of the GGUF file.
         size: the size of the part of a head that is rotated.
-        positions: the number of positions that the model was made for.
+        positions: the number of positions that the model supports.
 
     Raises:
         FormatError: the keys contradict each other.
@@ -43,7 +44,7 @@ def rope_parameters(file: Metadata, size: int, positions: int) -> dict[str, Any]
 
 
 def _scaled(file: Metadata, positions: int) -> dict[str, Any]:
-    """Return the settings of `rope.scaling`, without factors for single frequencies."""
+    """Return the settings of `rope.scaling`, without factors for individual frequencies."""
     kind = file.own("rope.scaling.type")
     factor = file.number("rope.scaling.factor", 0.0) or file.number("rope.scale_linear", 0.0) or 1.0
     if kind in (None, "linear"):  # a factor without a type is one of this type
@@ -70,8 +71,8 @@ def _scaled(file: Metadata, positions: int) -> dict[str, Any]:
     ):
         if file.number(f"rope.scaling.{name}", usual) != usual:
             raise ExportError(
-                f"{file.path}: rope.scaling.{name} is set, for which transformers' YaRN has no "
-                "setting"
+                f"{file.path}: rope.scaling.{name} is set, which transformers' YaRN does not "
+                "support"
             )
     attention = file.number("rope.scaling.yarn_attn_factor", 0.0)
     return found | ({"attention_factor": attention} if attention else {})
@@ -88,7 +89,7 @@ def _refuse_second(file: Metadata, scaled: dict[str, Any], name: str) -> None:
 def _check_count(file: Metadata, name: str, factors: list[float], size: int) -> None:
     if len(factors) != size // 2:
         raise FormatError(
-            f"{file.path}: {name}: {len(factors)} numbers for {size // 2} frequencies"
+            f"{file.path}: {name}: {len(factors)} factors for {size // 2} frequencies"
         )
 
 
@@ -100,7 +101,7 @@ def _long(
     short: list[float] | None,
 ) -> dict[str, Any]:
     if long is None or short is None:
-        raise FormatError(f"{file.path}: has rope_factors of one kind, long or short, only")
+        raise FormatError(f"{file.path}: has only one kind of rope_factors, long or short")
     _check_count(file, "rope_factors_long.weight", long, size)
     _check_count(file, "rope_factors_short.weight", short, size)
     original = file.size("rope.scaling.original_context_length", positions)
@@ -119,10 +120,10 @@ def _long(
 
 
 def _divided(theta: float, size: int, divisors: list[float], positions: int) -> dict[str, Any]:
-    """Return settings whose frequencies are the plain ones divided by these numbers.
+    """Return settings under which the plain frequencies are divided by the given divisors.
 
-    They are those of Llama 3 if some of these settings give the same divisors; their numbers are
-    then the ones that the model was trained with. Otherwise the divisors are returned unchanged.
+    If settings of Llama 3 give the same divisors, they are returned: the model was trained with
+    these numbers. Otherwise, the divisors themselves become factors of `longrope`.
     """
     factor, wanted = max(divisors), np.array(divisors, dtype=np.float32)
     for low, high in _BANDS:
@@ -148,7 +149,7 @@ def _divided(theta: float, size: int, divisors: list[float], positions: int) -> 
 def _of_llama3(
     theta: float, size: int, factor: float, low: float, high: float, original: int
 ) -> Any:
-    """Return Llama 3's divisors in float32, like those in files."""
+    """Return Llama 3's divisors in float32, as GGUF files store them."""
     even = np.arange(0, size, 2, dtype=np.float32)
     waves = np.float32(2 * math.pi) / (
         np.float32(1) / np.float32(theta) ** (even / np.float32(size))

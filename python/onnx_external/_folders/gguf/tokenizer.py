@@ -1,7 +1,7 @@
-"""The tokenizer in the keys of a GGUF file, as tokenizer.json and tokenizer_config.json.
+"""Converts the tokenizer in a GGUF file's keys to tokenizer.json and tokenizer_config.json.
 
-Two kinds are read: byte-level BPE (`gpt2`) and the BPE of sentencepiece (`llama`), which has scores
-in the place of merges. Both become a BPE of the library tokenizers.
+Two kinds are supported: byte-level BPE (`gpt2`), and sentencepiece's BPE (`llama`), which has
+scores instead of merges. Both become a BPE model of the tokenizers library.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from .pre_tokenizers import PRE_TOKENIZERS, PreTokenizer
 
 Document = dict[str, Any]
 _NORMAL, _UNKNOWN, _CONTROL, _USER, _BYTE = 1, 2, 3, 4, 6
-"""Types of tokens, as files number them."""
+"""The numbers that GGUF files use for types of tokens."""
 _SPACE = "\u2581"
 _NOT_UTF8 = re.compile("[\ud800-\udfff]")
-_WAY_OUT = "put the tokenizer.json of the original model into the output for texts"
+_WAY_OUT = "to tokenize texts, add the original model's tokenizer.json to the output"
 _ENDS = ("<|eot_id|>", "<|eom_id|>", "<|im_end|>", "<|endoftext|>", "<end_of_turn>", "<|end|>")
-"""Control tokens with which a turn of a chat ends, if they are not the end of a text."""
+"""Control tokens that end a chat turn, in addition to the end-of-text token."""
 _HARMONY = ("<|return|>", "<|call|>")
-"""Tokens that end a turn where `<|end|>` only ends a message of it."""
+"""Tokens that end a chat turn in models in which `<|end|>` ends only a message within the turn."""
 
 
 class Token(NamedTuple):
@@ -36,22 +36,22 @@ class Token(NamedTuple):
 
 
 class Tokenizer(NamedTuple):
-    """The files of a tokenizer."""
+    """The files of a tokenizer, its end tokens, and notes."""
 
     files: dict[str, Document]
-    """The files by name, as JSON."""
+    """The JSON documents, by file name."""
     templates: dict[str, str]
-    """The templates of chats by the names of their files."""
+    """The chat templates, by file name."""
     ends: list[int]
-    """The tokens with which a text or a turn ends."""
+    """The tokens that end a text or a chat turn."""
     notes: list[str]
 
 
 def tokenizer_of(file: Metadata, rows: int) -> Tokenizer:
-    """Return the files of a tokenizer; none, and a note, if the file has no known one.
+    """Return the files of a tokenizer; no files and a note if the file has no supported tokenizer.
 
     Args:
-        file: its keys.
+        file: the keys of the GGUF file.
         rows: the number of rows of the embeddings.
 
     Raises:
@@ -59,7 +59,7 @@ def tokenizer_of(file: Metadata, rows: int) -> Tokenizer:
     """
     kind = file.get("tokenizer.ggml.model")
     if kind is None or file.get("tokenizer.ggml.tokens") is None:
-        return Tokenizer({}, {}, [], [f"{file.path}: has no tokenizer, so neither has the output"])
+        return Tokenizer({}, {}, [], [f"{file.path}: has no tokenizer, so none was created"])
     tokens = list(_tokens(file, rows))
     name = file.get("tokenizer.ggml.pre")
     templates = _templates(file)
@@ -69,26 +69,27 @@ def tokenizer_of(file: Metadata, rows: int) -> Tokenizer:
         made = _byte_level(file, tokens, PRE_TOKENIZERS[name])
     else:
         what = f"tokenizer.ggml.pre is {name!r:.60}" if kind == "gpt2" else f"it is {kind!r:.60}"
-        note = f"{file.path}: no tokenizer was made: {what}, which is not known; {_WAY_OUT}"
+        note = f"{file.path}: no tokenizer was made: {what}, which is not supported; {_WAY_OUT}"
         return Tokenizer({}, templates, _ends(file, tokens), [note])
     files = {"tokenizer.json": made, "tokenizer_config.json": _settings(file, tokens)}
     return Tokenizer(files, templates, _ends(file, tokens), [])
 
 
 def _tokens(file: Metadata, rows: int) -> Iterator[Token]:
-    """Yield the tokens.
+    """Yield the tokens of the vocabulary.
 
     Raises:
-        FormatError: there are more than rows, two are the same, or scores or types are missing.
+        FormatError: the tokens outnumber the embeddings, a token occurs twice, or the number of
+            scores or types differs.
     """
     texts = file.get("tokenizer.ggml.tokens")
     kinds = file.get("tokenizer.ggml.token_type")
     scores = file.get("tokenizer.ggml.scores")
     if not isinstance(texts, list) or not all(isinstance(each, str) for each in texts):
-        raise FormatError(f"{file.path}: tokenizer.ggml.tokens: expected texts")
+        raise FormatError(f"{file.path}: tokenizer.ggml.tokens: expected a list of strings")
     if len(texts) > rows:
         raise FormatError(
-            f"{file.path}: tokenizer.ggml.tokens: {len(texts)} tokens, and embeddings of {rows}"
+            f"{file.path}: tokenizer.ggml.tokens: {len(texts)} tokens, but {rows} embeddings"
         )
     for name, each in (("token_type", kinds), ("scores", scores)):
         if each is not None and (not isinstance(each, list) or len(each) != len(texts)):
@@ -110,7 +111,7 @@ def _tokens(file: Metadata, rows: int) -> Iterator[Token]:
 
 
 def _added(tokens: list[Token], strips: frozenset[str] = frozenset()) -> list[Document]:
-    """Return the tokens that are found in a text before it is split."""
+    """Return the special and user-defined tokens, which are found in a text before it is split."""
     return [
         {
             "id": each.number,
@@ -156,7 +157,7 @@ def _model(tokens: list[Token], merges: list[list[str]], **settings: Any) -> Doc
 
 
 def _frame(file: Metadata, tokens: list[Token], begins: bool) -> Document | None:
-    """Return the post-processor that adds tokens around a text; None if there is none."""
+    """Return the post-processor that adds tokens before and after a text; None if it adds none."""
     begin = _named(file, tokens, "bos") if _flag(file, "add_bos_token", begins) else None
     end = _named(file, tokens, "eos") if _flag(file, "add_eos_token", False) else None
     if begin is None and end is None:
@@ -189,14 +190,14 @@ def _flag(file: Metadata, name: str, default: bool) -> bool:
 
 
 def _named(file: Metadata, tokens: list[Token], name: str) -> Token | None:
-    """Return the token of a role ("bos", "eos"); None if the file names no existing one."""
+    """Return the token with a role ("bos", "eos"); None if the file names no token that exists."""
     found = file.get(f"tokenizer.ggml.{name}_token_id")
     known = isinstance(found, int) and not isinstance(found, bool) and 0 <= found < len(tokens)
     return tokens[found] if known else None
 
 
 def _byte_level(file: Metadata, tokens: list[Token], pre: PreTokenizer) -> Document:
-    """Return a BPE over the bytes of a text."""
+    """Return a tokenizer that applies BPE to the bytes of a text."""
     return _document(
         file,
         tokens,
@@ -214,21 +215,21 @@ def _byte_level(file: Metadata, tokens: list[Token], pre: PreTokenizer) -> Docum
 
 
 def _merges(file: Metadata, tokens: list[Token]) -> list[list[str]]:
-    """Return the merges whose parts and result are tokens, in their order.
+    """Return, in their order, the merges whose parts and result are all tokens.
 
     Raises:
-        FormatError: they are not a list of texts.
+        FormatError: the merges are not a list of strings.
     """
     given = file.get("tokenizer.ggml.merges")
     if not isinstance(given, list) or not all(isinstance(each, str) for each in given):
-        raise FormatError(f"{file.path}: tokenizer.ggml.merges: expected texts")
+        raise FormatError(f"{file.path}: tokenizer.ggml.merges: expected a list of strings")
     known = {each.text for each in tokens}
     pairs = ((each[: each.find(" ", 1)], each[each.find(" ", 1) + 1 :]) for each in given)
     return [[a, b] for a, b in pairs if a in known and b in known and a + b in known]
 
 
 def _sentencepiece(file: Metadata, tokens: list[Token]) -> Document:
-    """Return a BPE over characters in which higher scores are merged first."""
+    """Return a tokenizer that applies BPE to characters and merges higher scores first."""
     prefix = _flag(file, "add_space_prefix", True)
     spaces = {"type": "Replace", "pattern": {"String": " "}, "content": _SPACE}
     before = [{"type": "Prepend", "prepend": _SPACE}] if prefix else []
@@ -257,7 +258,7 @@ def _sentencepiece(file: Metadata, tokens: list[Token]) -> Document:
 
 
 def _merges_by_score(tokens: list[Token]) -> list[list[str]]:
-    """Return every pair of tokens that makes a token, the highest score first."""
+    """Return every pair of tokens that forms a token, ordered by descending score of the result."""
     known = {each.text: each for each in tokens if each.kind == _NORMAL}
     found = [
         (-whole.score, whole.number, known[text[:cut]].number, text[:cut], text[cut:])
@@ -269,7 +270,7 @@ def _merges_by_score(tokens: list[Token]) -> list[list[str]]:
 
 
 def _stripping(file: Metadata, tokens: list[Token]) -> frozenset[str]:
-    """Return the control tokens that absorb the spaces after them: those of Phi-3's chats."""
+    """Return the control tokens that absorb the spaces after them; only Phi-3's chat tokens do."""
     if file.architecture != "phi3":
         return frozenset()
     plain = ("<unk>", "<s>", "<|endoftext|>")
@@ -279,7 +280,7 @@ def _stripping(file: Metadata, tokens: list[Token]) -> frozenset[str]:
 
 
 def _settings(file: Metadata, tokens: list[Token]) -> Document:
-    """Return tokenizer_config.json."""
+    """Return the content of tokenizer_config.json."""
     roles = (("bos", "bos"), ("eos", "eos"), ("unknown", "unk"), ("padding", "pad"))
     named = {f"{role}_token": _named(file, tokens, name) for name, role in roles}
     unknown = (each for each in tokens if each.kind == _UNKNOWN)
@@ -294,7 +295,7 @@ def _settings(file: Metadata, tokens: list[Token]) -> Document:
 
 
 def _ends(file: Metadata, tokens: list[Token]) -> list[int]:
-    """Return the tokens that end a text or a chat turn, the end-of-text token first."""
+    """Return the ids of the tokens that end a text or a chat turn, the end-of-text token first."""
     named = [_named(file, tokens, name) for name in ("eos", "eot", "eom")]
     found = [each.number for each in named if each is not None]
     if file.get("tokenizer.chat_template") is not None:
@@ -305,7 +306,7 @@ def _ends(file: Metadata, tokens: list[Token]) -> list[int]:
 
 
 def _templates(file: Metadata) -> dict[str, str]:
-    """Return the templates of chats by the files in which transformers looks for them."""
+    """Return the chat templates by the names of the files in which transformers expects them."""
     found = {}
     main = file.get("tokenizer.chat_template")
     if isinstance(main, str):

@@ -29,7 +29,8 @@ class ByteReader {
   // Requires: position <= size.
   void seek(std::size_t position) { position_ = position; }
 
-  // `what` names the field for the message: "byte 12: cannot read entry count: 4 bytes wanted, ..."
+  // `what` names the field for the message: "byte 12: cannot read entry count: 4 bytes are needed,
+  // but ..."
   template <std::integral T>
   [[nodiscard]] Result<T> read(std::string_view what) {
     auto raw = take(sizeof(T), what);
@@ -58,8 +59,8 @@ class ByteReader {
                                                                std::string_view what) const {
     return fail(ErrorCode::kCorrupt, "byte " + std::to_string(base_ + position_) +
                                          ": cannot read " + std::string(what) + ": " +
-                                         std::to_string(count) + " bytes wanted, " +
-                                         std::to_string(remaining()) + " left");
+                                         std::to_string(count) + " bytes are needed, but " +
+                                         std::to_string(remaining()) + " are left");
   }
 
   std::span<const std::byte> bytes_;

@@ -144,15 +144,15 @@ class AdapterMerger {
         if (only) {
           return fail(ErrorCode::kAmbiguous,
                       "it changes " + quote(name) +
-                          ", and several tensors of its base have names that end like this");
+                          ", but several tensors of its base have names that end with this name");
         }
         only = place;
       }
     }
     if (!only) {
-      return fail(ErrorCode::kNotFound, "it changes " + quote(name) +
-                                            ", and its base has no such tensor: give the base "
-                                            "before its adapter");
+      return fail(ErrorCode::kNotFound,
+                  "it changes " + quote(name) +
+                      ", but its base has no such tensor: pass the base before its adapter");
     }
     return *only;
   }
@@ -162,7 +162,7 @@ class AdapterMerger {
     TensorView& weight = contents_.all.tensors[place];
     if (tensor.shape != weight.shape) {
       return fail(ErrorCode::kMismatch, quote(tensor.name) + " is " + shape_text(tensor.shape) +
-                                            ", and " + quote(name) + " of its base is " +
+                                            ", but " + quote(name) + " in its base is " +
                                             shape_text(weight.shape) + "; " +
                                             std::string(kMergeByPeft));
     }
@@ -189,10 +189,9 @@ class AdapterMerger {
     if (weight.shape != Shape{left.shape[0], right.shape[1]}) {
       return fail(ErrorCode::kMismatch, "the product for " + quote(sides.module) + " is " +
                                             shape_text(Shape{left.shape[0], right.shape[1]}) +
-                                            ", and the weight of its "
-                                            "base is " +
+                                            ", but the weight in its base is " +
                                             shape_text(weight.shape) +
-                                            ": it is an adapter of another model");
+                                            ": the adapter belongs to another model");
     }
     const auto rank = static_cast<std::uint64_t>(left.shape[1]);
     TRY_ASSIGN(const float scale, adapter_scale(sides.module, rank, config_));
@@ -219,7 +218,7 @@ class AdapterMerger {
     return is_plain ? Status()
                     : fail(ErrorCode::kUnsupported, quote(tensor.name) + " is of the type " +
                                                         std::string(torch_name(tensor.dtype)) +
-                                                        ", which cannot be merged");
+                                                        ", which onnx-external cannot merge");
   }
 
   static Status check_sizes(const LoraSides& sides, const TensorView& weight) {

@@ -49,17 +49,19 @@ Status check_adapter_settings(const Json& config) {
   if (kind == nullptr || *kind != "LORA") {
     return fail(ErrorCode::kUnsupported,
                 "an adapter of the type " + (kind == nullptr ? "?" : quote(*kind)) +
-                    ", which cannot be merged; " + std::string(kMergeByPeft));
+                    ", which onnx-external cannot merge; " + std::string(kMergeByPeft));
   }
   for (const std::string_view name : kUnmerged) {
     if (is_set_in_adapter(config.find(name))) {
-      return fail(ErrorCode::kUnsupported, std::string(name) + " is set, which cannot be merged; " +
+      return fail(ErrorCode::kUnsupported, std::string(name) +
+                                               " is set, which onnx-external cannot merge; " +
                                                std::string(kMergeByPeft));
     }
   }
   const std::string* const bias = config.get<std::string>("bias");
   if (bias != nullptr && *bias != "none") {
-    return fail(ErrorCode::kUnsupported, "bias is " + quote(*bias) + ", which cannot be merged; " +
+    return fail(ErrorCode::kUnsupported, "bias is " + quote(*bias) +
+                                             ", which onnx-external cannot merge; " +
                                              std::string(kMergeByPeft));
   }
   return {};

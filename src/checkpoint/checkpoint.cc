@@ -196,7 +196,7 @@ Result<std::size_t> CheckpointAccess::given_tensor(const Checkpoint& checkpoint,
                                                    std::uint64_t number) {
   if (number >= checkpoint.contents_->given) {
     return fail(ErrorCode::kInvalidArgument,
-                fmt::format("it refers to tensor {} in memory, but {} are given", number,
+                fmt::format("it refers to tensor {} in memory, but {} tensors were passed", number,
                             checkpoint.contents_->given));
   }
   return first_existing(checkpoint) + static_cast<std::size_t>(number);

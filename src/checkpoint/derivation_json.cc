@@ -33,7 +33,7 @@ Status parse_parts(const Json& list, std::size_t depth, Derivation& out) {
     return other_form();
   }
   if (depth >= kMaxDerivedDepth) {
-    return corrupt("it goes more than " + std::to_string(kMaxDerivedDepth) + " levels deep");
+    return corrupt("it is nested more than " + std::to_string(kMaxDerivedDepth) + " levels deep");
   }
   for (const Json& part : *list.array()) {
     TRY_ASSIGN(auto parsed, parse_at(part, depth + 1));
@@ -55,7 +55,7 @@ Status parse_member(const std::string& name, const Json& value, std::size_t dept
   if (name == "recipe") {
     TRY_ASSIGN(out.recipe, parse_recipe(value));
     return ends_with_cast(out.recipe)
-               ? Status(corrupt("a derived tensor is not cast; the map does that"))
+               ? Status(corrupt("a derived tensor cannot be cast; put the cast into the map"))
                : Status();
   }
   const auto dim = name == "dim" ? whole_number(value) : std::nullopt;

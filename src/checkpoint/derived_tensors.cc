@@ -104,9 +104,9 @@ class Deriver {
     for (std::size_t i = 0; i < derived_.size(); ++i) {
       const auto place = static_cast<std::uint32_t>(first_ + i);
       if (!places_.emplace(derived_[i].name, place).second) {
-        return fail(ErrorCode::kAmbiguous, "derived tensor " + quote(derived_[i].name) +
-                                               ": there is a key of that name already; choose "
-                                               "another name");
+        return fail(ErrorCode::kAmbiguous,
+                    "derived tensor " + quote(derived_[i].name) +
+                        ": a key with that name exists already; choose another name");
       }
     }
     return {};
@@ -115,9 +115,9 @@ class Deriver {
   static Status check_depth(std::size_t depth) {
     return depth <= kMaxDerivedDepth
                ? Status()
-               : fail(
-                     ErrorCode::kInvalidArgument,
-                     "it goes more than " + std::to_string(kMaxDerivedDepth) + " definitions deep");
+               : fail(ErrorCode::kInvalidArgument, "it is nested more than " +
+                                                       std::to_string(kMaxDerivedDepth) +
+                                                       " definitions deep");
   }
 
   // `above`: how deep the definition stands in others.
@@ -125,7 +125,7 @@ class Deriver {
     TRY(check_depth(above + 1));
     if (!values_[number]) {
       if (begun_[number]) {
-        return fail(ErrorCode::kInvalidArgument, "it is made of itself, in a circle");
+        return fail(ErrorCode::kInvalidArgument, "its definition is circular");
       }
       begun_[number] = true;
       TRY_ASSIGN_IN("derived tensor " + quote(derived_[number].name), auto value,
@@ -164,8 +164,9 @@ class Deriver {
     }
     value.shape = value.view.shape;
     if (all_.storages[value.view.storage].kind == StorageKind::kMade) {
-      return fail(ErrorCode::kUnsupported,
-                  "key " + quote(key) + ": its bytes are made on demand, and in no place");
+      return fail(
+          ErrorCode::kUnsupported,
+          "key " + quote(key) + ": its bytes are produced on demand, and are not stored anywhere");
     }
     value.keys = {place};
     return value;
@@ -175,7 +176,7 @@ class Deriver {
     for (const RecipeStep& step : recipe) {
       if (step.kind == StepKind::kCast) {
         return fail(ErrorCode::kInvalidArgument,
-                    "a derived tensor has the type of its keys; the map converts it");
+                    "a derived tensor has the type of its keys; convert it in the map");
       }
       TRY_ASSIGN(auto shape, apply_recipe({step}, value.shape));
       auto view = is_in_shape(value) ? apply_recipe({step}, value.view)
@@ -226,8 +227,8 @@ class Deriver {
     }
     count_ += from.parts.size();
     if (count_ > kMaxDerivedParts) {
-      return fail(ErrorCode::kInvalidArgument,
-                  "derived tensors of more than " + std::to_string(kMaxDerivedParts) + " parts");
+      return fail(ErrorCode::kInvalidArgument, "a derived tensor cannot have more than " +
+                                                   std::to_string(kMaxDerivedParts) + " parts");
     }
     std::vector<Value> parts;
     for (const Derivation& part : from.parts) {
@@ -241,9 +242,9 @@ class Deriver {
   static Result<std::size_t> place_of(std::int64_t dim, std::size_t rank) {
     const auto most = static_cast<std::int64_t>(rank);
     if (dim < -most || dim >= most || rank > kMaxRank) {
-      return fail(ErrorCode::kMismatch, "there is no dimension " + std::to_string(dim) +
-                                            " to join tensors of " + std::to_string(rank) +
-                                            " dimensions");
+      return fail(ErrorCode::kMismatch, "dimension " + std::to_string(dim) +
+                                            " does not exist in tensors with " +
+                                            std::to_string(rank) + " dimensions");
     }
     return static_cast<std::size_t>(dim < 0 ? dim + most : dim);
   }
@@ -289,10 +290,12 @@ class Deriver {
     const std::size_t rank = parts.front().shape.size() + (stacks ? 1 : 0);
     TRY_ASSIGN(const auto dim, place_of(from.dim, rank));
     if (stacks && dim + 1 == rank && dtype == DType::kFloat4E2M1FnX2) {
-      return fail(ErrorCode::kMismatch, "two of its values share a byte, which cannot be stacked");
+      return fail(ErrorCode::kMismatch,
+                  "two of its values share a byte, so they cannot be stacked");
     }
     if (bit_size(dtype) < CHAR_BIT) {
-      return fail(ErrorCode::kMismatch, "several of its values share a byte, which is not joined");
+      return fail(ErrorCode::kMismatch,
+                  "several of its values share a byte, so they cannot be joined");
     }
     TRY(check_ranks(parts));
     for (Value& part : parts) {

@@ -97,11 +97,12 @@ Result<std::vector<std::string>> sorted_names(const fs::path& folder) {
 Status check_for_trained_shards(const fs::path& folder, const std::vector<std::string>& names) {
   for (const std::string& name : names) {
     if (matches(name, "shard-#####-model-#####-of-#####.safetensors")) {
-      return fail(ErrorCode::kUnsupported,
-                  fmt::format("{}: {} is a shard of a distributed training, which transformers "
-                              "reads before all other files; load the model and save it again, or "
-                              "name the file to read",
-                              folder.string(), quote(name)));
+      return fail(
+          ErrorCode::kUnsupported,
+          fmt::format(
+              "{}: {} is a shard that distributed training wrote, and transformers prefers it to "
+              "all other files; load the model and save it again, or pass the file to read",
+              folder.string(), quote(name)));
     }
   }
   return {};
@@ -134,7 +135,7 @@ Result<std::string> location_in(const Json& value) {
     return fail(ErrorCode::kUnsupported,
                 "names " + quote(*given) +
                     ", which is neither *.safetensors nor *.safetensors.index.json; transformers "
-                    "also refuses it");
+                    "also rejects it");
   }
   std::string_view location = *given;
   while (location.starts_with("./")) {
@@ -158,9 +159,10 @@ Status check_versions(const fs::path& folder, const Json& config) {
     TRY_ASSIGN(const auto file, open_shard(folder, *name));
     TRY_ASSIGN(const auto text, read_file(*file, kMaxConfigBytes));
     if (may_have(kMember, text)) {
-      return fail(ErrorCode::kAmbiguous, fmt::format("{}: may name {}, which only some versions of "
-                                                     "transformers apply; name the file to read",
-                                                     file->name(), kMember));
+      return fail(ErrorCode::kAmbiguous,
+                  fmt::format("{}: may refer to {}, which only some versions of transformers use; "
+                              "pass the file to read",
+                              file->name(), kMember));
     }
   }
   return {};
@@ -219,7 +221,7 @@ std::string note_of(const fs::path& folder, const std::array<std::string, 4>& na
   }
   const bool is_single = taken % 2 == 0;
   return is_single && is_there(folder / names[taken + 1])
-             ? text(names[taken + 1], "the index of shards beside it",
+             ? text(names[taken + 1], "the shard index next to it",
                     " (remove it if it is left over)")
              : "";
 }
@@ -232,8 +234,8 @@ tl::unexpected<Error> only_variants(const fs::path& folder, const std::vector<st
         {RemedyOption::kVariant, std::string(variant_in(file)), "takes " + quote(file)});
   }
   return fail_with(ErrorCode::kNotFound,
-                   fmt::format("{}: {}; there are files of variants: {}", folder.string(), missing,
-                               quote_list(files, kMaxListed)),
+                   fmt::format("{}: {}; the folder contains files of variants: {}", folder.string(),
+                               missing, quote_list(files, kMaxListed)),
                    std::move(remedies));
 }
 
@@ -244,10 +246,11 @@ Status check_missing(const fs::path& folder, const std::vector<std::string>& all
     if (is_there(folder / name)) {
       std::error_code ignored;
       const bool is_link = fs::is_symlink(fs::symlink_status(folder / name, ignored));
-      return fail(is_link ? ErrorCode::kNotFound : ErrorCode::kInvalidArgument,
-                  (folder / name).string() +
-                      (is_link ? ": a link to a file that is gone; was the download interrupted?"
-                               : ": is not a regular file"));
+      return fail(
+          is_link ? ErrorCode::kNotFound : ErrorCode::kInvalidArgument,
+          (folder / name).string() +
+              (is_link ? ": a link to a file that does not exist; was the download interrupted?"
+                       : ": is not a regular file"));
     }
   }
   std::vector<std::string> variants;
@@ -294,8 +297,8 @@ Status check_is_whole(const fs::path& folder, const std::string& name) {
     return {};
   }
   return fail(ErrorCode::kNotFound,
-              fmt::format("{}: {} is one of several shards, whose index is missing; download "
-                          "the checkpoint again, or name the files to read",
+              fmt::format("{}: {} is one of several shards, but their index is missing; download "
+                          "the checkpoint again, or pass the files to read",
                           folder.string(), quote(name)));
 }
 

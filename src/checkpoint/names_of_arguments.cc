@@ -57,8 +57,8 @@ Status check_names(CheckpointAccess::Contents& contents, std::span<const std::st
     if (!is_new) {
       return fail_with(ErrorCode::kAmbiguous,
                        "tensor " + quote(name) + " is in " + arguments[duplicate->second] +
-                           " and in " + arguments[argument] + "; give only one of them",
-                       {{RemedyOption::kOverlay, "", "takes the tensors of the later one"}});
+                           " and in " + arguments[argument] + "; pass only one of them",
+                       {{RemedyOption::kOverlay, "", "uses the tensors of the later one"}});
     }
   }
   return {};

@@ -160,7 +160,7 @@ Result<FileContents> read_folder(const std::filesystem::path& folder, const Open
   if (names.size() > 1) {
     return fail(ErrorCode::kAmbiguous, folder.string() + ": several checkpoint files: " +
                                            quote_list(names, kMaxListedFiles) +
-                                           "; name the ones to read");
+                                           "; pass the files to read");
   }
   TRY(first_gguf_part(names.front()).empty() ? check_is_whole(folder, names.front()) : Status());
   TRY_ASSIGN(auto file, open_shard(folder, names.front()));
@@ -174,7 +174,7 @@ Result<FileContents> read_argument(const std::filesystem::path& path, const Open
   }
   if (path.filename().string().ends_with(kDcpSuffix)) {
     return fail(ErrorCode::kUnsupported,
-                path.string() + ": a part of a distributed checkpoint (DCP); name its folder");
+                path.string() + ": a part of a distributed checkpoint (DCP); pass its folder");
   }
   TRY_ASSIGN(auto file, SourceFile::open(path));
   return path.filename() == kDcpMetadataName
@@ -212,7 +212,7 @@ Status check_variant(std::span<const std::filesystem::path> paths, const std::st
   if (!variant.empty() && std::none_of(paths.begin(), paths.end(), is_folder)) {
     return fail(ErrorCode::kInvalidArgument,
                 paths[0].string() + ": is not a folder, so the variant " + quote(variant) +
-                    " has no meaning; leave it out, or name the folder");
+                    " cannot be used; leave it out, or pass the folder");
   }
   return {};
 }
@@ -222,7 +222,7 @@ Status check_variant(std::span<const std::filesystem::path> paths, const std::st
 Result<Checkpoint> open_checkpoint(std::span<const std::filesystem::path> paths,
                                    const OpenOptions& options) {
   if (paths.empty()) {
-    return fail(ErrorCode::kInvalidArgument, "no checkpoint is named");
+    return fail(ErrorCode::kInvalidArgument, "no checkpoint was given");
   }
   TRY(check_variant(paths, options.variant));
   auto contents = std::make_unique<CheckpointAccess::Contents>(options.scratch_dir);

@@ -62,7 +62,7 @@ Status check_storage_of(const ProvidedTensor& tensor) {
   }
   const auto* made = std::get_if<LazyBytes>(&tensor.storage);
   if (made != nullptr && !made->make) {
-    return refused("there is no function that makes its bytes");
+    return refused("there is no function that produces its bytes");
   }
   return {};
 }
@@ -82,7 +82,7 @@ Result<TensorView> view_of(const ProvidedTensor& tensor) {
   }
   if (bit_size(view.dtype) < CHAR_BIT && !is_contiguous(view.shape, view.strides)) {
     return refused(std::string(torch_name(view.dtype)) +
-                   " has several values in a byte, so it must be contiguous");
+                   " packs several values into a byte, so the tensor must be contiguous");
   }
   TRY(check_storage_of(tensor));
   const auto extent = extent_bytes(view.dtype, view.shape, view.strides);

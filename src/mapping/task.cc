@@ -137,7 +137,7 @@ Status list_keys(MappingTask& task) {
       return fail(ErrorCode::kAmbiguous,
                   "key " + quote(keys[i].name) + " is in checkpoint " +
                       std::to_string(keys[duplicate].argument + 1) + " and in checkpoint " +
-                      std::to_string(keys[i].argument + 1) + "; give only one of them");
+                      std::to_string(keys[i].argument + 1) + "; pass only one of them");
     }
     task.key_names[i].name = keys[i].name;
   }

@@ -55,15 +55,15 @@ std::string seems_to_be(std::string_view head) {
   constexpr std::string_view kSpace = " \t\r\n";
   const std::string_view text = head.substr(std::min(head.find_first_not_of(kSpace), head.size()));
   if (head.starts_with("PK\x03\x04")) {
-    return "it is a zip file, perhaps a PyTorch checkpoint; the graph comes first, then the "
+    return "it is a zip file, perhaps a PyTorch checkpoint; pass the graph first, then the "
            "checkpoint";
   }
   if (head.size() > 8 && head[8] == '{' && head.substr(5, 3) == std::string_view("\0\0\0", 3)) {
-    return "it is a safetensors checkpoint; the graph comes first, then the checkpoint";
+    return "it is a safetensors checkpoint; pass the graph first, then the checkpoint";
   }
   if (head.starts_with("\x80\x02") || head.starts_with("\x80\x03") ||
       head.starts_with("\x80\x04")) {
-    return "it is a Python pickle, perhaps a PyTorch checkpoint; the graph comes first, then the "
+    return "it is a Python pickle, perhaps a PyTorch checkpoint; pass the graph first, then the "
            "checkpoint";
   }
   if (text.find("ir_version") != std::string_view::npos) {

@@ -164,7 +164,7 @@ class ValuesTest:
         path = self.save("sparse", {**state, "plain": dense})
         self.expect("sparse", path, {**expected, "plain": of_tensor(dense)}, *SPARSE)
         for name in ("coo", "csr"):
-            self.expect_refused(f"sparse/{name}", path, name, "sparse", name.upper(), "make it dense")
+            self.expect_refused(f"sparse/{name}", path, name, "sparse", name.upper(), "a dense tensor")
 
     def test_numpy(self) -> None:
         types = "f8 f4 f2 i8 i4 i2 i1 u8 u4 u2 u1 b1 c16 c8".split()
@@ -272,7 +272,7 @@ class ValuesTest:
         expected.update({name: of_tensor(dense) for name in ("csc", "bsc", "blocks")})
         self.expect("sparse/newer", path, expected, *SPARSE)
         for name in ("csc", "bsr", "bsc"):
-            self.expect_refused(f"sparse/{name}", path, name, "sparse", name.upper(), "make it dense")
+            self.expect_refused(f"sparse/{name}", path, name, "sparse", name.upper(), "a dense tensor")
 
     def test_without_data(self) -> None:
         state = {

@@ -166,14 +166,14 @@ def _refuse(folder: Path, settings: Mapping[str, Any]) -> None:
     way_out = "load it with peft, merge_and_unload(), save_pretrained() and export that folder"
     if kind != "LORA":
         raise ExportError(
-            f"{path}: an adapter of the type {kind}, which cannot be merged; {way_out}"
+            f"{path}: an adapter of the type {kind}, which onnx-external cannot merge; {way_out}"
         )
     for name in _REFUSED:
         if settings.get(name):
-            raise ExportError(f"{path}: {name} is set, which cannot be merged; {way_out}")
+            raise ExportError(f"{path}: {name} is set, which onnx-external cannot merge; {way_out}")
     if settings.get("bias", "none") != "none":
         raise ExportError(
-            f"{path}: bias is {settings['bias']!r}, which cannot be merged; {way_out}"
+            f"{path}: bias is {settings['bias']!r}, which onnx-external cannot merge; {way_out}"
         )
 
 
@@ -251,7 +251,7 @@ def _append(out: BinaryIO, value: torch.Tensor) -> None:
 def _instead(weight: torch.Tensor, other: Tensor, name: str, folder: Path) -> torch.Tensor:
     if other.shape != weight.shape:
         raise MappingError(
-            f"{folder}: {other.name} is {list(other.shape)}, and {name} of its base is "
+            f"{folder}: {other.name} is {list(other.shape)}, but {name} in its base is "
             f"{list(weight.shape)}; load both with peft, resize the base's embeddings, "
             "merge_and_unload(), save_pretrained() and export that folder"
         )
@@ -277,8 +277,8 @@ def _sum(
         delta = delta.T
     if delta.shape != weight.shape:
         raise MappingError(
-            f"{folder}: {pair.second} @ {pair.first} is {list(delta.shape)}, and {name} of its "
-            f"base is {list(weight.shape)}: it is an adapter of another model"
+            f"{folder}: {pair.second} @ {pair.first} is {list(delta.shape)}, but {name} in its "
+            f"base is {list(weight.shape)}: the adapter belongs to another model"
         )
     return (weight.float() + delta).to(weight.dtype)
 

@@ -337,5 +337,5 @@ def test_scales_of_experts_are_multiplied_in(tmp_path: Path) -> None:
     assert_equal(read(path), wanted)
     tensors["blk.1.ffn_up_exps.scale"] = scales[:2]
     write_gguf(path, made.metadata, tensors)
-    with pytest.raises(oe.FormatError, match="not one float32 for each"):
+    with pytest.raises(oe.FormatError, match="does not contain one float32 for each"):
         oe.open_checkpoint(path)

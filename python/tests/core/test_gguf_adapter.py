@@ -101,8 +101,8 @@ def test_transposed_weights_of_gpt2_get_transposed_products(tmp_path: Path) -> N
     [
         ({"adapter.type": "dora"}, {}, "not a LoRA"),
         ({"adapter.lora.alpha": 0.0}, {}, "not a LoRA"),
-        ({"general.architecture": "zebra"}, {}, "an adapter of the architecture 'zebra'"),
-        ({"general.architecture": "qwen2"}, {}, "'qwen2', and its base has 'llama'"),
+        ({"general.architecture": "zebra"}, {}, "an adapter for the architecture 'zebra'"),
+        ({"general.architecture": "qwen2"}, {}, "'qwen2', but its base has the"),
         ({"adapter.alora.invocation_tokens": [1, 2]}, {}, "an activated LoRA"),
         ({}, {"blk.0.ffn_gate_exps.weight.lora_a": np.zeros((2, 2, 16), np.float32)}, "plain LoRA"),
         ({}, {"blk.0.attn_norm.weight": np.zeros(16, np.float32)}, "plain LoRA"),

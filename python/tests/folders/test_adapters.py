@@ -177,9 +177,9 @@ def test_a_config_beside_an_adapter_is_not_a_model(base: Path, tmp_path: Path) -
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"peft_type": "IA3"}, "of the type IA3, which cannot be merged"),
-        ({"use_dora": True}, "use_dora is set, which cannot be merged"),
-        ({"bias": "all"}, "bias is 'all', which cannot be merged"),
+        ({"peft_type": "IA3"}, "of the type IA3, which onnx-external cannot merge"),
+        ({"use_dora": True}, "use_dora is set, which onnx-external cannot merge"),
+        ({"bias": "all"}, "bias is 'all', which onnx-external cannot merge"),
     ],
 )
 def test_other_adapters_are_refused_in_a_sentence(
@@ -206,5 +206,5 @@ def test_an_adapter_without_its_base_or_of_another_is_refused(base: Path, tmp_pa
         oe.transformers.export(folder, tmp_path / "out")
     wide = {f"base_model.model.{MODULE}.lora_B.weight": torch.ones(72, RANK)}
     folder = adapter(tmp_path / "wide", base, wide)
-    with pytest.raises(oe.MappingError, match=r"is \[72, 64\], and .* an adapter of another"):
+    with pytest.raises(oe.MappingError, match=r"is \[72, 64\], but .* adapter belongs to another"):
         oe.transformers.export(folder, tmp_path / "out")

@@ -176,7 +176,7 @@ LAYOUTS = {
         {name: SHARDS[name] for name in list(SHARDS)[:2]}, refused=f"{SECOND}.safetensors"
     ),
     "the last shard of several has a tensor": Layout(
-        {**SHARDS, f"{SECOND}.safetensors": safe(4)}, note="several shards have"
+        {**SHARDS, f"{SECOND}.safetensors": safe(4)}, note="several shards contain"
     ),
     "the first shard has all tensors": Layout({**SHARDS, f"{FIRST}.safetensors": safe(3)}),
     "a key that its shard lacks": Layout(
@@ -366,7 +366,7 @@ LAYOUTS = {
     ),
     "shards of a training": Layout(
         {SINGLE: safe(1), "shard-00001-model-00001-of-00001.safetensors": safe(9)},
-        refused="shard of a distributed training",
+        refused="shard that distributed training wrote",
         theirs="loads them, if their header says how they were cut",
     ),
     # Folders of folders, and caches.

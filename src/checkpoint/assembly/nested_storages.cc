@@ -26,7 +26,7 @@ Status check_own_key(const Pickle& pickle, NodeId id) {
   const Arguments parts = pickle.tuple(pickle.persistent_id(id));
   const auto key = parts.size() > kKey ? pickle.string(parts[kKey]) : std::nullopt;
   return key && key->starts_with(kNestedKey)
-             ? Status(corrupt("storage " + quote(*key) + " has the name of a nested one"))
+             ? Status(corrupt("storage " + quote(*key) + " has the name of a nested storage"))
              : Status();
 }
 
@@ -151,7 +151,7 @@ std::optional<Result<std::uint32_t>> NestedStorages::find(const TensorDeclaratio
   }
   Nested& nested = found->second;
   if (nested.storage.bytes != declared.storage_bytes) {
-    return fail(ErrorCode::kCorrupt, "its nested storage has another size than declared");
+    return fail(ErrorCode::kCorrupt, "the size of its nested storage is not the declared size");
   }
   if (!nested.index) {
     nested.index = add_storage(nested);

@@ -255,12 +255,12 @@ Result<ReadSource> make_dense(const SparseTensor& tensor, MemoryBudget& budget) 
   }
   const bool duplicates = has_duplicates(placed);
   if (duplicates && !coo) {
-    return corrupt_sparse("two of its values have the same place");
+    return corrupt_sparse("two of its values have the same position");
   }
   if (duplicates && !can_add(tensor.values.dtype)) {
     return fail(ErrorCode::kUnsupported,
                 "it is sparse with several " + std::string(torch_name(tensor.values.dtype)) +
-                    " values at one place; save tensor.coalesce() instead");
+                    " values at one position; save tensor.coalesce() instead");
   }
   // The size of a stored block: all dimensions of the values after the one that counts blocks.
   const std::size_t counted = coo ? 1 : tensor.compressed.shape.size();

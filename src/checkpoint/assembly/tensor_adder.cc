@@ -108,14 +108,14 @@ Result<TensorView> TensorAdder::view_of(const TensorDeclaration& declared) {
   if (declared.sparse && !options_.densify) {
     return fail_with(ErrorCode::kUnsupported,
                      "it is a sparse tensor (" + std::string(layout_name(declared.sparse->layout)) +
-                         "); make it dense, or save tensor.to_dense()",
-                     {{RemedyOption::kConvert, "sparse", "makes it dense, its zeros written out"}});
+                         "); convert it to a dense tensor, or save tensor.to_dense()",
+                     {{RemedyOption::kConvert, "sparse", "makes it dense, with all its zeros"}});
   }
   auto view = declared.sparse ? dense_view(declared) : strided_view(declared);
   if (view && view->dtype == DType::kComplex32) {
     if (!options_.widen_complex32) {
       return fail_with(ErrorCode::kUnsupported,
-                       "it is complex32, which ONNX does not have; it can become complex64",
+                       "it is complex32, which ONNX lacks; convert it to complex64",
                        {{RemedyOption::kConvert, "complex32", "makes it complex64"}});
     }
     view = widened(*view);

@@ -38,8 +38,8 @@ Status ZipArchive::index_names() {
   if (std::any_of(entries_.begin(), entries_.end(), is_bare)) {
     return fail(ErrorCode::kUnsupported,
                 file_->name() +
-                    ": a torch file that was packed again without its folder: 'data.pkl' lies at "
-                    "the root, where torch does not find it; pack it again with a folder: mkdir m; "
+                    ": a torch file that was repacked without its folder: 'data.pkl' is at the "
+                    "root, where torch does not find it; pack it again with a folder: mkdir m; "
                     "unzip FILE -d m; zip -0 -r m.pt m");
   }
   const bool flat = !entries_.empty() && entries_[0].name.find('/') == std::string_view::npos;
@@ -48,7 +48,7 @@ Status ZipArchive::index_names() {
     if (slash == std::string_view::npos || slash == 0) {
       return fail(ErrorCode::kUnsupported,
                   file_->name() + ": record " + quote(entry.name) +
-                      ": lies in no folder; this zip file is not a PyTorch checkpoint");
+                      ": is not in a folder; this zip file is not a PyTorch checkpoint");
     }
     const std::string_view folder = entry.name.substr(0, slash);
     if (root_.empty()) {
@@ -56,7 +56,7 @@ Status ZipArchive::index_names() {
     }
     if (folder != root_) {
       return fail(ErrorCode::kCorrupt, file_->name() + ": record " + quote(entry.name) +
-                                           ": lies outside the folder " + quote(root_));
+                                           ": is outside the folder " + quote(root_));
     }
   }
   by_name_ = table_for<decltype(by_name_)>(entries_.size());
@@ -84,10 +84,10 @@ Result<std::string> ZipArchive::read_record(const ZipEntry& entry, std::uint64_t
   }
   if (entry.compression != Compression::kNone && entry.size > most_inflated_bytes()) {
     return fail(ErrorCode::kUnsupported,
-                where + ": it inflates to " + std::to_string(entry.size) + " bytes, in a file of " +
-                    std::to_string(file_->size()) + " bytes more than the limit of " +
-                    std::to_string(most_inflated_bytes()) +
-                    "; if the file is trusted, zip its records again without compression");
+                where + ": it inflates to " + std::to_string(entry.size) +
+                    " bytes, but the limit for a file of " + std::to_string(file_->size()) +
+                    " bytes is " + std::to_string(most_inflated_bytes()) +
+                    " bytes; if the file is trusted, zip its records again without compression");
   }
   std::string text;
   if (entry.compression == Compression::kDeflate) {

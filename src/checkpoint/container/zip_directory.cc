@@ -81,12 +81,13 @@ Result<std::size_t> find_end_record(const SourceFile& file, std::string_view tai
   if (!found && !last &&
       tail.substr(tail.size() - kEndBytes).find_first_not_of('\0') == std::string_view::npos) {
     return corrupt(file, file.size(),
-                   "ends with zeros; the download or the copy of the file did not end: get it "
-                   "again");
+                   "ends with zeros; the download or copy of the file was not completed: download "
+                   "or copy it again");
   }
   if (!found && !last) {
     return corrupt(file, file.size(),
-                   "no zip end record at the end; the file is cut off or has bytes after it");
+                   "no zip end record at the end; the file is truncated, or has additional bytes "
+                   "after the record");
   }
   return found ? *found : *last;
 }
@@ -100,7 +101,8 @@ Result<Zip64End> read_zip64_end(const SourceFile& file, std::string_view locator
                                 std::uint64_t locator_offset) {
   const auto end_offset = field<std::uint64_t>(locator, 8);
   if (field<std::uint32_t>(locator, 4) != 0 || field<std::uint32_t>(locator, 16) > 1) {
-    return fail(ErrorCode::kUnsupported, file.name() + ": a zip file on several disks");
+    return fail(ErrorCode::kUnsupported,
+                file.name() + ": a zip file that is split into several parts");
   }
   if (!range_fits(end_offset, kZip64EndBytes, locator_offset)) {
     return corrupt(file, locator_offset, "zip64 end record lies outside the file");
@@ -113,7 +115,8 @@ Result<Zip64End> read_zip64_end(const SourceFile& file, std::string_view locator
     return corrupt(file, end_offset, "damaged zip64 end record");
   }
   if (field<std::uint32_t>(record, 16) != 0 || field<std::uint32_t>(record, 20) != 0) {
-    return fail(ErrorCode::kUnsupported, file.name() + ": a zip file on several disks");
+    return fail(ErrorCode::kUnsupported,
+                file.name() + ": a zip file that is split into several parts");
   }
   Zip64End end;
   end.offset = end_offset;
@@ -195,11 +198,9 @@ Status check_method(const SourceFile& file, std::string_view name, std::uint16_t
                     std::uint16_t method) {
   const auto where = [&] { return file.name() + ": record " + quote(name); };
   if ((flags & kRefusedFlags) != 0) {
-    return fail(
-        ErrorCode::kUnsupported,
-        where() +
-            ": encrypted or patched zip records are not read; unpack the file with its password "
-            "first: unzip");
+    return fail(ErrorCode::kUnsupported, where() +
+                                             ": encrypted or patched zip records cannot be read; "
+                                             "unpack the file with its password first: unzip");
   }
   if (method != kMethodStored && method != kMethodDeflate) {
     return fail(ErrorCode::kUnsupported,
@@ -251,7 +252,8 @@ Result<ZipEntry> parse_central(const SourceFile& file, std::string_view director
   const auto method = field<std::uint16_t>(rest, 10);
   TRY(check_method(file, entry.name, field<std::uint16_t>(rest, 8), method));
   if (field<std::uint16_t>(rest, 34) != 0) {
-    return fail(ErrorCode::kUnsupported, file.name() + ": a zip file on several disks");
+    return fail(ErrorCode::kUnsupported,
+                file.name() + ": a zip file that is split into several parts");
   }
   entry.compression = method == kMethodDeflate ? Compression::kDeflate : Compression::kNone;
   TRY(resolve_zip64(file, at, rest.substr(kCentralBytes + name_size, extra_size),
@@ -271,7 +273,7 @@ Status compare_sizes(const SourceFile& file, const ZipEntry& entry, std::string_
       size != entry.size) {
     return corrupt(file, entry.header_offset,
                    "record " + quote(entry.name) +
-                       ": sizes or CRC in its header are not those in the zip directory");
+                       ": the sizes or CRC in its header differ from those in the zip directory");
   }
   return {};
 }
@@ -286,9 +288,10 @@ Status check_local(const SourceFile& file, const ZipEntry& entry, std::string_vi
                    "record " + quote(entry.name) + " has another name in its own header");
   }
   if ((method == kMethodDeflate) != (entry.compression == Compression::kDeflate)) {
-    return corrupt(file, entry.header_offset,
-                   "record " + quote(entry.name) +
-                       ": compression in its header is not that in the zip directory");
+    return corrupt(
+        file, entry.header_offset,
+        "record " + quote(entry.name) +
+            ": the compression method in its header differs from that in the zip directory");
   }
   return {};
 }
@@ -346,7 +349,8 @@ Result<ZipDirectoryRange> find_zip_directory(const SourceFile& file) {
                               .entries = entries,
                               .bytes_behind = behind};
   if (field<std::uint32_t>(record, 4) != 0 || field<std::uint16_t>(record, 8) != entries) {
-    return fail(ErrorCode::kUnsupported, file.name() + ": a zip file on several disks");
+    return fail(ErrorCode::kUnsupported,
+                file.name() + ": a zip file that is split into several parts");
   }
   const bool has_locator =
       end >= kZip64LocatorBytes &&
@@ -379,7 +383,7 @@ Result<std::vector<ZipEntry>> parse_zip_directory(const SourceFile& file,
   if (position != directory.size()) {
     return corrupt(
         file, range.offset + position,
-        "the zip directory holds more than its " + std::to_string(range.entries) + " records");
+        "the zip directory contains more than its " + std::to_string(range.entries) + " records");
   }
   return entries;
 }

@@ -72,7 +72,7 @@ class Slices {
         TRY(refuse_safetensors(*part_.files[a.file]));
         return fail(ErrorCode::kCorrupt,
                     part_.files[a.file]->name() + ": byte " + std::to_string(b.offset) +
-                        ": a slice begins inside the one at byte " + std::to_string(a.offset));
+                        ": a slice begins inside the slice at byte " + std::to_string(a.offset));
       }
     }
     return {};
@@ -100,14 +100,14 @@ class Slices {
     TRY(refuse_safetensors(*file));
     if (format != FileFormat::kTorchZip && format != FileFormat::kTorchLegacy) {
       return fail(ErrorCode::kUnsupported,
-                  where + ": not what torch.save writes; other serializations are not read");
+                  where + ": not what torch.save writes; other serializations cannot be read");
     }
     TRY_ASSIGN(auto part, read_checkpoint_file(file, {.selection = Selection::kEverything}));
     if (!part.refused.empty()) {
       return fail(ErrorCode::kUnsupported, where + ": " + part.refused[0].reason);
     }
     if (part.tensors.size() != 1 || !part.tensors[0].name.empty()) {
-      return fail(ErrorCode::kUnsupported, where + ": does not hold exactly one tensor");
+      return fail(ErrorCode::kUnsupported, where + ": does not contain exactly one tensor");
     }
     TensorView view = std::move(part.tensors[0]);
     Storage storage = part.storages[view.storage];
@@ -174,9 +174,9 @@ class Assembler {
     }
     if (view->dtype != item.dtype || view->shape != chunk.sizes) {
       return fail(ErrorCode::kCorrupt,
-                  "chunk at " + shape_text(chunk.offsets) + ": its slice holds " +
+                  "chunk at " + shape_text(chunk.offsets) + ": its slice contains " +
                       std::string(torch_name(view->dtype)) + " " + shape_text(view->shape) +
-                      ", '.metadata' says " + std::string(torch_name(item.dtype)) + " " +
+                      ", but '.metadata' says " + std::string(torch_name(item.dtype)) + " " +
                       shape_text(chunk.sizes));
     }
     return view;

@@ -19,7 +19,7 @@ Status check_inside(std::span<const std::int64_t> shape, const ChunkBox& box) {
   for (std::size_t d = 0; d < shape.size(); ++d) {
     if (box.sizes[d] > shape[d] || box.offsets[d] > shape[d] - box.sizes[d]) {
       return fail(ErrorCode::kCorrupt, "its chunk of " + shape_text(box.sizes) + " at " +
-                                           shape_text(box.offsets) + " reaches out of its shape " +
+                                           shape_text(box.offsets) + " extends beyond its shape " +
                                            shape_text(shape));
     }
   }
@@ -71,9 +71,10 @@ class Corners {
         sum += corners_[i] % 2 == 0 ? 1 : -1;
       }
       if (sum != 0) {
-        return fail(ErrorCode::kCorrupt, (sum < 0 ? "none of its chunks has the element "
-                                                  : "more than one chunk of it has the element ") +
-                                             element(place));
+        return fail(ErrorCode::kCorrupt,
+                    (sum < 0 ? "none of its chunks contains the element "
+                             : "more than one of its chunks contains the element ") +
+                        element(place));
       }
     }
     return {};

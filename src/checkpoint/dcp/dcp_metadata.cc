@@ -75,7 +75,7 @@ Result<std::vector<std::int64_t>> integers(const Pickle& pickle, std::optional<N
   for (const NodeId node : *nodes) {
     const auto value = pickle.integer(node);
     if (!value || *value < 0) {
-      return corrupt(std::string(what) + " holds a value that is not an int of 0 or more");
+      return corrupt(std::string(what) + " contains a value that is not a non-negative int");
     }
     values.push_back(*value);
   }
@@ -98,7 +98,7 @@ class MetadataReader {
   [[nodiscard]] Result<std::vector<DcpItem>> run() {
     if (!is_a(pickle_, pickle_.root(), "Metadata")) {
       return fail(ErrorCode::kUnsupported,
-                  "not the metadata of a distributed checkpoint: it holds " +
+                  "not the metadata of a distributed checkpoint: it contains " +
                       (pickle_.kind(pickle_.root()) == NodeKind::kObject
                            ? quote(type_name(pickle_, pickle_.root()))
                            : std::string("a plain value")) +
@@ -147,7 +147,7 @@ class MetadataReader {
                            [](const Place& a, const Place& b) { return a.key() == b.key(); });
     return duplicate == places_.end()
                ? Status()
-               : corrupt("tensor " + quote(duplicate->name) + ": two places for its " +
+               : corrupt("tensor " + quote(duplicate->name) + ": two locations for its " +
                          "chunk at " + shape_text(duplicate->offsets));
   }
 
@@ -251,20 +251,20 @@ class MetadataReader {
         std::lower_bound(places_.begin(), places_.end(), wanted,
                          [](const Place& a, const Place& b) { return a.key() < b.key(); });
     if (place == places_.end() || place->key() != wanted.key()) {
-      return corrupt("storage_data has no place for it");
+      return corrupt("storage_data has no location for it");
     }
     if (!is_a(pickle_, place->info, "_StorageInfo")) {
       return fail(ErrorCode::kUnsupported,
-                  "its place is " + quote(type_name(pickle_, place->info)) +
+                  "its location is " + quote(type_name(pickle_, place->info)) +
                       ", not torch.distributed.checkpoint.filesystem._StorageInfo");
     }
     if (const auto transform = attribute(pickle_, place->info, "transform_descriptors")) {
       const auto names = sequence(pickle_, *transform, 1);
       if (!names || !names->empty()) {
         const auto first = names ? pickle_.string(names->front()) : std::nullopt;
-        return fail(ErrorCode::kUnsupported, "its bytes are transformed (" +
-                                                 quote(first.value_or("?")) +
-                                                 "); save without stream transforms");
+        return fail(ErrorCode::kUnsupported,
+                    "its bytes are transformed (" + quote(first.value_or("?")) +
+                        "); save the checkpoint without stream transforms");
       }
     }
     return read_slice(place->info, chunk.slice);
@@ -285,7 +285,7 @@ class MetadataReader {
     const std::int64_t offset = number("offset");
     const std::int64_t length = number("length");
     if (offset < 0 || length < 0) {
-      return corrupt("its offset or length is not an int of 0 or more");
+      return corrupt("its offset or length is not a non-negative int");
     }
     slice.offset = static_cast<std::uint64_t>(offset);
     slice.length = static_cast<std::uint64_t>(length);

@@ -102,7 +102,7 @@ Error refusal(const SourceFile& file, std::string_view head) {
         "compressed by zlib, as joblib does; load it with the library that wrote it, and save its "
         "tensors as safetensors";
   } else if (!found && begins_like_onnx(head)) {
-    what = "an ONNX model, not a checkpoint; the graph comes first, then the checkpoint";
+    what = "an ONNX model, not a checkpoint; pass the graph first, then the checkpoint";
   }
   return {ErrorCode::kUnsupported, file.name() + ": " + what};
 }

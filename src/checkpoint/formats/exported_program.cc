@@ -73,10 +73,9 @@ class Reader {
   [[nodiscard]] Status add_inputs(const std::string& record) {
     const ZipEntry* entry = zip_.find(record);
     if (entry == nullptr || entry->size == 0) {
-      return fail(ErrorCode::kNotFound,
-                  zip_.name() +
-                      ": the exported program holds no example inputs; record inputs with "
-                      "torch.save((args, kwargs), FILE)");
+      return fail(ErrorCode::kNotFound, zip_.name() +
+                                            ": the exported program contains no example inputs; "
+                                            "record inputs with torch.save((args, kwargs), FILE)");
     }
     TRY_ASSIGN(auto saved, open_saved(*entry, Selection::kRecordedInputs));
     return append(std::move(saved));
@@ -189,7 +188,7 @@ class Reader {
     for (TensorView& tensor : saved.tensors) {
       if (tensor.name.empty()) {
         return fail(ErrorCode::kUnsupported, zip_.name() + ": record " + quote(entry.name) +
-                                                 " holds one tensor without a name");
+                                                 " contains one tensor without a name");
       }
       tensor.name = prefix + tensor.name;
     }
@@ -222,7 +221,8 @@ class Reader {
       return unsupported(saved.refused[0].reason);
     }
     if (saved.tensors.size() != 1 || !saved.tensors[0].name.empty()) {
-      return unsupported("its record " + quote(entry.name) + " does not hold exactly one tensor");
+      return unsupported("its record " + quote(entry.name) +
+                         " does not contain exactly one tensor");
     }
     TRY(append(std::move(saved)));
     TensorView view = std::move(part_.tensors.back());
@@ -275,9 +275,9 @@ struct Chosen {
 std::vector<Remedy> keys_to_choose(const std::vector<std::string>& programs) {
   std::vector<Remedy> remedies;
   for (std::size_t i = 0; i < programs.size() && i < kMaxAdvisedKeys; ++i) {
-    remedies.push_back({RemedyOption::kKey, programs[i], "takes this one"});
+    remedies.push_back({RemedyOption::kKey, programs[i], "uses this one"});
   }
-  remedies.push_back({RemedyOption::kKey, ".", "takes all, under their full names"});
+  remedies.push_back({RemedyOption::kKey, ".", "uses all of them, under their full names"});
   return remedies;
 }
 
@@ -287,8 +287,8 @@ Result<Chosen> choose_programs(const ZipArchive& zip, const OpenOptions& options
   if (all.empty()) {
     return fail(ErrorCode::kUnsupported,
                 zip.name() +
-                    ": a PT2 archive without an exported program (compiled code alone); "
-                    "save the program with torch.export.save");
+                    ": a PT2 archive without an exported program (only compiled code); save the "
+                    "program with torch.export.save");
   }
   chosen.prefixed = all.size() > 1;
   if (options.selection == Selection::kEverything || options.key == "." ||
@@ -332,7 +332,7 @@ Status read_inputs(const ZipArchive& zip, Reader& reader) {
              : fail(ErrorCode::kAmbiguous,
                     zip.name() +
                         ": several exported programs: " + quote_list(all, kMaxListedPrograms) +
-                        "; record the inputs of one with torch.save((args, kwargs), FILE)");
+                        "; record the inputs of one program with torch.save((args, kwargs), FILE)");
 }
 
 Status read_archive(const ZipArchive& zip, const OpenOptions& options, Reader& reader,
@@ -360,7 +360,7 @@ Status read_flat(const ZipArchive& zip, const OpenOptions& options, Reader& read
   }
   if (!options.key.empty() && options.key != ".") {
     return fail(ErrorCode::kNotFound, zip.name() + ": no dict at the key " + quote(options.key) +
-                                          "; an exported program has one");
+                                          "; an exported program has a single dict, without a key");
   }
   TRY(reader.add_flat(kWeights));
   return reader.add_flat(kConstants);

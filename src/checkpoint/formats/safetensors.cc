@@ -75,7 +75,7 @@ Result<Span> parse_offsets(const Json* json) {
 // The header's shape counts values; torch's counts the bytes that hold two of them.
 Status halve_last(Shape& shape) {
   if (shape.empty() || shape.back() % 2 != 0) {
-    return corrupt("type F4 needs an even last dimension, the shape is " + shape_text(shape));
+    return corrupt("type F4 needs an even last dimension, but the shape is " + shape_text(shape));
   }
   shape.back() /= 2;
   return {};
@@ -102,7 +102,7 @@ Status parse_tensor(const Json& json, TensorView& view, Span& span) {
   TRY_ASSIGN(const auto nbytes, contiguous_nbytes(view.dtype, view.shape));
   if (nbytes != span.end - span.begin) {
     return corrupt("type " + *type->string() + " and shape " + shape_text(view.shape) + " make " +
-                   std::to_string(nbytes) + " bytes, 'data_offsets' " +
+                   std::to_string(nbytes) + " bytes, but 'data_offsets' " +
                    std::to_string(span.end - span.begin));
   }
   view.strides = contiguous_strides(view.shape);
@@ -122,15 +122,16 @@ Status check_cover(const std::vector<Span>& spans, const std::vector<std::string
   for (const std::size_t i : order) {
     if (spans[i].begin != end) {
       return corrupt("tensor " + quote(names[i]) + ": begins at data byte " +
-                     std::to_string(spans[i].begin) + ", the tensor before it ends at " +
+                     std::to_string(spans[i].begin) + ", but the tensor before it ends at " +
                      std::to_string(end) +
                      (spans[i].begin < end ? "; they overlap" : "; there is a hole"));
     }
     end = spans[i].end;
   }
   if (end != data_bytes) {
-    return corrupt("the header describes " + std::to_string(end) + " bytes of data, the file has " +
-                   std::to_string(data_bytes) + "; copy or download the file again");
+    return corrupt("the header describes " + std::to_string(end) +
+                   " bytes of data, but the file has " + std::to_string(data_bytes) +
+                   "; copy or download the file again");
   }
   return {};
 }
@@ -184,7 +185,7 @@ Status refuse_later_chunks(const Json& metadata, Selection selection, FileConten
     }
   }
   const std::string reason =
-      "one chunk of a tensor that torch.distributed.checkpoint has cut up; save it with "
+      "one chunk of a tensor that torch.distributed.checkpoint has split; save it with "
       "HuggingFaceStorageWriter's enable_consolidation=True";
   std::vector<TensorView> kept;
   for (TensorView& tensor : part.tensors) {

@@ -47,11 +47,11 @@ std::string no_weight_map(const Json& json) {
       const bool has_text = inner != nullptr && inner->string() != nullptr;
       const std::string text = has_text ? *inner->string() : std::string(key);
       return "a server's error message, " + quote(text) +
-             "; download the file again; a gated or private one needs a login";
+             "; download the file again; a gated or private file needs a login";
     }
   }
   if (has("architectures") || has("model_type") || has("_class_name")) {
-    return "the config of a model, not its weights; name its folder, or the file of the weights";
+    return "the config of a model, not its weights; pass its folder, or the file with the weights";
   }
   return "not a shard index: it has no 'weight_map' from tensor names to files";
 }
@@ -158,9 +158,9 @@ class Merger {
     }
     std::sort(names.begin(), names.end());
     return names.empty() ? ""
-                         : "several shards have " + quote_list(names, kMaxListedTensors) +
-                               "; that of the last shard by name is read, as in transformers, not "
-                               "that of the shard in weight_map";
+                         : "several shards contain " + quote_list(names, kMaxListedTensors) +
+                               "; as in transformers, the last shard by name is read, and not the "
+                               "shard in weight_map";
   }
 
  private:
@@ -241,7 +241,7 @@ Result<FileContents> read_shard_index(const SourceFile& index, const std::filesy
     whole.notes.push_back(index.name() + ": " + note);
   }
   if (map.shards.empty()) {
-    return fail(ErrorCode::kNotFound, index.name() + ": its weight_map names no tensor");
+    return fail(ErrorCode::kNotFound, index.name() + ": its weight_map contains no tensors");
   }
   return whole;
 }

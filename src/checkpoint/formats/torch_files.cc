@@ -65,10 +65,11 @@ Result<FileContents> read_pickle_file(std::shared_ptr<const SourceFile> file,
   const std::string where = file->name();
   auto read = PickleStream(*file).next();
   if (!read && is_of_joblib(*file)) {
-    return fail(ErrorCode::kUnsupported,
-                where +
-                    ": a file of joblib, whose arrays lie between the parts of a pickle; load it "
-                    "with joblib.load, and save its tensors as safetensors");
+    return fail(
+        ErrorCode::kUnsupported,
+        where +
+            ": a joblib file, whose arrays are stored between the parts of a pickle; load it "
+            "with joblib.load, and save its tensors as safetensors");
   }
   TRY_ASSIGN_IN(where, auto pickle, std::move(read));
   FileContents part;

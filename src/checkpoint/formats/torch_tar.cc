@@ -204,7 +204,7 @@ class ObjectLinker {
     if (!key) {
       return fail(
           ErrorCode::kUnsupported,
-          "a tar file that torch did not write: a persistent id of its pickle is not a number");
+          "a tar file that torch did not write: a persistent id in its pickle is not a number");
     }
     const auto [known, is_new] = known_.try_emplace(*key, 0);
     if (is_new) {
@@ -218,7 +218,7 @@ class ObjectLinker {
     const std::int64_t storage_key = tensor == tensors_.end() ? key : tensor->second.storage;
     const TarStorage* storage = storages_.find(storage_key);
     if (storage == nullptr) {
-      return fail(ErrorCode::kCorrupt, "the pickle names the tensor or storage " +
+      return fail(ErrorCode::kCorrupt, "the pickle refers to the tensor or storage " +
                                            std::to_string(key) +
                                            ", which is missing; copy or download the file again");
     }
@@ -262,7 +262,7 @@ std::string not_torchs(const std::map<std::string, ByteRange>& members) {
   for (const auto& [name, place] : members) {
     names.push_back(name);
   }
-  return "a tar file, but not a checkpoint of torch 0.1; it holds " +
+  return "a tar file, but not a checkpoint of torch 0.1; it contains " +
          (names.empty() ? "no file" : quote_list(names, kShownMembers)) +
          "; if the checkpoint is in it, unpack it first: tar -xf";
 }

@@ -107,9 +107,10 @@ std::string rank_parts(std::span<const fs::path> paths) {
     }
     const bool is_zero = pattern.find("zero_pp_rank_") != std::string::npos;
     return quote_list(names, kShownParts) + " are parts of one checkpoint, one for each rank; " +
-           (is_zero ? "DeepSpeed (ZeRO) wrote them: join them first by its script zero_to_fp32.py, "
-                      "in the folder around global_step...: python zero_to_fp32.py . OUTPUT"
-                    : "join the parts first, with the library that wrote them");
+           (is_zero
+                ? "DeepSpeed (ZeRO) wrote them: join them first with its script zero_to_fp32.py, "
+                  "in the parent folder of global_step...: python zero_to_fp32.py . OUTPUT"
+                : "join the parts first, with the library that wrote them");
   }
   return "";
 }

@@ -41,20 +41,19 @@ Error refusal(const ZipArchive& zip) {
   };
   if (is_named("/data.pkl")) {
     return unsupported(zip,
-                       "a torch file that was packed again with another folder around its own; "
-                       "unpack it, and pack the folder that has data.pkl: zip -0 -r m.pt FOLDER");
+                       "a torch file that was repacked with another folder around its own; unpack "
+                       "it, and pack the folder that contains data.pkl: zip -0 -r m.pt FOLDER");
   }
   if (is_named(".npy")) {
-    return unsupported(
-        zip,
-        "arrays of numpy (.npz), not a PyTorch checkpoint; save them as safetensors: "
-        "safetensors.numpy.save_file(dict(numpy.load(file)), ...)");
+    return unsupported(zip,
+                       "NumPy arrays (.npz), not a PyTorch checkpoint; save them as safetensors: "
+                       "safetensors.numpy.save_file(dict(numpy.load(file)), ...)");
   }
   std::vector<std::string> names;
   for (const ZipEntry& entry : zip.entries()) {
     names.emplace_back(entry.name);
   }
-  return unsupported(zip, "this zip file is not a PyTorch checkpoint; it holds " +
+  return unsupported(zip, "this zip file is not a PyTorch checkpoint; it contains " +
                               (names.empty() ? "nothing" : quote_list(names, kShownRecords)) +
                               "; if the checkpoint is in it, unpack it first: unzip");
 }

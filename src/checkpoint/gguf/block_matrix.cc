@@ -234,12 +234,14 @@ tl::unexpected<Error> does_not_fit(const BlockTensor& tensor, const std::string&
 Status check_tensor(const BlockTensor& tensor, const BlockTensor& first) {
   const BlockType& type = *tensor.type;
   if (tensor.rows == 0 || tensor.columns == 0 || tensor.columns % type.values != 0) {
-    return does_not_fit(tensor, fmt::format("rows of {} values are not blocks of {}, which {} has",
-                                            tensor.columns, type.values, type.name));
+    return does_not_fit(
+        tensor,
+        fmt::format("rows of {} values cannot be divided into the blocks of {} values that {} has",
+                    tensor.columns, type.values, type.name));
   }
   if (tensor.type != first.type || tensor.rows != first.rows || tensor.columns != first.columns) {
     return does_not_fit(tensor, "has another type or shape than " + quote(first.stored.view.name) +
-                                    ", whose rows alternate with its own");
+                                    ", although the rows of both alternate");
   }
   const auto row_bytes = checked_mul<std::uint64_t>(tensor.columns / type.values, type.bytes);
   const auto bytes = row_bytes ? checked_mul(*row_bytes, tensor.rows) : std::nullopt;
@@ -261,12 +263,13 @@ Status check_source(const BlockRows& source, std::uint64_t rows) {
   const std::uint64_t head = source.head_rows;
   if (rows == 0 || rows % count != 0 || source.first_row > first.rows ||
       rows / count > first.rows - source.first_row) {
-    return does_not_fit(first, fmt::format("its {} rows from {} on do not make {}", first.rows,
-                                           source.first_row, rows));
+    return does_not_fit(first, fmt::format("its {} rows from {} on do not yield {} rows",
+                                           first.rows, source.first_row, rows));
   }
   if (head != 0 &&
       (count > 1 || head % 2 != 0 || rows % head != 0 || source.first_row % head != 0)) {
-    return does_not_fit(first, fmt::format("{} rows are not heads of {}", rows, head));
+    return does_not_fit(first,
+                        fmt::format("{} rows cannot be divided into heads of {} rows", rows, head));
   }
   return {};
 }
@@ -274,7 +277,7 @@ Status check_source(const BlockRows& source, std::uint64_t rows) {
 Result<std::vector<float>> read_factors(const StoredTensor& stored, std::uint64_t matrices) {
   TRY_ASSIGN(const auto count, element_count(stored.view.shape));
   if (stored.view.dtype != DType::kFloat32 || (count != 1 && std::cmp_not_equal(count, matrices))) {
-    return corrupt(quote(stored.view.name) + ": is not one float32 for each matrix");
+    return corrupt(quote(stored.view.name) + ": does not contain one float32 for each matrix");
   }
   std::vector<float> factors(static_cast<std::size_t>(count));
   TRY(stored.read(0, std::as_writable_bytes(std::span(factors))));

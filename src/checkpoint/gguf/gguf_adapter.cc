@@ -83,8 +83,8 @@ class AdapterNamer {
     }
     if (!heads_) {
       return unsupported(
-          "the order of its rows depends on the number of heads of its base, which is not known; "
-          "give the base as GGUF, or its folder with config.json");
+          "the order of its rows depends on the number of heads in its base, which is not known; "
+          "pass the base as GGUF, or its folder with config.json");
     }
     const std::uint64_t heads = role.form == GgufForm::kQuery ? heads_->queries : heads_->keys;
     if (heads == 0 || rows % heads != 0 || rows / heads % 2 != 0) {
@@ -103,7 +103,7 @@ Result<float> alpha_of(const GgufMetadata& metadata) {
   const bool is_number = value != nullptr && value->is_float() && !value->is_array;
   const double alpha = is_number ? value->real() : 0;
   if (metadata.text("adapter.type") != "lora" || !std::isfinite(alpha) || alpha == 0) {
-    return unsupported("is not a LoRA with a number 'adapter.lora.alpha' other than 0");
+    return unsupported("is not a LoRA whose 'adapter.lora.alpha' is a number other than 0");
   }
   return static_cast<float>(alpha);
 }
@@ -146,17 +146,18 @@ Result<GgufAdapter> read_gguf_adapter(std::shared_ptr<const SourceFile> file,
   const std::string name = model.metadata().text("general.architecture");
   const GgufArchitecture* const architecture = find_gguf_architecture(name);
   if (architecture == nullptr) {
-    return unsupported(where + ": an adapter of the architecture " + quote(name) +
+    return unsupported(where + ": an adapter for the architecture " + quote(name) +
                        ", which is not supported");
   }
   if (heads && !heads->architecture.empty() && heads->architecture != name) {
-    return fail(ErrorCode::kMismatch, where + ": an adapter of the architecture " + quote(name) +
-                                          ", and its base has " + quote(heads->architecture));
+    return fail(ErrorCode::kMismatch, where + ": an adapter for the architecture " + quote(name) +
+                                          ", but its base has the architecture " +
+                                          quote(heads->architecture));
   }
   if (model.metadata().find("adapter.alora.invocation_tokens") != nullptr) {
     return unsupported(where +
-                       ": an activated LoRA, which changes the tokens after its own ones "
-                       "only and cannot be merged");
+                       ": an activated LoRA, which changes only the tokens after its activation "
+                       "tokens, so it cannot be merged");
   }
   GgufAdapter adapter;
   TRY_ASSIGN_IN(where, adapter.alpha, alpha_of(model.metadata()));

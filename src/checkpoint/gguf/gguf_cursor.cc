@@ -19,7 +19,7 @@ Status GgufCursor::expect(std::uint64_t count, std::uint64_t each) const {
   }
   return corrupt("byte " + std::to_string(at_) + ": " + std::to_string(count) +
                  (each == 1 ? " bytes" : " values of " + std::to_string(each) + " bytes or more") +
-                 " are to follow, and the file has " + std::to_string(left()) +
+                 " should follow, but the file has " + std::to_string(left()) +
                  " bytes left; copy or download the file again");
 }
 
@@ -51,7 +51,7 @@ Result<std::string> GgufCursor::text(std::uint64_t most) {
   TRY(expect(size, 1));
   if (size > most) {
     return unsupported("byte " + std::to_string(at_) + ": a name of " + std::to_string(size) +
-                       " bytes; at most " + std::to_string(most) + " are read");
+                       " bytes; at most " + std::to_string(most) + " bytes are supported");
   }
   std::string text(static_cast<std::size_t>(size), '\0');
   TRY(copy(std::as_writable_bytes(std::span(text))));

@@ -128,7 +128,7 @@ class HeaderReader {
     }
     if (version != 2 && version != 3) {
       return unsupported(fmt::format(
-          "version {} of GGUF; versions 2 and 3 are read: convert the model again", version));
+          "GGUF version {}; only versions 2 and 3 can be read: convert the model again", version));
     }
     out_.version = version;
     return {};
@@ -145,7 +145,7 @@ class HeaderReader {
   Status read_entry() {
     TRY_ASSIGN(auto key, from_.text(kMaxGgufKeyBytes));
     if (key.empty() || !is_utf8(key) || key.find('\0') != std::string::npos) {
-      return corrupt("its name " + quote(key) + " is not a text in UTF-8");
+      return corrupt("its name " + quote(key) + " is not UTF-8 text");
     }
     if (!keys_.insert(key).second) {
       return corrupt(quote(key) + " occurs twice");
@@ -158,7 +158,7 @@ class HeaderReader {
   Result<GgufType> read_type() {
     TRY_ASSIGN(const auto number, from_.number<std::uint32_t>());
     if (number >= kSizes.size()) {
-      return corrupt(fmt::format("its type is {}, and the format has types 0 to {}", number,
+      return corrupt(fmt::format("its type is {}, but the format has types 0 to {}", number,
                                  kSizes.size() - 1));
     }
     return static_cast<GgufType>(number);
@@ -193,7 +193,7 @@ class HeaderReader {
     }
     items_ += value.count;
     if (items_ > kMaxGgufItems) {
-      return unsupported(fmt::format("arrays of more than {} items together", kMaxGgufItems));
+      return unsupported(fmt::format("arrays with more than {} items in total", kMaxGgufItems));
     }
     return true;
   }
@@ -251,7 +251,7 @@ class HeaderReader {
       return {};
     }
     if (!tokens->is_array || tokens->type != GgufType::kString) {
-      return corrupt(quote(kTokens) + " is not an array of texts");
+      return corrupt(quote(kTokens) + " is not an array of strings");
     }
     out_.tokens = tokens->count;
     for (const std::string_view key : {kScores, kTokenTypes}) {
@@ -259,7 +259,7 @@ class HeaderReader {
       const bool is_list = list != nullptr && list->is_array && list->type != GgufType::kString &&
                            list->is_float() == (key == kScores);
       if (list != nullptr && (!is_list || list->count != tokens->count)) {
-        return corrupt(fmt::format("{} is {}, and there are {} tokens", quote(key),
+        return corrupt(fmt::format("{} is {}, but there are {} tokens", quote(key),
                                    gguf_type_text(*list), tokens->count));
       }
     }
@@ -273,7 +273,7 @@ class HeaderReader {
     TRY_ASSIGN(tensor.name, from_.text(kMaxGgufNameBytes));
     if (tensor.name.empty() || !is_utf8(tensor.name) ||
         tensor.name.find('\0') != std::string::npos) {
-      return corrupt("its name " + quote(tensor.name) + " is not a text in UTF-8");
+      return corrupt("its name " + quote(tensor.name) + " is not UTF-8 text");
     }
     TRY_IN(quote(tensor.name), read_form(tensor));
     if (!names_.insert(tensor.name).second) {
@@ -286,7 +286,8 @@ class HeaderReader {
   Status read_form(GgufTensor& tensor) {
     TRY_ASSIGN(const auto dims, from_.number<std::uint32_t>());
     if (dims == 0 || dims > kMaxGgufDims) {
-      return corrupt(fmt::format("has {} dimensions; the format has 1 to {}", dims, kMaxGgufDims));
+      return corrupt(
+          fmt::format("has {} dimensions; the format allows 1 to {}", dims, kMaxGgufDims));
     }
     for (std::uint32_t i = 0; i < dims; ++i) {
       TRY_ASSIGN(const auto dim, from_.number<std::uint64_t>());
@@ -305,8 +306,9 @@ class HeaderReader {
     TRY_ASSIGN(const auto values, element_count(tensor.shape));
     const auto row = static_cast<std::uint64_t>(tensor.shape.back());
     if (row % type->values != 0) {
-      return corrupt(fmt::format("rows of {} values are not whole blocks of {}, which have {}", row,
-                                 type->name, type->values));
+      return corrupt(
+          fmt::format("rows of {} values cannot be divided into blocks of {}, which have {} values",
+                      row, type->name, type->values));
     }
     const auto bytes = checked_mul(values / type->values, std::uint64_t{type->bytes});
     if (!bytes || !std::in_range<std::int64_t>(*bytes)) {
@@ -327,7 +329,7 @@ class HeaderReader {
     const auto data = padded(from_.at());
     if (!data || (!out_.tensors.empty() && *data > out_.file->size())) {
       return corrupt(
-          fmt::format("the data of its tensors begin at byte {}, and the file has {}; "
+          fmt::format("the data of its tensors should begin at byte {}, but the file has {} bytes; "
                       "copy or download the file again",
                       data.value_or(0), out_.file->size()));
     }
@@ -347,7 +349,7 @@ class HeaderReader {
   Status place(GgufTensor& tensor, std::uint64_t& next, std::uint64_t data) const {
     if (tensor.offset != next) {
       return corrupt(fmt::format(
-          "begins at data byte {}, and the tensor before it, padded to {} bytes, ends at {}",
+          "begins at data byte {}, but the tensor before it, padded to {} bytes, ends at {}",
           tensor.offset, alignment_, next));
     }
     if (!range_fits(tensor.offset, tensor.bytes, out_.file->size() - data)) {

@@ -48,20 +48,21 @@ std::string gguf_other_kind(const GgufMetadata& metadata, std::size_t tensors) {
   const std::string type = metadata.text("general.type");
   const std::string architecture = metadata.text("general.architecture");
   if (type == "adapter" || metadata.find("adapter.type") != nullptr) {
-    return "an adapter (LoRA) of llama.cpp, not a model; give it after the model that it changes";
+    return "a llama.cpp adapter (LoRA), not a model; pass it after the model that it changes";
   }
   if (type == "mmproj" || architecture == "clip") {
     return "the image or audio encoder of a multimodal model (mmproj), without a language model; "
-           "give the file of the language model";
+           "pass the file of the language model";
   }
   if (type == "imatrix" || metadata.find("imatrix.datasets") != nullptr) {
-    return "an importance matrix (imatrix), from which llama.cpp quantizes; it has no weights";
+    return "an importance matrix (imatrix), which guides quantizing with llama.cpp; it has no "
+           "weights";
   }
   if (architecture == "controlvector") {
     return "a control vector of llama.cpp, not a model";
   }
   if (tensors == 0) {
-    return "a vocabulary without weights; give the file of the model";
+    return "a vocabulary without weights; pass the file of the model";
   }
   return {};
 }

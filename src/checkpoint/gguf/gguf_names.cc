@@ -44,8 +44,9 @@ class Namer {
       TRY(add(of_.top[role], top_[role], "", ""));
     }
     if (tokens > sizes_.of('V').value_or(0)) {
-      return mismatch(fmt::format("the vocabulary has {} tokens, and 'token_embd.weight' {} rows",
-                                  tokens, sizes_.of('V').value_or(0)));
+      return mismatch(
+          fmt::format("the vocabulary has {} tokens, but 'token_embd.weight' has {} rows", tokens,
+                      sizes_.of('V').value_or(0)));
     }
     for (std::uint64_t layer = 0; layer < sizes_.layers(); ++layer) {
       TRY_IN(fmt::format("layer {}", layer), add_layer(layer));
@@ -101,14 +102,14 @@ class Namer {
     }
     const std::uint64_t at = std::stoul(layer);
     if (at >= sizes_.layers()) {
-      return mismatch(fmt::format("{} is of layer {}, and the model has {} layers",
+      return mismatch(fmt::format("{} is in layer {}, but the model has {} layers",
                                   quote(tensors_[i].name), at, sizes_.layers()));
     }
     return &layers_[static_cast<std::size_t>(at) * roles.size() + number];
   }
 
   [[nodiscard]] tl::unexpected<Error> surplus(std::size_t i) const {
-    return mismatch(fmt::format("{} is not a tensor that models of the architecture {} have",
+    return mismatch(fmt::format("{} is not a tensor of models with the architecture {}",
                                 quote(tensors_[i].name), quote(of_.name)));
   }
 
@@ -140,7 +141,7 @@ class Namer {
     for (const auto& [one, other, suffix] : {std::tuple(found.weight, first.weight, "weight"),
                                              std::tuple(found.bias, first.bias, "bias")}) {
       if (one.has_value() != other.has_value() && found.experts.empty() && first.experts.empty()) {
-        return mismatch(fmt::format("'{}{}.{}' is {}, unlike that of layer 0", stored, role.gguf,
+        return mismatch(fmt::format("'{}{}.{}' is {}, unlike the one in layer 0", stored, role.gguf,
                                     suffix, one ? "there" : "missing"));
       }
     }
@@ -176,7 +177,7 @@ class Namer {
       return mismatch("'" + name + ".weight' is missing");
     }
     if (!is_needed_here && role.need != GgufNeed::kMay && (is_there || found.bias)) {
-      return mismatch("'" + name + "' is not a part of a model with these numbers of experts" +
+      return mismatch("'" + name + "' does not belong to a model with these numbers of experts" +
                       std::string(is_fused_ ? " and fused attention" : ""));
     }
     if ((found.bias && (role.bias == GgufBias::kNever || !is_there)) ||
@@ -208,7 +209,7 @@ class Namer {
                               const std::string& stored) {
     if (found.weight || found.factor) {
       return mismatch("'" + stored +
-                      ".weight' is stored twice: for all experts together, and for each one");
+                      ".weight' is stored twice: for all experts together, and for each expert");
     }
     for (std::size_t expert = 0; expert < sizes_.experts(); ++expert) {
       if (expert >= found.experts.size() || found.experts[expert].first != expert) {
@@ -230,7 +231,7 @@ class Namer {
       wanted.push_back(static_cast<std::int64_t>(*sizes_.of(dims[axis])));
     }
     if (dims.size() != tensor.shape.size() || wanted != tensor.shape) {
-      return mismatch(fmt::format("{} is {}, and the metadata and the other tensors ask for {}",
+      return mismatch(fmt::format("{} is {}, but the metadata and the other tensors require {}",
                                   quote(tensor.name), shape_text(tensor.shape),
                                   dims.size() == wanted.size()
                                       ? shape_text(wanted)
@@ -266,14 +267,13 @@ Result<std::vector<GgufWeight>> name_gguf_weights(const GgufMetadata& metadata,
   const GgufValue* const name = metadata.find("general.architecture");
   if (name == nullptr || name->text() == nullptr) {
     return corrupt(name == nullptr ? "'general.architecture' is missing"
-                                   : "'general.architecture' is not a text");
+                                   : "'general.architecture' is not a string");
   }
   const GgufArchitecture* const architecture = find_gguf_architecture(*name->text());
   if (architecture == nullptr) {
     return unsupported(
         "the architecture " + quote(*name->text()) +
-        " is not supported; take the checkpoint that the file was converted from. Read "
-        "are: " +
+        " is not supported; use the checkpoint that the file was converted from. Supported are: " +
         gguf_architecture_names());
   }
   TRY_ASSIGN(auto sizes, GgufSizes::of(metadata, architecture->name, tensors.size()));

@@ -38,9 +38,9 @@ Status check_split(const GgufFile& part, std::uint64_t number, std::uint64_t cou
   TRY_ASSIGN(const auto own, split_number(part, kSplitNumber));
   TRY_ASSIGN(const auto of, split_number(part, kSplitCount));
   if (own != number || of != count) {
-    return corrupt(
-        fmt::format("{}: says that it is part {} of {}, and it is named as part {} of {}",
-                    part.file->name(), own.value_or(0) + 1, of.value_or(0), number + 1, count));
+    return corrupt(fmt::format("{}: says that it is part {} of {}, but its name says part {} of {}",
+                               part.file->name(), own.value_or(0) + 1, of.value_or(0), number + 1,
+                               count));
   }
   return {};
 }
@@ -66,8 +66,8 @@ Status add_other_parts(std::uint64_t count, GgufModel& model) {
   std::string stem;
   if (!RE2::FullMatch(name, kPart, &stem) || name != part_name(stem, 1, count)) {
     return unsupported(
-        fmt::format("{}: is one of {} files of a model, whose first is named "
-                    "'NAME-00001-of-{:05}.gguf'; name that one",
+        fmt::format("{}: is one of {} files of a model; pass the first file, which is named "
+                    "'NAME-00001-of-{:05}.gguf'",
                     first.file->name(), count, count));
   }
   TRY(check_split(first, 0, count));
@@ -80,7 +80,7 @@ Status add_other_parts(std::uint64_t count, GgufModel& model) {
   }
   TRY_ASSIGN(const auto tensors, split_number(first, kSplitTensors));
   if (tensors && *tensors != model.tensors.size()) {
-    return corrupt(fmt::format("{}: its {} files have {} tensors, and {} says {}",
+    return corrupt(fmt::format("{}: its {} files have {} tensors, but {} says {}",
                                first.file->name(), count, model.tensors.size(),
                                quote(kSplitTensors), *tensors));
   }

@@ -21,7 +21,7 @@ Result<GgufSizes> GgufSizes::of(const GgufMetadata& metadata, std::string_view a
   GgufSizes sizes(metadata, architecture);
   TRY_ASSIGN(sizes.layers_, sizes.needed("block_count"));
   if (sizes.layers_ > tensors) {
-    return corrupt(fmt::format("{}block_count is {}, and there are {} tensors", sizes.prefix_,
+    return corrupt(fmt::format("{}block_count is {}, but there are {} tensors", sizes.prefix_,
                                sizes.layers_, tensors));
   }
   TRY_ASSIGN(sizes.width_, sizes.needed("embedding_length"));
@@ -30,7 +30,7 @@ Result<GgufSizes> GgufSizes::of(const GgufMetadata& metadata, std::string_view a
   sizes.experts_ = experts.value_or(0);
   if (sizes.layers_ > kMaxGgufLayers || sizes.experts_ * sizes.layers_ > kMaxGgufExperts) {
     return unsupported(
-        fmt::format("{} layers of {} experts; at most {} layers and {} experts are read",
+        fmt::format("{} layers of {} experts; at most {} layers and {} experts are supported",
                     sizes.layers_, sizes.experts_, kMaxGgufLayers, kMaxGgufExperts));
   }
   TRY(sizes.enter(0));
@@ -49,7 +49,7 @@ Result<std::optional<std::uint64_t>> GgufSizes::number(std::string_view key,
                           !value->is_float() && value->is_kept();
   if (!is_integer || (value->is_array && value->count <= layer)) {
     return corrupt(quote(name) + " is " + gguf_type_text(*value) +
-                   ", neither an integer nor one for each layer");
+                   ", neither an integer nor an integer for each layer");
   }
   const std::uint64_t size = value->numbers[static_cast<std::size_t>(value->is_array ? layer : 0)];
   return size <= kMaxGgufSize ? Result<std::optional<std::uint64_t>>(size)
@@ -76,7 +76,7 @@ Status GgufSizes::check_numbers() const {
   }
   TRY_ASSIGN(const auto turned, number("rope.dimension_count"));
   if (turned && (*turned % 2 != 0 || *turned > key_size_)) {
-    return corrupt(fmt::format("'{}rope.dimension_count' is {}, and heads have {}", prefix_,
+    return corrupt(fmt::format("'{}rope.dimension_count' is {}, but heads have {}", prefix_,
                                *turned, key_size_));
   }
   return {};
@@ -89,7 +89,7 @@ Status GgufSizes::enter(std::uint64_t layer) {
   TRY_ASSIGN(const auto values, number("attention.value_length"));
   kv_heads_ = kv_heads.value_or(heads_);
   if (kv_heads_ == 0 || heads_ % kv_heads_ != 0 || (!keys && width_ % heads_ != 0)) {
-    return corrupt(fmt::format("{} heads do not fit {} heads of keys and a width of {}", heads_,
+    return corrupt(fmt::format("{} heads do not match {} key heads and a width of {}", heads_,
                                kv_heads_, width_));
   }
   key_size_ = keys.value_or(width_ / heads_);

@@ -164,7 +164,7 @@ class Lister {
     }
     if (std::any_of(weight.factors.begin(), weight.factors.end(),
                     [](const auto& factor) { return factor.has_value(); })) {
-      return unsupported("has a scale, and is not quantized");
+      return unsupported("has a scale, but is not quantized");
     }
     if (rows.is_plain()) {
       TensorView view =
@@ -265,7 +265,8 @@ class Lister {
         *element_count(model_.tensors[weight.from[0]].shape) / weight.columns;
     if (type_of(i).plain != DType::kFloat32 || stored_rows % count != 0) {
       return fail(ErrorCode::kMismatch,
-                  quote(model_.tensors[i].name) + " is not a float32 number for each of its parts");
+                  quote(model_.tensors[i].name) +
+                      " does not contain one float32 value for each of its parts");
     }
     const std::uint64_t each = stored_rows / count;  // rows of a factor
     const bool is_part = count > 1 && weight.rows == each;

@@ -60,8 +60,8 @@ Result<Parts> flatten_key_value_cache(const PickledValue& cache) {
   add_attribute(cache, "value_cache", parts);
   if (parts.size() != 2) {
     return fail(ErrorCode::kUnsupported,
-                "has neither layers nor key_cache and value_cache; register a flattening of its "
-                "own");
+                "has neither layers nor key_cache and value_cache; register a flattening function "
+                "for its class");
   }
   return parts;
 }

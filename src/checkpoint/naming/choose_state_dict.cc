@@ -177,9 +177,9 @@ std::vector<Remedy> keys_to_choose(const Pickle& pickle, const std::vector<Reach
   });
   std::vector<Remedy> remedies;
   for (std::size_t i = 0; i < found.size() && i < kMaxAdvisedKeys; ++i) {
-    remedies.push_back({RemedyOption::kKey, path_of(pickle, reached, found[i]), "takes this one"});
+    remedies.push_back({RemedyOption::kKey, path_of(pickle, reached, found[i]), "uses this one"});
   }
-  remedies.push_back({RemedyOption::kKey, ".", "takes all, under their full names"});
+  remedies.push_back({RemedyOption::kKey, ".", "uses all of them, under their full names"});
   return remedies;
 }
 
@@ -200,20 +200,23 @@ bool is_optimizer_state(const Pickle& pickle) {
 Error no_dict(const Pickle& pickle) {
   const NodeId root = pickle.root();
   if (is_tensor(pickle, root)) {
-    return {ErrorCode::kNotFound, "holds one tensor without a name; save {'name': tensor} instead"};
+    return {ErrorCode::kNotFound,
+            "contains one tensor without a name; save {'name': tensor} instead"};
   }
   if (pickle.kind(root) == NodeKind::kObject && !is_dict(pickle, root)) {
-    return {ErrorCode::kNotFound, "holds an object of type " + quote(type_name(pickle, root)) +
-                                      ", not a dict of names to tensors; save its "
-                                      "state_dict() instead"};
+    return {ErrorCode::kNotFound,
+            "contains an object of type " + quote(type_name(pickle, root)) +
+                ", not a dict that maps names to tensors; save its state_dict() instead"};
   }
   if (is_optimizer_state(pickle)) {
-    return {ErrorCode::kNotFound,
-            "holds the state of an optimizer; the weights are in another file of the training"};
+    return {
+        ErrorCode::kNotFound,
+        "contains the state of an optimizer; the weights are in another file of the training run"};
   }
-  return error_with(ErrorCode::kNotFound,
-                    "holds no dict of names to tensors; save a state_dict() instead",
-                    {{RemedyOption::kKey, "NAME", "if one lies deeper, by its dotted path"}});
+  return error_with(
+      ErrorCode::kNotFound,
+      "contains no dict that maps names to tensors; save a state_dict() instead",
+      {{RemedyOption::kKey, "NAME", "if there is one at a deeper level, by its dotted path"}});
 }
 
 // The values at the end of a search along a dotted key.
@@ -263,7 +266,7 @@ Result<NodeId> choose_only_dict(const Pickle& pickle, const ClassFlattening* cla
   if (found.size() > 1) {
     return fail_with(
         ErrorCode::kAmbiguous,
-        "several dicts of names to tensors: " + list_candidates(pickle, reached, found),
+        "several dicts that map names to tensors: " + list_candidates(pickle, reached, found),
         keys_to_choose(pickle, reached, found));
   }
   return reached[found.front()].node;
@@ -276,17 +279,18 @@ Result<NodeId> choose_by_key(const Pickle& pickle, const ClassFlattening* classe
     return *search.trees.begin();
   }
   if (search.trees.size() > 1) {
-    return fail(ErrorCode::kAmbiguous, "two dicts lie at the key " + quote(key));
+    return fail(ErrorCode::kAmbiguous, "there are two dicts at the key " + quote(key));
   }
   if (search.met_tensor) {
-    return fail(ErrorCode::kNotFound,
-                "the key " + quote(key) + " is one tensor; give the key of the dict it is in");
+    return fail(
+        ErrorCode::kNotFound,
+        "the key " + quote(key) + " is one tensor; pass the key of the dict that contains it");
   }
   TRY_ASSIGN(const auto reached, Chooser{pickle, classes}.candidates());
   const std::vector<std::size_t> found = with_tensors(reached);
   return fail(ErrorCode::kNotFound,
               "no dict at the key " + quote(key) +
-                  (found.empty() ? std::string("; nor any other")
+                  (found.empty() ? std::string(", nor at any other key")
                                  : "; there are " + list_candidates(pickle, reached, found)));
 }
 

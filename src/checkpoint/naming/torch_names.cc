@@ -257,7 +257,7 @@ Result<NamedTensors> name_state_dict(const Pickle& pickle, const std::string& ke
   TRY_ASSIGN(const auto node, key == "." ? pickle.root() : choose_by_key(pickle, classes, key));
   auto named = walk_one(Walker(pickle, classes, Scope::kTree), node);
   if (named && named->tensors.empty()) {
-    return fail(ErrorCode::kNotFound, "the dict at the key " + quote(key) + " holds no tensor");
+    return fail(ErrorCode::kNotFound, "the dict at the key " + quote(key) + " contains no tensors");
   }
   return named;
 }
@@ -270,9 +270,10 @@ Result<NamedTensors> name_recorded_inputs(const Pickle& pickle, const ClassFlatt
     const std::string prefix = std::to_string(number);
     TRY(walk_set(pickle, set, prefix, walker));
     if (walker.found().tensors.size() == before) {
-      return fail(ErrorCode::kNotFound, "recorded set " + prefix +
-                                            " holds no tensor; save (args, kwargs) or a dict of "
-                                            "inputs");
+      return fail(ErrorCode::kNotFound,
+                  "recorded set " + prefix +
+                      " contains no tensors; save (args, kwargs) or a dict of "
+                      "inputs");
     }
     ++number;
   }

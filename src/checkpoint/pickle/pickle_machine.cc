@@ -217,12 +217,12 @@ Status PickleMachine::refuse(char op) const {
     case '\x82':
     case '\x83':
     case '\x84':
-      return fail(ErrorCode::kUnsupported, "extension registry codes are not read");
+      return fail(ErrorCode::kUnsupported, "extension registry codes are not supported");
     case '\x97':
     case '\x98':
-      return fail(ErrorCode::kUnsupported, "out-of-band buffers are not read");
+      return fail(ErrorCode::kUnsupported, "out-of-band buffers are not supported");
     case 'P':
-      return fail(ErrorCode::kUnsupported, "persistent ids as text are not read");
+      return fail(ErrorCode::kUnsupported, "persistent ids in text form are not supported");
     default:
       return corrupt("no such pickle opcode");
   }
@@ -262,8 +262,8 @@ Status PickleMachine::check_frame() {
   const std::uint64_t left =
       pickle_.text_.place(pickle_.text_.bytes.size()) - pickle_.text_.place(reader_.position());
   if (length > left) {
-    return corrupt("a frame of " + std::to_string(length) + " bytes, " + std::to_string(left) +
-                   " left");
+    return corrupt("a frame of " + std::to_string(length) + " bytes, but only " +
+                   std::to_string(left) + " are left");
   }
   return {};
 }
@@ -336,7 +336,7 @@ Status PickleMachine::stop() {
 Status PickleMachine::need(std::size_t count) const {
   const std::size_t fence = marks_.empty() ? 0 : marks_.back();
   if (stack_.size() - fence < count) {
-    return corrupt("the stack holds too few values");
+    return corrupt("the stack has too few values");
   }
   return {};
 }
@@ -352,7 +352,7 @@ Result<std::size_t> PickleMachine::take_mark() {
 
 Status PickleMachine::too_many_references() const {
   return fail(ErrorCode::kUnsupported,
-              "the pickle holds more than " +
+              "the pickle contains more than " +
                   std::to_string(kMaxReferencesPerNode * pickle_.text_.max_nodes) +
                   " references to objects");
 }

@@ -189,7 +189,7 @@ Status PickleMachine::append_block(NodeId owner, NodeKind part, std::size_t from
   const NodeKind kind = pickle_.kind(owner);
   if (kind != part && kind != NodeKind::kObject) {
     return corrupt("cannot add to " + std::string(kind_name(kind)) +
-                   " what belongs to another type");
+                   " items that another type of object has");
   }
   const std::size_t count = stack_.size() - from;
   if (part == NodeKind::kDict && count % 2 != 0) {

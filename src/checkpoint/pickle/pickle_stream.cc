@@ -74,8 +74,8 @@ tl::unexpected<Error> too_short(std::uint64_t at, std::string_view what, std::ui
                                 std::uint64_t left) {
   return fail(ErrorCode::kCorrupt, "byte " + std::to_string(at) + ": cannot read " +
                                        std::string(what) + ": " + std::to_string(wanted) +
-                                       " bytes wanted, " + std::to_string(left) +
-                                       " left; copy or download the file again");
+                                       " bytes are needed, but " + std::to_string(left) +
+                                       " are left; copy or download the file again");
 }
 
 // Collects the text of one pickle up to its STOP. The parser reports faults in the text, so it gets

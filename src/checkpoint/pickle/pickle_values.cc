@@ -89,7 +89,7 @@ Result<std::string_view> PickleMachine::line() {
 
 Result<NodeId> PickleMachine::add(const PickleNode& node) {
   if (pickle_.nodes_.size() >= pickle_.text_.max_nodes) {
-    return fail(ErrorCode::kUnsupported, "the pickle holds more than " +
+    return fail(ErrorCode::kUnsupported, "the pickle contains more than " +
                                              std::to_string(pickle_.text_.max_nodes) + " objects");
   }
   pickle_.nodes_.push_back(node);

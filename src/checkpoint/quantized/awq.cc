@@ -108,8 +108,8 @@ Status add_gemv(MatrixFinder& finder, const AwqParts& parts) {
   matrix.columns = dim(*parts.codes, 1) * kAwqPerWord;
   if (!group || *group < 1) {
     return fail(ErrorCode::kAmbiguous, quote(parts.scales->name) +
-                                           " has padded rows, and the size of a group is not "
-                                           "known; give the folder, whose config states it");
+                                           " has padded rows, and its group size is not known; "
+                                           "pass the folder, whose config states the group size");
   }
   const auto size = static_cast<std::uint64_t>(*group);
   const std::uint64_t groups = matrix.columns / size + (matrix.columns % size == 0 ? 0 : 1);

@@ -58,7 +58,8 @@ Result<BnbState> read_state(const MatrixFinder& finder, const TensorView& view) 
   state.nested_block = positive(json.find("nested_blocksize"));
   state.nested_offset = static_cast<float>(number_in(json.find("nested_offset")));
   if (state.rows == 0 || state.columns == 0 || state.block == 0) {
-    return corrupt(quote(view.name) + ": has no shape of a matrix, or no block size");
+    return corrupt(quote(view.name) +
+                   ": does not state the shape of a matrix, or lacks a block size");
   }
   return state;
 }

@@ -70,11 +70,11 @@ Result<WordForm> word_form(const MatrixFinder& finder, const std::string& module
     return forms.front();
   }
   return forms.empty()
-             ? corrupt(fmt::format("{} {}: {} codes in a row do not fit its words",
+             ? corrupt(fmt::format("{} {}: rows of {} codes do not fit its words",
                                    quote(packed.name), shape_text(packed.shape), columns))
              : fail(ErrorCode::kAmbiguous, quote(packed.name) +
-                                               ": the number of bits in a code is not certain; "
-                                               "give the folder, whose config.json states it");
+                                               ": the number of bits per code is ambiguous; pass "
+                                               "the folder, whose config.json states it");
 }
 
 CodePacking packing_of(const WordForm& form, CodeAxis axis) {
@@ -113,7 +113,7 @@ Result<std::uint64_t> stated_columns(const MatrixFinder& finder, const TensorVie
   TRY_ASSIGN(const auto dims, read_integers(finder.stored(shape), rank));
   if (dims.back() < 1 ||
       !std::equal(dims.begin(), dims.end() - 1, packed.shape.begin(), packed.shape.end() - 1)) {
-    return corrupt(fmt::format("{}: states the shape {}, and {} is {}", quote(shape.name),
+    return corrupt(fmt::format("{}: states the shape {}, but {} is {}", quote(shape.name),
                                shape_text(Shape(dims.begin(), dims.end())), quote(packed.name),
                                shape_text(packed.shape)));
   }
@@ -129,9 +129,8 @@ Result<std::uint64_t> columns_of_words(const MatrixFinder& finder, const std::st
   if (bits.size() != 1 || kWordBits % bits.front() != 0 || !code_bits) {
     return fail(ErrorCode::kAmbiguous,
                 quote(packed.name) +
-                    ": has no weight_shape beside it, and how many bits a code "
-                    "has is not certain; give the folder, whose config.json "
-                    "says it");
+                    ": has no weight_shape next to it, and the number of bits per code is "
+                    "ambiguous; pass the folder, whose config.json states it");
   }
   return *code_bits / bits.front();
 }
@@ -227,8 +226,8 @@ Status refuse_rotations(const QuantSettings& settings) {
   for (const auto& [name, scheme] : schemes == nullptr ? JsonObject() : *schemes) {
     if (is_online(scheme)) {
       return unsupported(settings.place + ": transform_config: " + quote(name) +
-                         " rotates what modules read when the model runs, which a graph of the "
-                         "float architecture does not do; take a checkpoint without rotations");
+                         " rotates the inputs of modules at run time, which a graph of the float "
+                         "model does not do; use a checkpoint without rotations");
     }
   }
   return {};

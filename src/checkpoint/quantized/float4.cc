@@ -93,8 +93,8 @@ Result<bool> second_divides(MatrixFinder& finder, const QuantizedMatrix& matrix,
     return by_name;
   }
   finder.note(fmt::format(
-      "{} is {}: {} by it, as its name says, makes weights up to {:.0f}; the weights are {} it "
-      "instead",
+      "{} is {}: {} by it, as its name suggests, would give weights up to {:.0f}; the weights are "
+      "{} it instead",
       quote(matrix.scales.second->view.name), factor, by_name ? "dividing" : "multiplying", named,
       by_name ? "multiplied by" : "divided by"));
   return !by_name;
@@ -116,7 +116,7 @@ Status add_float4(MatrixFinder& finder, const Float4Names& names, const std::str
     TRY_ASSIGN(matrix.scales.second_divides, second_divides(finder, matrix, names.divides));
   } else if (!is_exponent(scales.dtype) && names.needs_second) {
     return fail(ErrorCode::kCorrupt, quote(scales.name) + " has no " + std::string(names.second) +
-                                         " beside it, which NVFP4 needs");
+                                         " next to it, which NVFP4 needs");
   }
   return finder.add(
       std::move(matrix), module,

@@ -73,8 +73,8 @@ void hide_unused(MatrixFinder& finder, const std::string& module, const TensorVi
   const TensorView* const scale = finder.find(module, "weight_scale_inv");
   if (finder.settings().is_given() && scale != nullptr && !is_float8_type(weight.dtype) &&
       is_floating(weight.dtype)) {
-    finder.note(quote(scale->name) + " scales nothing, as " + quote(weight.name) + " is " +
-                std::string(torch_name(weight.dtype)) + ": it is not used");
+    finder.note(quote(scale->name) + " is not used, because " + quote(weight.name) + " is " +
+                std::string(torch_name(weight.dtype)));
     finder.hide(*scale);
   }
 }

@@ -119,19 +119,20 @@ Result<bool> is_second_version(MatrixFinder& finder, const std::vector<PackedCod
   const auto said = says_second_version(finder.settings());
   if (as_stored != zeros.size() && one_less != zeros.size()) {
     if (as_stored + one_less > 0) {
-      return corrupt("some weights of GPTQ have zero points of \"gptq\", others of \"gptq_v2\"");
+      return corrupt(
+          "some GPTQ weights have \"gptq\" zero points, others have \"gptq_v2\" zero points");
     }
     if (!said) {
       return fail(ErrorCode::kAmbiguous,
-                  "the weights are GPTQ's with zero points, which two versions of the format store "
-                  "differently; give the folder, whose config states the version");
+                  "these are GPTQ weights with zero points, which two versions of the format store "
+                  "differently; pass the folder, whose config states the version");
     }
     return *said;
   }
   const bool seen = as_stored > 0;
   if (said && *said != seen) {
     finder.note(fmt::format(
-        "{} says \"{}\", but all zero points are those of \"{}\" and are read as such",
+        "{} says \"{}\", but all zero points have the form of \"{}\", and are read in that form",
         finder.settings().place, *said ? "gptq_v2" : "gptq", seen ? "gptq_v2" : "gptq"));
   }
   return seen;

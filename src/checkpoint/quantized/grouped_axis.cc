@@ -45,7 +45,7 @@ Result<std::int64_t> stored_integer(const MatrixFinder& finder, const std::strin
   const bool is_one = view != nullptr && element_count(view->shape).value_or(0) == 1 &&
                       (view->dtype == DType::kInt32 || view->dtype == DType::kInt64);
   if (!is_one) {
-    return corrupt("weight of HQQ " + quote(module) + ": has no number " +
+    return corrupt("HQQ weight " + quote(module) + ": has no number " +
                    quote(std::string(component)));
   }
   TRY_ASSIGN(const auto values, read_integers(finder.stored(*view), 1));
@@ -58,7 +58,7 @@ Result<std::string> stored_text(const MatrixFinder& finder, const std::string& m
   const TensorView* const view = finder.find(module, component);
   const auto bytes = view == nullptr ? 0 : contiguous_nbytes(view->dtype, view->shape).value_or(0);
   if (bytes == 0 || bytes > kMostBytes || view->dtype != DType::kUInt8) {
-    return corrupt("weight of HQQ " + quote(module) + ": has no text " +
+    return corrupt("HQQ weight " + quote(module) + ": has no text " +
                    quote(std::string(component)));
   }
   std::string text(static_cast<std::size_t>(bytes), '\0');
@@ -92,14 +92,14 @@ Result<HqqFacts> hqq_facts(const MatrixFinder& finder, const std::string& module
     facts.packing = packing.name == name ? &packing : facts.packing;
   }
   if (facts.packing == nullptr) {
-    return unsupported("weight of HQQ " + quote(module) + ": is packed as " + quote(name) +
+    return unsupported("HQQ weight " + quote(module) + ": is packed as " + quote(name) +
                        ", which is not supported");
   }
   for (const std::string_view flag : {"quant_scale", "quant_zero"}) {
     TRY_ASSIGN(const auto set, is_set(finder, module, flag));
     if (set) {
       return unsupported(
-          "weight of HQQ " + quote(module) +
+          "HQQ weight " + quote(module) +
           ": its scales or zero points are quantized themselves, which is not supported");
     }
   }
@@ -149,7 +149,7 @@ Status add_hqq(MatrixFinder& finder, const std::string& module) {
   const TensorView* const zeros = finder.find(module, "zero");
   if (!has_rank(words, 2) || shape == nullptr || scales == nullptr || zeros == nullptr ||
       shape->shape != Shape{2} || byte_size(shape->dtype) != sizeof(std::int64_t)) {
-    return corrupt("weight of HQQ " + quote(module) + ": its W_q, shape, scale or zero is missing");
+    return corrupt("HQQ weight " + quote(module) + ": its W_q, shape, scale or zero is missing");
   }
   TRY_ASSIGN(const auto facts, hqq_facts(finder, module));
   TRY_ASSIGN(const auto dims, read_integers(finder.stored(*shape), 2));
@@ -211,10 +211,9 @@ Result<std::uint64_t> quanto_rows(const MatrixFinder& finder, const std::string&
   }
   const std::uint64_t hidden = hidden_size(finder.settings().model);
   if (hidden == 0 || elements % hidden != 0) {
-    return fail(ErrorCode::kUnsupported,
-                "weight of quanto " + quote(module) +
-                    ": quanto does not store its shape; give the folder, whose config.json has the "
-                    "width of the model");
+    return fail(ErrorCode::kUnsupported, "quanto weight " + quote(module) +
+                                             ": quanto does not store its shape; pass the folder, "
+                                             "whose config.json states the width of the model");
   }
   const std::string_view last = std::string_view(module).substr(module.rfind('.') + 1);
   const bool is_back =
@@ -228,7 +227,7 @@ Status add_quanto_groups(MatrixFinder& finder, const std::string& module) {
   const TensorView* const shifts = finder.find(module, "weight._shift");
   if (!has_rank(words, 2) || words->dtype != DType::kUInt8 || scales == nullptr ||
       shifts == nullptr) {
-    return corrupt("weight of quanto " + quote(module) + ": its data, scale or shift is missing");
+    return corrupt("quanto weight " + quote(module) + ": its data, scale or shift is missing");
   }
   TRY_ASSIGN(const auto groups, element_count(scales->shape));
   const std::uint64_t part = dim(*words, 0);

@@ -135,7 +135,7 @@ tl::unexpected<Error> do_not_fit(const TensorView& a, const TensorView& b) {
     return fmt::format("{} ({} {})", quote(view.name), torch_name(view.dtype),
                        shape_text(view.shape));
   };
-  return corrupt(text(a) + " and " + text(b) + " are not parts of one quantized weight");
+  return corrupt(text(a) + " and " + text(b) + " are not parts of the same quantized weight");
 }
 
 Status set_groups(QuantizedMatrix& matrix, std::uint64_t count, std::optional<std::int64_t> said,
@@ -154,9 +154,10 @@ Status set_groups(QuantizedMatrix& matrix, std::uint64_t count, std::optional<st
   }
   if (count == 0 || columns % count != 0) {
     return corrupt(fmt::format(
-        "{} has {} numbers for each row of {} columns, which are not groups of one size{}",
+        "{} has {} values for each row of {} columns, which cannot be divided into as many equal "
+        "groups{}",
         quote(numbers.name), count, columns,
-        said ? fmt::format(" (the config says {})", *said) : "; give the folder with its config"));
+        said ? fmt::format(" (the config says {})", *said) : "; pass the folder with its config"));
   }
   matrix.group = columns / count;
   return {};

@@ -59,7 +59,7 @@ Status MatrixRows::read_order() {
     const std::int64_t group = index[static_cast<std::size_t>(k)];
     if (group < 0 || static_cast<std::uint64_t>(group) >= matrix_->groups) {
       return fail(ErrorCode::kCorrupt,
-                  fmt::format("{}: column {} is of group {}, and there are {} groups",
+                  fmt::format("{}: column {} is in group {}, but there are {} groups",
                               quote(stored.view.name), k, group, matrix_->groups));
     }
     is_plain = is_plain && static_cast<std::uint64_t>(group) == k / matrix_->group;

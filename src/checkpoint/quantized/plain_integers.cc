@@ -42,7 +42,7 @@ bool is_code_bits(std::optional<std::int64_t> bits) {
 
 tl::unexpected<Error> needs_config(const TensorView& codes, std::string_view method) {
   return fail(ErrorCode::kAmbiguous,
-              fmt::format("{}: the number of bits in a code of {} is not certain; give the folder, "
+              fmt::format("{}: the number of bits per code in {} is ambiguous; pass the folder, "
                           "whose config.json states it",
                           quote(codes.name), method));
 }

@@ -36,7 +36,7 @@ Status check_bytes(const StoredTensor& stored, std::uint64_t bytes) {
   TRY_ASSIGN(const auto has, contiguous_nbytes(stored.view.dtype, stored.view.shape));
   return has == bytes
              ? Status()
-             : misfit(stored, fmt::format("has {} bytes, its weight needs {}", has, bytes));
+             : misfit(stored, fmt::format("has {} bytes, but its weight needs {}", has, bytes));
 }
 
 Status check_packing(const StoredTensor& stored, const CodePacking& packing) {
@@ -74,7 +74,7 @@ Status check_codes(const PackedCodes& codes, std::uint64_t rows, std::uint64_t c
   TRY(check_packing(stored, codes.packing));
   const auto count = checked_mul(codes.rows, codes.columns);
   if (!count || *count != product(rows, columns) || codes.rows == 0 || codes.columns == 0) {
-    return misfit(stored, fmt::format("its codes do not make {} x {}", rows, columns));
+    return misfit(stored, fmt::format("its codes do not form a matrix of {} x {}", rows, columns));
   }
   std::uint64_t lines = codes.rows;
   std::uint64_t least = 0;
@@ -97,8 +97,7 @@ Status check_codes(const PackedCodes& codes, std::uint64_t rows, std::uint64_t c
 
 Status check_count(const StoredTensor& stored, std::uint64_t count) {
   TRY_ASSIGN(const auto has, element_count(stored.view.shape));
-  return has == count ? Status()
-                      : misfit(stored, fmt::format("has {} numbers, not {}", has, count));
+  return has == count ? Status() : misfit(stored, fmt::format("has {} values, not {}", has, count));
 }
 
 bool is_number(DType dtype) {
@@ -115,15 +114,14 @@ Status check_nested(const NestedNumbers& nested, const StoredTensor& stored, std
   TRY(check_count(nested.absmax, nested.count));
   return nested.count == divide_up(count, nested.block)
              ? Status()
-             : misfit(nested.absmax, fmt::format("has {} numbers for {} in blocks of {}",
+             : misfit(nested.absmax, fmt::format("has {} values for {} values in blocks of {}",
                                                  nested.count, count, nested.block));
 }
 
 Status check_numbers(const GroupNumbers& numbers, const QuantizedMatrix& matrix) {
   const StoredTensor& stored = numbers.stored;
   if (!is_number(stored.view.dtype) || (numbers.exponents && stored.view.dtype != DType::kUInt8)) {
-    return misfit(stored,
-                  fmt::format("{} are not numbers that scale", torch_name(stored.view.dtype)));
+    return misfit(stored, fmt::format("{} values cannot be scales", torch_name(stored.view.dtype)));
   }
   TRY(check_count(stored, numbers.count));
   const std::uint64_t elements = product(matrix.all_rows(), matrix.columns);
@@ -149,7 +147,7 @@ Status check_numbers(const GroupNumbers& numbers, const QuantizedMatrix& matrix)
     TRY(check_count(*numbers.second, numbers.second_count));
     if (!can_cast_from(numbers.second->view.dtype) ||
         (numbers.second_count != 1 && numbers.second_count != matrix.matrices)) {
-      return misfit(*numbers.second, "is not one scale for each matrix");
+      return misfit(*numbers.second, "does not contain one scale for each matrix");
     }
   }
   return {};
@@ -196,7 +194,7 @@ Status check_matrix(const QuantizedMatrix& matrix) {
   if (matrix.zero_codes) {
     TRY(check_codes(*matrix.zero_codes, *rows, matrix.groups));
     if (matrix.zero_codes->rows != *rows) {
-      return misfit(matrix.zero_codes->stored, "is not one zero point for each group");
+      return misfit(matrix.zero_codes->stored, "does not contain one zero point for each group");
     }
   }
   if (matrix.zeros) {

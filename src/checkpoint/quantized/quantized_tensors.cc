@@ -62,8 +62,8 @@ Status refuse_layouts(const MatrixFinder& finder) {
         !finder.modules_with(layout.component).empty()) {
       return unsupported(settings.place + ": " + std::string(layout.key) +
                          ": the codes are in the layout " + quote(std::string(layout.value)) +
-                         ", which is not supported; save the model in another one with the library "
-                         "that made it");
+                         ", which is not supported; save the model in another layout with the "
+                         "library that wrote it");
     }
   }
   return {};

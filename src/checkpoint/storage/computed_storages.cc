@@ -18,8 +18,9 @@ Status MemoryBudget::take(std::uint64_t count, std::uint64_t each) {
   if (!kept || (*kept > kAlwaysExpandedBytes && *kept > most())) {
     return fail_with(
         ErrorCode::kUnsupported,
-        "the part of it that must be kept in memory or added up is larger than its file allows",
-        {{RemedyOption::kMaxExpand, "N", "if the file is trusted to grow N times"}});
+        "the part of it that has to be kept in memory or summed up is larger than its file allows",
+        {{RemedyOption::kMaxExpand, "N",
+          "if the file is trusted, and may expand to N times its size"}});
   }
   part_.kept_bytes = *kept;
   return {};

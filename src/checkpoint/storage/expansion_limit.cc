@@ -45,8 +45,9 @@ Status check_expanded(const std::string& what, std::uint64_t bytes, std::uint64_
   return fail_with(ErrorCode::kUnsupported,
                    what + " have " + size_text(bytes) + ", in files that store " +
                        size_text(stored) + "; at most " + std::to_string(max_expand) +
-                       " times is allowed",
-                   {{RemedyOption::kMaxExpand, "N", "if they are trusted to grow N times"}});
+                       " times that size is allowed",
+                   {{RemedyOption::kMaxExpand, "N",
+                     "if the files are trusted, and may expand to N times their size"}});
 }
 
 Status check_tensor_expansion(const FileContents& all, std::uint64_t max_expand,
@@ -71,8 +72,9 @@ Status check_tensor_expansion(const FileContents& all, std::uint64_t max_expand,
     return fail_with(ErrorCode::kUnsupported,
                      where + ": the tensors have " + size_text(*total) + ", expanded from " +
                          size_text(files) + "; at most " + std::to_string(max_expand) +
-                         " times is allowed",
-                     {{RemedyOption::kMaxExpand, "N", "if the file is trusted to grow N times"}});
+                         " times that size is allowed",
+                     {{RemedyOption::kMaxExpand, "N",
+                       "if the file is trusted, and may expand to N times its size"}});
   }
   return {};
 }

@@ -159,7 +159,8 @@ Result<ByteRange> locate_block(PickleStream& stream, const Declared& declared) {
   const std::uint64_t wanted = declared.bytes / declared.unit;
   if (count < 0 || static_cast<std::uint64_t>(count) != wanted) {
     return fail(ErrorCode::kCorrupt, byte_text(at) + ": its block has " + std::to_string(count) +
-                                         " elements, the pickle says " + std::to_string(wanted));
+                                         " elements, but the pickle says " +
+                                         std::to_string(wanted));
   }
   const ByteRange place{stream.position(), declared.bytes};
   TRY(stream.skip(declared.bytes, "its bytes"));
@@ -217,7 +218,7 @@ Result<ByteRange> find_block(const StorageBlocks& blocks, const TensorDeclaratio
   if (block->second.length != declared.storage_bytes) {
     return fail(ErrorCode::kCorrupt, "its storage " + quote(declared.storage_key) + " has " +
                                          std::to_string(block->second.length) +
-                                         " bytes, the pickle says " +
+                                         " bytes, but the pickle says " +
                                          std::to_string(declared.storage_bytes));
   }
   return block->second;

@@ -24,7 +24,7 @@ Status check_arity(Arity arity, std::size_t count) {
   }
   if (count > arity.most) {
     return unsupported("its rebuild call has " + std::to_string(count) +
-                       " arguments, torch takes at most " + std::to_string(arity.most));
+                       " arguments, but torch accepts at most " + std::to_string(arity.most));
   }
   return {};
 }
@@ -99,8 +99,8 @@ Result<TensorDeclaration> read_strided(const Pickle& pickle, Arguments arguments
   TRY(read_storage(pickle, arguments[0], tensor, quantized_storage));
   if (quantized_storage != quantized) {
     return corrupt(quantized
-                       ? "its storage class is not one of quantized tensors"
-                       : "its storage class is one of quantized tensors, and it has no scale");
+                       ? "its storage class is not a class for quantized tensors"
+                       : "its storage class is for quantized tensors, but the tensor has no scale");
   }
   const auto offset = pickle.integer(arguments[1]);
   if (!offset || *offset < 0) {

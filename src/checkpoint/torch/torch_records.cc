@@ -133,8 +133,8 @@ Result<std::uint32_t> RecordStorages::find(const std::string& name, std::uint64_
   }
   if (entry->size != bytes) {
     return fail(ErrorCode::kCorrupt, "its record " + quote(entry->name) + " has " +
-                                         std::to_string(entry->size) + " bytes, the pickle says " +
-                                         std::to_string(bytes));
+                                         std::to_string(entry->size) +
+                                         " bytes, but the pickle says " + std::to_string(bytes));
   }
   if (entry->crc == 0 && entry->size > 0) {
     if (!is_unfilled_) {
@@ -142,8 +142,8 @@ Result<std::uint32_t> RecordStorages::find(const std::string& name, std::uint64_
     }
     if (*is_unfilled_) {
       return unsupported(
-          "its file was saved without data (torch.serialization.skip_data) and not filled since; "
-          "fill it, or save it again");
+          "its file was saved without data (torch.serialization.skip_data) and was not filled "
+          "later; fill the file, or save it again");
     }
   }
   auto& known = storages_[static_cast<std::size_t>(entry - zip_.entries().data())];

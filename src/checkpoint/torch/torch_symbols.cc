@@ -56,8 +56,8 @@ constexpr std::array kSymbols = {
            "_rebuild_wrapper_subclass",
            Call::kWrapper,
            {},
-           "a tensor subclass that wraps other tensors (DTensor and the like), without them; save "
-           "tensor.full_tensor() or another plain tensor instead"},
+           "a tensor subclass that wraps other tensors (such as DTensor), saved without these "
+           "tensors; save tensor.full_tensor() or another plain tensor instead"},
     Symbol{"torch._utils",
            "_rebuild_meta_tensor_no_storage",
            Call::kUnsupported,

@@ -98,7 +98,7 @@ TEST_F(Adapter, TakesItsScaleFromItsSettings) {
 TEST_F(Adapter, OfTransposedWeightsIsAddedTransposed) {
   dir_.write("base/w.pt",
              torch_zip({{.name = "fc.weight", .shape = {3, 2}, .bytes = f32({1, 2, 3, 4, 5, 6})}}));
-  EXPECT_THAT(merged(), FailsWith(ErrorCode::kMismatch, "an adapter of another model"));
+  EXPECT_THAT(merged(), FailsWith(ErrorCode::kMismatch, "the adapter belongs to another model"));
   put_adapter(R"({"peft_type": "LORA", "lora_alpha": 4, "fan_in_fan_out": true})", matrices());
   EXPECT_THAT(values_of(*merged(), "fc.weight"), ElementsAre(3, 8, 7, 12, 7, 12));
   auto embedding = matrices();
@@ -116,12 +116,12 @@ TEST_F(Adapter, ReplacesWhatItSavedWhole) {
   tensors.back().shape = {1};
   tensors.back().bytes = f32({1});
   put_adapter(kPlain, tensors);
-  EXPECT_THAT(merged(), FailsWith(ErrorCode::kMismatch, "of its base is [2]"));
+  EXPECT_THAT(merged(), FailsWith(ErrorCode::kMismatch, "in its base is [2]"));
 }
 
 TEST_F(Adapter, OfAnotherKindIsRefusedByName) {
   const std::vector<std::pair<const char*, const char*>> rows{
-      {R"({"peft_type": "IA3"})", "an adapter of the type 'IA3', which cannot be merged"},
+      {R"({"peft_type": "IA3"})", "an adapter of the type 'IA3', which onnx-external cannot merge"},
       {R"({"peft_type": "LORA", "use_dora": true})", "use_dora is set"},
       {R"({"peft_type": "LORA", "bias": "all"})", "bias is 'all'"},
       {R"({"peft_type": "LORA", "lora_alpha": "x"})", "lora_alpha of 'fc' is not a number"},

@@ -162,10 +162,10 @@ TEST(OpenCheckpoint, NamesTheContentsOfAnArchiveThatIsNotACheckpoint) {
     return zip.finish();
   };
   EXPECT_THAT(open({dir.write("a.npz", zip_of({"a.npy", "b.npy"}))}),
-              FailsWith(ErrorCode::kUnsupported, "arrays of numpy"));
-  EXPECT_THAT(open({dir.write("flat.pt", zip_of({"data/0", "data.pkl", "version"}))}),
-              FailsWith(ErrorCode::kUnsupported,
-                        "packed again without its folder: 'data.pkl' lies at the root"));
+              FailsWith(ErrorCode::kUnsupported, "NumPy arrays"));
+  EXPECT_THAT(
+      open({dir.write("flat.pt", zip_of({"data/0", "data.pkl", "version"}))}),
+      FailsWith(ErrorCode::kUnsupported, "repacked without its folder: 'data.pkl' is at the root"));
   EXPECT_THAT(open({dir.write("deep.pt", zip_of({"out/m/data.pkl", "out/m/version"}))}),
               FailsWith(ErrorCode::kUnsupported, "with another folder around its own"));
   EXPECT_THAT(open({dir.write("m.zip", zip_of({"m/config.json", "m/model.safetensors"}))}),
@@ -228,14 +228,15 @@ TEST_F(Folder, IsReadDespiteAStaleIndexWithANote) {
       open({dir_.path()})->notes(),
       ::testing::ElementsAre((dir_.path() / "model.safetensors").string() +
                              " is read, as in transformers; 'model.safetensors.index.json', "
-                             "the index of shards beside it, is not (remove it if it is "
+                             "the shard index next to it, is not (remove it if it is "
                              "left over)"));
 }
 
 TEST_F(Folder, GivesFilesOfAVariantOnlyIfItIsNamed) {
   using ::testing::HasSubstr;
   write("model.fp16.safetensors");
-  EXPECT_THAT(taken(), HasSubstr("there are files of variants: 'model.fp16.safetensors'"));
+  EXPECT_THAT(taken(),
+              HasSubstr("the folder contains files of variants: 'model.fp16.safetensors'"));
   EXPECT_EQ(taken("fp16"), "model.fp16.safetensors");
   EXPECT_THAT(taken("bf16"), HasSubstr("no file of the variant 'bf16'"));
   EXPECT_THAT(taken("../x"), HasSubstr("variant: 'model.../x.safetensors': contains a slash"));
@@ -327,7 +328,8 @@ TEST_F(Folder, RefusesAHugeConfigurationWithoutReadingIt) {
 TEST_F(Folder, SkipsEntriesThatAreNotFilesWithANote) {
   using ::testing::HasSubstr;
   fs::create_symlink("gone", dir_.path() / "model.safetensors");
-  EXPECT_THAT(taken(), HasSubstr("a link to a file that is gone; was the download interrupted?"));
+  EXPECT_THAT(taken(),
+              HasSubstr("a link to a file that does not exist; was the download interrupted?"));
   write("pytorch_model.bin");
   EXPECT_EQ(taken(), "pytorch_model.bin");
   EXPECT_THAT(open({dir_.path()})->notes(),
@@ -338,11 +340,11 @@ TEST_F(Folder, SkipsEntriesThatAreNotFilesWithANote) {
 TEST_F(Folder, RefusesAPartOfACheckpoint) {
   using ::testing::HasSubstr;
   write("model-00002-of-00003.safetensors");
-  EXPECT_THAT(taken(), HasSubstr("is one of several shards, whose index is missing"));
+  EXPECT_THAT(taken(), HasSubstr("is one of several shards, but their index is missing"));
   write("model.safetensors");
   EXPECT_EQ(taken(), "model.safetensors");
   write("shard-00001-model-00001-of-00002.safetensors");
-  EXPECT_THAT(taken(), HasSubstr("is a shard of a distributed training"));
+  EXPECT_THAT(taken(), HasSubstr("is a shard that distributed training wrote"));
 }
 
 TEST_F(Folder, MayHaveAsItsOnlyCheckpointOneShardOfOne) {
@@ -413,9 +415,9 @@ TEST_F(ShardIndex, TakesTheLastOfSeveralShardsAsTransformersDoesAndKeepsUnmentio
     const auto checkpoint = open_index(map);
     ASSERT_THAT(checkpoint, IsOk());
     EXPECT_THAT(values_of(*checkpoint), ::testing::AnyOf("extra3 a2 b4 ", "a2 b4 extra3 "));
-    EXPECT_THAT(
-        checkpoint->notes(),
-        ::testing::ElementsAre(::testing::HasSubstr("several shards have 'a'; that of the last")));
+    EXPECT_THAT(checkpoint->notes(),
+                ::testing::ElementsAre(::testing::HasSubstr(
+                    "several shards contain 'a'; as in transformers, the last")));
   }
   dir_.write("1.bin", one_tensor("c"));
   EXPECT_THAT(open_index(R"({"a":"1.bin","b":"2.bin","c":"1.bin"})"),

@@ -216,7 +216,7 @@ TEST(ProvidedTensors, WithoutBytesAreRefused) {
   EXPECT_EQ(refusal({.info = {"w", DType::kUInt8, {6}}, .storage = MemoryBytes{nullptr, 6, {}}}),
             "tensor 'w': 6 bytes at a null address");
   EXPECT_EQ(refusal({.info = {"w", DType::kUInt8, {6}}, .storage = LazyBytes{6, {}}}),
-            "tensor 'w': there is no function that makes its bytes");
+            "tensor 'w': there is no function that produces its bytes");
   const auto text = bytes_upwards(6);
   EXPECT_THAT(refusal({.info = {"w", DType::kUInt8, {6}},
                        .storage = MemoryBytes{memory_of(text).data,

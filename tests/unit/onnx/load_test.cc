@@ -42,7 +42,7 @@ TEST(ModelLoad, SaysThatAFileIsEmpty) {
 
 TEST(ModelLoad, SaysThatAFileIsACheckpoint) {
   expect_refused("PK\x03\x04 and more",
-                 "zip file, perhaps a PyTorch checkpoint; the graph comes first");
+                 "zip file, perhaps a PyTorch checkpoint; pass the graph first");
   expect_refused(std::string("\x10\0\0\0\0\0\0\0{\"a\":1}        ", 24), "safetensors checkpoint");
   expect_refused("\x80\x02}q\x01.", "Python pickle");
 }

@@ -97,7 +97,7 @@ TEST(Quantized, RefusesPackedIntegersByName) {
 
 TEST(Quantized, RefusesAPlainStorageInAQuantizedTensor) {
   EXPECT_THAT(open_quantized(per_tensor(1, 0, "CharStorage")),
-              FailsWith(ErrorCode::kCorrupt, "is not one of quantized tensors"));
+              FailsWith(ErrorCode::kCorrupt, "is not a class for quantized tensors"));
 }
 
 TEST(Quantized, RefusesAQuantizedStorageInAPlainTensor) {
@@ -106,7 +106,7 @@ TEST(Quantized, RefusesAQuantizedStorageInAPlainTensor) {
   pickle.mark().mark().string("storage").global("torch", "QInt8Storage").string("0").string("cpu");
   pickle.integer(4).tuple().persistent_id().integer(0).integers({4}).integers({1});
   pickle.boolean(false).ordered_dict().tuple().reduce().set_items().stop();
-  EXPECT_THAT(open_quantized(pickle), FailsWith(ErrorCode::kCorrupt, "it has no scale"));
+  EXPECT_THAT(open_quantized(pickle), FailsWith(ErrorCode::kCorrupt, "the tensor has no scale"));
 }
 
 TEST(Quantized, RefusesANameThatAnotherTensorHas) {

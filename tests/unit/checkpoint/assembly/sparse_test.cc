@@ -40,9 +40,10 @@ SparseTest csr() {
 }
 
 TEST(Sparse, IsRefusedByNameWithTheOption) {
-  EXPECT_THAT(open_sparse(coo(), {}), FailsWith(ErrorCode::kUnsupported,
-                                                "sparse tensor (COO); make it dense, or save "
-                                                "tensor.to_dense(); --convert sparse"));
+  EXPECT_THAT(open_sparse(coo(), {}),
+              FailsWith(ErrorCode::kUnsupported,
+                        "sparse tensor (COO); convert it to a dense tensor, or save "
+                        "tensor.to_dense(); --convert sparse"));
   EXPECT_THAT(open_sparse(csr(), {}), FailsWith(ErrorCode::kUnsupported, "(CSR)"));
 }
 
@@ -63,15 +64,14 @@ TEST(Sparse, RefusesToAddUpMoreThanTheFileAllows) {
   TestTensor values = floats({kCount, 256}, std::vector<float>(256));
   values.strides = {0, 1};
   EXPECT_THAT(open_sparse({.parts = {indices, values}, .size = {1, 256}}),
-              FailsWith(ErrorCode::kUnsupported, "or added up is larger than its file allows"));
+              FailsWith(ErrorCode::kUnsupported, "or summed up is larger than its file allows"));
 }
 
 TEST(Sparse, RefusesToSumTypesThatAreRounded) {
   const TestTensor halves{.dtype = DType::kFloat16, .shape = {2}, .bytes = "abcd"};
   EXPECT_THAT(open_sparse({.parts = {integers({1, 2}, {1, 1}), halves}, .size = {2}}),
               FailsWith(ErrorCode::kUnsupported,
-                        "several float16 values at one place; save "
-                        "tensor.coalesce()"));
+                        "several float16 values at one position; save tensor.coalesce()"));
   EXPECT_THAT(open_sparse({.parts = {integers({1, 2}, {1, 0}), halves}, .size = {2}}), IsOk());
 }
 

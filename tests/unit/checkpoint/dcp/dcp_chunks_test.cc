@@ -62,7 +62,7 @@ TEST(ChunkCover, NoticesEveryMissingBox) {
     std::vector<ChunkBox> boxes = random_cuts(random, shape, i % 20);
     boxes.pop_back();
     EXPECT_THAT(check_cover(shape, boxes),
-                FailsWith(ErrorCode::kCorrupt, "none of its chunks has the element"));
+                FailsWith(ErrorCode::kCorrupt, "none of its chunks contains the element"));
   }
 }
 
@@ -72,7 +72,8 @@ TEST(ChunkCover, NoticesEveryOverlapAlsoWhenTheVolumesAddUp) {
     const Shape shape = random_shape(random);
     std::vector<ChunkBox> boxes = random_cuts(random, shape, i % 20);
     boxes.push_back(boxes.front());
-    EXPECT_THAT(check_cover(shape, boxes), FailsWith(ErrorCode::kCorrupt, "more than one chunk"));
+    EXPECT_THAT(check_cover(shape, boxes),
+                FailsWith(ErrorCode::kCorrupt, "more than one of its chunks"));
   }
   const std::vector<ChunkBox> twice = {{{0, 0}, {1, 2}}, {{0, 0}, {1, 2}}};
   EXPECT_THAT(check_cover(Shape{2, 2}, twice), FailsWith(ErrorCode::kCorrupt, "element [0, 0]"));
@@ -104,7 +105,7 @@ TEST(ChunkCover, RefusesMoreCutDimensionsThanCanBeChecked) {
     const std::vector<ChunkBox> boxes = {{std::vector<std::int64_t>(rank, 0), Shape(rank, 1)}};
     return check_cover(Shape(rank, 2), boxes);
   };
-  EXPECT_THAT(halves(8), FailsWith(ErrorCode::kCorrupt, "none of its chunks has the element"));
+  EXPECT_THAT(halves(8), FailsWith(ErrorCode::kCorrupt, "none of its chunks contains the element"));
   EXPECT_THAT(halves(9), FailsWith(ErrorCode::kUnsupported, "too many to check"));
 }
 

@@ -192,16 +192,18 @@ TEST(Dcp, RefusesTwoItemsOfOneName) {
 TEST(Dcp, RefusesChunksThatLeaveAHole) {
   DcpTensorSpec tensor = cut_tensor();
   tensor.chunks.pop_back();
-  EXPECT_THAT(open_one(tensor), FailsWith(ErrorCode::kCorrupt,
-                                          "tensor 'w': none of its chunks has the element [0, 2]"));
+  EXPECT_THAT(
+      open_one(tensor),
+      FailsWith(ErrorCode::kCorrupt, "tensor 'w': none of its chunks contains the element [0, 2]"));
 }
 
 TEST(Dcp, RefusesChunksThatOverlap) {
   DcpTensorSpec tensor = cut_tensor();
   tensor.shape = {2, 2};
   tensor.chunks[1].offsets = {0, 1};
-  EXPECT_THAT(open_one(tensor),
-              FailsWith(ErrorCode::kCorrupt, "more than one chunk of it has the element [0, 1]"));
+  EXPECT_THAT(
+      open_one(tensor),
+      FailsWith(ErrorCode::kCorrupt, "more than one of its chunks contains the element [0, 1]"));
 }
 
 TEST(Dcp, RefusesAChunkOutsideTheShape) {
@@ -220,7 +222,7 @@ TEST(Dcp, RefusesAChunkOfAnotherRank) {
 TEST(Dcp, RefusesANegativeChunkOffset) {
   DcpTensorSpec tensor = cut_tensor();
   tensor.chunks[1].offsets = {-1, 2};
-  EXPECT_THAT(open_one(tensor), FailsWith(ErrorCode::kCorrupt, "not an int of 0 or more"));
+  EXPECT_THAT(open_one(tensor), FailsWith(ErrorCode::kCorrupt, "not a non-negative int"));
 }
 
 TEST(Dcp, RefusesASliceOfAnotherShape) {
@@ -246,14 +248,14 @@ TEST(Dcp, RefusesAShapeThatOverflows) {
 TEST(Dcp, RefusesAChunkWithoutAPlace) {
   DcpTensorSpec tensor = cut_tensor();
   tensor.chunks[1].places = 0;
-  EXPECT_THAT(open_one(tensor),
-              FailsWith(ErrorCode::kCorrupt, "chunk at [0, 2]: storage_data has no place for it"));
+  EXPECT_THAT(open_one(tensor), FailsWith(ErrorCode::kCorrupt,
+                                          "chunk at [0, 2]: storage_data has no location for it"));
 }
 
 TEST(Dcp, RefusesAChunkWithTwoPlaces) {
   DcpTensorSpec tensor = cut_tensor();
   tensor.chunks[1].places = 2;
-  EXPECT_THAT(open_one(tensor), FailsWith(ErrorCode::kCorrupt, "two places for its chunk"));
+  EXPECT_THAT(open_one(tensor), FailsWith(ErrorCode::kCorrupt, "two locations for its chunk"));
 }
 
 TEST(Dcp, RefusesASlicePastTheEndOfItsFile) {
@@ -273,7 +275,7 @@ TEST(Dcp, RefusesSlicesThatShareBytes) {
   tensor.chunks[1].file = tensor.chunks[0].file;
   tensor.chunks[1].offset = 8;
   EXPECT_THAT(open_one(tensor),
-              FailsWith(ErrorCode::kCorrupt, "a slice begins inside the one at byte 0"));
+              FailsWith(ErrorCode::kCorrupt, "a slice begins inside the slice at byte 0"));
 }
 
 TEST(Dcp, RefusesFileNamesThatLeadElsewhere) {
@@ -336,7 +338,7 @@ TEST(Dcp, RefusesSlicesThatTorchSaveDidNotWrite) {
 TEST(Dcp, RefusesSlicesOfMoreThanOneTensor) {
   DcpTensorSpec tensor = whole_tensor("a");
   tensor.chunks[0].bytes = torch_zip({{.name = "x", .shape = {2}, .bytes = f32({7, 8})}});
-  EXPECT_THAT(open_one(tensor), FailsWith(ErrorCode::kUnsupported, "does not hold exactly one"));
+  EXPECT_THAT(open_one(tensor), FailsWith(ErrorCode::kUnsupported, "does not contain exactly one"));
 }
 
 TEST(Dcp, ReadsSlicesThatAreLegacyTorchFiles) {

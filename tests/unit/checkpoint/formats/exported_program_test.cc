@@ -162,7 +162,7 @@ TEST(ExportedProgram, PickledPayloadsAreFilesOfOneTensor) {
   EXPECT_EQ(read_all(*checkpoint, 0), f32({3, 4}));
   records[2].second = saved({"a", "b"});
   EXPECT_THAT(open_bytes(zip_of(records)),
-              FailsWith(ErrorCode::kUnsupported, "does not hold exactly one tensor"));
+              FailsWith(ErrorCode::kUnsupported, "does not contain exactly one tensor"));
 }
 
 TEST(ExportedProgram, NamesThatShareAPickledPayloadAreTied) {
@@ -208,7 +208,7 @@ TEST(ExportedProgram, InnerFilesShareOneLimitOfMemory) {
   EXPECT_THAT(open_bytes(zip_of(records)), IsOk());
   records[2].second = half;
   EXPECT_THAT(open_bytes(zip_of(records)),
-              FailsWith(ErrorCode::kUnsupported, "that must be kept in memory"));
+              FailsWith(ErrorCode::kUnsupported, "that has to be kept in memory"));
 }
 
 TEST(ExportedProgram, ExampleInputsAreRecordedInputs) {
@@ -221,7 +221,7 @@ TEST(ExportedProgram, ExampleInputsAreRecordedInputs) {
   const OpenOptions recorded{.selection = Selection::kRecordedInputs};
   Records flat = flat_records();
   EXPECT_THAT(open_bytes(zip_of(flat), recorded),
-              FailsWith(ErrorCode::kNotFound, "holds no example inputs; record inputs with"));
+              FailsWith(ErrorCode::kNotFound, "contains no example inputs; record inputs with"));
   flat.emplace_back("serialized_example_inputs.pt", inputs);
   EXPECT_THAT(names(open_bytes(zip_of(flat), recorded)), ElementsAre("0.[0]"));
   Records archive = archive_records(config({}));
@@ -262,7 +262,7 @@ Records two_programs() {
 TEST(ExportedProgram, SeveralProgramsAreToldApartByKeys) {
   const std::string bytes = zip_of(two_programs());
   EXPECT_THAT(open_bytes(bytes),
-              FailsWith(ErrorCode::kAmbiguous, "'model', 'second'; --key model: takes this one"));
+              FailsWith(ErrorCode::kAmbiguous, "'model', 'second'; --key model: uses this one"));
   EXPECT_THAT(names(open_bytes(bytes, {.key = "second"})), ElementsAre("v"));
   EXPECT_THAT(names(open_bytes(bytes, {.key = "."})), ElementsAre("model.w", "second.v"));
   EXPECT_THAT(names(open_bytes(bytes, {.selection = Selection::kEverything})),

@@ -59,7 +59,7 @@ TEST(PickleFile, OfJoblibIsNamed) {
   PickleBuilder pickle;
   pickle.proto(4).empty_dict().string("w").global("joblib.numpy_pickle", "NumpyArrayWrapper");
   EXPECT_THAT(open_bytes(pickle.bytes() + std::string(64, '\xff')),
-              FailsWith(ErrorCode::kUnsupported, "a file of joblib, whose arrays lie between"));
+              FailsWith(ErrorCode::kUnsupported, "a joblib file, whose arrays are stored between"));
 }
 
 TEST(PickleFile, OfAnUnpackedTorchFileIsNamed) {
@@ -157,7 +157,7 @@ TEST(PickleFile, DoesNotReachOutOfTheNestedFile) {
   nested.resize(nested.size() - 16);  // its block would lie in what follows
   EXPECT_THAT(
       open_bytes(dump([&](PickleBuilder& pickle) { put_bytes4(pickle, nested); }) + kFloats),
-      FailsWith(ErrorCode::kCorrupt, "16 bytes wanted, 0 left"));
+      FailsWith(ErrorCode::kCorrupt, "16 bytes are needed, but 0 left"));
 }
 
 TEST(PickleFile, RejectsANestedFileThatIsNotAStorage) {
@@ -261,7 +261,7 @@ TEST(TorchLegacy, RefusesAKeyThatItGivesToAStorageInsideItsPickle) {
   put_legacy_tensor(object, "_load_from_bytes 0", 4, 0, 4);
   EXPECT_THAT(
       open_bytes(legacy_file(object.op('s').stop().bytes(), {{"_load_from_bytes 0", kFloats}})),
-      FailsWith(ErrorCode::kCorrupt, "'_load_from_bytes 0' has the name of a nested one"));
+      FailsWith(ErrorCode::kCorrupt, "'_load_from_bytes 0' has the name of a nested storage"));
 }
 
 TEST(TorchLegacy, ReadsStoragesInsideItsPickle) {

@@ -158,9 +158,10 @@ TEST(TorchLegacy, RefusesABlockOfAnotherCount) {
 TEST(TorchLegacy, RefusesABlockThatTheFileEndsIn) {
   std::string file = legacy_file(legacy_object(), {{"7", kFloats}});
   file.pop_back();
-  EXPECT_THAT(open_bytes(file), FailsWith(ErrorCode::kCorrupt,
-                                          "storage '7': byte " + std::to_string(file.size() - 15) +
-                                              ": cannot read its bytes: 16 bytes wanted, 15 left"));
+  EXPECT_THAT(open_bytes(file),
+              FailsWith(ErrorCode::kCorrupt,
+                        "storage '7': byte " + std::to_string(file.size() - 15) +
+                            ": cannot read its bytes: 16 bytes are needed, but 15 are left"));
 }
 
 TEST(TorchLegacy, RefusesAFileCutOffAnywhere) {
@@ -176,8 +177,9 @@ TEST(TorchLegacy, RefusesReferencesOfTwoSizes) {
   put_legacy_tensor(object, "7", 4, 0, 4);
   object.string("w");
   put_legacy_tensor(object, "7", 5, 0, 4);
-  EXPECT_THAT(open_bytes(legacy_file(object.set_items().stop().bytes(), {{"7", kFloats}})),
-              FailsWith(ErrorCode::kCorrupt, "its storage '7' has 16 bytes, the pickle says 20"));
+  EXPECT_THAT(
+      open_bytes(legacy_file(object.set_items().stop().bytes(), {{"7", kFloats}})),
+      FailsWith(ErrorCode::kCorrupt, "its storage '7' has 16 bytes, but the pickle says 20"));
 }
 
 TEST(TorchLegacy, RefusesANegativeNumberOfElements) {

@@ -139,7 +139,7 @@ TEST(TorchScript, AModuleWithoutAnyTensorsIsRefused) {
   PickleBuilder module;
   open_object(module.proto(), "__torch__", "Net").set_items().build().stop();
   EXPECT_THAT(open_bytes(zip_of({.data = module.bytes()})),
-              FailsWith(ErrorCode::kNotFound, "holds no dict of names to tensors"));
+              FailsWith(ErrorCode::kNotFound, "contains no dict that maps names to tensors"));
 }
 
 TEST(TorchScript, AnObjectThatIsNotAModuleIsNotInTheStateDict) {

@@ -136,8 +136,9 @@ TEST(TorchTar, RefusesAViewThatReachesOutOfItsStorage) {
 }
 
 TEST(TorchTar, RefusesATensorWithoutAStorage) {
-  EXPECT_THAT(open_bytes(tar_of({.tensor_storage = 99})),
-              FailsWith(ErrorCode::kCorrupt, "names the tensor or storage 20, which is missing"));
+  EXPECT_THAT(
+      open_bytes(tar_of({.tensor_storage = 99})),
+      FailsWith(ErrorCode::kCorrupt, "refers to the tensor or storage 20, which is missing"));
 }
 
 TEST(TorchTar, RefusesATensorThatReachesOutOfItsStorage) {

@@ -80,8 +80,8 @@ std::string two_models() {
 TEST(TorchZip, ListsTheCandidatesWhenSeveralMappingsFit) {
   EXPECT_THAT(open_bytes(two_models()),
               FailsWith(ErrorCode::kAmbiguous,
-                        "'model' (1 tensor), 'ema' (2 tensors); --key ema: takes this one; "
-                        "--key model: takes this one; --key .: takes all"));
+                        "'model' (1 tensor), 'ema' (2 tensors); --key ema: uses this one; "
+                        "--key model: uses this one; --key .: uses all"));
 }
 
 TEST(TorchZip, TakesTheMappingThatTheKeyNames) {
@@ -146,7 +146,7 @@ TEST(TorchZip, ReportsUnknownObjectsAndReachesTensorsInsideThem) {
   ASSERT_EQ(checkpoint->opaque_objects().size(), 1U);
   EXPECT_EQ(checkpoint->opaque_objects()[0].type, "evil.Model");
   EXPECT_THAT(open_bytes(zip_of(pickle)),
-              FailsWith(ErrorCode::kNotFound, "'evil.Model', not a dict of names"));
+              FailsWith(ErrorCode::kNotFound, "'evil.Model', not a dict that maps names"));
 }
 
 TEST(TorchZip, ListsABareTensorUnderTheEmptyPath) {
@@ -296,7 +296,7 @@ TEST(TorchZip, RefusesAFileThatWasSavedWithoutItsData) {
   EXPECT_THAT(open_bytes(bytes),
               FailsWith(ErrorCode::kUnsupported,
                         "'w0': its file was saved without data (torch.serialization.skip_data) and "
-                        "not filled since; fill it, or save it again"));
+                        "was not filled later; fill the file, or save it again"));
   const auto listed = open_bytes(bytes, {.selection = Selection::kEverything});
   EXPECT_THAT(names(listed), ElementsAre("w1"));
   EXPECT_EQ(listed->refused_tensors().size(), 2U);
@@ -331,7 +331,7 @@ TEST(TorchZip, RefusesOtherZipFilesByName) {
       open_bytes(zip_with("readme.txt")),
       FailsWith(ErrorCode::kUnsupported, "not a PyTorch checkpoint; it holds 'readme.txt'"));
   EXPECT_THAT(open_bytes(zip_with("data.pkl", "N.")),
-              FailsWith(ErrorCode::kUnsupported, "packed again without its folder"));
+              FailsWith(ErrorCode::kUnsupported, "repacked without its folder"));
   EXPECT_THAT(open_bytes(zip_with("a/model.json")),
               FailsWith(ErrorCode::kUnsupported, "TorchScript archive of torch 1.0 to 1.2"));
   EXPECT_THAT(open_bytes(zip_with("a/.data/extern_modules")),
@@ -609,7 +609,7 @@ TEST(TorchZip, NamesTensorsThatItCannotRead) {
   const std::vector<std::pair<std::string, std::string>> kinds = {
       {"_rebuild_meta_tensor_no_storage", "a meta tensor, which has no data; load the weights"},
       {"_rebuild_wrapper_subclass",
-       "wraps other tensors (DTensor and the like), without them; save"},
+       "wraps other tensors (such as DTensor), saved without these tensors; save"},
       {"_rebuild_nested_tensor", "a nested tensor; save the tensors of its unbind()"}};
   for (const auto& [function, word] : kinds) {
     PickleBuilder pickle;

@@ -39,9 +39,10 @@ TEST(TrainingFiles, PartsOfRanksAreNamedWithWhatJoinsThem) {
   EXPECT_THAT(parts({"model-rank-0-part-0.safetensors", "model-rank-1-part-0.safetensors"}),
               HasSubstr("are parts"));
   EXPECT_THAT(parts({"bloom-tp_00.pt", "bloom-tp_01.pt"}), HasSubstr("are parts"));
-  EXPECT_THAT(parts({"zero_pp_rank_0_mp_rank_00_model_states.pt",
-                     "zero_pp_rank_1_mp_rank_00_model_states.pt"}),
-              HasSubstr("DeepSpeed (ZeRO) wrote them: join them first by its script zero_to_fp32"));
+  EXPECT_THAT(
+      parts({"zero_pp_rank_0_mp_rank_00_model_states.pt",
+             "zero_pp_rank_1_mp_rank_00_model_states.pt"}),
+      HasSubstr("DeepSpeed (ZeRO) wrote them: join them first with its script zero_to_fp32"));
 }
 
 TEST(TrainingFiles, OtherNumberedFilesAreNotParts) {

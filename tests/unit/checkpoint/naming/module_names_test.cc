@@ -220,7 +220,7 @@ TEST(ModuleNames, AnObjectWithoutTheThreeMappingsIsNotAModule) {
   pickle.set_items().string("_buffers").none().string("_modules").empty_dict();
   pickle.set_items().build().stop();
   EXPECT_THAT(open_bytes(zip_of(pickle)),
-              FailsWith(ErrorCode::kNotFound, "holds an object of type 'models.Net'"));
+              FailsWith(ErrorCode::kNotFound, "contains an object of type 'models.Net'"));
 }
 
 }  // namespace

@@ -201,7 +201,7 @@ TEST(RecordedInputs, InAListOfTensorsAreOneSet) {
 TEST(RecordedInputs, RefuseASetWithoutTensors) {
   const Pickle pickle = pickle_of(list({dict({{"x", tensor()}}), dict({{"x", integer(1)}})}));
   EXPECT_THAT(name_recorded_inputs(pickle),
-              FailsWith(ErrorCode::kNotFound, "recorded set 1 holds no tensor"));
+              FailsWith(ErrorCode::kNotFound, "recorded set 1 contains no tensors"));
 }
 
 TEST(RecordedInputs, RefuseAnObjectOfAnUnknownClass) {

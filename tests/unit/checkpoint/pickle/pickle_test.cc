@@ -172,7 +172,7 @@ INSTANTIATE_TEST_SUITE_P(
         Lie{"UnknownOpcode", "\xff", ErrorCode::kCorrupt, "no such pickle opcode"},
         Lie{"Protocol6", "\x80\x06N.", ErrorCode::kUnsupported, "protocol 6"},
         Lie{"StringPastEnd", "X\xff\xff\xff\xffhi.", ErrorCode::kCorrupt,
-            "4294967295 bytes wanted"},
+            "4294967295 bytes are needed"},
         Lie{"HugeString", "\x8d\xff\xff\xff\xff\xff\xff\xff\xff.", ErrorCode::kCorrupt, "wanted"},
         Lie{"HugeBytes", "\x8e\xff\xff\xff\xff\xff\xff\xff\x7f.", ErrorCode::kCorrupt, "wanted"},
         Lie{"NegativeBinString", "T\xff\xff\xff\xff.", ErrorCode::kCorrupt, "negative length"},
@@ -186,7 +186,7 @@ INSTANTIATE_TEST_SUITE_P(
         Lie{"GlobalWithoutEnd", "ctorch\nSize", ErrorCode::kCorrupt, "line without an end"},
         Lie{"StackGlobalOfInts", "K\x01K\x02\x93.", ErrorCode::kCorrupt, "must be strings"},
         Lie{"Ext1", "\x82\x01.", ErrorCode::kUnsupported, "extension registry"},
-        Lie{"PersId", "P1\n.", ErrorCode::kUnsupported, "persistent ids as text"},
+        Lie{"PersId", "P1\n.", ErrorCode::kUnsupported, "persistent ids in text form"},
         Lie{"NextBuffer", "\x97.", ErrorCode::kUnsupported, "out-of-band"},
         Lie{"CallOfAString",
             "U\x01"

@@ -89,7 +89,7 @@ TEST(QuantizedGptq, WhoseOrderNamesAGroupThatIsNotThereIsCorrupt) {
   for (const std::uint32_t wrong : {0xffffffffU, 2U}) {
     auto folder = gptq(0x77777777, "gptq");
     folder.put("a.g_idx", "I32", "[8]", Words{0, 0, wrong, 0, 1, 1, 1, 1});
-    EXPECT_THAT(folder.floats("a.weight"), FailsWith(ErrorCode::kCorrupt, "column 2 is of group"));
+    EXPECT_THAT(folder.floats("a.weight"), FailsWith(ErrorCode::kCorrupt, "column 2 is in group"));
   }
 }
 
@@ -104,7 +104,8 @@ TEST(QuantizedGptq, WhoseScalesAreOfAnotherNumberOfGroupsIsCorrupt) {
   auto folder = gptq(0x77777777, "gptq");
   folder.put("a.scales", "F32", "[3,8]", Floats(24))
       .put("a.qzeros", "I32", "[3,1]", Words(3, 0x77777777));
-  EXPECT_THAT(folder.open_folder(), FailsWith(ErrorCode::kCorrupt, "not groups of one size"));
+  EXPECT_THAT(folder.open_folder(),
+              FailsWith(ErrorCode::kCorrupt, "cannot be divided into as many equal groups"));
 }
 
 TEST(QuantizedGptq, OfWhichSomeWeightsAreOfEachVersionIsCorrupt) {
@@ -112,7 +113,7 @@ TEST(QuantizedGptq, OfWhichSomeWeightsAreOfEachVersionIsCorrupt) {
   folder.put("b.qweight", "I32", "[1,8]", Words(kRows, kCounting))
       .put("b.qzeros", "I32", "[1,1]", Words{0x88888888})
       .put("b.scales", "F32", "[1,8]", Floats(kRows, 1));
-  EXPECT_THAT(folder.open_folder(), FailsWith(ErrorCode::kCorrupt, "others of \"gptq_v2\""));
+  EXPECT_THAT(folder.open_folder(), FailsWith(ErrorCode::kCorrupt, "others have \"gptq_v2\""));
 }
 
 TEST(QuantizedGptq, BesideAWeightOfTheSameNameIsAmbiguous) {
@@ -162,7 +163,7 @@ TEST(QuantizedCompressed, WhoseZeroPointsAreOfOtherRowsIsCorrupt) {
 TEST(QuantizedCompressed, WhoseScaleIsNotANumberIsCorrupt) {
   auto folder = compressed();
   folder.put("a.weight_scale", "BOOL", "[2,2]", std::vector<std::uint8_t>(4));
-  EXPECT_THAT(folder.open_folder(), FailsWith(ErrorCode::kCorrupt, "not numbers that scale"));
+  EXPECT_THAT(folder.open_folder(), FailsWith(ErrorCode::kCorrupt, "values cannot be scales"));
 }
 
 // --- float8 and FP4 ----------------------------------------------------------------------------
@@ -207,7 +208,7 @@ TEST(QuantizedFloat8, IgnoresAnUnwrittenScaleOfAWeightThatIsNotQuantized) {
   EXPECT_THAT(folder.floats("a.weight"), HasValue(ElementsAre(5)));
   const auto checkpoint = folder.open_folder();
   EXPECT_THAT(checkpoint->tensors(), SizeIs(1));
-  EXPECT_THAT(checkpoint->notes(), ElementsAre(HasSubstr("scales nothing")));
+  EXPECT_THAT(checkpoint->notes(), ElementsAre(HasSubstr("is not used, because")));
 }
 
 TEST(QuantizedFloat4, WithoutTheScaleOfTheWholeIsCorrupt) {

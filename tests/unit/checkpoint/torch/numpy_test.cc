@@ -201,9 +201,9 @@ TEST(Numpy, RefusesMoreBytesThanTheFileAllowsInMemory) {
                  [&](PickleBuilder& p) { put_bytes(p, zeros); });
   ZipBuilder zip;
   zip.add({.name = "a/data.pkl", .data = pickle.op('s').stop().bytes(), .deflated = true});
-  EXPECT_THAT(
-      open_bytes(zip.finish()),
-      FailsWith(ErrorCode::kUnsupported, "tensor 'w': the part of it that must be kept in memory"));
+  EXPECT_THAT(open_bytes(zip.finish()),
+              FailsWith(ErrorCode::kUnsupported,
+                        "tensor 'w': the part of it that has to be kept in memory"));
 }
 
 TEST(Numpy, CountsAmongTheTensorsOfAStateDict) {

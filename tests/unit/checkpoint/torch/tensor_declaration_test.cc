@@ -141,10 +141,12 @@ TEST(TensorDeclaration, ARebuildCallHasAsManyArgumentsAsTorchTakes) {
       } else if (count <= most) {
         EXPECT_THAT(checkpoint, IsOk());
       } else {
-        EXPECT_THAT(checkpoint, FailsWith(ErrorCode::kUnsupported,
-                                          fmt::format("'w': its rebuild call has {} arguments, "
-                                                      "torch takes at most {}",
-                                                      count, most)));
+        EXPECT_THAT(
+            checkpoint,
+            FailsWith(
+                ErrorCode::kUnsupported,
+                fmt::format("'w': its rebuild call has {} arguments, but torch accepts at most {}",
+                            count, most)));
       }
     }
   }

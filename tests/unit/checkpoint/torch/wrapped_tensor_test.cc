@@ -102,7 +102,7 @@ TEST(WrappedTensor, APartOfADTensorIsRefused) {
   EXPECT_THAT(
       open_wrapper({.shape = {4, 2}, .placements = {kShard}}),
       FailsWith(ErrorCode::kUnsupported,
-                "'w': it is a DTensor, and this file has only the [2, 2] of its [4, 2] that "
+                "'w': it is a DTensor, and this file contains only the [2, 2] of its [4, 2] that "
                 "one process held; save tensor.full_tensor()"));
 }
 
@@ -114,8 +114,8 @@ TEST(WrappedTensor, PartialSumsAreRejectedAlthoughTheirShapeIsWhole) {
         std::vector<Put>{[](PickleBuilder& pickle) { pickle.string("Replicate"); }}}) {
     EXPECT_THAT(open_wrapper({.placements = placements}),
                 FailsWith(ErrorCode::kUnsupported,
-                          "parts of each value (Partial or the like); "
-                          "save tensor.full_tensor() instead"));
+                          "parts that the processes have to reduce (Partial or similar); save "
+                          "tensor.full_tensor() instead"));
   }
 }
 
@@ -148,11 +148,11 @@ TEST(WrappedTensor, ADTensorInADTensorMustBeAllOfBoth) {
 }
 
 TEST(WrappedTensor, OtherClassesAreRefusedByTheirName) {
-  EXPECT_THAT(open_wrapper({.module = "torchao.quantization", .name = "Int4Tensor"}),
-              FailsWith(ErrorCode::kUnsupported,
-                        "it is a 'torchao.quantization.Int4Tensor', a class that wraps other "
-                        "tensors; save the plain tensor that it stands for instead, such as "
-                        "tensor.dequantize()"));
+  EXPECT_THAT(
+      open_wrapper({.module = "torchao.quantization", .name = "Int4Tensor"}),
+      FailsWith(ErrorCode::kUnsupported,
+                "it is a 'torchao.quantization.Int4Tensor', a class that wraps other tensors; save "
+                "the plain tensor that it represents instead, such as tensor.dequantize()"));
   EXPECT_THAT(open_wrapper({.module = "my"}), FailsWith(ErrorCode::kUnsupported, "'my.DTensor'"));
 }
 

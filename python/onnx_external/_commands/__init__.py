@@ -1,1 +1,1 @@
-"""The commands that are written in Python; `onnx_external.__main__` dispatches to them."""
+"""The commands written in Python, to which `onnx_external.__main__` dispatches."""

@@ -1,7 +1,7 @@
-"""Options, messages, exit codes and JSON errors that the commands of Python share.
+"""Options, messages, exit codes and JSON errors that the Python commands share.
 
-They behave as the native commands do (docs/cli.md). Exit codes: 0 it is done and nothing is wrong;
-1 it failed, or something is wrong; 2 the command line is wrong, and nothing was done.
+They work as in the native commands (docs/cli.md). The exit codes are: 0, success and nothing is
+wrong; 1, failure or something is wrong; 2, the command line is wrong and nothing was done.
 """
 
 from __future__ import annotations
@@ -27,15 +27,19 @@ from .streams import standard_streams
 
 _Report = TypeVar("_Report", bound=Paged)
 
-EXIT_CODES = "Exit codes: 0 {0}, 1 {1}, or it failed, 2 the command line is wrong."
+EXIT_CODES = """\
+exit codes:
+  0  {0}
+  1  {1}, or the command failed
+  2  the command line is wrong"""
 
 
 class UsageError(Error):
-    """Options cannot be combined: the command line is wrong."""
+    """An error in the command line, such as options that cannot be combined."""
 
 
 class _Formatter(argparse.RawDescriptionHelpFormatter):
-    """Writes "-o, --output OUT" where argparse writes "-o OUT, --output OUT"."""
+    """Writes "-o, --output OUT" where argparse would write "-o OUT, --output OUT"."""
 
     def __init__(self, prog: str) -> None:
         super().__init__(prog, max_help_position=28, width=100)
@@ -48,7 +52,7 @@ class _Formatter(argparse.RawDescriptionHelpFormatter):
 
 
 class Parser(argparse.ArgumentParser):
-    """Parses the arguments of one command, and reports wrong ones as the native commands do."""
+    """Parses the arguments of one command, and reports invalid ones as the native commands do."""
 
     def __init__(
         self, name: str, description: str, epilog: str = "", words: Mapping[str, str] | None = None
@@ -59,8 +63,8 @@ class Parser(argparse.ArgumentParser):
             name: the name of the command, such as "export".
             description: the purpose of the command.
             epilog: the text below the options.
-            words: the equivalent options of arguments of Python, such as "dynamic=False", where
-                their names differ.
+            words: the option for each Python argument, such as "dynamic=False", whose option has
+                another name.
         """
         super().__init__(
             prog=f"onnx-external {name}",
@@ -74,7 +78,7 @@ class Parser(argparse.ArgumentParser):
         self.wants_json = False
 
     def parse(self, arguments: Sequence[str]) -> argparse.Namespace:
-        """Return the arguments, or end the process with exit code 2."""
+        """Parse and return the arguments; if they are wrong, end the process with exit code 2."""
         self.arguments, self.wants_json = arguments, "--json" in arguments
         for each in arguments:
             if each == "--":
@@ -85,7 +89,7 @@ class Parser(argparse.ArgumentParser):
         return self.parse_args(arguments)
 
     def error(self, message: str) -> NoReturn:
-        """Report an error of the command line, and end the process."""
+        """Report an error in the command line, and end the process."""
         self.tell(f"{message}; {self.prog} --help lists the options", "usage")
         sys.exit(2)
 
@@ -113,12 +117,12 @@ class Parser(argparse.ArgumentParser):
             print("\n".join(lines), file=sys.stderr)
 
     def refuse(self, error: Error) -> None:
-        """Report an error of the package, with the options that may help."""
+        """Report an error of the package, together with the options that may help."""
         message = self.in_options(str(error.args[0]))
         self.tell(message, error.code, error)
 
     def in_options(self, text: str) -> str:
-        """Return a message with options in place of Python's arguments."""
+        """Replace the Python arguments in a message with options of the command."""
         text = _CALL.sub(_typed, text)
         text = re.sub(r"\b(?:mapping|files)=oe\.(?:Mapping|Layout)\(([^()]*)\)", r"\1", text)
         return _ARGUMENT.sub(self._spelled, text)
@@ -146,7 +150,7 @@ class Parser(argparse.ArgumentParser):
 
 
 def _lists_of(error: Error) -> Iterator[dict[str, Any]]:
-    """Yield the lists of an error as the C++ commands print them: one for each owner."""
+    """Yield the lists of an error as the native commands print them, one list for each owner."""
     for kind, every in error.lists.items():
         for owner in dict.fromkeys(item.owner for item in every):
             items = [item._asdict() for item in every if item.owner == owner]
@@ -160,11 +164,11 @@ _CALL = re.compile(
     r"\boe\.(?P<name>verify|validate|diagnose|generate)\((?P<model>'[^']*'|\.{3})"
     r"(?:, (?P<against>'[^']*')|, \[(?P<tokens>[0-9, ]*)\])?(?P<more>, \.{3})?\)"
 )
-"""A call of Python that a command makes as well: oe.verify('model.onnx', 'checkpoint.pt')."""
+"""Matches a Python call that a command can also make: oe.verify('model.onnx', 'checkpoint.pt')."""
 
 
 def _typed(match: re.Match[str]) -> str:
-    """Return the command that is equivalent to a call."""
+    """Return the command line that is equivalent to a Python call."""
     words = ["onnx-external", match["name"], match["model"]]
     words += ["--against", match["against"]] if match["against"] else []
     words += ["--tokens", match["tokens"].replace(" ", "")] if match["tokens"] else []
@@ -176,11 +180,12 @@ QUOTES = "'\""
 _ARGUMENT = re.compile(
     r"\b(?P<name>[a-z_]+)=(?P<value>True\b|False\b|'[^']*'|\"[^\"]*\"|\{[^{}]*\}|[A-Z0-9]+\b)?(?!=)"
 )
-"""An argument as messages spell it: dynamic=False, layout='link', max_iterations=N, inputs=."""
+"""Matches an argument as messages write it: dynamic=False, layout='link', max_iterations=N,
+inputs=."""
 
 
 def did_you_mean(kind: str, given: str, known: Iterable[str]) -> str:
-    """Report an unknown word, and suggest the closest known one."""
+    """Return a message about an unknown name, with the closest known name as a suggestion."""
     near = difflib.get_close_matches(given, list(known), n=1)
     return f"unknown {kind} {given!r}" + (f"; did you mean {near[0]}?" if near else "")
 
@@ -188,12 +193,12 @@ def did_you_mean(kind: str, given: str, known: Iterable[str]) -> str:
 def reported(
     given: argparse.Namespace, work: Callable[[], _Report], title: str | None = None
 ) -> _Report:
-    """Do the work, and write its report as --html and --json ask.
+    """Do the work, write its report as --html and --json request, and return the report.
 
     Args:
         given: the options, with --html, --overwrite and --json.
-        work: makes the report.
-        title: the title of the page; None for the report's own.
+        work: a function that does the work and returns the report.
+        title: the title of the page; None for the report's default title.
     """
     _core.check_page(given.html or "", given.overwrite)
     report = work()
@@ -205,19 +210,19 @@ def reported(
 
 
 def run(parser: Parser, arguments: Sequence[str], work: Callable[[argparse.Namespace], int]) -> int:
-    """Parse the arguments and do the work; return the exit code.
+    """Parse the arguments, do the work, and return the exit code.
 
     Args:
-        parser: a parser with an option --json.
+        parser: a parser that has an option --json.
         arguments: the arguments of the command line.
-        work: a function of the parsed arguments that returns 0 or 1.
+        work: a function that takes the parsed arguments and returns 0 or 1.
     """
     given = parser.parse(arguments)
     try:
         with standard_streams():
             return work(given)
     except KeyboardInterrupt as error:
-        parser.tell("cancelled; nothing half-written stays", "cancelled")
+        parser.tell("cancelled; incomplete files were removed", "cancelled")
         return 128 + getattr(error, "number", signal.SIGINT)
     except UsageError as error:
         parser.error(str(error.args[0]))
@@ -234,8 +239,8 @@ def man_page(front: str, parsers: Iterable[Parser], version: str) -> str:
     """Return the manual page of onnx-external in troff format.
 
     Args:
-        front: the output of its --help.
-        parsers: the parsers of the commands in Python.
+        front: the output of `onnx-external --help`.
+        parsers: the parsers of the Python commands.
         version: the version of the package.
     """
     name, _, what = front.partition(" ")
@@ -253,6 +258,6 @@ def man_page(front: str, parsers: Iterable[Parser], version: str) -> str:
 
 
 def _plain(text: str) -> str:
-    """Escape text for troff: backslashes, dashes, lines that begin like a request."""
+    """Escape text for troff: backslashes, dashes, and lines that look like requests."""
     text = text.replace("\\", "\\e").replace("-", "\\-")
     return re.sub(r"(?m)^([.'])", r"\\&\1", text)

@@ -1,4 +1,4 @@
-"""`onnx-external diagnose MODEL --against FOLDER`, or the diagnosis of a folder alone."""
+"""The command `onnx-external diagnose`, for an exported model or a transformers folder."""
 
 from __future__ import annotations
 
@@ -17,17 +17,18 @@ from .command_line import EXIT_CODES, Parser, UsageError, reported, run
 
 
 def parser() -> Parser:
-    """Return the parser of its arguments."""
+    """Return the parser for the command's arguments."""
     parser = Parser(
         "diagnose",
-        "Name the first module of an exported model that computes something else than "
-        "transformers' own; or, of a folder of transformers, the first that does not export.",
-        EXIT_CODES.format("nothing is wrong", "a module is"),
+        "Name the first module whose results in an exported model differ from those in "
+        "transformers' model; or, for a transformers folder, the first module that cannot be "
+        "exported.",
+        EXIT_CODES.format("nothing is wrong", "a module is wrong"),
         {"providers=": "--provider"},
     )
     parser.add_argument(
         "model",
-        help="a graph that `export` wrote, e.g. out/model.onnx, or a folder of transformers",
+        help="a graph that `export` wrote, e.g. out/model.onnx, or a transformers folder",
     )
     parser.add_argument(
         "-a", "--against", metavar="FOLDER", help="the folder that a graph was exported from"
@@ -35,18 +36,18 @@ def parser() -> Parser:
     parser.add_argument(
         "--exporter",
         choices=["export", "onnx", "torchscript"],
-        help="the exporter to try for a folder: export, onnx (default) or torchscript",
+        help="for a folder: the exporter to try: export, onnx (default) or torchscript",
     )
     parser.add_argument(
         "--max-iterations",
         type=int,
         metavar="N",
-        help="for a folder: the largest number of iterations of a rewritten loop whose state grows",
+        help="for a folder: the maximum number of iterations of a rewritten loop whose state grows",
     )
     parser.add_argument("--atol", type=float, help="absolute tolerance; default: by type")
     parser.add_argument("--rtol", type=float, help="relative tolerance; default: by type")
     parser.add_argument(
-        "--provider", action="append", help="the provider of ONNX Runtime; default: cpu"
+        "--provider", action="append", help="the execution provider for ONNX Runtime; default: cpu"
     )
     parser.add_argument(
         "--task", help="the task of the model, e.g. text-generation, or a class of transformers"
@@ -57,37 +58,39 @@ def parser() -> Parser:
     parser.add_argument(
         "--overwrite", action="store_true", help="let --html replace an existing page"
     )
-    parser.add_argument("--all", action="store_true", help="also list sound modules")
+    parser.add_argument("--all", action="store_true", help="also list correct modules")
     parser.add_argument("--json", action="store_true", help="print the report as a JSON document")
     parser.add_argument("-q", "--quiet", action="store_true", help="only print the first sentence")
     return parser
 
 
 def _add_strategy(parser: Parser) -> None:
-    """Add options for which modules are looked into, and how."""
+    """Add the options that choose which modules are examined, and how."""
     parser.add_argument(
         "--strategy",
         choices=["always", "failing", "local"],
-        help="look into modules always (default), only if they go wrong (default for a folder), or "
-        "always, and judge each by its own operations",
+        help="examine the submodules of all modules (always, the default), only of wrong modules "
+        "(failing, the default for a folder), or of all, judging each by its own operations "
+        "(local)",
     )
     parser.add_argument(
         "--opaque",
         action="append",
         default=[],
         metavar="NAME",
-        help="do not look into this module, or modules of this class (repeatable)",
+        help="do not examine the submodules of this module, or of modules of this class "
+        "(repeatable)",
     )
     parser.add_argument(
         "--follow",
         action="store_true",
-        help="also run modules on the values that the model computes before them, which shows "
+        help="also run each module on the values that the model computes for it, which shows "
         "where differences accumulate",
     )
 
 
 def _print(report: Diagnosis, given: argparse.Namespace) -> None:
-    """Print the answer, then the tree: for a wrong model, the paths to wrong modules."""
+    """Print the conclusion, then the tree; for a wrong model, only the paths to wrong modules."""
     columns = terminal_columns()
     print(wrapped(report.sentence, columns))
     if given.quiet:
@@ -107,8 +110,8 @@ def _compared(given: argparse.Namespace) -> Diagnosis:
 
     if given.exporter or given.max_iterations is not None:
         raise UsageError(
-            "--exporter, --max-iterations: these say how a folder is exported, and go without "
-            "--against"
+            "--exporter, --max-iterations: only for the export of a folder; they cannot be "
+            "combined with --against"
         )
     return diagnose(
         given.model,
@@ -127,11 +130,11 @@ def _compared(given: argparse.Namespace) -> Diagnosis:
 
 def _exported(given: argparse.Namespace) -> Diagnosis:
     if given.provider or given.follow:
-        raise UsageError("--provider, --follow: these are for a graph, beside --against FOLDER")
+        raise UsageError("--provider, --follow: only for a graph, together with --against FOLDER")
     path = Path(given.model)
     if path.suffix == ".onnx" or (has_models(path) and not is_transformers(path)):
         raise UsageError(
-            f"{given.model}: is exported already; name what it was exported from: "
+            f"{given.model}: is already exported; pass the folder that it was exported from: "
             f"onnx-external diagnose {shlex.quote(given.model)} --against FOLDER"
         )
     if path.is_dir():

@@ -1,6 +1,7 @@
-"""`onnx-external export FOLDER -o OUT`.
+"""The command `onnx-external export FOLDER -o OUT`.
 
-It is outside the package that needs torch, so that it can print help, or an error, at once.
+This file is outside the subpackages that need torch, so that help and errors are printed without
+waiting for the import of torch.
 """
 
 from __future__ import annotations
@@ -25,9 +26,9 @@ from .._folders.preconditions import model_folders, note_of_dtype, requested
 from .command_line import EXIT_CODES, Parser, run
 
 _LAYOUTS = (
-    "the place of the weights: one data file (the default), one for each tensor, files of "
-    "--max-shard-size, the graph itself (if there is only one), or, with link, the checkpoint's "
-    "files, and OUT is then FOLDER"
+    "where the weights are stored: in one data file (the default), in one file for each tensor, in "
+    "shards of --max-shard-size, in the graph itself (if there is only one), or, with link, in the "
+    "checkpoint's files, where OUT must be FOLDER"
 )
 
 
@@ -39,24 +40,23 @@ _WORDS = {
     "variants=": "--variants",
     "inputs={name: tensor}": "inputs={name: tensor} of oe.transformers.export",
 }
-"""Arguments of Python whose options have other names."""
+"""The Python arguments whose options have other names."""
 _SAME = (
     "asserts", "attention", "base", "check", "dry_run", "graphs", "layout", "max_iterations",
     "opset_version", "overwrite", "repeat", "variant",
 )  # fmt: skip
-"""Arguments of Python that options state as they are."""
+"""The Python arguments whose values are the values of the options."""
 
 
 def parser() -> Parser:
-    """Return the parser of its arguments."""
+    """Return the parser for the command's arguments."""
     parser = Parser(
         "export",
-        "Export the model of a folder of transformers to ONNX, without reading its "
-        "weights into memory. An encoder and a decoder become encoder_model.onnx, "
-        "decoder_model.onnx and decoder_with_past_model.onnx, which share their data files; "
-        "anything else becomes model.onnx. Beside a "
-        "decoder lies genai_config.json for ONNX Runtime GenAI.",
-        EXIT_CODES.format("it is exported", "a graph is wrong"),
+        "Export the model in a transformers folder to ONNX, without reading its weights into "
+        "memory. An encoder-decoder becomes encoder_model.onnx, decoder_model.onnx and "
+        "decoder_with_past_model.onnx, which share their data files; any other model becomes "
+        "model.onnx. For a decoder, genai_config.json for ONNX Runtime GenAI is also written.",
+        EXIT_CODES.format("the model is exported", "a graph is wrong"),
         _WORDS,
     )
     _add_graph_options(parser)
@@ -71,7 +71,7 @@ def parser() -> Parser:
 
 
 def _add_graph_options(parser: Parser) -> None:
-    """Add options for what to export, and as which graphs."""
+    """Add the options that choose what is exported, and as which graphs."""
     parser.add_argument(
         "folder",
         metavar="FOLDER",
@@ -84,14 +84,14 @@ def _add_graph_options(parser: Parser) -> None:
     parser.add_argument(
         "--base",
         metavar="FOLDER",
-        help="the base of a peft adapter, a folder or a GGUF file, if adapter_config.json does not"
-        " lead to it; a LoRA is merged into it",
+        help="the base model of a peft adapter (a folder or a GGUF file), if adapter_config.json "
+        "does not state where it is; a LoRA is merged into it",
     )
     parser.add_argument(
         "--inputs",
         metavar="NAME,...",
-        help="the inputs of the graph, by the names of forward()'s arguments (default: the results"
-        " of the folder's tokenizer or processor)",
+        help="the inputs of the graph, as names of forward()'s arguments (default: what the "
+        "folder's tokenizer or processor returns)",
     )
     parser.add_argument(
         "--task", help="the task of the model, e.g. text-generation, or a class of transformers"
@@ -103,19 +103,19 @@ def _add_graph_options(parser: Parser) -> None:
         action="append",
         default=[],
         metavar="CLIENT",
-        help="a program that is to open the folder, such as transformers.js or optimum; "
+        help="a program that must be able to open OUT, such as transformers.js or optimum; "
         "repeatable, or several separated by commas",
     )
 
 
 def _add_form_options(parser: Parser) -> None:
-    """Add options for the variants and forms of graphs."""
+    """Add the options for the variants and forms of graphs."""
     parser.add_argument(
         "--variants",
         metavar="NAME,...",
-        help="graphs side by side, named as in transformers.js: fp32 (model.onnx), fp16 "
-        "(model_fp16.onnx), int8 (model_quantized.onnx), uint8, q4, q4f16; programs use the "
-        "first one by default",
+        help="variants of the graphs to write into OUT, with the names used by transformers.js: "
+        "fp32 (model.onnx), fp16 (model_fp16.onnx), int8 (model_quantized.onnx), uint8, q4, "
+        "q4f16; programs use the first one by default",
     )
     parser.add_argument(
         "--variant", help="the variant of the weights, e.g. fp16 for model.fp16.safetensors"
@@ -123,21 +123,23 @@ def _add_form_options(parser: Parser) -> None:
     parser.add_argument(
         "--graphs",
         choices=("one", "two"),
-        help="the graphs of a decoder: model.onnx, which reads a prompt if its cache is empty (the"
-        " default, unless its code treats an empty cache differently), or prefill.onnx and "
-        "decode.onnx",
+        help="the graphs of a decoder. one: model.onnx, which reads a prompt if its cache is "
+        "empty (the default, unless the model's code treats an empty cache differently); two: "
+        "prefill.onnx and decode.onnx",
     )
     parser.add_argument(
         "--attention",
         choices=("fused", "lengths", "standard", "traced"),
         default="fused",
-        help="the form of a decoder's attention to its cache: ONNX Runtime's GroupQueryAttention "
-        "with the model's mask (the default), the same with the lengths of the texts, which "
-        "must not be padded on the left (for CUDA), ONNX's Attention, or the operators of its"
-        " code",
+        help="the form of attention in a decoder. fused: ONNX Runtime's GroupQueryAttention with "
+        "the model's mask (the default); lengths: GroupQueryAttention with sequence lengths (for "
+        "CUDA; no padding on the left); standard: ONNX's Attention; traced: the operators of the "
+        "model's code",
     )
     parser.add_argument(
-        "--static", action="store_true", help="give all dimensions the sizes of the examples"
+        "--static",
+        action="store_true",
+        help="fix all dimensions to the sizes of the example inputs",
     )
     parser.add_argument(
         "--no-optimize", action="store_true", help="do not optimize the traced graph"
@@ -148,35 +150,35 @@ def _add_form_options(parser: Parser) -> None:
         dest="opset_version",
         metavar="N",
         type=int,
-        help="the version of ONNX's operators, 18 to 25 (default: 23 where RMSNormalization and "
+        help="the ONNX opset version, 18 to 25 (default: 23 if RMSNormalization and "
         "RotaryEmbedding make a graph smaller, which needs ONNX Runtime 1.23)",
     )
 
 
 def _add_layout_options(parser: Parser) -> None:
-    """Add options for how the data is stored."""
+    """Add the options that choose how the data is stored."""
     parser.add_argument("--layout", choices=get_args(LayoutName), default="single", help=_LAYOUTS)
     parser.add_argument(
         "--max-shard-size",
         metavar="SIZE",
-        help="the largest size of a file with --layout shards, e.g. 2GB",
+        help="the maximum size of a file with --layout shards, e.g. 2GB",
     )
     parser.add_argument(
         "--transpose-weights",
         action=argparse.BooleanOptionalAction,
-        help="store matrices as MatMul reads them, without Transpose nodes, which hide weights "
-        "from quantizers (the default, except with --layout link)",
+        help="store matrices in the order in which MatMul reads them, without Transpose nodes, "
+        "which hide weights from quantizers (the default, except with --layout link)",
     )
 
 
 def _add_quantize_options(parser: Parser) -> None:
-    """Add options for which matrices are quantized."""
+    """Add the options that choose which matrices are quantized, and how."""
     parser.add_argument(
         "--quantize",
         metavar="SCHEME",
-        help="int4 or int8: quantize matrices while they are written; int4/32 and others: "
-        "docs/quantize.md. keep: keep the codes of a quantized checkpoint (the default for "
-        "one); float: convert them to floats",
+        help="int4 or int8: quantize matrices while they are written (docs/quantize.md lists more "
+        "schemes, such as int4/32); keep: keep the codes of a quantized checkpoint (the default "
+        "for such a checkpoint); float: convert the codes to floats",
     )
     parser.add_argument(
         "--dequantize",
@@ -195,14 +197,14 @@ def _add_quantize_options(parser: Parser) -> None:
         "--keep-float",
         metavar="PATTERN",
         action="append",
-        help="with --quantize: weights to leave in floats, with * and ? (repeatable)",
+        help="with --quantize: weights that are not quantized, with * and ? (repeatable)",
     )
     parser.add_argument(
         "--accuracy-level",
         type=int,
         choices=(0, 4),
         default=4,
-        help="with --quantize: 4 rounds activations to 8 bits, which is fast; 0 does not",
+        help="with --quantize: 4 rounds activations to 8 bits, which is faster; 0 does not",
     )
     parser.add_argument(
         "--quantize-form",
@@ -213,46 +215,46 @@ def _add_quantize_options(parser: Parser) -> None:
 
 
 def _add_trace_options(parser: Parser) -> None:
-    """Add options for how the model is traced and checked."""
+    """Add the options that choose how the model is traced and checked."""
     parser.add_argument("--overwrite", action="store_true", help="replace existing files")
     parser.add_argument("--no-fsync", action="store_true", help="do not wait for the disk")
     parser.add_argument(
         "--check",
         action=argparse.BooleanOptionalAction,
-        help="run the graphs on ONNX Runtime before they are saved, on two sizes, and compare them "
-        "with transformers' model (by default up to 512 MiB of weights)",
+        help="run the graphs on ONNX Runtime before they are saved, with inputs of two sizes, and "
+        "compare the outputs with transformers' model (by default up to 512 MiB of weights)",
     )
     parser.add_argument(
         "--rewrite",
         action=argparse.BooleanOptionalAction,
-        help="rewrite data-dependent control flow to operators of ONNX, always or never (by "
-        "default if a graph fails, or is wrong for other sizes than the example's)",
+        help="always or never rewrite data-dependent control flow to ONNX operators (by default: "
+        "if the export fails, or the graph is wrong for other sizes than those of the example)",
     )
     parser.add_argument(
         "--repeat",
         action=argparse.BooleanOptionalAction,
         default=True,
-        help="trace a deep model with few layers, and repeat them in the graph after proving that "
-        "this is equivalent (the default); otherwise trace all layers",
+        help="trace a deep model with only a few layers, and repeat these in the graph after "
+        "proving that the result is the same (the default); otherwise trace all layers",
     )
     parser.add_argument(
         "--asserts",
         choices=("omit", "refuse"),
         default="omit",
-        help="the treatment of assertions on the values of tensors in rewritten code: leave them "
-        "out of the graph, with a note (the default), or fail",
+        help="assertions on tensor values in rewritten code: omit them from the graph, with a note "
+        "(the default), or refuse to export",
     )
     parser.add_argument(
         "--max-iterations",
         type=int,
         metavar="N",
-        help="the largest number of iterations of a loop whose state grows, for which a graph "
-        "needs a bound",
+        help="the maximum number of iterations of a loop whose state grows; the graph of such a "
+        "loop needs a bound",
     )
     parser.add_argument(
         "--dump-rewriting",
         metavar="DIR",
-        help="a new folder for the diffs of all rewritten functions",
+        help="a new folder to write the diffs of all rewritten functions to",
     )
 
 
@@ -263,19 +265,19 @@ def _size(number: int) -> str:
 def _total(saved: Any) -> str:
     told = f"data files: {_size(saved.bytes)}"
     if saved.linked_bytes:
-        told += f", and {_size(saved.linked_bytes)} of the checkpoint's, not copied"
+        told += f", and {_size(saved.linked_bytes)} in the checkpoint's files, not copied"
     return told + (", verified" if saved.verified else "")
 
 
 def _consequence(what: str, saved: Any) -> str:
-    """Describe the consequence of a remaining Transpose, which is not visible in the model."""
+    """Describe the effect of a Transpose node left in the graph, which the model does not show."""
     from ..torch._skeleton import TRANSPOSE
 
     if what != TRANSPOSE:
         return ""
-    way_out = "" if not saved.linked_bytes else ", or a --layout that copies"
+    way_out = "" if not saved.linked_bytes else ", or choose another --layout than link"
     return (
-        "; quantizers do not find a weight behind it: run onnxruntime's quant_pre_process before"
+        "; quantizers do not find a weight behind it: run onnxruntime's quant_pre_process first"
         + way_out
     )
 
@@ -291,7 +293,7 @@ def _print(report: Any, folder: str, told: Sequence[str]) -> None:
         what = "would write" if report.dry_run else "wrote"
         print(f"{what} {graph.model}: {len(graph.tensors)} tensors, {_size(graph.bytes)}")
         if report.quality.get(name):
-            print(f"  beside the floats: {report.quality[name]}")
+            print(f"  compared with the unquantized model: {report.quality[name]}")
         if report.checked.get(name):
             print(f"  compared with transformers' model on {report.checked[name]} input sets")
         for change in report.rewriting[name].changes if name in report.rewriting else ():
@@ -303,14 +305,14 @@ def _print(report: Any, folder: str, told: Sequence[str]) -> None:
         for what, times in report.left[name].items():
             print(f"  left to the runtime: {times} x {what}{_consequence(what, report.save)}")
     if report.chain:
-        print(f"run one after another, as transformers' model: {', '.join(report.chain)}")
+        print(f"run one after another, like transformers' model: {', '.join(report.chain)}")
     print(_total(report.save))
     for note in report.save.notes:
         print(f"note: {note}")
     if report.unused_keys:
-        print(f"keys that no graph has: {_shortly(report.unused_keys)}")
+        print(f"keys that no graph uses: {_shortly(report.unused_keys)}")
     if report.copied:
-        print(f"beside it: {', '.join(report.copied)}")
+        print(f"also written: {', '.join(report.copied)}")
     for step in report.steps:
         memory = "" if step.peak_memory is None else f"{_size(step.peak_memory):>12}"
         print(f"  {step.name:20}{step.seconds:8.1f} s{memory}")
@@ -319,7 +321,7 @@ def _print(report: Any, folder: str, told: Sequence[str]) -> None:
 
 
 def _print_next(report: Any, folder: str) -> None:
-    """Print what to run next, and how."""
+    """Print how to run the exported graphs."""
     from ..transformers._naming import listed
 
     alike = next(iter(report.variants.values()), list(report.graphs))  # others take the same
@@ -333,7 +335,7 @@ def _print_next(report: Any, folder: str) -> None:
         print(f"{report.model_class} also takes {', '.join(report.omitted_inputs)}")
     first = next(iter(report.graphs))
     if any(form.startswith("bfloat16") for form in report.outputs[first].values()):
-        print(f"""it is in bfloat16: for ONNX Runtime on a CPU, export it once more, in float32:
+        print(f"""the model is in bfloat16; to run it on a CPU with ONNX Runtime, use float32:
   onnx-external export {folder} -o {report.path} --overwrite""")
         return
     if len(report.graphs) > 1 and first.startswith(ENCODER):
@@ -342,7 +344,7 @@ def _print_next(report: Any, folder: str) -> None:
     if any(map(is_present, report.outputs[first])):
         print(_how_to_generate(report.path, "tokenizer.json" in report.copied))
         if "genai_config.json" in report.copied:
-            print(f"onnxruntime_genai.Model({report.path!r}) loads it, too (docs/python-export.md)")
+            print(f"onnxruntime_genai.Model({report.path!r}) also loads it (docs/python-export.md)")
         return
     names = ", ".join(f'"{name}": ...' for name in report.inputs[first])
     print(f"""to run it (pip install onnxruntime):
@@ -357,15 +359,15 @@ def _shortly(names: Sequence[str]) -> str:
 
 
 def _how_to_generate(path: str, has_tokenizer: bool) -> str:
-    """Describe how to run a decoder; without a tokenizer it takes token ids."""
+    """Describe how to run a decoder; if there is no tokenizer, with token ids."""
     if not has_tokenizer:
-        return f"""to see tokens (pip install onnxruntime), or text once it has a tokenizer.json:
+        return f"""to generate tokens (pip install onnxruntime; for text, add a tokenizer.json):
   onnx-external generate {path} --tokens 1,2,3
 or in Python:
   import onnx_external as oe
   tokens = oe.generate({path!r}, [1, 2, 3])
   print(tokens[0])"""
-    return f"""to see text (pip install onnxruntime tokenizers):
+    return f"""to generate text (pip install onnxruntime tokenizers):
   onnx-external generate {path} --prompt "Once upon a time"
 or in Python:
   import onnx_external as oe
@@ -374,23 +376,23 @@ or in Python:
 
 
 def _how_to_run_a_pair(path: str, inputs: list[str]) -> str:
-    """Describe how to run an encoder and a decoder: on text, or on arrays."""
+    """Describe how to run an encoder and a decoder, on text or on arrays."""
     if "input_ids" in inputs:
-        return f"""to run it (pip install onnxruntime; for texts tokenizers and a tokenizer.json):
+        return f"""to run it (pip install onnxruntime; for text also tokenizers, tokenizer.json):
   onnx-external generate {path} --tokens 1,2,3
 or in Python:
   import onnx_external as oe
   tokens = oe.generate({path!r}, [1, 2, 3])"""
     options = " ".join(f"--input {name}={name}.npy" for name in inputs)
-    return f"""to run it (pip install onnxruntime), on arrays that a processor made:
+    return f"""to run it (pip install onnxruntime) on arrays that a processor returned:
   onnx-external generate {path} {options} --tokens 1,2,3
-or in Python, with the tokens that begin a text ([]: as the settings of the model say):
+or in Python, with the tokens that begin the text ([]: those in the model's settings):
   import onnx_external as oe
   tokens = oe.generate({path!r}, [1, 2, 3], {", ".join(f"{name}=..." for name in inputs)})"""
 
 
 def _refuse_at_once(given: argparse.Namespace) -> list[str]:
-    """Report errors that can be known before torch is imported, and return the notes to print."""
+    """Report errors that are detected without torch, and return the notes to print."""
     with (
         as_folder(Path(given.folder), with_tokenizer=False) as folder,
         as_folder(given.base, with_tokenizer=False) as base,

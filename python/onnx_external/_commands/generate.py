@@ -1,4 +1,4 @@
-"""`onnx-external generate FOLDER --prompt TEXT`."""
+"""The command `onnx-external generate FOLDER --prompt TEXT`."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ from .command_line import EXIT_CODES, Parser, run
 from .streams import has_unicode
 
 _WORDS = {"providers=": "--provider"}
-"""Arguments of Python whose options have other names."""
+"""The Python arguments whose options have other names."""
 
 
 def parser() -> Parser:
-    """Return the parser of its arguments."""
+    """Return the parser for the command's arguments."""
     parser = Parser(
         "generate",
-        "Continue texts with the likeliest tokens, by a decoder that `onnx-external export` wrote. "
-        "Each text is printed with its prompt before it. It needs onnxruntime and tokenizers, no "
-        "torch.",
-        EXIT_CODES.format("there is text", "the folder has no decoder"),
+        "Continue texts with the likeliest tokens, using a decoder that `onnx-external export` "
+        "wrote. Each prompt is printed together with its continuation. The command needs "
+        "onnxruntime and tokenizers, but not torch.",
+        EXIT_CODES.format("text was generated", "the folder has no decoder"),
         _WORDS,
     )
     add = parser.add_argument
     add(
         "folder",
         metavar="FOLDER",
-        help="the folder with the graphs, and with tokenizer.json for texts",
+        help="the folder with the graphs and, if prompts are text, tokenizer.json",
     )
     given = parser.add_mutually_exclusive_group()
     given.add_argument(
@@ -40,14 +40,14 @@ def parser() -> Parser:
         metavar="TEXT",
         type=_text,
         action="append",
-        help="the text to continue; several are continued together (repeatable)",
+        help="the text to continue (repeatable; several texts are continued as one batch)",
     )
     given.add_argument(
         "--tokens",
         metavar="ID,ID,...",
         type=_tokens,
         action="append",
-        help="the token ids of the prompt instead; ids are printed, and no tokenizer is needed",
+        help="the prompt as token ids; the output is also ids, and no tokenizer is needed",
     )
     add(
         "--input",
@@ -55,8 +55,8 @@ def parser() -> Parser:
         type=_input,
         action="append",
         default=[],
-        help="an array for an encoder (.npy), such as input_features; the prompt then is the start"
-        " of the decoder's text, by default that of the model's settings",
+        help="an array for an encoder (.npy), such as input_features; the prompt is then the start "
+        "of the decoder's text, by default the start in the model's settings",
     )
     add(
         "-n",
@@ -64,17 +64,17 @@ def parser() -> Parser:
         metavar="N",
         type=int,
         default=64,
-        help="the largest number of tokens to add to each text (64)",
+        help="the maximum number of tokens to add to each text (64)",
     )
     add(
         "--provider",
         metavar="NAME",
-        help="the provider of ONNX Runtime, e.g. cuda (default: the CPU's)",
+        help="the execution provider for ONNX Runtime, e.g. cuda (default: cpu)",
     )
     add(
         "--json",
         action="store_true",
-        help="print a JSON list of prompts and texts, the latter without the prompt",
+        help="print a JSON list of prompts and their continuations, without the prompt",
     )
     return parser
 
@@ -87,11 +87,11 @@ def _tokens(text: str) -> list[int]:
 
 
 def _text(argument: str) -> str:
-    """Decode a text as it was typed, even if the locale has no Unicode."""
+    """Decode text from the command line as UTF-8, even if the locale uses another encoding."""
     try:
         return os.fsencode(argument).decode()
     except UnicodeDecodeError as error:
-        raise argparse.ArgumentTypeError(f"{argument!r}: is not in UTF-8") from error
+        raise argparse.ArgumentTypeError(f"{argument!r}: is not valid UTF-8") from error
 
 
 def _input(text: str) -> tuple[str, str]:
@@ -140,7 +140,7 @@ def _work(given: argparse.Namespace) -> int:
 
 
 def _print_found(found: Sequence[Any], as_json: bool) -> int:
-    """Print the results of an encoder-decoder: texts, or lists of ids."""
+    """Print the output of an encoder-decoder model: texts, or lists of token ids."""
     if as_json:
         documents = [{"text" if isinstance(each, str) else "tokens": each} for each in found]
         print(json.dumps(documents, indent=2, ensure_ascii=not has_unicode()))

@@ -1,4 +1,4 @@
-"""Signals that end a command: it cleans up as on Ctrl-C, then the signal ends the process."""
+"""Signals that end a command: the command cleans up as on Ctrl-C, then dies by the signal."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ _ENDING = {
     signal.SIGTERM: signal.SIG_DFL,
     signal.SIGHUP: signal.SIG_DFL,
 }
-"""The handled signals, with their default handlers. `nohup` ignores SIGHUP, and a non-interactive
-shell SIGINT in the background."""
+"""The handled signals and their default handlers. Other handlers are kept: `nohup` ignores SIGHUP,
+and a non-interactive shell ignores SIGINT in background jobs."""
 
 
 class Ended(KeyboardInterrupt):
@@ -31,10 +31,10 @@ class Ended(KeyboardInterrupt):
 
 @contextlib.contextmanager
 def ending_signals() -> Iterator[None]:
-    """Raise `Ended` on SIGINT, SIGTERM, SIGHUP inside the context; a second one ends the process.
+    """Raise `Ended` on SIGINT, SIGTERM or SIGHUP in the context; a second signal ends the process.
 
-    For the process of a command only. Once the process has cleaned up and ends, the signal itself
-    ends it, because a shell or a scheduler looks for that.
+    This is only for the process of a command. After its cleanup, the process ends by the signal
+    itself, because a shell or a scheduler looks for that.
     """
     if threading.current_thread() is not threading.main_thread():
         yield

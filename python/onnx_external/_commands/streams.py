@@ -1,4 +1,4 @@
-"""The standard streams of a command: output that cannot be written ends it with a message."""
+"""The standard streams of a command, which reports output that cannot be written as an error."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from collections.abc import Iterator
 
 @contextlib.contextmanager
 def standard_streams() -> Iterator[None]:
-    """Escape characters that stdout's encoding lacks, and flush stdout at the end.
+    """Escape characters that stdout cannot encode, and flush stdout when the context ends.
 
     Raises:
-        OSError: stdout is a closed pipe, or on a full disk.
+        OSError: stdout is a closed pipe or a file on a full disk.
     """
     stream = sys.stdout
     if not isinstance(stream, io.TextIOWrapper):  # closed, or replaced
@@ -33,7 +33,7 @@ def standard_streams() -> Iterator[None]:
 
 
 def _forget(stream: io.TextIOWrapper) -> None:
-    """Keep Python from retrying, at exit, a write that failed."""
+    """Discard unwritten output, so that Python does not retry the failed write at exit."""
     with contextlib.suppress(OSError):
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, stream.fileno())
@@ -41,5 +41,5 @@ def _forget(stream: io.TextIOWrapper) -> None:
 
 
 def has_unicode() -> bool:
-    """Return whether stdout can encode every character."""
+    """Return whether stdout can encode all characters."""
     return (getattr(sys.stdout, "encoding", None) or "").lower().replace("-", "") == "utf8"

@@ -1,4 +1,4 @@
-"""`onnx-external validate MODEL`."""
+"""The command `onnx-external validate MODEL`."""
 
 from __future__ import annotations
 
@@ -14,13 +14,14 @@ from .._validation.reports import ComparedOutput, GraphValidation, Latency, Vali
 from .command_line import EXIT_CODES, Parser, reported, run
 
 _EPILOG = """\
-REFERENCE is another model (.onnx), an exported program (.pt2, which torch loads: only your own),
-recorded sets (a folder of test_data_set_N, an .npz file), or a folder of transformers. Without it,
-the sets beside the model are taken; a folder of transformers is exported, and compared with
-transformers' own model.
+REFERENCE is another model (.onnx), an exported program (.pt2, which torch loads, so it must be from
+a source that you trust), recorded input sets (a folder of test_data_set_N, an .npz file), or a
+transformers folder. If it is omitted, the input sets next to the model are used; a transformers
+folder is exported and compared with transformers' own model.
 
-A row with ! does not agree. docs/python-validate.md explains the table.
-""" + EXIT_CODES.format("all outputs agree", "some do not, nothing was compared")
+Outputs that do not agree are marked with !. docs/python-validate.md explains the table.
+
+""" + EXIT_CODES.format("all outputs agree", "some outputs differ or none was compared")
 
 _WORDS = {
     "dims={NAME: SIZE}": "--dim NAME=SIZE",
@@ -28,12 +29,12 @@ _WORDS = {
     "ranges=": "--range",
     "providers=": "--provider",
 }
-"""Arguments of Python whose options have other names."""
+"""The Python arguments whose options have other names."""
 _SAME = (
     "atol", "dtype", "dump", "latency", "layout", "max_error", "max_kl", "memory", "min_agreement",
     "output", "overwrite", "rtol", "seed", "sets", "task", "text", "variant",
 )  # fmt: skip
-"""Arguments of Python that options state as they are."""
+"""The Python arguments whose values are the values of the options."""
 
 
 def _size_of(text: str) -> tuple[str, list[int]]:
@@ -58,7 +59,7 @@ def _range_of(text: str) -> tuple[str, tuple[float, float]]:
 
 
 def parser() -> Parser:
-    """Return the parser of its arguments."""
+    """Return the parser for the command's arguments."""
     parser = Parser(
         "validate",
         "Run a model on ONNX Runtime and compare its outputs with a reference.",
@@ -66,21 +67,25 @@ def parser() -> Parser:
         _WORDS,
     )
     add = parser.add_argument
-    add("model", help="a model (.onnx), a folder of transformers, or a folder of its graphs")
-    add("-a", "--against", metavar="REFERENCE", help="the reference to compare its outputs with")
+    add("model", help="a model (.onnx), a transformers folder, or a folder of exported graphs")
+    add("-a", "--against", metavar="REFERENCE", help="the reference for the model's outputs")
     add(
         "-i",
         "--inputs",
         action="append",
         metavar="SETS",
-        help="recorded inputs to run it on; for a folder of transformers, the names of the inputs "
-        "of its model (NAME,...)",
+        help="recorded inputs to run the model on; for a transformers folder, the names of the "
+        "model's inputs (NAME,...)",
     )
     _add_made(parser)
     add("--atol", type=float, help="absolute tolerance of floats; default: by type")
     add("--rtol", type=float, help="relative tolerance of floats; default: by type")
     _add_quality(parser)
-    add("--provider", action="append", help="the provider of ONNX Runtime, e.g. cuda; default: cpu")
+    add(
+        "--provider",
+        action="append",
+        help="the execution provider for ONNX Runtime, e.g. cuda; default: cpu",
+    )
     add(
         "--latency",
         type=int,
@@ -88,7 +93,9 @@ def parser() -> Parser:
         metavar="RUNS",
         help="measure the duration of this many runs",
     )
-    add("--memory", action="store_true", help="measure the memory of loading and running it")
+    add(
+        "--memory", action="store_true", help="measure the memory for loading and running the model"
+    )
     add(
         "--dump", metavar="FOLDER", help="write inputs, outputs and expected outputs to this folder"
     )
@@ -101,14 +108,14 @@ def parser() -> Parser:
 
 
 def _add_made(parser: Parser) -> None:
-    """Add options for inputs that are made."""
-    made = parser.add_argument_group("inputs that are made")
+    """Add the options for generated inputs."""
+    made = parser.add_argument_group("generated inputs")
     made.add_argument(
         "--dim",
         action="append",
         type=_size_of,
         metavar="NAME=SIZE[,SIZE...]",
-        help="the size of a dimension; several sizes are for one set each",
+        help="the size of a dimension; with several sizes, there is one input set for each size",
     )
     made.add_argument(
         "--range",
@@ -119,36 +126,36 @@ def _add_made(parser: Parser) -> None:
     )
     made.add_argument("--seed", type=int, default=0, help="the seed of the values; default: 0")
     made.add_argument(
-        "--sets", type=int, help="the number of sets; default: one for each size of a --dim"
+        "--sets", type=int, help="the number of input sets; default: one for each size of a --dim"
     )
 
 
 def _add_quality(parser: Parser) -> None:
-    """Add options for a quantized model."""
+    """Add the options for a quantized model."""
     quality = parser.add_argument_group("a quantized model")
-    quality.add_argument("--text", metavar="FILE", help="measure its loss on this text")
+    quality.add_argument("--text", metavar="FILE", help="measure the model's loss on this text")
     quality.add_argument(
-        "--max-kl", type=float, metavar="NATS", help="the largest mean KL divergence; default: 0.1"
+        "--max-kl", type=float, metavar="NATS", help="the maximum mean KL divergence; default: 0.1"
     )
     quality.add_argument(
         "--min-agreement",
         type=float,
         metavar="SHARE",
-        help="the least share of positions with the same best token",
+        help="the minimum share of positions at which both models prefer the same token",
     )
     quality.add_argument(
         "--max-error",
         type=float,
         metavar="SHARE",
-        help="the largest relative error without logits; default: 0.25, with 8 bits 0.05",
+        help="the maximum relative error of a model without logits; default: 0.25, for 8 bits 0.05",
     )
 
 
 def _add_folder(parser: Parser) -> None:
-    """Add options for a folder of transformers."""
-    folder = parser.add_argument_group("a folder of transformers")
+    """Add the options for a transformers folder."""
+    folder = parser.add_argument_group("a transformers folder")
     folder.add_argument(
-        "-o", "--output", help="the target of the export; default: a temporary folder"
+        "-o", "--output", help="the folder to export to; default: a temporary folder"
     )
     folder.add_argument(
         "--task", help="the task of the model, e.g. text-generation, or a class of transformers"
@@ -159,7 +166,7 @@ def _add_folder(parser: Parser) -> None:
     )
     folder.add_argument("--static", action="store_true", help="export without dynamic dimensions")
     folder.add_argument(
-        "--layout", choices=get_args(LayoutName), help="the place of the exported weights"
+        "--layout", choices=get_args(LayoutName), help="where the exported weights are stored"
     )
 
 
@@ -186,7 +193,7 @@ def _verdict(each: ComparedOutput) -> str:
 
 
 def _specials(each: ComparedOutput) -> str:
-    """List NaN and infinity of the model and of the reference, and values masked on both sides."""
+    """Count the NaN and infinite values on each side, and those masked on both sides."""
     counts = (each.nan, each.expected_nan), (each.inf, each.expected_inf)
     told = [
         f"{word} {one}/{other}"
@@ -210,7 +217,7 @@ _TITLES = ["set", "output", "form", "largest difference", "relative", "special",
 
 
 def _table(outputs: Sequence[ComparedOutput]) -> str:
-    """Return a table with a line for each output; outputs that do not agree are marked."""
+    """Return a table with a line for each output; lines of outputs that do not agree are marked."""
     columns = terminal_columns()
     lines = table([_TITLES, *map(_row, outputs)], columns and columns - 2)
     marks = ["  ", *("  " if each.ok else "! " for each in outputs)]
@@ -219,7 +226,7 @@ def _table(outputs: Sequence[ComparedOutput]) -> str:
 
 def _milliseconds(latency: Latency) -> str:
     return (
-        f"median {latency.median * 1e3:.3g} ms, least {latency.least * 1e3:.3g}, most "
+        f"median {latency.median * 1e3:.3g} ms, minimum {latency.least * 1e3:.3g}, maximum "
         f"{latency.most * 1e3:.3g} ({latency.runs} runs)"
     )
 
@@ -246,7 +253,7 @@ def _print_graph(graph: GraphValidation, quiet: bool) -> None:
     if graph.latency is not None:
         print(f"  latency: {_milliseconds(graph.latency)}")
     if graph.reference_latency is not None:
-        print(f"  of the reference: {_milliseconds(graph.reference_latency)}")
+        print(f"  latency of the reference: {_milliseconds(graph.reference_latency)}")
     for what, memory in (("loading", graph.load_memory), ("the first run", graph.run_memory)):
         if memory is not None:
             print(f"  memory added by {what}: {memory / 1e6:.1f} MB")
@@ -260,7 +267,7 @@ def _print(report: Validation, quiet: bool) -> None:
 
 
 def _print_next(report: Validation, source: str) -> None:
-    """Print how to find the wrong module, if a folder says what the outputs should be."""
+    """Print how to find the wrong module, if a transformers folder is the reference."""
     from .._folders.models import is_transformers
 
     judged = [each for each in report.graphs if each.quality is not None and not each.quality.ok]

@@ -73,7 +73,7 @@ def test_a_signal_ends_a_command_once_it_has_cleaned_up(number: int, tmp_path: P
     process.send_signal(number)
     _, err = process.communicate(timeout=60)
     assert process.returncode == -number  # as the native commands
-    assert "cancelled; nothing half-written stays" in err and "Traceback" not in err
+    assert "cancelled; incomplete files were removed" in err and "Traceback" not in err
     assert not list(tmp_path.iterdir())
 
 

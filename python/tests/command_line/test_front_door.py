@@ -251,5 +251,5 @@ def test_ctrl_c_ends_with_130_and_a_message(capsys: pytest.CaptureFixture[str]) 
     parser.add_argument("--json", action="store_true")
     assert run_command(parser, ["--json"], work) == 130
     printed = capsys.readouterr()
-    assert "cancelled; nothing half-written stays" in printed.err
+    assert "cancelled; incomplete files were removed" in printed.err
     assert json.loads(printed.out)["error"]["code"] == "cancelled"

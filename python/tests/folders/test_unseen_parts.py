@@ -83,7 +83,7 @@ def test_a_key_that_is_loaded_and_in_no_graph_is_named(
     told = capsys.readouterr().out
     keys = "pooler.dense.bias, pooler.dense.weight"
     assert f"note: no graph uses 2 tensors that ViTModel loads: {keys}\n" in told
-    assert f"keys that no graph has: embeddings.mask_token, {keys}\n" in told
+    assert f"keys that no graph uses: embeddings.mask_token, {keys}\n" in told
 
 
 def test_a_model_of_images_whose_generate_has_no_graphs_is_refused_with_their_names(

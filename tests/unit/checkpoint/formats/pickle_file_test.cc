@@ -157,7 +157,7 @@ TEST(PickleFile, DoesNotReachOutOfTheNestedFile) {
   nested.resize(nested.size() - 16);  // its block would lie in what follows
   EXPECT_THAT(
       open_bytes(dump([&](PickleBuilder& pickle) { put_bytes4(pickle, nested); }) + kFloats),
-      FailsWith(ErrorCode::kCorrupt, "16 bytes are needed, but 0 left"));
+      FailsWith(ErrorCode::kCorrupt, "16 bytes are needed, but 0 are left"));
 }
 
 TEST(PickleFile, RejectsANestedFileThatIsNotAStorage) {

@@ -71,24 +71,24 @@ std::string wrong_argument(CommandLine& line, Arguments& arguments) {
       return "no -o OUT_DIR is given";
     }
     if (arguments.options.save.plan.layout == Layout::kLink) {
-      return "no -o OUT_DIR is given: --layout link needs it for a dry run, too";
+      return "no -o OUT_DIR is given: --layout link needs it for a dry run as well";
     }
   }
   if (arguments.options.files.empty()) {
     for (const char* option : {"--key", "--prefix", "--map", "--rename", "--unmatched", "--keep",
                                "--ignore", "--overlay", "--dtype", "--learn-map", "--save-map"}) {
       if (line.count(option) > 0) {
-        return fmt::format("{}: is for a CHECKPOINT, and none is given", option);
+        return fmt::format("{}: needs a CHECKPOINT, but none is given", option);
       }
     }
   } else if (line.count("--attributes") > 0) {
-    return "--attributes: is for a model without CHECKPOINT";
+    return "--attributes: can be used only without CHECKPOINT";
   }
   if (line.count("--quantize") == 0) {
     for (const char* option :
          {"--quantize-head", "--keep-float", "--accuracy-level", "--quantize-form"}) {
       if (line.count(option) > 0) {
-        return fmt::format("{}: is for --quantize, which is not given", option);
+        return fmt::format("{}: needs --quantize, which is not given", option);
       }
     }
   }
@@ -105,8 +105,9 @@ std::string split_output(Arguments& arguments) {
   }
   std::string name = out.filename().string();
   if (arguments.graphs.size() > 1) {
-    return fmt::format("--output: names the model {}, and several graphs are given: give a folder",
-                       quote(name));
+    return fmt::format(
+        "--output: gives the name of one model, {}, but several graphs are given: give a folder",
+        quote(name));
   }
   arguments.options.target.model_name = std::move(name);
   arguments.options.target.folder = out.has_parent_path() ? out.parent_path() : ".";
@@ -135,7 +136,7 @@ std::string split_inputs(CommandLine& line, Arguments& arguments) {
   }
   for (const char* option : {"--test-data", "--learn-map"}) {
     if (line.count(option) > 0) {
-      return fmt::format("{}: is for one graph, but several are given", option);
+      return fmt::format("{}: works with one graph, but several are given", option);
     }
   }
   return wrong_graph_names(arguments.graphs);
@@ -178,7 +179,7 @@ Status check_map_target(const Arguments& arguments) {
   };
   for (const GraphToSave& graph : arguments.graphs) {
     if (same(target, arguments.options.target.folder / graph.model_name)) {
-      return fail(ErrorCode::kInvalidArgument, target.string() + ": the model goes there");
+      return fail(ErrorCode::kInvalidArgument, target.string() + ": the model will be saved there");
     }
   }
   if (std::filesystem::exists(target, ignored)) {
@@ -209,10 +210,11 @@ void save_template(const Command& command, const Arguments& arguments, const Err
   }
   const Status status =
       write_file(arguments.options.save_map, *text, arguments.options.save.write.overwrite);
-  command.note(status ? fmt::format("{}: what was found, and the open slots with keys that fit; "
-                                    "complete it and give it with --map",
-                                    shown(arguments.options.save_map.string()))
-                      : status.error().message);
+  command.note(status
+                   ? fmt::format("{}: the keys that were found, and the slots without a key with "
+                                 "keys that fit; complete this file, and pass it with --map",
+                                 shown(arguments.options.save_map.string()))
+                   : status.error().message);
 }
 
 // The map file for --map of a later save; of several models, each has entries of its own.

@@ -91,7 +91,7 @@ void read_into(const Checkpoint& checkpoint, std::size_t index, std::uint64_t fi
   Status status;
   if (index >= checkpoint.tensors().size() || first > checkpoint.nbytes(index) ||
       size > checkpoint.nbytes(index) - first) {
-    status = fail(ErrorCode::kInvalidArgument, "the range is not inside of the tensor");
+    status = fail(ErrorCode::kInvalidArgument, "the range is not inside the tensor");
   } else {
     nb::gil_scoped_release released;
     status = checkpoint.read(index, first, {static_cast<std::byte*>(view.buf), size});

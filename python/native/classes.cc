@@ -29,7 +29,7 @@ class PickledHandle {
   [[nodiscard]] const PickledValue& value() const {
     if (!*is_valid_) {
       raise(Error{ErrorCode::kInvalidArgument,
-                  "a PickledValue is valid only during the call of its function"});
+                  "a PickledValue is valid only while the function that receives it runs"});
     }
     return value_;
   }
@@ -89,9 +89,10 @@ std::string type_of(nb::handle value) {
 }
 
 Error wrong_result(const std::string& what) {
-  return Error{ErrorCode::kInvalidArgument, "its flattening function returned " + what +
-                                                "; expected a dict of names and PickledValues, or "
-                                                "pairs of these"};
+  return Error{ErrorCode::kInvalidArgument,
+               "its flattening function returned " + what +
+                   "; expected a dict that maps names to PickledValues, or pairs of a name and a "
+                   "PickledValue"};
 }
 
 // One pair of what a function returned.

@@ -91,7 +91,7 @@ Status call_fill(const Fill& fill, std::span<std::byte> out, MakeFailure& failur
   try {
     if (any_making(fill.begun_in, [&](const Making& at) { return at.identity == fill.identity; })) {
       PyErr_SetString(PyExc_RecursionError,
-                      "it is made from itself: the function that makes it saves it again");
+                      "it depends on itself: the function that produces it saves it again");
       throw nb::python_error();
     }
     const MakingScope scope(
@@ -107,7 +107,7 @@ Status call_fill(const Fill& fill, std::span<std::byte> out, MakeFailure& failur
     return {};
   } catch (...) {
     failure.keep(name, std::current_exception());
-    return fail(ErrorCode::kIo, "tensor " + quote(name) + ": its data could not be made");
+    return fail(ErrorCode::kIo, "tensor " + quote(name) + ": its data could not be produced");
   }
 }
 
@@ -130,7 +130,7 @@ class ProvidedReader {
   ProvidedTensor read(nb::handle item) const {
     const auto fields = nb::cast<nb::tuple>(item);
     if (fields.size() != kFields) {
-      throw nb::type_error("expected tensors as _sources/tensors.py describes them");
+      throw nb::type_error("expected tensors in the form that _sources/tensors.py describes");
     }
     ProvidedTensor tensor;
     try {
@@ -138,7 +138,7 @@ class ProvidedReader {
     } catch (const std::bad_cast&) {
       raise(Error{ErrorCode::kInvalidArgument,
                   "tensor " + quote(tensor.info.name) +
-                      ": its type, offset or size is not what a tensor can have (" +
+                      ": its type, offset or size is not valid for a tensor (" +
                       text_of(nb::repr(item)) + ")"});
     }
     return tensor;
@@ -147,8 +147,8 @@ class ProvidedReader {
  private:
   void fill_in(ProvidedTensor& tensor, const nb::tuple& fields) const {
     if (!nb::try_cast<std::string>(fields[kName], tensor.info.name)) {
-      raise(Error{ErrorCode::kInvalidArgument, "tensor " + text_of(nb::repr(fields[kName])) +
-                                                   ": its name is not text in UTF-8"});
+      raise(Error{ErrorCode::kInvalidArgument,
+                  "tensor " + text_of(nb::repr(fields[kName])) + ": its name is not UTF-8 text"});
     }
     const std::string& name = tensor.info.name;
     tensor.info.dtype = dtype_of(name, nb::cast<std::string>(fields[kDtype]));
@@ -179,7 +179,7 @@ class ProvidedReader {
       std::int64_t one = 0;
       if (!nb::try_cast<std::int64_t>(number, one)) {
         raise_wrong_type("tensor " + quote(name) + ": its " + what + " " +
-                         nb::cast<std::string>(nb::repr(value)) + " is not made of whole numbers");
+                         nb::cast<std::string>(nb::repr(value)) + " does not consist of integers");
       }
       out.push_back(one);
     }
@@ -252,7 +252,7 @@ void MakeFailure::raise_if_any() const {
     std::rethrow_exception(exception_);
   } catch (const nb::python_error& error) {
     const std::string type = text_of(error.type().attr("__name__"));
-    raise(Error{ErrorCode::kIo, "tensor " + quote(tensor_) + ": its data could not be made: " +
+    raise(Error{ErrorCode::kIo, "tensor " + quote(tensor_) + ": its data could not be produced: " +
                                     type + ": " + text_of(error.value())},
           error.value());
   }

@@ -36,7 +36,7 @@ thread_local const ProgressFn* adding = nullptr;
 
 Error mismatch(const std::string& name) {
   return Error{ErrorCode::kMismatch,
-               "tensor " + quote(name) + ": the model states another type or shape for it"};
+               "tensor " + quote(name) + ": its type or shape in the model differs"};
 }
 
 // What a TensorProto says about its data, without its type, shape and name.
@@ -168,8 +168,8 @@ class Writer {
   void check_free() const {
     if (is_making_for(this)) {
       raise(Error{ErrorCode::kInvalidArgument,
-                  "the function that makes the data of a tensor uses the writer, which waits for "
-                  "that data; add the tensors one after the other"});
+                  "the function that produces the data of a tensor uses the writer, which waits "
+                  "for that data; add the tensors one after the other"});
     }
   }
 

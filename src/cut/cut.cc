@@ -41,13 +41,13 @@ Status check_paths(const fs::path& model, const fs::path& piece) {
   const std::string name = piece.filename().string();
   if (const Status plain = check_relative_location(name); !plain || is_staging_name(name)) {
     return fail(ErrorCode::kInvalidArgument,
-                "the piece " + quote(piece.string()) + ": not a valid file name here");
+                "the piece " + quote(piece.string()) + " is not a valid file name here");
   }
   if (!ascii_lower(name).ends_with(".onnx")) {
     return fail(ErrorCode::kInvalidArgument,
                 "the piece " + quote(name) +
                     " must end with \".onnx\": only pieces with such names keep their data when "
-                    "their parent is replaced");
+                    "the model that they were cut from is replaced");
   }
   if (!is_utf8(model.filename().string())) {
     return fail(ErrorCode::kInvalidArgument,
@@ -56,8 +56,8 @@ Status check_paths(const fs::path& model, const fs::path& piece) {
   std::error_code error;
   if (!fs::equivalent(folder_of(model), folder_of(piece), error)) {
     return fail(ErrorCode::kInvalidArgument,
-                "the piece must be in the folder of its model, because loaders refuse data "
-                "outside of a model's folder; write it to " +
+                "the piece must be in the folder of its model, because loaders reject data outside "
+                "a model's folder; write it to " +
                     quote((folder_of(model) / name).string()));
   }
   if (fs::equivalent(model, piece, error)) {
@@ -76,7 +76,7 @@ Result<bool> check_replaced(const Directory& folder, const std::string& piece,
   }
   if (overwrite == Overwrite::kRefuse) {
     return fail_with(ErrorCode::kAlreadyExists, folder.child(piece) + ": exists",
-                     {{RemedyOption::kOverwrite, "", "replaces an older piece"}});
+                     {{RemedyOption::kOverwrite, "", "replaces the older piece"}});
   }
   const auto old = kind == EntryKind::kFile ? load_model_file(folder.path() / piece)
                                             : fail(ErrorCode::kInvalidArgument, "");
@@ -93,8 +93,9 @@ Result<PieceTarget> open_target(const fs::path& model, const fs::path& piece, Ov
   TRY(check_paths(model, piece));
   TRY_ASSIGN(auto folder, Directory::open(folder_of(model)));
   if (folder.try_lock() == false) {
-    return fail(ErrorCode::kIo,
-                folder.path().string() + ": a save is writing into this folder; wait for its end");
+    return fail(
+        ErrorCode::kIo,
+        folder.path().string() + ": a save is writing to this folder; wait until it has finished");
   }
   PieceTarget target{std::move(folder), model.filename().string(), piece.filename().string()};
   TRY_ASSIGN(target.replaces, check_replaced(target.folder, target.piece, overwrite));
@@ -114,7 +115,7 @@ Result<Parent> load_parent(const fs::path& path, const PieceTarget& target) {
   TRY_ASSIGN(const auto again, open_parent(target.folder, target.parent));
   TRY(file->check_unchanged());
   if (!again->same_file(*file)) {
-    return fail(ErrorCode::kCorrupt, path.string() + ": was replaced while it was read");
+    return fail(ErrorCode::kCorrupt, path.string() + ": was replaced while it was being read");
   }
   return Parent{std::move(model), parent_note_text({target.parent, {file->size(), crc}})};
 }

@@ -24,14 +24,14 @@ Result<CutSelection> select(const ValueGraph& graph, const CutOptions& options) 
   const bool by_module = !options.module.empty() || !options.without.empty();
   if (by_module == by_values) {
     return fail(ErrorCode::kInvalidArgument,
-                by_values ? "a module and values are named; name one or the other"
-                          : "neither a module nor outputs of the piece are named");
+                by_values ? "both a module and values are given; give only one of them"
+                          : "neither a module nor outputs of the piece are given");
   }
   if (by_module) {
     return select_module(graph, options.module, options.without);
   }
   if (options.outputs.empty()) {
-    return fail(ErrorCode::kInvalidArgument, "no output of the piece is named");
+    return fail(ErrorCode::kInvalidArgument, "no output of the piece is given");
   }
   return select_between(graph, options.inputs, options.outputs);
 }
@@ -110,7 +110,7 @@ class PieceMaker {
         if (!info.has_type()) {
           return fail(ErrorCode::kUnsupported,
                       "the model does not state the type of the value " + quote(info.name()) +
-                          ", which would be an input; infer the model's shapes first "
+                          ", which would become an input; infer the model's shapes first "
                           "(onnx.shape_inference.infer_shapes_path)");
         }
         add(info, onnx::GraphProto::kInputFieldNumber, report_.inputs);
@@ -186,7 +186,7 @@ class PieceMaker {
       if (is_in_memory(model_, *entries)) {
         status = fail(ErrorCode::kUnsupported,
                       "the data of " + quote(tensor.name()) +
-                          " is in no file that a piece could refer to; save the model first");
+                          " is not in a file that a piece could refer to; save the model first");
         return;
       }
       entries->name = tensor.name();

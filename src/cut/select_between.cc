@@ -40,7 +40,7 @@ tl::unexpected<Error> unknown_value(const ValueGraph& graph, const std::string& 
     return fail(ErrorCode::kUnsupported,
                 "the value " + quote(name) + " is inside a subgraph of " + quote(owner->op_type()) +
                     " " + quote(owner->name()) +
-                    ", and a piece cannot begin or end there; name values around that node");
+                    ", and a piece cannot begin or end there; choose values outside that node");
   }
   std::vector<std::string_view> known;
   known.reserve(graph.values().size());
@@ -60,7 +60,7 @@ Result<std::vector<ValueId>> find_all(const ValueGraph& graph,
       return unknown_value(graph, name);
     }
     if (!seen.insert(name).second) {
-      return fail(ErrorCode::kInvalidArgument, "the value " + quote(name) + " is named twice");
+      return fail(ErrorCode::kInvalidArgument, "the value " + quote(name) + " is given twice");
     }
     values.push_back(*value);
   }
@@ -136,7 +136,7 @@ class BackwardWalk {
       return fail(ErrorCode::kInvalidArgument,
                   "the input " + quote(graph_[made_too].name) + " is made by " +
                       graph_.node_text(node) +
-                      ", whose other outputs are also needed; name these as inputs as well");
+                      ", whose other outputs are also needed; make these outputs inputs as well");
     }
     selection_.nodes[node] = true;
     for (const ValueId read : graph_.reads(node)) {
@@ -153,9 +153,9 @@ class BackwardWalk {
     const std::string name = quote(graph_[read].name);
     if (graph_[read].source == ValueSource::kInput && !takes_graph_inputs_) {
       return fail(ErrorCode::kMismatch,
-                  "the output " + quote(graph_[for_output].name) + " depends on the graph input " +
-                      name + ", which the inputs do not cut off (" + graph_.node_text(node) +
-                      " reads it); name it as an input as well");
+                  "the output " + quote(graph_[for_output].name) +
+                      " also depends on the graph input " + name + " (" + graph_.node_text(node) +
+                      " reads it); make that graph input an input of the piece");
     }
     if (graph_[read].source == ValueSource::kUndefined) {
       return fail(undefined_error(graph_, node, read));

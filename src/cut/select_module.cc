@@ -98,8 +98,8 @@ Error no_such_module(const ValueGraph& graph, const std::string& module) {
   }
   if (modules.empty()) {
     return {ErrorCode::kNotFound,
-            "the graph does not say which module its nodes were made for; name inputs and outputs "
-            "of the piece instead"};
+            "the graph does not record for which modules its nodes were made; give inputs and "
+            "outputs of the piece instead"};
   }
   const std::vector<std::string_view> known(modules.begin(), modules.end());
   return not_found_error("no node was made for the module " + quote(module), module, known);
@@ -130,11 +130,11 @@ class Sides {
       sides[node] = name.side_of(proto);
       found = found || sides[node] == Side::kInside;
       if (sides[node] != Side::kInside && name.is_hidden_in(proto)) {
-        return fail(ErrorCode::kUnsupported,
-                    "nodes of the module " + quote(module) + " are inside a subgraph of " +
-                        graph.node_text(node) +
-                        ", and a piece cannot begin or end there; cut a module that holds that "
-                        "node");
+        return fail(
+            ErrorCode::kUnsupported,
+            "nodes of the module " + quote(module) + " are inside a subgraph of " +
+                graph.node_text(node) +
+                ", and a piece cannot begin or end there; cut a module that contains that node");
       }
     }
     return found;
@@ -152,8 +152,8 @@ class ModuleCut {
     take_nodes_between();
     list_outputs();
     if (selection_.outputs.empty()) {
-      return fail(ErrorCode::kInvalidArgument, "nothing outside of the module " + quote(module) +
-                                                   " uses what its nodes compute");
+      return fail(ErrorCode::kInvalidArgument,
+                  "nothing outside the module " + quote(module) + " uses the results of its nodes");
     }
     take_constants();
     TRY(list_inputs());

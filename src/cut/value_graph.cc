@@ -140,11 +140,10 @@ Status ValueGraph::check_order(NodeId node) const {
     }
     return fail(ErrorCode::kCorrupt,
                 node_text(node) + " reads " + quote(values_[read].name) +
-                    (values_[read].index == node
-                         ? ", which it makes itself"
-                         : ", which " + node_text(values_[read].index) +
-                               " makes only later: the nodes have a cycle or are not in "
-                               "topological order"));
+                    (values_[read].index == node ? ", which is its own output"
+                                                 : ", which " + node_text(values_[read].index) +
+                                                       " computes only later: the nodes form a "
+                                                       "cycle, or are not in topological order"));
   }
   return {};
 }

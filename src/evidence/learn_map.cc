@@ -366,10 +366,9 @@ class Learner {
       }
     }
     if (!found_any_) {
-      return fail(
-          ErrorCode::kNotFound,
-          "the graph holds no data of the old checkpoint; give the one that it was exported "
-          "from");
+      return fail(ErrorCode::kNotFound,
+                  "the graph contains no data of the old checkpoint; pass the checkpoint that it "
+                  "was exported from");
     }
     return judge_unknown(lost);
   }

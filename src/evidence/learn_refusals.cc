@@ -55,10 +55,10 @@ bool LearnRefusals::are_all(std::initializer_list<ErrorKind> doubts) const {
 
 const char* LearnRefusals::right_way() const {
   if (are_all({ErrorKind::kLearnLacking})) {
-    return "give the new checkpoint with these keys";
+    return "pass a new checkpoint that has these keys";
   }
   return are_all({ErrorKind::kLearnOtherModel})
-             ? "give the checkpoint that the graph was exported from"
+             ? "pass the checkpoint that the graph was exported from"
              : kPlainExport;
 }
 

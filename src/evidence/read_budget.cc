@@ -39,10 +39,10 @@ ReadBudget::ReadBudget(const Model& model, const Checkpoint& checkpoint) {
 
 Status ReadBudget::take(std::uint64_t bytes) {
   if (bytes > left_) {
-    return fail(ErrorCode::kUnsupported,
-                "comparing its tensors would mean reading more than " +
-                    std::to_string(kMaxTimesRead) +
-                    " times what the files store: they share their bytes, or are holes in a file");
+    return fail(
+        ErrorCode::kUnsupported,
+        "comparing its tensors would require reading more than " + std::to_string(kMaxTimesRead) +
+            " times the size of the files: the tensors share their bytes, or are holes in a file");
   }
   left_ -= bytes;
   return {};

@@ -100,7 +100,8 @@ Status add_digests(const std::set<std::size_t>& wanted, Side& side) {
            same_form(again.tensors[index], tensors[index]);
   }
   if (!same) {
-    return fail(ErrorCode::kIo, side.paths.front().string() + ": changed while it was read");
+    return fail(ErrorCode::kIo,
+                side.paths.front().string() + ": was changed while it was being read");
   }
   tensors = std::move(again.tensors);
   return {};

@@ -92,9 +92,9 @@ void note_requirements(const QuantizeOptions& options, SaveReport& report) {
   const bool is_standard = options.form == QuantizedForm::kDequantizeLinear;
   if (is_standard) {
     report.notes.emplace_back(has_8_bits
-                                  ? "ONNX Runtime multiplies by these codes since 1.26; earlier "
-                                    "versions turn them into floats in each run"
-                                  : "ONNX Runtime multiplies by these codes since 1.20");
+                                  ? "ONNX Runtime multiplies by these codes directly since 1.26; "
+                                    "earlier versions convert them to floats in each run"
+                                  : "ONNX Runtime multiplies by these codes directly since 1.20");
   } else {
     const bool needs_newest =
         has_2_bits || gathers_8_bits || (has_8_bits && options.accuracy_level == 0);
@@ -106,7 +106,7 @@ void note_requirements(const QuantizeOptions& options, SaveReport& report) {
                            " or newer");
   }
   if (is_for_cpus) {
-    report.notes.emplace_back("4 bits in blocks of 256 run on CPUs alone");
+    report.notes.emplace_back("4-bit codes in blocks of 256 run only on CPUs");
   }
 }
 

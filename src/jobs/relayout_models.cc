@@ -78,8 +78,8 @@ Error nothing_to_move(const SaveJob& job) {
     return {ErrorCode::kNotFound, what + ", and no checkpoint is given"};
   }
   return error_with(ErrorCode::kNotFound,
-                    what + " but values of nodes: " + quote_list(names, kShown),
-                    {{RemedyOption::kAttributes, "", "moves values of Constant nodes, too"}});
+                    what + " except values in nodes: " + quote_list(names, kShown),
+                    {{RemedyOption::kAttributes, "", "also moves values of Constant nodes"}});
 }
 
 // Whether the bytes of a tensor are made on demand, so that they cannot be compared before.
@@ -106,8 +106,8 @@ Status check_options(const SaveOptions& options) {
     if (is_given) {
       return fail(ErrorCode::kInvalidArgument,
                   std::string(name) +
-                      ": is for the weights of a checkpoint, and none is given; a model's own "
-                      "weights keep their names and the types that its graph states");
+                      ": applies to the weights of a checkpoint, but none is given; a model's own "
+                      "weights keep the names and types that its graph states");
     }
   }
   return {};

@@ -33,10 +33,11 @@ namespace fs = std::filesystem;
 Status check_made_tensors(const SavePlan& plan, const Checkpoint& checkpoint) {
   for (const PlannedTensor& tensor : plan.tensors) {
     if (kind_of_source(checkpoint, tensor) == StorageKind::kMade) {
-      return fail(ErrorCode::kInvalidArgument,
-                  "tensor " + quote(tensor.name) +
-                      ": its bytes are made once, when they are written, and finding equal bytes "
-                      "would need them before; leave it out, or give the tensor in memory");
+      return fail(
+          ErrorCode::kInvalidArgument,
+          "tensor " + quote(tensor.name) +
+              ": its bytes are produced once, when they are written, but finding equal bytes needs "
+              "them earlier; leave out the search for equal bytes, or pass the tensor in memory");
     }
   }
   return {};

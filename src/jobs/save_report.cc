@@ -220,8 +220,8 @@ void note_data_of_other_tools(const std::vector<std::string>& files, SaveReport&
                                      [&](const auto& left) { return left.first == file; });
     if (!is_left) {
       report.notes.push_back(quote(file) + " (" + size_text(fs::file_size(path, ignored)) +
-                             ") held data of the replaced model and stays, because another tool "
-                             "wrote it; if no other model needs it: rm " +
+                             ") contains data of the replaced model, and was not removed because "
+                             "another tool wrote it; if no other model needs it: rm " +
                              quote(path.string()));
     }
   }
@@ -231,7 +231,7 @@ void note_side_files(const Model& model, const fs::path& folder, SaveReport& rep
   for (const std::string& file : model.facts().side_files) {
     if (folder.empty() || !is_there(folder, file)) {
       report.notes.push_back("the model's EPContext nodes need the file " + quote(file) +
-                             " beside it, which a save does not copy: cp " +
+                             " next to the model, and a save does not copy it: cp " +
                              quote((model.source_dir() / file).string()) + " " +
                              quote(folder.empty() ? "OUT_DIR" : folder.string()));
     }

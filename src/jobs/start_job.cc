@@ -49,18 +49,17 @@ Status check_options(const SaveJob& job) {
   }
   if (!job.options.test_data.empty()) {
     return fail(ErrorCode::kInvalidArgument,
-                "recorded inputs are for one model; save that one alone with them");
+                "recorded inputs belong to one model; save that model alone with its inputs");
   }
   if (!job.options.learn_from.empty() || job.options.learn_from_open != nullptr) {
     return fail(ErrorCode::kInvalidArgument,
-                "an old checkpoint belongs to one graph; learn the map of each graph by itself, "
+                "an old checkpoint belongs to one graph; learn the map of each graph separately, "
                 "and save the models together with these maps");
   }
   if (job.options.plan.layout == Layout::kInline) {
-    return fail(
-        ErrorCode::kInvalidArgument,
-        "models with inline weights cannot share them: choose another layout than inline, or "
-        "save them one by one");
+    return fail(ErrorCode::kInvalidArgument,
+                "models with inline weights cannot share weights: choose another layout than "
+                "inline, or save the models one by one");
   }
   return {};
 }
@@ -202,8 +201,9 @@ Status check_is_no_input(const fs::path& model, const Checkpoint& checkpoint) {
   for (const CheckpointFile& file : checkpoint.files()) {
     if (!file.path.empty() &&
         fs::equivalent(model, file.path, ignored)) {  // opens nothing: it may be a device
-      return fail(ErrorCode::kInvalidArgument,
-                  model.string() + ": is the checkpoint; give the model another name or folder");
+      return fail(
+          ErrorCode::kInvalidArgument,
+          model.string() + ": is the checkpoint; choose another name or folder for the model");
     }
   }
   return {};
@@ -221,8 +221,8 @@ Status check_has_codes(const SaveJob& job) {
     }
   }
   return fail(ErrorCode::kInvalidArgument,
-              "nothing to keep: none of the weights are quantized; choose int4 or int8, or leave "
-              "the quantization out");
+              "there are no codes to keep: none of the weights is quantized; choose int4 or int8, "
+              "or leave out the quantization");
 }
 
 }  // namespace

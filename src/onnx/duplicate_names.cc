@@ -106,12 +106,11 @@ class DuplicateFinder {
   }
 
   void report(std::uint32_t g, const Named& first, const Named& second) {
-    duplicates_.push_back(
-        {g, first.name,
-         "the name occurs twice in " + graph_text(graphs_, g) + ": " + first.text() + ", and " +
-             second.text() +
-             ", of which runtimes take one or none; remove the wrong one, or give the "
-             "model that this one was made from"});
+    duplicates_.push_back({g, first.name,
+                           "the name occurs twice in " + graph_text(graphs_, g) + ": " +
+                               first.text() + ", and " + second.text() +
+                               ", and runtimes use one of them or reject the model; remove the "
+                               "wrong one, or use the model that this model was made from"});
   }
 
   std::span<const GraphNode> graphs_;

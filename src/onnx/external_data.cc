@@ -23,7 +23,7 @@ constexpr std::array<std::string_view, 4> kKeys = {"location", "offset", "length
 
 // Commands to type. They hold nothing of the model, whose names could say anything to a shell.
 constexpr std::string_view kSaveByOnnx =
-    "; onnx reads it, so that this writes it anew: python -c \"import onnx; "
+    "; onnx can read it, so this command writes it again: python -c \"import onnx; "
     "onnx.save(onnx.load('MODEL.onnx'), 'NEW.onnx', save_as_external_data=True)\"";
 constexpr std::string_view kSetLocation =
     "; copy the file to a plain name in the model's folder, and set the location to that name: "
@@ -54,12 +54,12 @@ class EntryReader {
     read_checksum();
     if (has_inline_data(tensor_)) {
       report(EntryFault::kInlineToo,
-             "it is external, yet data is left in the model" + std::string(kSaveByOnnx));
+             "it is external, but the model also contains data for it" + std::string(kSaveByOnnx));
     }
     constexpr std::uint64_t kMaxEnd = std::numeric_limits<std::int64_t>::max();
     if (entry_.offset > kMaxEnd - std::min(entry_.length, kMaxEnd)) {
       report(EntryFault::kRange,
-             "external_data offset + length passes 2^63-1" + std::string(kExportAgain));
+             "external_data offset + length exceeds 2^63-1" + std::string(kExportAgain));
     }
     return std::move(entry_);
   }
@@ -91,11 +91,11 @@ class EntryReader {
         continue;
       }
       if (known == kKeys.end()) {
-        return bad_key(key, "is unknown, and ONNX Runtime refuses it", kSaveByOnnx);
+        return bad_key(key, "is unknown, and ONNX Runtime rejects it", kSaveByOnnx);
       }
       auto& value = values_[static_cast<std::size_t>(known - kKeys.begin())];
       if (value && *value != pair.value()) {
-        return bad_key(key, "occurs twice, with two values, of which loaders take the last",
+        return bad_key(key, "occurs twice with different values, of which loaders use the last",
                        kSaveByOnnx);
       }
       if (pair.value().empty()) {
@@ -223,8 +223,7 @@ Result<std::string> data_location(std::string_view spelled) {
   if (spelled == kMemoryMarker) {
     return fail(ErrorCode::kInvalidArgument,
                 quote(spelled) +
-                    ": means an address in the memory of a process that ran ONNX "
-                    "Runtime" +
+                    ": stands for an address in the memory of a process that ran ONNX Runtime" +
                     std::string(kExportAgain));
   }
   auto plain = plain_location(spelled);

@@ -86,8 +86,9 @@ std::string typed_bytes(const onnx::TensorProto& tensor) {
 }
 
 tl::unexpected<Error> wrong_size(std::uint64_t found, std::uint64_t wanted) {
-  return fail(ErrorCode::kCorrupt, "it holds " + std::to_string(found) +
-                                       " bytes, its type and dims need " + std::to_string(wanted));
+  return fail(ErrorCode::kCorrupt, "it contains " + std::to_string(found) +
+                                       " bytes, but its type and dims need " +
+                                       std::to_string(wanted));
 }
 
 // The segments that hold the value of a cut tensor: the last raw_data, as protobuf would take it,
@@ -140,7 +141,7 @@ class InlineReader::Decoder {
     for (; !out.empty(); out = out.subspan(width)) {
       if (!next_number(out.first(width))) {
         return reader_.status()
-                   ? Status(fail(ErrorCode::kCorrupt, "it holds fewer numbers than its dims"))
+                   ? Status(fail(ErrorCode::kCorrupt, "it has fewer values than its dims require"))
                    : reader_.status();
       }
     }
@@ -248,7 +249,7 @@ Status InlineReader::read(std::span<std::byte> out) {
   }
   Status status = decoder_->read(out);
   if (status && position_ == nbytes_ && !decoder_->at_end()) {
-    return fail(ErrorCode::kCorrupt, "it holds more numbers than its dims");
+    return fail(ErrorCode::kCorrupt, "it has more values than its dims require");
   }
   return status;
 }

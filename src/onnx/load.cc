@@ -82,7 +82,7 @@ std::string seems_to_be(std::string_view head) {
   if (const auto found = foreign_format(head)) {
     return "it is " + found->what + "; " +
            (found->kind == ForeignKind::kWeights
-                ? "it has weights and no graph; export the model to ONNX"
+                ? "it contains weights, but no graph; export the model to ONNX"
                 : found->advice);
   }
   if (is_all_zeros(head)) {
@@ -188,7 +188,7 @@ std::string other_protobuf(const std::filesystem::path& path) {
   if (end == ".mlmodel") {
     return "; it is a Core ML model; export the model that it was made from to ONNX";
   }
-  return end == ".pb" ? "; perhaps it is a graph of TensorFlow, or one tensor of test data" : "";
+  return end == ".pb" ? "; perhaps it is a TensorFlow graph, or one tensor of test data" : "";
 }
 
 // Says what the file seems to be if it is no model.

@@ -73,7 +73,7 @@ Verdict judge_matrix(const Matrix& matrix, const QuantizeOptions& options,
                     [&](const MatrixUse& use) { return multiplied_gathers.contains(use.node); });
     if (scheme.bits == 4 || is_multiplied_at_once) {
       return {FloatReason::kForm,
-              scheme.bits == 4 ? "gathers no codes of 4 bits" : "has no rows that a product reads"};
+              scheme.bits == 4 ? "cannot gather 4-bit codes" : "has no rows that a product reads"};
     }
   }
   while (scheme.block > kMinQuantizedBlock && !fits(matrix, scheme, options.form)) {
@@ -87,13 +87,13 @@ Verdict judge_matrix(const Matrix& matrix, const QuantizeOptions& options,
 std::string wrong_with_kept(const Matrix& matrix, const KeptMatrix& kept, std::int64_t opset) {
   constexpr std::int64_t kTermsOpset = 15;  // Shape without the last dimension
   if (kept.scheme.terms && opset < kTermsOpset) {
-    return "its zero points are not integers, and the graph is of an opset before 15";
+    return "its zero points are not integers, and the opset of the graph is older than 15";
   }
   if (matrix.is_gathered() && !kept.inputs->empty()) {
-    return "an embedding cannot put its columns in order or multiply them";
+    return "an embedding cannot reorder or scale its columns";
   }
   if (matrix.is_gathered() && !fits(matrix, kept.scheme, QuantizedForm::kMatMulNBits)) {
-    return "no block of the embedding's scales divides its rows";
+    return "no block size for the embedding's scales divides its rows";
   }
   return "";
 }
@@ -298,9 +298,9 @@ Status check_form(const Model& model, const QuantizeOptions& options) {
   const std::int64_t opset = opset_of(model.proto());
   if (options.form == QuantizedForm::kDequantizeLinear && opset < kFirstOpset) {
     return fail(ErrorCode::kUnsupported,
-                "the model is of opset " + std::to_string(opset) +
-                    ", whose DequantizeLinear knows no blocks; export it with opset 21 or newer, "
-                    "or choose the form matmulnbits");
+                "the model has opset " + std::to_string(opset) +
+                    ", whose DequantizeLinear does not support blocks; export it with opset 21 or "
+                    "newer, or choose the form matmulnbits");
   }
   return {};
 }
@@ -371,7 +371,7 @@ tl::unexpected<Error> nothing_to_quantize(const QuantizeOptions& options) {
               "of " +
                   std::to_string(options.min_columns) + " columns and " +
                   std::to_string(options.min_rows) +
-                  " rows or more that the options do not keep in float");
+                  " rows or more that the options do not exclude");
 }
 
 }  // namespace onnx_external

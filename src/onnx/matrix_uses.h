@@ -74,7 +74,7 @@ enum class FloatReason : std::uint8_t {
   kGatherAxis,   // not rows are gathered
   kBatches,      // the product has more than two dimensions
   kView,         // `detail` moves its elements in a way that is not known or that no recipe states
-  kSeveral,      // nodes read it in several ways
+  kSeveral,      // nodes read it in different ways
   kGraphOutput,  // it is an output of a graph
   kReplaceable,  // it is an input with a default value, which the caller may replace
   kUnread,       // no node reads it

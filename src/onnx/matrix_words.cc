@@ -16,7 +16,7 @@ std::string float_reason_text(FloatReason reason, std::string_view detail) {
     case FloatReason::kVector:
       return "it is not a matrix";
     case FloatReason::kType:
-      return "products of type " + what + " run on no CPU";
+      return "no CPU kernel multiplies by type " + what;
     case FloatReason::kReader:
       return what + " reads it";
     case FloatReason::kFirstInput:
@@ -28,13 +28,13 @@ std::string float_reason_text(FloatReason reason, std::string_view detail) {
     case FloatReason::kBatches:
       return what + " does not read it as a matrix";
     case FloatReason::kView:
-      return what + " moves its elements in a way that cannot be followed";
+      return what + " reorders its elements in a way that cannot be traced";
     case FloatReason::kSeveral:
-      return "nodes read it in several ways";
+      return "nodes read it in different ways";
     case FloatReason::kGraphOutput:
       return "it is an output";
     case FloatReason::kReplaceable:
-      return "callers may replace it, because it is an input as well";
+      return "callers may replace it, because it is also an input";
     case FloatReason::kUnread:
       return "no node reads it";
     case FloatReason::kSmall:
@@ -46,9 +46,9 @@ std::string float_reason_text(FloatReason reason, std::string_view detail) {
     case FloatReason::kPattern:
       return "the pattern " + quote(what) + " keeps it";
     case FloatReason::kChosen:
-      return "it is a head or an embedding, which stay in float";
+      return "it is a head or an embedding, which are not quantized";
     case FloatReason::kBlocks:
-      return "no block of 16 columns or more divides its rows";
+      return "no block size of at least 16 columns divides its rows";
     case FloatReason::kForm:
       return "the standard form " + what;
     case FloatReason::kFloats:

@@ -22,9 +22,9 @@ Result<std::shared_ptr<const SourceFile>> open_external(const Model& model,
   if (!source && source.error().code == ErrorCode::kNotFound && model.path().empty()) {
     return fail(ErrorCode::kNotFound,
                 where + ": " + source.error().message +
-                    "; the model came from memory, so the folder of its data is not known: name "
-                    "that folder (oe.Layout(base_dir=) in Python, SaveOptions::source_dir), give "
-                    "the model's path, or load it with its data");
+                    "; the model was passed in memory, so the folder of its data is not known: "
+                    "give that folder (oe.Layout(base_dir=) in Python, SaveOptions::source_dir), "
+                    "pass the model's path, or load the model with its data");
   }
   if (!source) {
     return fail_in(where, std::move(source).error());

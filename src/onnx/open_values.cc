@@ -37,7 +37,7 @@ class FunctionNames {
     visit(function_.node(), std::move(inputs));
     for (const std::string& output : function_.output()) {
       if (!body_.contains(output)) {
-        report(output, "an output of the function that nothing defines");
+        report(output, "an output of the function, but nothing defines it");
       }
     }
   }
@@ -121,7 +121,7 @@ const char* why_open(const Slot& slot) {
   if (slot.kind == SlotKind::kInitializer) {
     return why_without_data(TensorPlace::kInitializer);
   }
-  return slot.consumer_op.empty() ? "an output of the graph that nothing defines" : kUndefined;
+  return slot.consumer_op.empty() ? "an output of the graph, but nothing defines it" : kUndefined;
 }
 
 std::vector<OpenValue> open_values(const onnx::ModelProto& model,

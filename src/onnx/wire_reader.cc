@@ -22,7 +22,7 @@ constexpr std::uint64_t kMaxTag = 0xFFFFFFFF;
 tl::unexpected<Error> message_too_large(std::uint64_t bytes) {
   return fail(ErrorCode::kUnsupported,
               "the model would take " + size_text(bytes) + ", but protobuf cannot read more than " +
-                  size_text(kMaxMessageBytes) + "; leave its weights in files of their own");
+                  size_text(kMaxMessageBytes) + "; leave its weights in separate files");
 }
 
 std::size_t varint_bytes(std::uint64_t value) {

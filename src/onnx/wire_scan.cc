@@ -141,7 +141,7 @@ class Scanner {
       }
       const std::uint32_t bit = child->once ? 1U << tag.field : 0U;
       if ((seen & bit) != 0) {
-        return reader_.stop(ErrorCode::kUnsupported, "a message has a tensor field twice");
+        return reader_.stop(ErrorCode::kUnsupported, "a message contains a tensor field twice");
       }
       seen |= bit;
       if (!scan_child(child->kind, end, depth)) {
@@ -153,9 +153,10 @@ class Scanner {
 
   bool count_message() {
     return ++messages_ <= most_messages_ ||
-           reader_.stop(ErrorCode::kUnsupported,
-                        "more than " + std::to_string(most_messages_) +
-                            " nodes, tensors and values: no model of this size has so many");
+           reader_.stop(
+               ErrorCode::kUnsupported,
+               "more than " + std::to_string(most_messages_) +
+                   " nodes, tensors and values, which is too many for a model of this size");
   }
 
   bool scan_child(Kind kind, std::uint64_t parent_end, int depth) {

@@ -108,7 +108,7 @@ WriteOptions write_options(const ExternalDataWriter::Options& options) {
 Status check_layout(const PlanOptions& layout) {
   if (layout.layout == Layout::kInline || layout.layout == Layout::kLink) {
     return fail(ErrorCode::kInvalidArgument,
-                "tensors that come one by one need data files; choose another layout");
+                "tensors that are added one by one need data files; choose another layout");
   }
   return check_layout_options(layout);
 }
@@ -225,9 +225,10 @@ struct ExternalDataWriter::State {
     }
     for (const auto& [name, tensor] : added) {
       if (!names.contains(name)) {
-        return fail(ErrorCode::kInvalidArgument, "tensor " + quote(name) +
-                                                     ": was added, but is not an initializer of "
-                                                     "the model; put the result of add() into it");
+        return fail(ErrorCode::kInvalidArgument,
+                    "tensor " + quote(name) +
+                        ": was added, but is not an initializer of the model; put the result of "
+                        "add() into the model");
       }
     }
     Mapping none;
@@ -299,9 +300,9 @@ struct ExternalDataWriter::State {
     for (std::size_t range = 0; range < sound.size(); ++range) {
       if (!sound[range]) {
         const std::string& name = plan.tensors[plan.ranges[range].source_tensor].name;
-        return fail(ErrorCode::kMismatch,
-                    "tensor " + quote(name) +
-                        ": what is on the disk is not what was written; nothing was published");
+        return fail(ErrorCode::kMismatch, "tensor " + quote(name) +
+                                              ": the bytes on the disk differ from the bytes that "
+                                              "were written; nothing was published");
       }
     }
     return {};
@@ -379,7 +380,7 @@ Result<onnx::TensorProto> ExternalDataWriter::add(ProvidedTensor tensor) {
 Status ExternalDataWriter::check_is_open() const {
   return state_ ? Status()
                 : fail(ErrorCode::kInvalidArgument,
-                       "the writer has finished; open another one for another model");
+                       "the writer has finished; open a new writer for another model");
 }
 
 Status ExternalDataWriter::finish(const onnx::ModelProto& model) {

@@ -37,7 +37,7 @@ Result<std::optional<KeptRows>> KeptRows::of_joined(const Checkpoint& checkpoint
                          ? rows_behind(all, view, static_cast<std::int64_t>(columns))
                          : std::nullopt;
   if (!views) {
-    return unsupported("its rows are put together from parts of the checkpoint's rows");
+    return unsupported("its rows are assembled from parts of the checkpoint's rows");
   }
   if (views->size() == 1) {
     return of(checkpoint, views->front(), columns, scales, known);
@@ -48,12 +48,12 @@ Result<std::optional<KeptRows>> KeptRows::of_joined(const Checkpoint& checkpoint
   for (const TensorView& part : *views) {
     TRY_ASSIGN(auto rows, of(checkpoint, part, columns, scales, known));
     if (!rows) {
-      return unsupported("some of the weights that make it up are floats in the checkpoint");
+      return unsupported("some of the weights that it consists of are floats in the checkpoint");
     }
     common = common ? common_scheme(*common, rows->scheme()) : rows->scheme();
     if (!same_blocks(*common, rows->scheme()) ||
         (!pieces.empty() && !suits(*rows, *pieces.front().rows))) {
-      return unsupported("the weights that make it up have different codes in the checkpoint");
+      return unsupported("the weights that it consists of have different codes in the checkpoint");
     }
     is_common = is_common && *common == rows->scheme() &&
                 (pieces.empty() || *common == pieces.front().rows->scheme());

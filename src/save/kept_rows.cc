@@ -37,11 +37,10 @@ Result<StoredCodes> stored_codes(const QuantizedMatrix& matrix) {
   stored.zero = matrix.zero;
   const bool has_zeros = matrix.zero_codes || matrix.zeros;
   if (matrix.kind == CodeKind::kFloat8) {
-    return not_kept("no CPU operator multiplies by floats of 8 bits");
+    return not_kept("no CPU operator multiplies by 8-bit floats");
   }
   if (matrix.kind == CodeKind::kTable) {
-    return not_kept(
-        "its codes are indices of a table of values, which are not multiples of one another");
+    return not_kept("its codes are indices into a table of values that are not evenly spaced");
   }
   if (matrix.kind == CodeKind::kFloat4E2M1) {
     stored.values = CodeValues::kE2M1;
@@ -162,7 +161,7 @@ Result<std::optional<KeptRows>> KeptRows::of(const Checkpoint& checkpoint, const
   }
   TRY_ASSIGN(auto stored, stored_codes(*matrix));
   if (columns != matrix->columns) {
-    return not_kept("its rows are parts of the checkpoint's rows, or run across them");
+    return not_kept("its rows are not whole rows of the checkpoint's matrix");
   }
   TRY_ASSIGN(auto opened, MatrixRows::open(matrix));
   if (known != nullptr) {
@@ -209,7 +208,9 @@ void KeptRows::choose_path(const Checkpoint& checkpoint) {
 // The view's last dimension must be a row of the checkpoint's; the others step over whole rows.
 Status KeptRows::find_rows(const TensorView& view) {
   const auto columns = static_cast<std::int64_t>(rows_.matrix().columns);
-  const auto across = [] { return not_kept("its rows run across the checkpoint's rows"); };
+  const auto across = [] {
+    return not_kept("its rows are not whole rows of the checkpoint's matrix");
+  };
   if (view.shape.empty() || view.shape.back() != columns || view.neg || view.conj ||
       (columns > 1 && view.strides.back() != 1) ||
       view.storage_offset % (rows_.matrix().columns * kFloatBytes) != 0) {

@@ -20,7 +20,7 @@ namespace onnx_external {
 namespace {
 
 tl::unexpected<Error> too_many_bytes() {
-  return fail(ErrorCode::kCorrupt, "the sizes of all tensors add up past 2^64 bytes");
+  return fail(ErrorCode::kCorrupt, "the sizes of all tensors add up to more than 2^64 bytes");
 }
 
 // Returns the name from which the file name of a tensor is formed. It must tell the graphs of a set
@@ -105,8 +105,9 @@ Status lay_out_beside_model(SavePlan& plan, const PlanOptions& options) {
   TRY(lay_out_in_files(plan, options));
   const std::size_t count = plan.files.size();
   if (count > kMaxShards) {
-    return fail(ErrorCode::kInvalidArgument,
-                fmt::format("{} shards, more than {}; let them be larger", count, kMaxShards));
+    return fail(
+        ErrorCode::kInvalidArgument,
+        fmt::format("{} shards are more than {}; choose a larger shard size", count, kMaxShards));
   }
   const std::string model = plan.is_of_one() ? plan.models.front().name : std::string();
   const DataName name = data_name_of(model, plan.data_name);
@@ -130,9 +131,9 @@ Status check_data_file_names(std::string_view model_name, std::string_view data_
                              std::string_view data_name) {
   const DataName name = data_name_of(model_name, data_name);
   if (!check_relative_location(single_file_name(name, data_dir))) {
-    return fail(
-        ErrorCode::kInvalidArgument,
-        "model name " + quote(model_name) + ": makes unsafe names of data files; give another one");
+    return fail(ErrorCode::kInvalidArgument,
+                "model name " + quote(model_name) +
+                    ": leads to unsafe names of data files; choose another name");
   }
   return {};
 }

@@ -33,10 +33,10 @@ tl::unexpected<Error> not_linked(ErrorCode code, std::string message) {
 std::string_view obstacle(const TensorView& view, const Storage& storage, const Recipe& recipe) {
   if (storage.kind != StorageKind::kFile) {
     return storage.kind == StorageKind::kMemory ? "its bytes are in memory, not in a file"
-                                                : "its bytes are made, not in a file";
+                                                : "its bytes are computed, not in a file";
   }
   if (storage.computed) {
-    return "its values are put together from several places, or converted";
+    return "its values are assembled from several places, or converted";
   }
   if (storage.compression != Compression::kNone) {
     return "its record is compressed";
@@ -45,9 +45,9 @@ std::string_view obstacle(const TensorView& view, const Storage& storage, const 
     return "it is a conjugated or negated view";
   }
   if (!is_contiguous(view.shape, view.strides)) {
-    return recipe.empty()       ? "its elements do not lie in row-major order"
+    return recipe.empty()       ? "its elements are not in row-major order"
            : transposes(recipe) ? "it is transposed"
-                                : "its recipe takes its elements in another order";
+                                : "its recipe reorders its elements";
   }
   return "its bytes are big-endian";
 }
@@ -59,12 +59,11 @@ std::uint64_t natural_alignment(std::int32_t data_type) {
 }
 
 Status misaligned(std::string where, std::uint64_t offset, std::int32_t data_type) {
-  return not_linked(
-      ErrorCode::kUnsupported,
-      fmt::format("{}: begins at byte {}, not a multiple of the {} bytes of a {} element, and "
-                  "runtimes map such files{}",
-                  where, offset, natural_alignment(data_type), onnx_type_name(data_type),
-                  kCopyInstead));
+  return not_linked(ErrorCode::kUnsupported,
+                    fmt::format("{}: begins at byte {}, which is not a multiple of the {} bytes of "
+                                "a {} element, but runtimes map such files into memory{}",
+                                where, offset, natural_alignment(data_type),
+                                onnx_type_name(data_type), kCopyInstead));
 }
 
 // The error for a file that no location can refer to; it says what to do. Paths are shown as the
@@ -76,8 +75,8 @@ tl::unexpected<Error> outside(const fs::path& path, const fs::path& out_dir) {
   const fs::path home = target.has_parent_path() ? target.parent_path() : fs::path(".");
   return not_linked(
       ErrorCode::kInvalidArgument,
-      fmt::format("{}: {}is neither in the output folder {} nor below it, where the "
-                  "data of a model must be; save into {}, or use a layout that copies",
+      fmt::format("{}: {}is neither in the output folder {} nor below it, where the data of a "
+                  "model has to be; save to {}, or use a layout that copies",
                   path.string(),
                   no_link ? "" : "is a symbolic link to " + quote(target.string()) + ", which ",
                   quote(out_dir.string()), quote(home.string())));
@@ -90,7 +89,7 @@ Result<std::string> location_of(const SourceFile& file, const fs::path& out_dir)
   const fs::path target = fs::canonical(file.path(), no_target);
   const fs::path folder = fs::canonical(out_dir.empty() ? fs::path(".") : out_dir, no_folder);
   if (no_target) {
-    return fail(errno_error(no_target.value(), file.name() + ": cannot find its place"));
+    return fail(errno_error(no_target.value(), file.name() + ": cannot determine its path"));
   }
   const fs::path relative = no_folder ? fs::path() : target.lexically_relative(folder);
   if (relative.empty() || *relative.begin() == "..") {
@@ -98,8 +97,9 @@ Result<std::string> location_of(const SourceFile& file, const fs::path& out_dir)
   }
   std::string location = relative.generic_string();
   if (!is_utf8(location)) {
-    return fail(ErrorCode::kInvalidArgument,
-                quote(location) + ": not UTF-8, which a location in a model must be; rename it");
+    return fail(
+        ErrorCode::kInvalidArgument,
+        quote(location) + ": not UTF-8, but a location in a model has to be UTF-8; rename it");
   }
   const auto opened = open_beneath(out_dir, location);
   if (!opened) {
@@ -107,7 +107,7 @@ Result<std::string> location_of(const SourceFile& file, const fs::path& out_dir)
   }
   if (!(*opened)->same_file(file) || (*opened)->size() != file.size()) {
     return fail(ErrorCode::kCorrupt,
-                file.name() + ": was replaced while it was being read; run it again");
+                file.name() + ": was replaced while it was being read; try again");
   }
   return location;
 }
@@ -143,7 +143,7 @@ Status LinkedRanges::locate_in_checkpoint(const PlannedTensor& tensor, DataRange
   const auto source = linked_range(checkpoint_, tensor);
   if (!source || !in_file) {
     const std::string_view why =
-        tensor.cast_to ? "its values are to be converted" : obstacle(view, storage, tensor.recipe);
+        tensor.cast_to ? "its values have to be converted" : obstacle(view, storage, tensor.recipe);
     return not_linked(
         ErrorCode::kUnsupported,
         fmt::format("{}: {}, so no model can refer to them in place{}", where, why, kCopyInstead));

@@ -190,13 +190,12 @@ class Planner {
         slot->elem_type == onnx_data_type(*options_.dtype)) {
       return {};
     }
-    return fail(
-        ErrorCode::kMismatch,
-        fmt::format("slot {}: the graph states {}, so its weight cannot become {}; give "
-                    "the graph that type (with torch: export module.half(), with float inputs "
-                    "of that type), or leave dtype out",
-                    quote(slot->name), onnx_type_name(slot->elem_type),
-                    torch_name(*options_.dtype)));
+    return fail(ErrorCode::kMismatch,
+                fmt::format("slot {}: the graph states {}, so its weight cannot become {}; export "
+                            "the graph in that type (with torch: export module.half(), with float "
+                            "inputs of that type), or leave out dtype",
+                            quote(slot->name), onnx_type_name(slot->elem_type),
+                            torch_name(*options_.dtype)));
   }
 
   // A recipe that says "cast" needs a type to convert to, and one to convert from.
@@ -209,7 +208,7 @@ class Planner {
                 fmt::format("tensor {} of {}: its recipe says \"cast\", but {}", quote(view.name),
                             torch_name(view.dtype),
                             states_type ? "only floating-point values are converted"
-                                        : "the graph does not state which type its slot has"));
+                                        : "the graph does not state the type of its slot"));
   }
 
   Result<PlannedTensor> tensor_of(const MappedPair& pair) const {
@@ -318,14 +317,13 @@ Status check_model_size(const Model& model, const SavePlan& plan) {
 Status check_options(std::span<const Model> models, const PlanOptions& options) {
   if (options.inline_below.value_or(0) > kMaxInlineBelow) {
     return fail(ErrorCode::kInvalidArgument,
-                fmt::format("tensors of up to {} cannot be inline; at most of {}",
+                fmt::format("tensors of up to {} cannot be inline; the limit is {}",
                             size_text(*options.inline_below), size_text(kMaxInlineBelow)));
   }
   if (options.layout == Layout::kInline && models.size() > 1) {
-    return fail(
-        ErrorCode::kInvalidArgument,
-        "models with inline weights cannot share them: choose another layout than inline, or "
-        "save them one by one");
+    return fail(ErrorCode::kInvalidArgument,
+                "models with inline weights cannot share weights: choose another layout than "
+                "inline, or save the models one by one");
   }
   return {};
 }

@@ -132,7 +132,7 @@ Result<Shape> dims_member(const Json& object) {
   for (const Json& dim : *list) {
     constexpr auto kMost = static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max());
     if (dim.uint() == nullptr || *dim.uint() > kMost) {
-      return corrupt("\"dims\" holds something that is not a dimension");
+      return corrupt("\"dims\" contains a value that is not a dimension");
     }
     dims.push_back(static_cast<std::int64_t>(*dim.uint()));
   }

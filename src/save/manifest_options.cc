@@ -39,7 +39,7 @@ std::string renames_json(const std::vector<Rename>& renames) {
 }
 
 Error wrong_kind(std::string_view name) {
-  return {ErrorCode::kCorrupt, json_quote(name) + " is of another kind than this version writes"};
+  return {ErrorCode::kCorrupt, json_quote(name) + " has another type than this version writes"};
 }
 
 // The value of a member, where the object has it; an error when it is of another type.

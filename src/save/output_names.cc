@@ -37,13 +37,13 @@ constexpr std::string_view kSetModelSuffix = ".onnx";
 Status check_output_name(std::string_view name, const char* what) {
   const auto refuse = [&](const std::string& why) {
     return fail(ErrorCode::kInvalidArgument,
-                fmt::format("{} {}: {}; give a plain name", what, quote(name), why));
+                fmt::format("{} {}: {}; choose a plain name", what, quote(name), why));
   };
   if (Status plain = check_relative_location(name); !plain || name.find('/') != name.npos) {
-    return refuse("is not the name of a file beside the model");
+    return refuse("is not the name of a file next to the model");
   }
   if (!is_utf8(name)) {
-    return refuse("not UTF-8, which a location in a model must be");
+    return refuse("not UTF-8, but a location in a model has to be UTF-8");
   }
   if (name.size() > kMaxOutputNameBytes) {
     return refuse(fmt::format("longer than {} bytes", kMaxOutputNameBytes));
@@ -226,7 +226,7 @@ Status check_output_names(std::string_view model_name, std::string_view data_dir
   TRY(check_output_name(data_dir, "data folder"));
   if (ascii_lower(model_name) == ascii_lower(data_dir)) {
     return fail(ErrorCode::kInvalidArgument, "the model and its data folder have the same name " +
-                                                 quote(model_name) + "; give different ones");
+                                                 quote(model_name) + "; choose different names");
   }
   return {};
 }
@@ -238,9 +238,9 @@ Status check_data_name(std::string_view model_name, std::string_view data_dir,
   }
   if (layout != Layout::kSingle && layout != Layout::kShards) {
     return fail_with(ErrorCode::kInvalidArgument,
-                     "a name of the data file, " + quote(data_name) +
-                         ", is for data in files beside the model; leave it out",
-                     {{RemedyOption::kLayout, "single", "puts all data into one such file"}});
+                     "the name of a data file, " + quote(data_name) +
+                         ", applies only to data in files next to the model; leave it out",
+                     {{RemedyOption::kLayout, "single", "puts all data into one file"}});
   }
   TRY(check_output_name(data_name, "data file"));
   auto fault = data_name_fault(model_name, data_name);
@@ -250,7 +250,7 @@ Status check_data_name(std::string_view model_name, std::string_view data_dir,
   if (fault) {
     return fail(
         ErrorCode::kInvalidArgument,
-        fmt::format("data file {}: the name {}; give another one", quote(data_name), *fault));
+        fmt::format("data file {}: the name {}; choose another name", quote(data_name), *fault));
   }
   return {};
 }
@@ -268,17 +268,17 @@ Status check_set_names(std::span<const std::string> model_names, std::string_vie
     }
     const std::string lower = ascii_lower(name);
     if (!lower.ends_with(kSetModelSuffix)) {
-      return fail(ErrorCode::kInvalidArgument, "model name " + quote(name) +
-                                                   ": in a set it must end with .onnx, because "
-                                                   "later saves look for such models before they "
-                                                   "remove data");
+      return fail(ErrorCode::kInvalidArgument,
+                  "model name " + quote(name) +
+                      ": if several models share data, it must end with .onnx, because later saves "
+                      "look for such models before they remove data");
     }
     if (const auto [duplicate, is_new] = folded.emplace(lower, name); !is_new) {
       return fail(ErrorCode::kInvalidArgument,
                   duplicate->second == name
-                      ? "two models are called " + quote(name) + "; give them different names"
+                      ? "two models are called " + quote(name) + "; choose different names for them"
                       : "the model names " + quote(duplicate->second) + " and " + quote(name) +
-                            " are one on some file systems; give different ones");
+                            " are the same on some file systems; choose different names");
     }
   }
   return {};

@@ -113,35 +113,35 @@ Error error_of(const ShapeConflict& conflict, const NameMap<std::string_view>& k
 
 std::string wrong_with_link(const PlanOptions& plan, const WriteOptions& write, Casts casts) {
   if (write.checksum != Checksum::kNone) {
-    return "a checksum needs whole files to be read; leave it out with the layout link";
+    return "a checksum requires reading whole files; leave it out with the layout link";
   }
   if (plan.dedup == Dedup::kContent) {
-    return "looking for equal bytes saves nothing with the layout link, which copies nothing";
+    return "finding equal bytes saves nothing with the layout link, which copies nothing";
   }
   if (plan.quantize) {  // what is in no file is written
     return plan.quantize->keep == KeepCodes::kNo
-               ? "quantized weights are in no file yet, so they cannot be linked, unless they are "
-                 "kept as a checkpoint has them (keep); choose another layout"
+               ? "quantized weights are not in a file yet, so they cannot be linked, unless the "
+                 "codes of the checkpoint are kept (keep); choose another layout"
                : "";
   }
   if (plan.dtype || casts == Casts::kAllow) {
-    return "a conversion makes new bytes, and the layout link copies none";
+    return "a conversion produces new bytes, but the layout link copies none";
   }
   return "";
 }
 
 std::string wrong_options(const PlanOptions& plan, const WriteOptions& write, Casts casts) {
   if (plan.max_shard_bytes && plan.layout != Layout::kShards) {
-    return "a size of shards is for the layout shards";
+    return "a shard size applies only to the layout shards";
   }
   if (plan.alignment && plan.layout != Layout::kSingle && plan.layout != Layout::kShards) {
-    return "an alignment is for the layouts single and shards";
+    return "an alignment applies only to the layouts single and shards";
   }
   if (plan.layout == Layout::kInline && write.checksum != Checksum::kNone) {
-    return "a checksum is of data files, and the layout inline has none";
+    return "a checksum applies to data files, but the layout inline has none";
   }
   if (plan.dtype && !can_cast_to(*plan.dtype)) {
-    return "values are converted to float64, float32, float16 and bfloat16 only, not to " +
+    return "values can be converted only to float64, float32, float16 and bfloat16, not to " +
            std::string(torch_name(*plan.dtype));
   }
   if (plan.dtype && casts == Casts::kAllow) {
@@ -171,10 +171,11 @@ Status check_complete(const Model& model, const Mapping& mapping, std::string_vi
   Refusal refusal;
   if (!found.slots.empty()) {
     refusal.add_sentence(
-        "no runtime opens a model that lacks them: " +
-        std::string(source.empty() ? "give the checkpoint that has them, or a graph that holds its "
-                                     "weights"
-                                   : source));
+        "no runtime loads a model without them: " +
+        std::string(
+            source.empty()
+                ? "pass the checkpoint that contains them, or a graph that contains its weights"
+                : source));
   }
   if (!found.inputs.empty()) {
     std::string names;
@@ -183,15 +184,15 @@ Status check_complete(const Model& model, const Mapping& mapping, std::string_vi
     }
     names = found.inputs.size() > kMaxListed ? "NAMES" : names;
     refusal.add_sentence(
-        "the exporter made inputs of them (export_params=False): give the checkpoint that has "
-        "them");
+        "the exporter turned them into inputs (export_params=False): pass the checkpoint that "
+        "contains them");
     refusal.add_remedy(
-        {RemedyOption::kInputs, std::move(names), "if the caller of the model supplies them"});
+        {RemedyOption::kInputs, std::move(names), "if the caller supplies them at run time"});
   }
   if (!found.others.empty()) {
     refusal.add_sentence(
-        "no checkpoint fills attributes, sparse initializers and names in functions: export the "
-        "graph again, with their data");
+        "a checkpoint cannot fill attributes, sparse initializers or names in functions: export "
+        "the graph again with their data");
   }
   refusal.add_list(ErrorKind::kWithoutData, std::move(found.slots));
   refusal.add_list(ErrorKind::kInputsLikeWeights, std::move(found.inputs));
@@ -199,7 +200,8 @@ Status check_complete(const Model& model, const Mapping& mapping, std::string_vi
   if (refusal.empty()) {
     return {};
   }
-  refusal.add_remedy({RemedyOption::kPartial, "", "to save it anyway, as an incomplete model"});
+  refusal.add_remedy(
+      {RemedyOption::kPartial, "", "to save the model anyway, as an incomplete model"});
   return fail(std::move(refusal).error(ErrorCode::kNotFound));
 }
 
@@ -225,7 +227,7 @@ Status check_expansion(const SavePlan& plan, const SourceModels& models, std::ui
     TRY_ASSIGN(auto stamp, file->stamp());
     stored += counted.insert(std::move(stamp)).second ? stored_bytes(*file) : 0;
   }
-  return check_expanded("the tensors that the model brings along", copied, stored, max_expand);
+  return check_expanded("the tensors that are in the model already", copied, stored, max_expand);
 }
 
 Status check_shapes(const Model& model, std::uint32_t model_index,

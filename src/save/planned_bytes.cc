@@ -30,7 +30,7 @@ Result<RangeSource> inline_source(const PlannedTensor& tensor, const Model& mode
   }
   if (range->length != tensor.nbytes) {
     return fail(ErrorCode::kCorrupt,
-                fmt::format("{}: tensor {}: it holds {} bytes, its type and dims need {}",
+                fmt::format("{}: tensor {}: it contains {} bytes, but its type and dims need {}",
                             cuts.file().name(), quote(tensor.name), range->length, tensor.nbytes));
   }
   return RangeSource{cuts.shared_file(), range->offset, std::nullopt};

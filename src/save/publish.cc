@@ -84,9 +84,9 @@ Status Transaction::open_locked(const std::filesystem::path& out_dir) {
     const std::optional<bool> locked = out->try_lock();
     if (locked == false || (attempt == kAttempts && out->is_removed())) {
       made_folders_.keep();  // the other save is in them
-      return fail(
-          ErrorCode::kBusy,
-          out_dir.string() + ": another save is writing into this folder; wait for its end");
+      return fail(ErrorCode::kBusy,
+                  out_dir.string() +
+                      ": another save is writing to this folder; wait until it has finished");
     }
     if (!out->is_removed()) {
       out_ = *std::move(out);
@@ -110,9 +110,9 @@ Status Transaction::check_no_data_of_others(const std::string& model) const {
   if (!files || user == files->end()) {
     return {};
   }
-  return fail(ErrorCode::kAlreadyExists, out_->child(model) + ": has data of the model " +
+  return fail(ErrorCode::kAlreadyExists, out_->child(model) + ": contains data of the model " +
                                              quote(user->second) +
-                                             " in this folder; give the model another name");
+                                             " in this folder; choose another name for the model");
 }
 
 Status Transaction::open_staging(const std::string& killed) {
@@ -180,7 +180,7 @@ Status Transaction::reserve_descriptors() {
   while (reserve_.size() < kToRemove) {
     reserve_.emplace_back(::fcntl(out_->fd(), F_DUPFD_CLOEXEC, 0));
     if (!reserve_.back()) {
-      return fail(errno_error(errno, out_->path().string() + ": cannot work in the folder"));
+      return fail(errno_error(errno, out_->path().string() + ": cannot use the folder"));
     }
   }
   return {};
@@ -281,7 +281,7 @@ Status Transaction::publish() {
   done_ = true;
   made_folders_.keep();
   TRY_IN(
-      "only some models of the set are in place; the next save into the folder puts the others in "
+      "only some of the models are in place; the next save to the folder puts the other models in "
       "place",
       publish_models_after_first(what));
   TRY_IN(options_.is_of_one() ? "the new model is in place, but may not survive a power cut"

@@ -29,7 +29,7 @@ Status check_recorded_crc(const PlannedTensor& tensor, const SourceModels& model
   }
   return fail(ErrorCode::kCorrupt,
               fmt::format("{}: tensor {}: its CRC-32 is {}, but the model's manifest recorded {}: "
-                          "the bytes were damaged or changed since the model was saved; restore "
+                          "the bytes were damaged or changed after the model was saved; restore "
                           "the file, or save from the checkpoint again",
                           file_of(tensor, models.of(tensor)), quote(tensor.name), hex_text(crc32),
                           hex_text(*tensor.recorded_crc)));

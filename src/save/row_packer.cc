@@ -30,7 +30,7 @@ Result<KeptRows> kept_rows(const Checkpoint& checkpoint, const TensorView& view,
   TRY_ASSIGN(auto rows,
              KeptRows::of(checkpoint, view, packed.columns, packed.scheme.scales, &packed.scheme));
   if (!rows || rows->scheme() != packed.scheme) {
-    return fail(ErrorCode::kMismatch, "the checkpoint has no codes of the scheme " +
+    return fail(ErrorCode::kMismatch, "the checkpoint has no codes with the scheme " +
                                           scheme_text(packed.scheme) + " for it");
   }
   return *std::move(rows);

@@ -117,7 +117,7 @@ Status Staging::make(const Directory& out, const TransactionOptions& options) {
       return made;
     }
     Error error = errno_error(errno, out.path().string() + ": cannot write into the folder");
-    error.message += "; change its permissions, or name another folder";
+    error.message += "; change its permissions, or choose another folder";
     return fail(std::move(error));
   }
   name_ = std::move(name);

@@ -44,7 +44,7 @@ Result<StreamedRange> StreamedFiles::take(std::string_view tensor, std::uint64_t
 Status StreamedFiles::add_file(std::string_view tensor) {
   if (!has_own_files() && files_.size() == kMaxShards) {
     return fail(ErrorCode::kInvalidArgument,
-                fmt::format("more than {} shards; let them be larger", kMaxShards));
+                fmt::format("more than {} shards; choose a larger shard size", kMaxShards));
   }
   if (!files_.empty() && !files_.back().is_full) {
     files_.back().is_full = true;

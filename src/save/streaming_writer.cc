@@ -40,8 +40,8 @@ struct Writer::State {
           !std::equal(initializer.dims().begin(), initializer.dims().end(), given.dims().begin(),
                       given.dims().end())) {
         return fail(ErrorCode::kMismatch, "initializer " + quote(initializer.name()) +
-                                              ": the model gives it another type or shape than "
-                                              "the tensor of this name that was added");
+                                              ": its type or shape in the model differs from that "
+                                              "of the added tensor with this name");
       }
       initializer = given;
       filled.insert(name);
@@ -65,7 +65,7 @@ Result<Writer> Writer::create(const std::filesystem::path& model,
   options.model_name = model.filename().string();
   if (model.extension() != ".onnx") {
     return fail(ErrorCode::kInvalidArgument,
-                model.string() + ": the name of a model ends with .onnx");
+                model.string() + ": the name of a model must end with .onnx");
   }
   auto state = std::make_unique<State>();
   TRY_ASSIGN(state->writer, ExternalDataWriter::open(

@@ -75,12 +75,12 @@ Status check_file_sizes(const Directory& out, const TargetNeeds& needs) {
   struct rlimit limit {};
   if (::getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY &&
       largest->bytes > limit.rlim_cur) {
-    return too_large(limit.rlim_cur, "this process may write files of at most (ulimit -f)");
+    return too_large(limit.rlim_cur, "this process can write only files of at most (ulimit -f)");
   }
   struct statfs system {};
   if (::fstatfs(out.fd(), &system) == 0 && system.f_type == MSDOS_SUPER_MAGIC &&
       largest->bytes > kMaxFatFileBytes) {
-    return too_large(kMaxFatFileBytes, "files on FAT have at most");
+    return too_large(kMaxFatFileBytes, "files on a FAT file system have at most");
   }
   return {};
 }
@@ -106,8 +106,8 @@ Status check_free_bytes(const Directory& out, const TargetNeeds& needs) {
     return {};
   }
   return fail(ErrorCode::kIo,
-              fmt::format("{}: the save needs {} on this disk, but {} are free; make room "
-                          "(a model that is replaced stays until the new one is complete)",
+              fmt::format("{}: the save needs {} on this disk, but {} are free; free some space (a "
+                          "model that is replaced remains until the new one is complete)",
                           out.path().string(), size_text(wanted), size_text(*free)));
 }
 

@@ -174,14 +174,14 @@ class SetMatcher {
         ++next;
       }
       if (next == feeds.size()) {
-        return mismatch(fmt::format("recorded {} has no input left; the graph has {}: {}",
+        return mismatch(fmt::format("recorded {} matches no remaining input; the graph has {}: {}",
                                     quote(leaf.name), feeds.size(), names_of_inputs()));
       }
       const CacheHalf half = cache_half(leaf.name);
       const CacheHalf wanted = cache_half(inputs_[next].name);
       if (half != CacheHalf::kNone && wanted != CacheHalf::kNone && half != wanted) {
         return mismatch(
-            fmt::format("recorded {} comes at the place of input {}; record the cache as a keyword "
+            fmt::format("recorded {} is at the position of input {}; record the cache as a keyword "
                         "argument, so that its name identifies it",
                         quote(leaf.name), quote(inputs_[next].name)));
       }
@@ -199,10 +199,10 @@ class SetMatcher {
     }
     const std::vector<std::string> left = unused_of(leaves);
     const std::string& name = inputs_[static_cast<std::size_t>(empty - feeds.begin())].name;
-    return mismatch("nothing recorded feeds input " + quote(name) +
-                    (left.empty()
-                         ? "; record it too"
-                         : "; recorded without an input: " + quote_list(left, kListedNames)));
+    return mismatch("no recorded value matches input " + quote(name) +
+                    (left.empty() ? "; record it too"
+                                  : "; recorded values that match no input: " +
+                                        quote_list(left, kListedNames)));
   }
 
   [[nodiscard]] std::string names_of_inputs() const {
@@ -228,12 +228,12 @@ Result<TestInput> make_input(const GraphInput& input, const Leaf& leaf, const Te
   }
   TRY_ASSIGN_IN("recorded " + quote(leaf.name), made.dims, onnx_shape(view.dtype, view.shape));
   if (input.elem_type != 0 && input.elem_type != made.data_type) {
-    return mismatch(fmt::format("input {} is {}, recorded {} is {}", quote(input.name),
+    return mismatch(fmt::format("input {} is {}, but recorded {} is {}", quote(input.name),
                                 onnx_type_name(input.elem_type), quote(leaf.name),
                                 onnx_type_name(made.data_type)));
   }
   if (input.shape && input.shape->size() != made.dims.size()) {
-    return mismatch(fmt::format("input {} has {} dimensions, recorded {} has {}: {}",
+    return mismatch(fmt::format("input {} has {} dimensions, but recorded {} has {}: {}",
                                 quote(input.name), input.shape->size(), quote(leaf.name),
                                 made.dims.size(), shape_text(made.dims)));
   }
@@ -304,7 +304,7 @@ Status check_guesses(const TestData& data) {
   std::vector<std::string> fixed;
   for (const DimensionGuess& one : data.dimensions) {
     if (one.verdict == DimensionVerdict::kMustBeSymbolic) {
-      fixed.push_back(fmt::format("dimension {} of input {} is {}, recorded {}", one.axis,
+      fixed.push_back(fmt::format("dimension {} of input {} is {}, but recorded {}", one.axis,
                                   quote(one.input), one.graph, shape_text(one.seen)));
     }
   }
@@ -319,7 +319,7 @@ Status check_guesses(const TestData& data) {
     text += fmt::format("; and {} more", fixed.size() - kListedNames);
   }
   return mismatch("the graph fixes dimensions that vary: " + text +
-                  "; export them as dynamic dimensions");
+                  "; export these dimensions as dynamic");
 }
 
 Status check_set(std::span<const GraphInput> inputs, const TestDataSet& set) {
@@ -329,7 +329,7 @@ Status check_set(std::span<const GraphInput> inputs, const TestDataSet& set) {
     for (std::size_t axis = 0; inputs[i].shape && axis < dims.size(); ++axis) {
       const GraphInput::Dimension& dimension = (*inputs[i].shape)[axis];
       if (dimension.value && *dimension.value != dims[axis]) {
-        return mismatch(fmt::format("dimension {} of input {} is {}, recorded {} has {}", axis,
+        return mismatch(fmt::format("dimension {} of input {} is {}, but recorded {} has {}", axis,
                                     quote(inputs[i].name), *dimension.value,
                                     quote(set.inputs[i].recorded), dims[axis]));
       }
@@ -340,7 +340,7 @@ Status check_set(std::span<const GraphInput> inputs, const TestDataSet& set) {
           symbols.try_emplace(dimension.symbol, dims[axis], inputs[i].name);
       if (!is_new && known->second.first != dims[axis]) {
         return mismatch(fmt::format(
-            "symbol {} is {} in input {} and {} in input {}", quote(dimension.symbol),
+            "symbol {} is {} in input {}, but {} in input {}", quote(dimension.symbol),
             known->second.first, quote(known->second.second), dims[axis], quote(inputs[i].name)));
       }
     }

@@ -78,9 +78,9 @@ Result<WrittenInput> write_input(const TestInput& input, const Checkpoint& recor
 Status read_back(const Directory& folder, const WrittenInput& written) {
   TRY_ASSIGN(const auto file, open_plain(folder, written.name));
   TRY_ASSIGN(const auto crc, range_crc32(*file, 0, written.bytes));
-  return crc == written.crc32
-             ? Status()
-             : fail(ErrorCode::kMismatch, file->name() + ": is not what was written into it");
+  return crc == written.crc32 ? Status()
+                              : fail(ErrorCode::kMismatch,
+                                     file->name() + ": its content differs from what was written");
 }
 
 Status write_set(const RecordedInputs& inputs, std::size_t set, const Directory& staging,
@@ -117,7 +117,7 @@ Status check_sets(const RecordedInputs& inputs, const Directory& out, Overwrite 
     }
     if (kind && !holds_only_inputs(out, name)) {
       return fail(ErrorCode::kAlreadyExists,
-                  out.child(name) + ": holds other things than recorded inputs; move it away");
+                  out.child(name) + ": contains more than recorded inputs; move it away");
     }
   }
   return {};
@@ -242,8 +242,9 @@ Status write_test_data(const RecordedInputs& inputs, const std::filesystem::path
   }
   TRY_ASSIGN(const auto out, Directory::open(out_dir));
   if (out.try_lock() == false) {
-    return fail(ErrorCode::kBusy,
-                out_dir.string() + ": another save is writing into this folder; wait for its end");
+    return fail(
+        ErrorCode::kBusy,
+        out_dir.string() + ": another save is writing to this folder; wait until it has finished");
   }
   return write_sets(inputs, out, options);
 }

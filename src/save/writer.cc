@@ -196,7 +196,7 @@ Result<DataPlan> plan_data(const SavePlan& plan, std::vector<ModelBuilder>& buil
   } else if (plan.layout == Layout::kLink) {
     if (options.checksum != Checksum::kNone) {
       return fail(ErrorCode::kInvalidArgument,
-                  "a checksum of whole files means reading them; leave it out with layout link");
+                  "a checksum of whole files requires reading them; leave it out with layout link");
     }
     data.own.emplace();
     data.own->models = plan.models;
@@ -270,8 +270,8 @@ Result<StagedSave> follow(const SavePlan& plan, const SourceModels& models,
       Directory::open(plan.layout == Layout::kPerTensor ? staging / plan.data_dir : staging);
   if (!leader.starts_with(job)) {
     data = fail(ErrorCode::kInvalidArgument,
-                "sees other files, or was given other options, than the first process; all need "
-                "the same, in files, on a file system that they share");
+                "sees other files or was given other options than the first process; all processes "
+                "need the same options, and the same files on a shared file system");
   }
   if (!data) {
     return fail(give_up(*options.team, data.error()));

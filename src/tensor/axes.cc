@@ -131,8 +131,8 @@ Status Axes::reshape(std::span<const std::int64_t> shape) {
     const auto size = static_cast<std::uint64_t>(wanted[i]);
     if (!is_empty && !take_inner(dims, size, axes[i])) {
       return unfit(
-          "its elements are not in the order that this step needs, as after a transpose; reshape "
-          "first, or make it a derived tensor");
+          "its elements are not in the order that this step needs, for example because of a "
+          "transpose; reshape first, or define a derived tensor");
     }
     if (axes[i].empty()) {
       axes[i] = {{size, 1}};
@@ -150,7 +150,7 @@ Status Axes::slice(std::int64_t dim, std::int64_t start, std::int64_t stop) {
   const std::int64_t end = stop < 0 ? stop + size : stop;
   if (first < 0 || end > size || first >= end) {
     return unfit("the dimension has " + std::to_string(size) +
-                 " indices, and this range is empty or reaches outside of them");
+                 " indices, and this range is empty or exceeds them");
   }
   auto from = static_cast<std::uint64_t>(first);
   const std::uint64_t count = static_cast<std::uint64_t>(end) - from;
@@ -172,8 +172,8 @@ Status Axes::slice(std::int64_t dim, std::int64_t start, std::int64_t stop) {
     from %= inner;
   }
   return unfit(
-      "the range cuts through dimensions that a reshape joined; slice before it, or make "
-      "it a derived tensor");
+      "the range cuts through dimensions that a reshape joined; slice before the reshape, or "
+      "define a derived tensor");
 }
 
 }  // namespace onnx_external

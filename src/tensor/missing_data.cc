@@ -165,7 +165,7 @@ class DataCheck {
     const StoredRange& range = first.is_in_row ? *first.range : *last.range;
     return fail(ErrorCode::kInvalidArgument,
                 fmt::format("{}: {} bytes from byte {} on, in tensor {}, were never written, as "
-                            "after a download that broke off; download or copy it again",
+                            "after an interrupted download; download or copy the file again",
                             file_.name(), end - begin, begin, quote(range.tensor)));
   }
 
@@ -184,14 +184,14 @@ class DataCheck {
     if (is_missing) {
       return fail(ErrorCode::kInvalidArgument,
                   fmt::format("{}: its last {} of {} bytes, from within tensor {} on, are zeros, "
-                              "as after a download that broke off; download or copy it again",
+                              "as after an interrupted download; download or copy the file again",
                               file_.name(), end_ - zeros, end_, quote(place.range->tensor)));
     }
     return place.range != nullptr || !are_weights
                ? std::string()
                : fmt::format(
-                     "{}: its last {} tensors, from {} on ({} bytes), are zeros: if that "
-                     "is not meant, it was not downloaded or copied to its end",
+                     "{}: its last {} tensors, from {} on ({} bytes), are zeros: if this is not "
+                     "intended, the download or copy of the file was not completed",
                      file_.name(), count, quote(whole->tensor), end_ - whole->offset);
   }
 

@@ -46,11 +46,11 @@ std::string_view wrong_numbers(const RecipeStep& step) {
     case StepKind::kReshape:
       if (std::count(numbers.begin(), numbers.end(), -1) > 1 ||
           std::any_of(numbers.begin(), numbers.end(), [](std::int64_t n) { return n < -1; })) {
-        return "its sizes are not negative, except for one -1";
+        return "its sizes must not be negative, except for one -1";
       }
       [[fallthrough]];
     case StepKind::kPermute:
-      return numbers.size() <= kMaxRecipeRank ? "" : "a tensor has at most 64 dimensions";
+      return numbers.size() <= kMaxRecipeRank ? "" : "a tensor can have at most 64 dimensions";
     case StepKind::kTranspose:
     case StepKind::kCast:
       break;
@@ -65,7 +65,7 @@ Status check_steps(const Recipe& recipe) {
   }
   for (const RecipeStep& step : recipe) {
     if (step.kind == StepKind::kCast && &step != &recipe.back()) {
-      return fail(ErrorCode::kInvalidArgument, "a cast is the last step of a recipe");
+      return fail(ErrorCode::kInvalidArgument, "a cast must be the last step of a recipe");
     }
     if (const std::string_view wrong = wrong_numbers(step); !wrong.empty()) {
       return fail(ErrorCode::kInvalidArgument, recipe_text({step}) + ": " + std::string(wrong));

@@ -24,7 +24,8 @@ std::optional<StepKind> step_called(std::string_view name, bool with_numbers) {
 }
 
 tl::unexpected<Error> unknown_step() {
-  return corrupt("a step of its recipe is unknown; known are " + std::string(kKnownSteps));
+  return corrupt("a step of its recipe is unknown; the known steps are " +
+                 std::string(kKnownSteps));
 }
 
 Result<std::int64_t> number_of(const Json& json) {
@@ -35,7 +36,7 @@ Result<std::int64_t> number_of(const Json& json) {
   const auto* const negative = std::get_if<std::int64_t>(&json.value);
   return negative != nullptr
              ? Result<std::int64_t>(*negative)
-             : corrupt("a step of its recipe has something that is not a whole number");
+             : corrupt("a step of its recipe contains a value that is not an integer");
 }
 
 Result<RecipeStep> parse_step(const Json& json) {

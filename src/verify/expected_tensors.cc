@@ -79,15 +79,15 @@ Status check_quantized_source(const Manifest& manifest) {
     return {};
   }
   if (key.empty()) {
-    return fail(ErrorCode::kMismatch,
-                "its codes were made of weights that the float model held, not of a checkpoint, so "
-                "none can be compared with it; verified without a checkpoint, every byte is "
-                "compared with what the manifest recorded");
+    return fail(
+        ErrorCode::kMismatch,
+        "its codes were computed from the weights in the float model, so they cannot be compared "
+        "with a checkpoint; without a checkpoint, every byte is compared with the manifest");
   }
-  return fail(ErrorCode::kMismatch,
-              "its codes were made of a checkpoint with a key " + quote(key) +
-                  " and others, not all of which this one has; give the checkpoint that it was "
-                  "quantized from");
+  return fail(ErrorCode::kMismatch, "its codes were computed from a checkpoint with the key " +
+                                        quote(key) +
+                                        " and others, some of which this checkpoint lacks; pass "
+                                        "the checkpoint that the model was quantized from");
 }
 
 // The two sides of the mapping.

@@ -144,8 +144,8 @@ ManifestFacts match_manifest(const Manifest& manifest, const std::string& locati
     } else {
       facts.unplaced.push_back(
           {FindingCode::kManifest, name_in_finding(record.slot), name_in_finding(location),
-           duplicate ? "the manifest has it twice"
-                     : "the manifest has it, but the model has no such initializer"});
+           duplicate ? "it is in the manifest twice"
+                     : "it is in the manifest, but the model has no such initializer"});
     }
   }
   return facts;
@@ -157,8 +157,8 @@ void check_linked_files(const std::filesystem::path& folder, std::span<const Lin
     const auto file = open_beneath(folder, record.file);
     if (file && (*file)->size() != record.bytes) {  // its tensors report a missing file
       findings.push_back({FindingCode::kWrongLength, "", name_in_finding(record.file),
-                          "the model was linked to a file of " + std::to_string(record.bytes) +
-                              " bytes, this one has " + std::to_string((*file)->size())});
+                          "the model was linked to a file with " + std::to_string(record.bytes) +
+                              " bytes, but this file has " + std::to_string((*file)->size())});
     }
   }
 }
@@ -166,11 +166,11 @@ void check_linked_files(const std::filesystem::path& folder, std::span<const Lin
 std::string contradiction(const ManifestTensor& record, const std::string& folder,
                           const ListedTensor& tensor, const ExternalEntry* entry) {
   if (record.data_type != tensor.proto->data_type() || record.dims != dims_of(*tensor.proto)) {
-    return "the manifest has another element type or other dims";
+    return "its element type or dims differ from the manifest";
   }
   if (record.file.empty() != (entry == nullptr)) {
-    return record.file.empty() ? "the manifest has it inside the model"
-                               : "the manifest has it in a file";
+    return record.file.empty() ? "according to the manifest, it is inside the model"
+                               : "according to the manifest, it is in a file";
   }
   if (entry == nullptr) {
     return {};
@@ -178,8 +178,8 @@ std::string contradiction(const ManifestTensor& record, const std::string& folde
   const std::string location = folder + record.file;
   if (location != entry->location || record.offset != entry->offset ||
       record.length != entry->length) {
-    return "the manifest has it in " + quote(location) + " at " + std::to_string(record.offset) +
-           ", " + std::to_string(record.length) + " bytes";
+    return "according to the manifest, it is in " + quote(location) + " at " +
+           std::to_string(record.offset) + ", " + std::to_string(record.length) + " bytes";
   }
   return {};
 }

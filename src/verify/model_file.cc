@@ -34,12 +34,12 @@ Result<std::filesystem::path> find_model(const std::filesystem::path& path) {
   TRY_ASSIGN(auto models, folder.entries());
   std::erase_if(models, [](const std::string& name) { return !name.ends_with(".onnx"); });
   if (models.empty()) {
-    return fail(ErrorCode::kNotFound, path.string() + ": has no *.onnx file in it");
+    return fail(ErrorCode::kNotFound, path.string() + ": contains no *.onnx file");
   }
   const auto usual = std::find(models.begin(), models.end(), "model.onnx");
   if (models.size() > 1 && usual == models.end()) {
-    return fail(ErrorCode::kAmbiguous, path.string() + ": has several models: " +
-                                           quote_list(models, kMostNamed) + "; name one");
+    return fail(ErrorCode::kAmbiguous, path.string() + ": contains several models: " +
+                                           quote_list(models, kMostNamed) + "; choose one");
   }
   return path / (usual != models.end() ? *usual : models.front());
 }

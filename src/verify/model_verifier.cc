@@ -159,11 +159,11 @@ void ModelVerifier::match_expected(const ExpectedTensor& wanted) {
   subject.by_manifest = wanted.by == ExpectedBy::kManifest;
   if (wanted.disputed) {
     report(subject, FindingCode::kManifest,
-           "the manifest has it from the checkpoint's " +
-               quote(checkpoint_->tensors()[*wanted.disputed].name) + ", but mapping gives " +
+           "according to the manifest, it was saved from the checkpoint's " +
+               quote(checkpoint_->tensors()[*wanted.disputed].name) + ", but the mapping gives " +
                quote(checkpoint_->tensors()[wanted.tensor].name) +
                (*wanted.disputed == wanted.tensor ? ", one of them transposed" : "") +
-               "; name the mapping options of the save, if it had some");
+               "; give the mapping options of the save, if it had any");
   }
   const onnx::TensorProto& proto = *subject.tensor.proto;
   const TensorView& view = checkpoint_->tensors()[wanted.tensor];
@@ -222,8 +222,8 @@ void ModelVerifier::match_packed(const ExpectedTensor& wanted, Subject& subject)
          std::string(onnx_type_name(proto.data_type())) + " " + shape_text(dims_of(proto)) +
              ", but the checkpoint's " + quote(view.name) + ", " +
              std::string(torch_name(view.dtype)) + " " + shape_text(view.shape) +
-             (packed.scheme.kept ? ", has no codes that give that ("
-                                 : ", does not give that when it is quantized (") +
+             (packed.scheme.kept ? ", has no codes that yield this tensor ("
+                                 : ", does not yield this tensor when it is quantized (") +
              scheme_text(packed.scheme) + ")");
 }
 
@@ -242,7 +242,7 @@ void ModelVerifier::read_parent() {
   if (found != parent_->model) {
     first_.push_back({FindingCode::kParentReplaced, "", name_in_finding(parent_->file),
                       found ? "is not the model that the piece was cut from; cut the piece again"
-                            : "the model that the piece was cut from is not there"});
+                            : "the model that the piece was cut from does not exist"});
   }
 }
 
@@ -274,8 +274,8 @@ void ModelVerifier::read_manifest(const std::string& known) {
   if (report_.used_manifest) {
     const Manifest& manifest = *found_->manifest;
     if (!knows(manifest, described)) {
-      first_.push_back({FindingCode::kModelChanged, "", "",
-                        "the model file is not the one that the manifest was written for"});
+      first_.push_back(
+          {FindingCode::kModelChanged, "", "", "the manifest was written for another model file"});
     }
     facts = match_manifest(manifest, found_->location, tensors_.size(), index_);
   }
@@ -340,7 +340,7 @@ void ModelVerifier::check_record(Subject& subject, const ManifestTensor* record)
   }
   if (record == nullptr) {
     if (report_.used_manifest && !parent_ && external && subject.tensor.is_initializer()) {
-      report(subject, FindingCode::kManifest, "the manifest does not have it");
+      report(subject, FindingCode::kManifest, "it is not in the manifest");
     }
     return;
   }

@@ -95,7 +95,8 @@ void ModelVerifier::report_bytes(Subject& subject, const std::optional<ByteDiffe
             quote(checkpoint_->tensors()[subject.equals->source_index].name), difference->wanted));
   }
   if (subject.record != nullptr && subject.record->crc32 && *subject.record->crc32 != crc32) {
-    report(subject, FindingCode::kCrcDiffers, "its bytes are not those that the manifest recorded");
+    report(subject, FindingCode::kCrcDiffers,
+           "its bytes differ from those that the manifest recorded");
   }
 }
 

@@ -61,7 +61,7 @@ class ChunkReader {
         wanted.file != nullptr && wanted.offset == check_.offset && wanted.file->same_file(*file);
     if (options_.compare == Compare::kPlaces) {
       if (wanted.tensor != nullptr && !answer.own) {
-        answer.fault = {FindingCode::kBytesDiffer, "it is not the checkpoint's own range"};
+        answer.fault = {FindingCode::kBytesDiffer, "it is not the same range as in the checkpoint"};
       }
       return meter.step(chunk_.length);
     }
@@ -254,8 +254,8 @@ Result<std::vector<RangeAnswer>> read_ranges(const std::filesystem::path& folder
   for (std::size_t i = 0; i < ranges.size(); ++i) {
     if (overused.contains(checks[i].location)) {
       ranges[i].fault = {FindingCode::kBadEntry,
-                         "the model's ranges of this file sum to more than " +
-                             std::to_string(kMaxTimesRead) + " times its size; not read"};
+                         "the model's ranges in this file add up to more than " +
+                             std::to_string(kMaxTimesRead) + " times its size, so it was not read"};
     }
   }
   for (std::size_t i = 0; i < chunks.size(); ++i) {

@@ -31,7 +31,8 @@ struct WantedTensor {
 
 // The finding for a tensor of LazyBytes. Its bytes cannot be produced again, so the finding names
 // no differing byte.
-inline constexpr const char* kNotWhatWasMade = "its CRC-32 is not that of the bytes that were made";
+inline constexpr const char* kNotWhatWasMade =
+    "its CRC-32 differs from that of the bytes that were produced";
 
 // A range of a file beneath the model's folder, and what to check.
 struct RangeCheck {

@@ -44,8 +44,8 @@ Result<std::optional<FoundManifest>> manifest_of(ModelFile& model,
   if (found && !found->manifest) {
     Error error = found->manifest.error();
     error.message +=
-        "; it cannot tell whether the model's bytes are those that were saved; remove it to go on "
-        "without";
+        "; it cannot show whether the model's bytes are those that were saved; to continue without "
+        "the manifest, remove it";
     return fail(std::move(error));
   }
   return found;
@@ -56,11 +56,12 @@ std::string path_of(const ModelFile& file, const std::string& location) {
 }
 
 Error changed_since(const ModelFile& file, const FoundManifest& found) {
-  return Error{ErrorCode::kMismatch,
-               (file.folder / file.name).string() + ": is not the file that its manifest " +
-                   path_of(file, found.location) +
-                   " was written for: it was damaged or changed since, or the manifest is another "
-                   "model's; restore it, or remove the manifest if this model is wanted"};
+  return Error{
+      ErrorCode::kMismatch,
+      (file.folder / file.name).string() + ": is not the file that its manifest " +
+          path_of(file, found.location) +
+          " was written for: the model was damaged or changed afterwards, or the manifest belongs "
+          "to another model; restore the model, or remove the manifest to use this model"};
 }
 
 Error contradicted(const ModelFile& file, const FoundManifest& found, const ListedTensor& tensor,
@@ -68,7 +69,7 @@ Error contradicted(const ModelFile& file, const FoundManifest& found, const List
   return Error{ErrorCode::kMismatch, (file.folder / file.name).string() + ": tensor " +
                                          quote(tensor.name) + ": " + message + " (" +
                                          path_of(file, found.location) +
-                                         "); remove the manifest to go on without it"};
+                                         "); to continue without the manifest, remove it"};
 }
 
 using Crcs = std::vector<std::optional<std::uint32_t>>;  // of each listed tensor

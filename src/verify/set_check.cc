@@ -98,8 +98,8 @@ bool report_if_mixed(const Directory& folder, const ModelFile& model, const Mani
                      std::vector<Finding>& findings) {
   if (const auto names = cut_off_models(folder, model.name); !names.empty()) {
     report_mixed(names,
-                 "not in place yet: a save of several models was cut off; the next save into this "
-                 "folder finishes it",
+                 "not in place yet: a save of several models was interrupted; the next save to "
+                 "this folder completes it",
                  findings);
     return true;
   }
@@ -108,7 +108,8 @@ bool report_if_mixed(const Directory& folder, const ModelFile& model, const Mani
   }
   const auto names = models_of_other_saves(folder, model, *manifest);
   if (!names.empty()) {
-    report_mixed(names, "was saved together with another state of this model; save both again",
+    report_mixed(names,
+                 "was saved together with another version of this model; save both models again",
                  findings);
   }
   return !names.empty();

@@ -372,7 +372,7 @@ TEST_F(Faults, AFullDiskIsReportedWhicheverThreadHitsItFirst) {
     for (int round = 0; round < 50; ++round) {
       Model model = model_for(tensors);
       EXPECT_THAT(save_all(checkpoint, model, dir_.path() / "out", options, layout),
-                  FailsWith(ErrorCode::kIo, "No space left on device; make room"));
+                  FailsWith(ErrorCode::kIo, "No space left on device; free some disk space"));
     }
   }
   pretend({});

@@ -137,8 +137,8 @@ class SetSweep {
     } else {
       tally_.count(saved ? "done in spite of it" : "reported after the commit");
       tally_.check(where, placed == case_.saved.size() ||
-                                  (!saved && saved.error().message.find("only some models") !=
-                                                 std::string::npos)
+                                  (!saved && saved.error().message.find(
+                                                 "only some of the models") != std::string::npos)
                               ? ""
                               : "the error does not say that the set is mixed");
       check_next(where, placed);

@@ -200,7 +200,7 @@ class InputsTest(SaveTest):
         callers = ("--inputs", ",".join(callers))  # float inputs of fixed shape: to be confirmed
         out, process = self.save("fixed graph", graph, module, recording, *callers)
         self.report.check(
-            process.returncode == 1 and "export them as dynamic dimensions" in process.stderr,
+            process.returncode == 1 and "export these dimensions as dynamic" in process.stderr,
             "fixed graph: is refused",
             support.last_line(process),
         )

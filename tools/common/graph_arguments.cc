@@ -82,9 +82,9 @@ std::string wrong_graph_names(std::span<const GraphToSave> graphs) {
       if (path_of(graphs[i]) == path_of(graphs[j])) {
         return fmt::format("{}: is given twice", quote(path_of(graphs[i]).string()));
       }
-      return fmt::format("two graphs are called {}: name them, NAME.onnx={} OTHER.onnx={}",
-                         quote(graphs[i].model_name), path_of(graphs[j]).string(),
-                         path_of(graphs[i]).string());
+      return fmt::format(
+          "two graphs are called {}: give them different names, NAME.onnx={} OTHER.onnx={}",
+          quote(graphs[i].model_name), path_of(graphs[j]).string(), path_of(graphs[i]).string());
     }
   }
   return "";

@@ -213,7 +213,7 @@ std::string inspect_text(const Inspection& inspection, Listing listing) {
   }
   out += notes_text(inspection.notes);
   if (inspection.refusal) {
-    out += "save-external would refuse it: " +
+    out += "save-external would reject it: " +
            error_text(*inspection.refusal, {.how_to_see_all = kHowToSeeAll});
   }
   return out + summary_line(inspection);

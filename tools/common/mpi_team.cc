@@ -106,7 +106,8 @@ std::unique_ptr<MpiTeam> join_team() {
   joined->end = [self = joined.get()](bool succeeded) { return leave(*self, succeeded); };
   return joined;
 #else
-  write_stderr("save-external: error: it is built without MPI; mpirun takes save-external-mpi\n");
+  write_stderr(
+      "save-external: error: it was built without MPI; use save-external-mpi with mpirun\n");
   std::exit(kFailed);
 #endif
 }

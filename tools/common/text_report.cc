@@ -65,7 +65,7 @@ std::string overlaid_text(const std::vector<OverlaidTensor>& tensors, Lists list
   }
   std::string out;
   for (const auto& [places, list] : names) {
-    out += names_line(fmt::format("overlaid: {} of checkpoint {} by those of checkpoint {}",
+    out += names_line(fmt::format("overlaid: {} of checkpoint {} by the keys of checkpoint {}",
                                   count_text(list.size(), "key"), places.first, places.second),
                       list, lists);
   }
@@ -123,16 +123,17 @@ std::vector<std::string> constants(const SavedModel& report) {
 // The lines about names of a graph without a partner, and about its external data.
 std::string graph_text(const SavedModel& report, Lists lists) {
   return names_line("model inputs", report.inputs_left(), lists) +
-         names_line("constants of the graph, for which a checkpoint has no keys", constants(report),
+         names_line("constants of the graph, for which checkpoints have no keys", constants(report),
                     lists) +
          names_line("taken from the graph, not from the checkpoint", report.kept_by_option, lists) +
          names_line("without data", report.slots_left(), lists) +
-         names_line("keep old data, because the checkpoint lacks them", report.left_old(), lists) +
+         names_line("keep their old data, because they are not in the checkpoint",
+                    report.left_old(), lists) +
          left_out_text(report.remarks);
 }
 
 std::string oversized_text(const SaveReport& report, Lists lists) {
-  return names_line("warning: larger than a shard may be, each in a shard of its own",
+  return names_line("warning: larger than the maximum shard size, each in a shard of its own",
                     report.oversized, lists);
 }
 
@@ -262,7 +263,7 @@ std::string verdict_text(const SaveReport& report) {
     return "not verified";
   }
   if (report.linked_bytes > 0 && report.bytes > 0) {
-    return report.complete ? "verified, every byte that was written, every range that is linked"
+    return report.complete ? "verified, every written byte and every linked range"
                            : "the rest is verified";
   }
   if (report.linked_bytes > 0) {
@@ -286,7 +287,7 @@ std::string choices_text(const SaveReport& report) {
     text += fmt::format("; {} ignored (--ignore)", count_text(ignored, "key"));
   }
   if (const std::size_t skipped = report.skipped_keys().size(); skipped > 0) {
-    text += fmt::format("; {} without a place left out", count_text(skipped, "key"));
+    text += fmt::format("; {} without a slot left out", count_text(skipped, "key"));
   }
   return text;
 }

@@ -20,11 +20,11 @@ namespace {
 std::string own_ranges_text(const VerifyReport& report) {
   const std::uint64_t known = report.linked - report.linked_without_crc;
   if (known == 0) {
-    return "it records no CRC-32 to check their bytes by";
+    return "it records no CRC-32 with which to check their bytes";
   }
   return report.linked_without_crc == 0
-             ? "their bytes have the CRC-32 that it records"
-             : fmt::format("the bytes of {} have the CRC-32 that it records, {} have none", known,
+             ? "their bytes have the recorded CRC-32"
+             : fmt::format("the bytes of {} have the recorded CRC-32, {} have none", known,
                            report.linked_without_crc);
 }
 
@@ -36,8 +36,8 @@ std::string recorded_text(const VerifyReport& report) {
   }
   return known == 0 ? "ranges only: all are linked to a checkpoint that records no CRC-32"
                     : fmt::format(
-                          "{} are what the manifest recorded; of {} that are linked without "
-                          "a recorded CRC-32 only the ranges were checked",
+                          "{} are what the manifest recorded; for {} that are linked without a "
+                          "recorded CRC-32, only the ranges were checked",
                           known, report.linked_without_crc);
 }
 
@@ -45,14 +45,14 @@ std::string compared_text(const VerifyReport& report) {
   const std::string how =
       report.compared_by_manifest == 0 ? ""
       : report.compared_by_manifest == report.compared
-          ? ", which is which by the manifest's record"
-          : fmt::format(", {} of them by the manifest's record", report.compared_by_manifest);
+          ? ", matched by the manifest"
+          : fmt::format(", {} of them matched by the manifest", report.compared_by_manifest);
   const std::string converted =
       report.converted == 0
           ? ""
           : fmt::format(", {} converted to another type", count_text(report.converted, "tensor"));
   if (report.compared == report.tensors && report.linked == report.tensors && report.tensors > 0) {
-    return "every range is the checkpoint's own" + how + "; " + own_ranges_text(report);
+    return "every range is the same as in the checkpoint" + how + "; " + own_ranges_text(report);
   }
   if (report.compared == report.tensors && report.inline_compared == report.inline_tensors &&
       report.tensors + report.inline_tensors > 0) {

@@ -78,7 +78,8 @@ def model_in(path: StrPath, call: str) -> str:
         raise no_model(Path(path))
     if len(found) > 1:
         raise InvalidArgumentError(
-            f"{os.fspath(path)}: has several models: {', '.join(map(os.path.basename, found))}; "
+            f"{os.fspath(path)}: contains several models: "
+            f"{', '.join(map(os.path.basename, found))}; "
             f"give one of them: {call.format(repr(found[0]))}"
         )
     return found[0]

@@ -221,7 +221,7 @@ def test_a_value_ends_with_the_call_that_it_was_given_to(tmp_path: Path) -> None
         lambda value: value.arguments(),
         lambda value: value.attribute("hidden"),
     ):
-        with pytest.raises(ValueError, match="valid only during the call"):
+        with pytest.raises(ValueError, match="valid only while the function"):
             use(kept[0])
 
 

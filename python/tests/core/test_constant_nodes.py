@@ -61,7 +61,7 @@ def test_inspect_lists_what_nodes_hold_the_largest_first(tmp_path: Path) -> None
 def test_a_save_that_moves_nothing_names_them_and_the_option(tmp_path: Path) -> None:
     model = added(tmp_path / "m.onnx")
     with pytest.raises(
-        oe.NotFoundError, match=r"no weights to move but values of nodes: 'a', 'b'"
+        oe.NotFoundError, match=r"no weights to move except values in nodes: 'a', 'b'"
     ) as e:
         oe.save(model, tmp_path / "out.onnx")
     assert [remedy.option for remedy in e.value.remedies] == ["attributes"]

@@ -151,7 +151,7 @@ def test_the_data_file_is_named_as_in_torch_or_as_asked(tiny: Path, tmp_path: Pa
     }.items():
         oe.save(graph, tmp_path / "net.onnx", checkpoint, **options)
         assert files_of(tmp_path) == sorted(["net.onnx", *names])
-    with pytest.raises(oe.Error, match="is for data in files beside the model"):
+    with pytest.raises(oe.Error, match="applies only to data in files next to the model"):
         oe.save(
             graph,
             tmp_path / "b",

@@ -353,14 +353,14 @@ def test_weights_that_no_file_has_as_they_are_kept_are_written(graph: Path, tmp_
     assert report.linked_bytes == INNER * 4
     assert report.bytes > sum(n * k // 2 for n, k in shapes().values())
     assert oe.verify(folder / "model.onnx", against=folder).ok
-    with pytest.raises(oe.InvalidArgumentError, match="unless they are kept"):
+    with pytest.raises(oe.InvalidArgumentError, match="unless the codes of the checkpoint"):
         oe.save(graph, folder, folder, quantize="int4", layout="link", overwrite=True)
 
 
 def test_there_must_be_codes_to_keep(graph: Path, tmp_path: Path) -> None:
     state = {name: tensor.detach().numpy() for name, tensor in Layers().state_dict().items()}
     safetensors.save_file(state, tmp_path / "floats.safetensors")
-    with pytest.raises(oe.InvalidArgumentError, match="nothing to keep"):
+    with pytest.raises(oe.InvalidArgumentError, match="there are no codes to keep"):
         oe.save(graph, tmp_path / "out", tmp_path / "floats.safetensors", quantize="keep")
 
 

@@ -488,7 +488,7 @@ def test_a_mixture_of_experts_computes_what_torch_computes(tmp_path: Path) -> No
 def test_what_link_cannot_refer_to_is_refused_with_a_layout_that_can(tmp_path: Path) -> None:
     saved(tmp_path / "moe", "MixtralForCausalLM", num_local_experts=2, num_key_value_heads=2)
     before = files_of(tmp_path)
-    with pytest.raises(oe.Error, match=r"(?s)put together.*layout='single'") as caught:
+    with pytest.raises(oe.Error, match=r"(?s)assembled.*layout='single'") as caught:
         oe.transformers.export(tmp_path / "moe", tmp_path / "moe", layout="link", fsync=False)
     assert caught.value.kind == "not-linked"
     assert any(remedy[:2] == ("layout", "single") for remedy in caught.value.remedies)

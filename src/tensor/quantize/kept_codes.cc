@@ -202,8 +202,8 @@ Result<KeptForm> kept_form(const StoredCodes& stored, DType scales) {
   const std::int64_t block = block_of(stored);
   if (block < std::int64_t{kMinQuantizedBlock}) {
     return fail(ErrorCode::kUnsupported,
-                fmt::format("its scales are for groups of {} columns, and no node has blocks that "
-                            "divide them",
+                fmt::format("its scales are for groups of {} columns, and no node supports a block "
+                            "size that divides them",
                             stored.group));
   }
   const bool has_terms = stored.zeros == CodeZeros::kAny;
@@ -235,8 +235,9 @@ Result<std::vector<std::int32_t>> order_by_group(std::span<const std::int32_t> g
     const std::int64_t end =
         g < next.size() ? std::min(columns, static_cast<std::int64_t>(g + 1) * group) : 0;
     if (g >= next.size() || next[g] >= end) {
-      return fail(ErrorCode::kUnsupported,
-                  "its groups have different numbers of columns, and blocks are equally long");
+      return fail(
+          ErrorCode::kUnsupported,
+          "its groups have different numbers of columns, but all blocks have the same length");
     }
     is_sorted = is_sorted && next[g] == static_cast<std::int32_t>(k);
     order[static_cast<std::size_t>(next[g]++)] = static_cast<std::int32_t>(k);
@@ -264,7 +265,7 @@ Status keep_rows(const KeptForm& form, std::span<const std::int32_t> order, std:
     }
     if (form.scheme.zero_points &&
         !keeper.zero_points(numbers(rows.zeros), part(out.zero_points))) {
-      return corrupt(fmt::format("row {}: a zero point is not a code of {} bits", first_row + row,
+      return corrupt(fmt::format("row {}: a zero point does not fit into {} bits", first_row + row,
                                  form.stored.bits));
     }
     if (form.scheme.terms && !keeper.terms(numbers(rows.scales), numbers(rows.zeros),

@@ -205,15 +205,15 @@ class BatchQuantizer {
     const auto found = std::find_if(values.begin(), values.end(),
                                     [](float value) { return !std::isfinite(value); });
     const char* const what = std::isnan(*found) ? "NaN" : *found > 0 ? "inf" : "-inf";
-    return kept_float(fmt::format("row {}, column {} is {}, which no code stands for", row,
+    return kept_float(fmt::format("row {}, column {} is {}, which no code can represent", row,
                                   column + static_cast<std::uint64_t>(found - values.begin()),
                                   what));
   }
 
   [[nodiscard]] Error kept_float(const std::string& what) const {
-    return error_with(
-        ErrorCode::kUnsupported, fmt::format("tensor {}: {}", quote(batch_.name), what),
-        {{RemedyOption::kKeepFloat, std::string(batch_.name), "to leave it as it is"}});
+    return error_with(ErrorCode::kUnsupported,
+                      fmt::format("tensor {}: {}", quote(batch_.name), what),
+                      {{RemedyOption::kKeepFloat, std::string(batch_.name), "not to quantize it"}});
   }
 
   const Scheme& scheme_;

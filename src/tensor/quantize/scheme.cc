@@ -142,27 +142,27 @@ Scheme default_scheme(std::uint32_t bits) {
 Status check_scheme(const Scheme& scheme) {
   if (scheme.kept && (!is_among(kKeptBits, scheme.bits) || scheme.steps != 0 ||
                       (scheme.terms && scheme.zero_points))) {
-    return wrong_scheme("no node multiplies by such kept codes");
+    return wrong_scheme("no node multiplies by kept codes of this kind");
   }
   if (scheme.terms && !scheme.kept) {
-    return wrong_scheme("only kept codes have terms");
+    return wrong_scheme("only kept codes can have terms");
   }
   if (!scheme.kept && !is_among(kCodeBits, scheme.bits)) {
-    return wrong_scheme(fmt::format("codes have 4 or 8 bits, not {}", scheme.bits));
+    return wrong_scheme(fmt::format("codes must have 4 or 8 bits, not {}", scheme.bits));
   }
   if (scheme.block < kMinQuantizedBlock || scheme.block > kMaxQuantizedBlock ||
       (scheme.block & (scheme.block - 1)) != 0) {
     return wrong_scheme(
-        fmt::format("a block has 16, 32, 64, 128 or 256 columns, not {}", scheme.block));
+        fmt::format("a block must have 16, 32, 64, 128 or 256 columns, not {}", scheme.block));
   }
   if (scheme.steps > kMaxSearchSteps || (scheme.steps != 0 && scheme.steps % 2 == 0)) {
-    return wrong_scheme(
-        fmt::format("a search takes an odd number of steps up to {}, or 0 for none, not {}",
-                    kMaxSearchSteps, scheme.steps));
+    return wrong_scheme(fmt::format(
+        "the number of search steps must be odd and at most {}, or 0 for no search, not {}",
+        kMaxSearchSteps, scheme.steps));
   }
   if (!is_among(kScaleTypes, scheme.scales)) {
-    return wrong_scheme(
-        fmt::format("scales are float32, float16 or bfloat16, not {}", torch_name(scheme.scales)));
+    return wrong_scheme(fmt::format("scales must be float32, float16 or bfloat16, not {}",
+                                    torch_name(scheme.scales)));
   }
   return {};
 }
@@ -237,29 +237,29 @@ Result<Scheme> parse_scheme(const Json& json) {
 Status check_options(const QuantizeOptions& options) {
   TRY(check_scheme(options.scheme));
   if (options.scheme.kept) {
-    return wrong_scheme("kept codes have the checkpoint's scheme; ask for 'keep'");
+    return wrong_scheme("kept codes have the scheme of the checkpoint; use 'keep'");
   }
   if (options.keep != KeepCodes::kNo && options.form != QuantizedForm::kMatMulNBits) {
-    return wrong_scheme("codes are kept for the form matmulnbits alone");
+    return wrong_scheme("codes can be kept only for the form matmulnbits");
   }
   if (options.keep != KeepCodes::kNo && options.head == HeadWeights::kInt4) {
     return wrong_scheme(
-        "a head that is kept has the bits of the checkpoint, so int4 cannot be "
-        "asked for; int8 and float can");
+        "a head whose codes are kept has as many bits as in the checkpoint, so only int8 and float "
+        "can be chosen, not int4");
   }
   if (options.head == HeadWeights::kInt4 && options.scheme.bits != 4) {
-    return wrong_scheme("a head of 4 bits is for layers of 4 bits");
+    return wrong_scheme("a 4-bit head requires 4-bit layers");
   }
   if (!is_among(kAccuracyLevels, options.accuracy_level)) {
     return wrong_scheme(
-        fmt::format("the accuracy level is 0 (floats) or 4 (activations in 8 bits), not {}",
+        fmt::format("the accuracy level must be 0 (floats) or 4 (8-bit activations), not {}",
                     options.accuracy_level));
   }
   if (options.min_columns < 1 || options.min_rows < 1) {
-    return wrong_scheme("the least number of rows and columns is 1");
+    return wrong_scheme("the smallest number of rows and columns must be at least 1");
   }
   if (is_among(options.keep_float, std::string())) {
-    return wrong_scheme("a pattern of weights that stay in float is empty; '*' means all");
+    return wrong_scheme("a pattern of weights that are not quantized is empty; '*' matches all");
   }
   return {};
 }

@@ -73,7 +73,8 @@ TEST(MemoryRuns, KeepTheOwnersOfTheirBlocks) {
 TEST(MemoryRuns, MakeBytesOnlyWhileTheyAreHeld) {
   const auto runs = MemoryRuns::of({}, {filled('a', 3), filled('b', 2)}, 1).value();
   const std::uint64_t b = runs->offset_of_made(1);
-  EXPECT_THAT(runs->bytes(b, 2), FailsWith(ErrorCode::kUnsupported, "run b: its bytes are made"));
+  EXPECT_THAT(runs->bytes(b, 2),
+              FailsWith(ErrorCode::kUnsupported, "run b: its bytes are produced"));
   auto held = runs->hold(b).value();
   EXPECT_EQ(as_text(*runs->bytes(b, 2)), "bb");
   EXPECT_THAT(runs->bytes(runs->offset_of_made(0), 3), FailsWith(ErrorCode::kUnsupported, "run a"));

@@ -168,9 +168,10 @@ TEST(OpenCheckpoint, NamesTheContentsOfAnArchiveThatIsNotACheckpoint) {
       FailsWith(ErrorCode::kUnsupported, "repacked without its folder: 'data.pkl' is at the root"));
   EXPECT_THAT(open({dir.write("deep.pt", zip_of({"out/m/data.pkl", "out/m/version"}))}),
               FailsWith(ErrorCode::kUnsupported, "with another folder around its own"));
-  EXPECT_THAT(open({dir.write("m.zip", zip_of({"m/config.json", "m/model.safetensors"}))}),
-              FailsWith(ErrorCode::kUnsupported,
-                        "it holds 'm/config.json', 'm/model.safetensors'; if the checkpoint is"));
+  EXPECT_THAT(
+      open({dir.write("m.zip", zip_of({"m/config.json", "m/model.safetensors"}))}),
+      FailsWith(ErrorCode::kUnsupported,
+                "it contains 'm/config.json', 'm/model.safetensors'; if the checkpoint is"));
 }
 
 TEST(OpenCheckpoint, SaysWhatAFolderHasInsteadOfACheckpoint) {

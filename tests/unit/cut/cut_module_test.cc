@@ -92,7 +92,8 @@ TEST(CutModule, CannotBeWithoutModulesOutsideOfIt) {
   CutOptions both;
   both.without = {"layers.0"};
   both.outputs = {"layers.0/s"};
-  EXPECT_THAT(cut(b.model(), both), FailsWith(ErrorCode::kInvalidArgument, "one or the other"));
+  EXPECT_THAT(cut(b.model(), both),
+              FailsWith(ErrorCode::kInvalidArgument, "give only one of them"));
 }
 
 TEST(CutModule, MayBeAContainerThatIsNeverCalled) {
@@ -194,7 +195,7 @@ TEST(CutModule, IsRefusedIfThereIsNoneOfTheName) {
   GraphBuilder bare;
   bare.input("x", kFloat, {1}).node("Neg", {"x"}, {"y"}).output("y", kFloat, {1});
   EXPECT_THAT(cut_module(bare.model(), "layer"),
-              FailsWith(ErrorCode::kNotFound, "does not say which module"));
+              FailsWith(ErrorCode::kNotFound, "does not record for which modules"));
 }
 
 TEST(CutModule, IsRefusedIfNothingUsesItsResults) {

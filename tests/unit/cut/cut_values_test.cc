@@ -110,7 +110,7 @@ TEST(CutValues, AreRefusedIfAGraphInputIsReachedAnotherWay) {
   b.input("x", kFloat, {1}).node("Neg", {"x"}, {"n"}).node("Add", {"n", "x"}, {"c"});
   b.value_info("n", kFloat, {1}).output("c", kFloat, {1});
   EXPECT_THAT(cut_between(b.model(), {"n"}, {"c"}),
-              FailsWith(ErrorCode::kMismatch, "'c' depends on the graph input 'x'"));
+              FailsWith(ErrorCode::kMismatch, "'c' also depends on the graph input 'x'"));
   // The output is above the input.
   EXPECT_THAT(cut_between(chain(), {"c"}, {"b"}), FailsWith(ErrorCode::kMismatch, "'x'"));
 }
@@ -122,7 +122,7 @@ TEST(CutValues, AreRefusedIfTheyAreNoInputsOrOutputs) {
   EXPECT_THAT(cut_between(chain(), {"a"}, {"a"}),
               FailsWith(ErrorCode::kInvalidArgument, "both input and output"));
   EXPECT_THAT(cut_between(chain(), {"a", "a"}, {"c"}),
-              FailsWith(ErrorCode::kInvalidArgument, "'a' is named twice"));
+              FailsWith(ErrorCode::kInvalidArgument, "'a' is given twice"));
   EXPECT_THAT(cut_between(chain(), {"a", "unused"}, {"c"}),
               FailsWith(ErrorCode::kInvalidArgument, "no output depends on the input 'unused'"));
   EXPECT_THAT(cut_between(chain(), {"a"}, {"bais"}), FailsWith(ErrorCode::kNotFound, "'bias'"));

@@ -15,7 +15,7 @@ TEST(HostileGraph, WithACycleIsRefused) {
   GraphBuilder self;
   self.node("Neg", {"a"}, {"a"}).output("a", kFloat, {1});
   EXPECT_THAT(cut_between(self.model(), {}, {"a"}),
-              FailsWith(ErrorCode::kCorrupt, "which it makes itself"));
+              FailsWith(ErrorCode::kCorrupt, "which is its own output"));
 }
 
 TEST(HostileGraph, WithACycleThroughASubgraphIsRefused) {

@@ -512,7 +512,7 @@ TEST_F(Learn, KeysThatTheNewCheckpointLacksAreNamed) {
 TEST_F(Learn, AnotherCheckpointThanTheExportedOneIsRefused) {
   EXPECT_THAT(learn(one({4, 3}, turned(kW, 3, 4)), {tensor("fc.weight", {3, 4}, kV)},
                     {tensor("fc.weight", {3, 4}, kV)}),
-              FailsWith(ErrorCode::kNotFound, "holds no data of the old checkpoint"));
+              FailsWith(ErrorCode::kNotFound, "contains no data of the old checkpoint"));
 }
 
 TEST_F(Learn, WhatTheOptionsNameIsLeftToThem) {

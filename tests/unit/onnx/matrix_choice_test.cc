@@ -146,10 +146,10 @@ TEST(MatrixChoice, PatternsAndOptionsKeepFloats) {
   ASSERT_THAT(plan, IsOk());
   EXPECT_THAT(schemes(*plan), ElementsAre("small.weight: int4/64, zero points, 5 steps"));
   EXPECT_THAT(reasons(*plan),
-              ElementsAre("embed.weight: it is a head or an embedding, which stay in float",
+              ElementsAre("embed.weight: it is a head or an embedding, which are not quantized",
                           "layer.weight.transposed: the pattern 'layer.*' keeps it",
                           "gate.weight: it chooses experts",
-                          "head.weight: it is a head or an embedding, which stay in float"));
+                          "head.weight: it is a head or an embedding, which are not quantized"));
 }
 
 TEST(MatrixChoice, RowsThatAreTooLongStay) {

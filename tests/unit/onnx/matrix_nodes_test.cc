@@ -195,7 +195,7 @@ TEST(MatrixNodes, TheStandardFormNeedsOpset21) {
   MatrixGraph graph;
   graph.weight("w", {1000, 128}).node("Gather", {"w", "ids"}, {"h"});
   EXPECT_THAT(replaced(graph, standard_form()),
-              FailsWith(ErrorCode::kUnsupported, "the model is of opset 17"));
+              FailsWith(ErrorCode::kUnsupported, "the model has opset 17"));
 }
 
 TEST(MatrixNodes, NodesOfBodiesAreReplacedInTheirGraph) {

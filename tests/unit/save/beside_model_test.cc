@@ -127,7 +127,7 @@ TEST_F(BesideAModel, DataOfAnotherToolsModelThatIsReplacedIsNoted) {
   ASSERT_THAT(report, IsOk());
   EXPECT_TRUE(fs::exists(out / "w.bin"));
   EXPECT_THAT(report->notes, ElementsAre(testing::AllOf(
-                                 HasSubstr("'w.bin' (1.20 kB) held data of the replaced model"),
+                                 HasSubstr("'w.bin' (1.20 kB) contains data of the replaced model"),
                                  HasSubstr("rm '" + (out / "w.bin").string() + "'"))));
   const auto again = save(model, "out");  // now it replaces what a save wrote
   ASSERT_THAT(again, IsOk());

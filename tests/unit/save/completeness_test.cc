@@ -149,8 +149,9 @@ TEST_F(Completeness, OptionsOfACheckpointAreRefusedWithoutOne) {
   const auto refused = [&](const char* name, auto set) {
     SaveOptions options;
     set(options);
-    EXPECT_THAT(relayout(lacking_data(), options),
-                FailsWith(ErrorCode::kInvalidArgument, std::string(name) + ": is for the weights"));
+    EXPECT_THAT(
+        relayout(lacking_data(), options),
+        FailsWith(ErrorCode::kInvalidArgument, std::string(name) + ": applies to the weights"));
   };
   refused("dtype", [](SaveOptions& options) { options.plan.dtype = DType::kFloat16; });
   refused("dtype", [](SaveOptions& options) { options.mapping.casts = Casts::kAllow; });
@@ -187,7 +188,7 @@ TEST_F(Completeness, TheRefusalListsWhatIsMissing) {
   const auto refused = relayout(lacking_a_name());
   ASSERT_THAT(refused,
               FailsListing(ErrorCode::kNotFound, ErrorKind::kWithoutData, {"lost.weight"}));
-  EXPECT_THAT(refused.error().message, HasSubstr("give the checkpoint"));
+  EXPECT_THAT(refused.error().message, HasSubstr("pass the checkpoint"));
   ASSERT_EQ(refused.error().details->lists.size(), 1U);
   EXPECT_EQ(refused.error().details->lists[0].items[0].note, "used by Mul 'Mul_1'");
 }
@@ -276,7 +277,7 @@ TEST_F(Completeness, ACheckpointDoesNotHideWhatItCannotFill) {
     SaveOptions options;
     EXPECT_THAT(save_model_with_external_data(dir_.path() / "out", "model.onnx", "initializers",
                                               paths, model, options),
-                FailsWith(ErrorCode::kNotFound, "no checkpoint fills"));
+                FailsWith(ErrorCode::kNotFound, "a checkpoint cannot fill"));
   }
 }
 

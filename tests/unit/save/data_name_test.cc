@@ -220,8 +220,9 @@ TEST_F(DataNames, MustBePlainAndUnused) {
 TEST_F(DataNames, AreForLayoutsWithFilesBesideTheModel) {
   for (const Layout layout : {Layout::kPerTensor, Layout::kInline, Layout::kLink}) {
     const auto refused = stage_seed(1, {layout, "weights.bin"});
-    EXPECT_THAT(refused, FailsWith(ErrorCode::kInvalidArgument,
-                                   "'weights.bin', is for data in files beside the model"));
+    EXPECT_THAT(refused,
+                FailsWith(ErrorCode::kInvalidArgument,
+                          "'weights.bin', applies only to data in files next to the model"));
   }
 }
 

@@ -301,7 +301,7 @@ TEST_P(ExternalDataWriterLayouts, AreReadBackBeforeTheyArePublished) {
     return (*writer)->finish(model);
   };
   EXPECT_THAT(damaged(Verification::kOn),
-              FailsWith(ErrorCode::kMismatch, "tensor 'w': what is on the disk is not what"));
+              FailsWith(ErrorCode::kMismatch, "tensor 'w': the bytes on the disk differ from"));
   EXPECT_FALSE(fs::exists(out()));
   EXPECT_THAT(damaged(Verification::kOff), IsOk());
 }
@@ -408,8 +408,9 @@ TEST(ExternalDataWriter, NamesItsDataFileAsAsked) {
   EXPECT_EQ(files_below(dir.path()).size(), 3U);
   EXPECT_TRUE(files_below(dir.path()).contains("model.onnx.1.data"));
   options.layout = Layout::kPerTensor;
-  EXPECT_THAT(ExternalDataWriter::open(dir.path(), options),
-              FailsWith(ErrorCode::kInvalidArgument, "is for data in files beside the model"));
+  EXPECT_THAT(
+      ExternalDataWriter::open(dir.path(), options),
+      FailsWith(ErrorCode::kInvalidArgument, "applies only to data in files next to the model"));
 }
 
 TEST(ExternalDataWriter, RefusesLayoutsWithoutDataFilesAndOddAlignments) {

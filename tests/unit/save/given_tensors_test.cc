@@ -431,11 +431,11 @@ TEST_F(GivenWeights, OfTooFewBytesAreRefused) {
   onnx::ModelProto model = full_model();
   model.mutable_graph()->mutable_initializer(0)->set_raw_data(noise(119'996, 1));
   EXPECT_THAT(save(given(model), "out", with(Layout::kSingle)),
-              FailsWith(ErrorCode::kCorrupt, "'raw': it holds 119996 bytes"));
+              FailsWith(ErrorCode::kCorrupt, "'raw': it contains 119996 bytes"));
   model = full_model();
   model.mutable_graph()->mutable_initializer(6)->set_dims(0, 3001);  // typed
   EXPECT_THAT(save(given(model), "out", with(Layout::kSingle)),
-              FailsWith(ErrorCode::kCorrupt, "'typed': it holds fewer numbers"));
+              FailsWith(ErrorCode::kCorrupt, "'typed': it has fewer values"));
   EXPECT_FALSE(fs::exists(dir_.path() / "out"));
 }
 

@@ -133,7 +133,7 @@ TEST_F(Link, RejectsBytesThatAreNotAPlainRange) {
   for (const std::vector<std::int64_t>& strides : {std::vector<std::int64_t>{1, 4}, {0, 1}}) {
     EXPECT_THAT(save_one({.name = "w", .shape = {4, 4}, .bytes = bytes, .strides = strides}),
                 FailsWith(ErrorCode::kUnsupported,
-                          "do not lie in row-major order, so no model can refer to them in place; "
+                          "are not in row-major order, so no model can refer to them in place; "
                           "use a layout that copies"));
   }
   EXPECT_EQ(names(), Names{"c.pt"});
@@ -194,7 +194,7 @@ TEST_F(Link, RefusesWhatWouldReadOrMakeBytes) {
   Mapping keep;
   keep.pairs.push_back({kNoSlot, 0, Rule::kKept});
   EXPECT_THAT(make_plan(untyped, checkpoint, keep, converting),
-              FailsWith(ErrorCode::kUnsupported, "are to be converted"));
+              FailsWith(ErrorCode::kUnsupported, "have to be converted"));
 }
 
 // Also under names that data files of ours have.

@@ -27,31 +27,31 @@ TEST(OptionRules, TakeWhatHasAnEffect) {
 TEST(OptionRules, RefuseASizeOfShardsWithoutShards) {
   for (const Layout layout : {kPerTensor, kSingle, kInline, kLink}) {
     EXPECT_THAT(check_option_rules({.layout = layout, .max_shard_bytes = 5}, {}, Casts::kRefuse),
-                FailsWith(kInvalid, "for the layout shards"));
+                FailsWith(kInvalid, "only to the layout shards"));
   }
 }
 
 TEST(OptionRules, RefuseAnAlignmentWithoutSharedFiles) {
   for (const Layout layout : {kPerTensor, kInline, kLink}) {
     EXPECT_THAT(check_option_rules({.layout = layout, .alignment = 64}, {}, Casts::kRefuse),
-                FailsWith(kInvalid, "for the layouts single and shards"));
+                FailsWith(kInvalid, "only to the layouts single and shards"));
   }
 }
 
 TEST(OptionRules, RefuseWhatNeedsDataFilesWhereThereAreNone) {
   EXPECT_THAT(check_option_rules({.layout = kInline}, sha1(), Casts::kRefuse),
-              FailsWith(kInvalid, "a checksum is of data files"));
+              FailsWith(kInvalid, "a checksum applies to data files"));
 }
 
 TEST(OptionRules, RefuseNewBytesWithLinks) {
   EXPECT_THAT(check_option_rules({.layout = kLink}, sha1(), Casts::kRefuse),
-              FailsWith(kInvalid, "whole files to be read"));
+              FailsWith(kInvalid, "requires reading whole files"));
   EXPECT_THAT(check_option_rules({.layout = kLink, .dedup = Dedup::kContent}, {}, Casts::kRefuse),
               FailsWith(kInvalid, "equal bytes"));
   EXPECT_THAT(check_option_rules({.layout = kLink}, {}, Casts::kAllow),
-              FailsWith(kInvalid, "a conversion makes new bytes"));
+              FailsWith(kInvalid, "a conversion produces new bytes"));
   EXPECT_THAT(check_option_rules({.layout = kLink, .dtype = DType::kFloat16}, {}, Casts::kRefuse),
-              FailsWith(kInvalid, "a conversion makes new bytes"));
+              FailsWith(kInvalid, "a conversion produces new bytes"));
 }
 
 TEST(OptionRules, RefuseTypesThatNothingIsConvertedTo) {

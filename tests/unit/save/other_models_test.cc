@@ -112,7 +112,7 @@ TEST_F(OtherModels, LoseNoDataToAModelThatIsGivenItsName) {
   const auto before = tree_of(out_);
   TransactionOptions options{{"model.data"}, "initializers.1", Sync::kNone, Overwrite::kAllow};
   EXPECT_THAT(Transaction::begin(out_, options),
-              FailsWith(ErrorCode::kAlreadyExists, "has data of the model 'model.onnx'"));
+              FailsWith(ErrorCode::kAlreadyExists, "contains data of the model 'model.onnx'"));
   EXPECT_EQ(tree_of(out_), before);
 }
 

@@ -210,7 +210,7 @@ TEST_P(ProvidedSaveBothWays, RefusesToMakeATensorBeforeItIsWritten) {
   SaveOptions options = quick();
   options.plan.dedup = Dedup::kContent;
   EXPECT_THAT(save(GetParam(), tensors, options),
-              FailsWith(ErrorCode::kInvalidArgument, "tensor 'w': its bytes are made once"));
+              FailsWith(ErrorCode::kInvalidArgument, "tensor 'w': its bytes are produced once"));
   EXPECT_EQ(*calls, 0);
 }
 
@@ -297,9 +297,9 @@ TEST_P(ProvidedSaveBothWays, FindsDataFilesThatChangeAfterTheyWereMade) {
       }
       return Continue::kYes;
     };
-    EXPECT_THAT(
-        save(GetParam(), {made("w", DType::kFloat32, {1000}, noise(4000, 1))}, options),
-        FailsWith(ErrorCode::kMismatch, "its CRC-32 is not that of the bytes that were made"));
+    EXPECT_THAT(save(GetParam(), {made("w", DType::kFloat32, {1000}, noise(4000, 1))}, options),
+                FailsWith(ErrorCode::kMismatch,
+                          "its CRC-32 differs from that of the bytes that were produced"));
   }
 }
 
@@ -392,8 +392,9 @@ TEST_P(ProvidedSaveBothWays, LinksFileRangesAndNothingElse) {
       FailsWith(ErrorCode::kUnsupported,
                 "tensor 'w': its bytes are in memory, not in a file, so no model can refer to them "
                 "in place; use a layout that copies"));
-  EXPECT_THAT(save(GetParam(), {made("w", DType::kFloat32, {10}, noise(40, 1))}, options),
-              FailsWith(ErrorCode::kUnsupported, "tensor 'w': its bytes are made, not in a file"));
+  EXPECT_THAT(
+      save(GetParam(), {made("w", DType::kFloat32, {10}, noise(40, 1))}, options),
+      FailsWith(ErrorCode::kUnsupported, "tensor 'w': its bytes are computed, not in a file"));
 }
 
 TEST_F(ProvidedSave, ConvertsMemoryAndMadeTensors) {

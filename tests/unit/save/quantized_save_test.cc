@@ -346,7 +346,7 @@ TEST_F(QuantizedSave, SaysWhichVersionRunsTheModel) {
   quantize_.scheme = default_scheme(4);
   quantize_.scheme.block = 256;
   EXPECT_THAT(notes(), ElementsAre("the quantized model needs ONNX Runtime 1.20 or newer",
-                                   "4 bits in blocks of 256 run on CPUs alone"));
+                                   "4-bit codes in blocks of 256 run only on CPUs"));
 }
 
 TEST_F(QuantizedSave, EstimatesErrorsInADryRunFromAFewRows) {
@@ -507,8 +507,7 @@ TEST_F(QuantizedSave, TakesTheWeightsThatAModelHolds) {
     EXPECT_TRUE(verify_model(out / "model.onnx").value().ok());
   }
   ASSERT_THAT(relayout_model({.folder = out_}, held, options()), IsOk());
-  EXPECT_THAT(verify_against(out_),
-              FailsWith(ErrorCode::kMismatch, "weights that the float model held"));
+  EXPECT_THAT(verify_against(out_), FailsWith(ErrorCode::kMismatch, "weights in the float model"));
   EXPECT_EQ(codes(out_), codes(dir_.path() / "clean"));
 }
 

@@ -164,7 +164,7 @@ TEST_F(Set, RefusesNamesThatAreEqualOrNotThoseOfModels) {
   EXPECT_THAT(save({graph("x.onnx", {"a"}), graph("x.onnx", {"b"})}, options()),
               FailsWith(ErrorCode::kInvalidArgument, "two models are called 'x.onnx'"));
   EXPECT_THAT(save({graph("x.onnx", {"a"}), graph("X.onnx", {"b"})}, options()),
-              FailsWith(ErrorCode::kInvalidArgument, "are one on some file systems"));
+              FailsWith(ErrorCode::kInvalidArgument, "are the same on some file systems"));
   EXPECT_THAT(save({graph("x.pb", {"a"}), graph("y.onnx", {"b"})}, options()),
               FailsWith(ErrorCode::kInvalidArgument, "must end with .onnx"));
   EXPECT_THAT(save({}, options()), FailsWith(ErrorCode::kInvalidArgument, "no graph"));

@@ -134,9 +134,9 @@ TEST(StreamingWriter, LeavesTheFolderToOthersOnceItHasFinished) {
   ASSERT_TRUE(second) << second.error();
   EXPECT_TRUE(write(*second));
   EXPECT_THAT(first->add("w", DType::kFloat32, Shape2{2, 3}, bytes_of(w)),
-              FailsWith(ErrorCode::kInvalidArgument, "open another one"));
+              FailsWith(ErrorCode::kInvalidArgument, "open a new writer"));
   EXPECT_THAT(first->finish(skeleton()),
-              FailsWith(ErrorCode::kInvalidArgument, "open another one"));
+              FailsWith(ErrorCode::kInvalidArgument, "open a new writer"));
 }
 
 TEST(StreamingWriter, RejectsANameThatIsNotAModels) {

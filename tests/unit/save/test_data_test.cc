@@ -118,21 +118,21 @@ TEST_F(TestDataTest, KeysNeverFeedValues) {
   graph.input("in.0.key", kFloat, {1}).input("in.0.value", kFloat, {1});
   record({floats("past.value_cache.0", {1}), floats("past.key_cache.0", {1})});
   EXPECT_THAT(plan(), FailsWith(ErrorCode::kMismatch,
-                                "'past.value_cache.0' comes at the place of input 'in.0.key'"));
+                                "'past.value_cache.0' is at the position of input 'in.0.key'"));
 }
 
 TEST_F(TestDataTest, RefusesAnInputThatNothingFeeds) {
   graph.input("x", kFloat, {1}).input("y", kFloat, {1});
   record({floats("x", {1}), floats("z", {1})});
   EXPECT_THAT(plan(), FailsWith(ErrorCode::kMismatch,
-                                "recorded set 0: nothing recorded feeds input 'y'; recorded "
-                                "without an input: 'z'"));
+                                "recorded set 0: no recorded value matches input 'y'; recorded "
+                                "values that match no input: 'z'"));
 }
 
 TEST_F(TestDataTest, RefusesAPositionalTensorTooMany) {
   graph.input("x", kFloat, {1});
   record(positional({floats("", {1}), floats("", {1})}));
-  EXPECT_THAT(plan(), FailsWith(ErrorCode::kMismatch, "'[1]' has no input left"));
+  EXPECT_THAT(plan(), FailsWith(ErrorCode::kMismatch, "'[1]' matches no remaining input"));
 }
 
 TEST_F(TestDataTest, ListsKeywordsThatTheGraphDoesNotUse) {
@@ -150,7 +150,8 @@ TEST_F(TestDataTest, RefusesTwoTensorsForOneInput) {
 TEST_F(TestDataTest, RefusesAnotherElementType) {
   graph.input("x", kInt64, {1});
   record({floats("x", {1})});
-  EXPECT_THAT(plan(), FailsWith(ErrorCode::kMismatch, "input 'x' is INT64, recorded 'x' is FLOAT"));
+  EXPECT_THAT(plan(),
+              FailsWith(ErrorCode::kMismatch, "input 'x' is INT64, but recorded 'x' is FLOAT"));
 }
 
 TEST_F(TestDataTest, RefusesAnotherRank) {
@@ -164,7 +165,7 @@ TEST_F(TestDataTest, RefusesAnotherFixedDimension) {
   record({floats("x", {3})});
   EXPECT_THAT(check(),
               FailsWith(ErrorCode::kMismatch,
-                        "recorded set 0: dimension 0 of input 'x' is 4, recorded 'x' has 3"));
+                        "recorded set 0: dimension 0 of input 'x' is 4, but recorded 'x' has 3"));
 }
 
 TEST_F(TestDataTest, RefusesASymbolWithTwoValuesInOneSet) {
@@ -201,9 +202,10 @@ TEST_F(TestDataTest, RefusesFixedDimensionsThatVaryTogether) {
   graph.input("x", kFloat, {2, 4});
   record({floats("x", {2, 4})});
   record({floats("x", {3, 5})});
-  EXPECT_THAT(check(), FailsWith(ErrorCode::kMismatch,
-                                 "dimension 0 of input 'x' is 2, recorded [2, 3]; dimension 1 of "
-                                 "input 'x' is 4, recorded [4, 5]; export them as dynamic"));
+  EXPECT_THAT(check(),
+              FailsWith(ErrorCode::kMismatch,
+                        "dimension 0 of input 'x' is 2, but recorded [2, 3]; dimension 1 of input "
+                        "'x' is 4, but recorded [4, 5]; export these dimensions as dynamic"));
 }
 
 TEST_F(TestDataTest, TakesASafetensorsFileAsOneSetOfKeywords) {
@@ -312,7 +314,7 @@ TEST_F(TestDataFiles, NeverReplaceAFolderWithOtherFiles) {
   dir_.write("out/test_data_set_0/output_0.pb", "mine");
   record_one(1);
   EXPECT_THAT(save(Overwrite::kAllow),
-              FailsWith(ErrorCode::kAlreadyExists, "holds other things than recorded inputs"));
+              FailsWith(ErrorCode::kAlreadyExists, "contains more than recorded inputs"));
   EXPECT_EQ(read_text(out_ / "test_data_set_0/output_0.pb"), "mine");
 }
 
@@ -350,7 +352,7 @@ TEST_F(TestDataFiles, AreNotWrittenWhileASaveIsAtWorkInTheFolder) {
   record_one(1);
   const auto other = Directory::open(out_).value();
   ASSERT_EQ(other.try_lock(), true);
-  EXPECT_THAT(save(), FailsWith(ErrorCode::kBusy, "another save is writing into this folder"));
+  EXPECT_THAT(save(), FailsWith(ErrorCode::kBusy, "another save is writing to this folder"));
   EXPECT_TRUE(fs::is_empty(out_));
 }
 

@@ -249,7 +249,7 @@ TEST_F(Transposed, ACastNeedsATypeThatTheGraphStates) {
   Mapping mapping;
   mapping.pairs.push_back({0, 0, Rule::kMap, {RecipeStep::cast()}});
   EXPECT_THAT(make_plan(graph, opened, mapping, {}),
-              FailsWith(ErrorCode::kMismatch, "does not state which type"));
+              FailsWith(ErrorCode::kMismatch, "does not state the type"));
 }
 
 TEST_F(Transposed, IsVerifiedAgainstTheCheckpointAndDamageIsFound) {

@@ -177,7 +177,7 @@ TEST(Recipe, ACastChangesNoShapeAndComesLast) {
   EXPECT_EQ(*apply_recipe({kTranspose, kCast}, Shape{2, 3}), (Shape{3, 2}));
   for (const Recipe& recipe : {Recipe{kCast, kTranspose}, Recipe{kCast, kCast}}) {
     EXPECT_THAT(apply_recipe(recipe, Shape{2, 3}),
-                FailsWith(ErrorCode::kInvalidArgument, "a cast is the last step"));
+                FailsWith(ErrorCode::kInvalidArgument, "a cast must be the last step"));
   }
 }
 

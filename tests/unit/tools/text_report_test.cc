@@ -56,7 +56,7 @@ TEST(SaveText, WhatTheCallerDecidedIsInTheFirstLine) {
       {"k", KeyVerdict::kIgnored}, {"l", KeyVerdict::kUnused}, {"m", KeyVerdict::kAdapter}};
   EXPECT_THAT(save_text(report, RunMode::kWrite, Lists::kShort),
               testing::HasSubstr("verified, every byte; 3 weights kept from the graph (--keep); "
-                                 "1 key ignored (--ignore); 2 keys without a place left out\n"));
+                                 "1 key ignored (--ignore); 2 keys without a slot left out\n"));
 }
 
 TEST(SaveText, ConstantsOfTheGraphAreNotCalledValuesThatTheCheckpointLacks) {
@@ -67,7 +67,7 @@ TEST(SaveText, ConstantsOfTheGraphAreNotCalledValuesThatTheCheckpointLacks) {
   report.models[0].kept_by_option = {"fc.bias"};
   const std::string text = save_text(report, RunMode::kWrite, Lists::kShort);
   EXPECT_THAT(text, testing::HasSubstr(
-                        "\nconstants of the graph, for which a checkpoint has no keys: val_4\n"));
+                        "\nconstants of the graph, for which checkpoints have no keys: val_4\n"));
   EXPECT_THAT(text,
               testing::HasSubstr("\ntaken from the graph, not from the checkpoint: fc.bias\n"));
 }

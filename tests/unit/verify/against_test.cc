@@ -300,7 +300,7 @@ TEST(VerifyAgainst, ReportsAManifestThatNamesAnotherTensorThanTheMapping) {
   const auto report = verify_by_own_expectations(pair, pair.model.write_with_manifest());
   ASSERT_THAT(report, IsOk());
   EXPECT_THAT(codes(*report), ElementsAre("manifest a", "bytes-differ a"));
-  EXPECT_THAT(report->findings[0].message, HasSubstr("'b', but mapping gives 'a'"));
+  EXPECT_THAT(report->findings[0].message, HasSubstr("'b', but the mapping gives 'a'"));
 }
 
 TEST(VerifyAgainst, AcceptsAManifestThatNamesATiedTensor) {

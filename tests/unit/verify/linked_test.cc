@@ -84,7 +84,7 @@ TEST_F(Linked, FindsAnotherFileUnderTheName) {
   const Finding& last = report->findings.back();
   EXPECT_EQ(last.code, FindingCode::kWrongLength);
   EXPECT_EQ(last.file, "c.pt");
-  EXPECT_THAT(last.message, HasSubstr("the model was linked to a file of"));
+  EXPECT_THAT(last.message, HasSubstr("the model was linked to a file with"));
 }
 
 TEST_F(Linked, FindsAMissingFile) {

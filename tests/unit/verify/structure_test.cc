@@ -504,13 +504,13 @@ TEST(VerifyStructure, CountsWeightsInsideTheModelThatNothingVerifies) {
 TEST(FindModel, TakesTheOneModelOfAFolder) {
   const TempDir dir;
   EXPECT_EQ(find_model(dir.path() / "some.onnx").value(), dir.path() / "some.onnx");
-  EXPECT_THAT(find_model(dir.path()), FailsWith(ErrorCode::kNotFound, "has no *.onnx file"));
-  EXPECT_THAT(verify_model(dir.path()), FailsWith(ErrorCode::kNotFound, "has no *.onnx file"));
+  EXPECT_THAT(find_model(dir.path()), FailsWith(ErrorCode::kNotFound, "contains no *.onnx file"));
+  EXPECT_THAT(verify_model(dir.path()), FailsWith(ErrorCode::kNotFound, "contains no *.onnx file"));
   dir.write("b.onnx", "");
   EXPECT_EQ(find_model(dir.path()).value(), dir.path() / "b.onnx");
   dir.write("a.onnx", "");
   EXPECT_THAT(find_model(dir.path()),
-              FailsWith(ErrorCode::kAmbiguous, "has several models: 'a.onnx', 'b.onnx'"));
+              FailsWith(ErrorCode::kAmbiguous, "contains several models: 'a.onnx', 'b.onnx'"));
   dir.write("model.onnx", "");
   EXPECT_EQ(find_model(dir.path()).value(), dir.path() / "model.onnx");
 }

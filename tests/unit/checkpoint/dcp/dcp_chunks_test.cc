@@ -96,7 +96,7 @@ TEST(ChunkCover, RefusesBoxesThatReachOut) {
   constexpr std::int64_t kFar = std::numeric_limits<std::int64_t>::max();
   for (const ChunkBox& box : {ChunkBox{{1}, {2}}, ChunkBox{{kFar}, {1}}, ChunkBox{{0}, {kFar}},
                               ChunkBox{{kFar}, {kFar}}}) {
-    EXPECT_THAT(check_cover(Shape{2}, {{box}}), FailsWith(ErrorCode::kCorrupt, "reaches out"));
+    EXPECT_THAT(check_cover(Shape{2}, {{box}}), FailsWith(ErrorCode::kCorrupt, "extends beyond"));
   }
 }
 

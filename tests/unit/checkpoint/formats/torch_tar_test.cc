@@ -94,7 +94,7 @@ TEST(TorchTar, TakesAContainersClassAndDropsItsSource) {
 TEST(TorchTar, RefusesAnotherTarByName) {
   EXPECT_THAT(
       open_bytes(tar_file({{"a.txt", "hello"}})),
-      FailsWith(ErrorCode::kUnsupported, "not a checkpoint of torch 0.1; it holds 'a.txt'"));
+      FailsWith(ErrorCode::kUnsupported, "not a checkpoint of torch 0.1; it contains 'a.txt'"));
 }
 
 TEST(TorchTar, RefusesTwinMembers) {

@@ -329,7 +329,7 @@ TEST(TorchZip, RefusesOtherZipFilesByName) {
               FailsWith(ErrorCode::kUnsupported, "not a PyTorch checkpoint"));
   EXPECT_THAT(
       open_bytes(zip_with("readme.txt")),
-      FailsWith(ErrorCode::kUnsupported, "not a PyTorch checkpoint; it holds 'readme.txt'"));
+      FailsWith(ErrorCode::kUnsupported, "not a PyTorch checkpoint; it contains 'readme.txt'"));
   EXPECT_THAT(open_bytes(zip_with("data.pkl", "N.")),
               FailsWith(ErrorCode::kUnsupported, "repacked without its folder"));
   EXPECT_THAT(open_bytes(zip_with("a/model.json")),

@@ -255,9 +255,10 @@ TEST(QuantizeRows, AreRefusedAtTheFirstValueThatIsNotFinite) {
         std::vector<float> values(40UL * 100, 0.5F);
         Packed out;
         values[39 * 100 + 99] = -kInf;
-        EXPECT_THAT(try_quantize(scheme, rows_of(values, 100, dtype), out, nullptr, path),
-                    FailsWith(ErrorCode::kUnsupported,
-                              "tensor 'w': row 39, column 99 is -inf, which no code stands for"));
+        EXPECT_THAT(
+            try_quantize(scheme, rows_of(values, 100, dtype), out, nullptr, path),
+            FailsWith(ErrorCode::kUnsupported,
+                      "tensor 'w': row 39, column 99 is -inf, which no code can represent"));
         values[33 * 100 + 98] = kInf;
         EXPECT_THAT(try_quantize(scheme, rows_of(values, 100, dtype), out, nullptr, path),
                     FailsWith(ErrorCode::kUnsupported, "row 33, column 98 is inf"));
@@ -266,7 +267,7 @@ TEST(QuantizeRows, AreRefusedAtTheFirstValueThatIsNotFinite) {
         EXPECT_THAT(status, FailsWith(ErrorCode::kUnsupported, "row 3, column 17 is NaN"));
         ASSERT_TRUE(!status && status.error().details);
         EXPECT_EQ(status.error().details->remedies,
-                  (std::vector<Remedy>{{RemedyOption::kKeepFloat, "w", "to leave it as it is"}}));
+                  (std::vector<Remedy>{{RemedyOption::kKeepFloat, "w", "not to quantize it"}}));
       }
     }
   }

@@ -69,7 +69,7 @@ class NoneArgument(torch.nn.Module):
         return x if mask is None else x * mask
 
 
-@row("arguments", "make it a tensor, or export once for each number")
+@row("arguments", "pass a tensor, or export once for each value")
 class AnInteger(torch.nn.Module):
     """an int that differs from call to call"""
 
@@ -79,7 +79,7 @@ class AnInteger(torch.nn.Module):
         return x * times
 
 
-@row("arguments", "make it a tensor, or export once for each number")
+@row("arguments", "pass a tensor, or export once for each value")
 class AFloat(torch.nn.Module):
     """a float that differs from call to call"""
 
@@ -91,7 +91,7 @@ class AFloat(torch.nn.Module):
 
 @row("arguments", "export once for each value")
 class ABool(torch.nn.Module):
-    """a bool that decides a test, the same in all calls"""
+    """a bool that decides a condition, the same in all calls"""
 
     sets = [(rand(2, 3), True), (rand(4, 3), True)]
 
@@ -101,7 +101,7 @@ class ABool(torch.nn.Module):
 
 @row("arguments", "export once for each value")
 class AString(torch.nn.Module):
-    """a string that decides a test, the same in all calls"""
+    """a string that decides a condition, the same in all calls"""
 
     sets = [(rand(2, 3), "mean"), (rand(4, 3), "mean")]
 
@@ -109,7 +109,7 @@ class AString(torch.nn.Module):
         return x.mean(1) if how == "mean" else x.sum(1)
 
 
-@row("arguments", "give its name or its number")
+@row("arguments", "pass its name or its value")
 class AnEnum(torch.nn.Module):
     """an Enum"""
 
@@ -172,7 +172,7 @@ class ATuple(torch.nn.Module):
 
 @row("arguments")
 class ADefault(torch.nn.Module):
-    """a default that no call gives"""
+    """a default value that no call overrides"""
 
     sets = [(rand(2, 3),), (rand(4, 3),)]
 
@@ -182,7 +182,7 @@ class ADefault(torch.nn.Module):
 
 @row("arguments")
 class AKeyword(torch.nn.Module):
-    """a tensor given by its name"""
+    """a tensor passed by keyword"""
 
     sets = [(rand(2, 3),), (rand(4, 3),)]
     keywords = [{"y": rand(2, 3)}, {"y": rand(4, 3)}]
@@ -214,7 +214,7 @@ class ADataclass(torch.nn.Module):
 
 @row("arguments")
 class ACache(torch.nn.Module):
-    """a list of pairs of keys and values, as old caches are"""
+    """a list of pairs of keys and values, as in old caches"""
 
     sets = [
         (rand(2, 1, 3), [(rand(2, 4, 3), rand(2, 4, 3))]),
@@ -227,7 +227,7 @@ class ACache(torch.nn.Module):
         return (x @ keys.transpose(1, 2)).softmax(-1) @ torch.cat([values, x], 1), keys
 
 
-@row("arguments", "a list of one length; or stack them to a tensor")
+@row("arguments", "a list with a fixed length, or one stacked tensor")
 class AListOfSomeLength(torch.nn.Module):
     """a list whose length differs from call to call"""
 

@@ -123,10 +123,10 @@ class ANoneTest(torch.nn.Module):
 
 @row(
     "branches",
-    'let it be: `oe.torch.export(..., asserts="refuse")` keeps what is asserted out of the graph',
+    'the default leaves the assertion out of the graph; `asserts="refuse"` makes it an error',
 )
 class AnAssertion(torch.nn.Module):
-    """`assert x.min() >= 0`, and what it says is true"""
+    """`assert x.min() >= 0`, if the assertion holds"""
 
     sets = [(rand(2, 3),), (rand(4, 3),)]
 
@@ -151,7 +151,7 @@ class AMatch(torch.nn.Module):
                 return x - 1
 
 
-@row("branches", "`torch.where`, or ones that agree in type")
+@row("branches", "`torch.where`, or results of the same type")
 class BranchesOfTwoTypes(torch.nn.Module):
     """branches whose results have different types"""
 

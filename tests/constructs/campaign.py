@@ -31,19 +31,19 @@ import onnx_external as oe
 
 HEAD = """## Constructs
 
-Each construct was exported in a small module (`tests/constructs`), with two input sets or more that
-differ in what it depends on; sizes that differ are dynamic. "right" means that the result is the
-module's on all sets (graphs run on ONNX Runtime), and "**wrong**" that it differs without an error.
-Exporters that a row does not name end with an error; "strict" is torch.export with `strict=True`.
-With {versions}.
+Each construct was exported in a small module (`tests/constructs`). At least two input sets differ
+in what the construct depends on; sizes that differ are dynamic. "right" means that the result
+equals the module's result on all input sets (graphs run on ONNX Runtime); "**wrong**" means that it
+differs without an error. An exporter that a row does not name fails with an error; "strict" is
+torch.export with `strict=True`. The versions are {versions}.
 
-Right by every exporter:
+These constructs are right with every exporter:
 
 | group | constructs |
 |---|---|
 """
 TABLE = """
-The others:
+These constructs are not right with every exporter:
 
 | construct | `oe.torch.export` | other exporters | instead |
 |---|---|---|---|

@@ -31,7 +31,7 @@ class WhileOnATensor(torch.nn.Module):
 
 @row("loops", REWRITE)
 class RangeOfASize(torch.nn.Module):
-    """`for i in range(x.shape[0])`, with a test on each row"""
+    """`for i in range(x.shape[0])`, with a condition on each row"""
 
     sets = [(rand(2, 3),), (rand(5, 3) - 0.5,)]
 
@@ -61,7 +61,7 @@ class OverLayers(torch.nn.Module):
 
 @row("loops", REWRITE)
 class ABreak(torch.nn.Module):
-    """`break` on a value"""
+    """`break` that depends on a value"""
 
     sets = [(rand(6),), (rand(6) * 9,)]
 

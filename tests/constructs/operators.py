@@ -24,7 +24,7 @@ class Straight(torch.autograd.Function):
         return gradient
 
 
-@row("operators", "an operator of your own: examples/custom_operator.py")
+@row("operators", "your own operator: examples/custom_operator.py")
 class ACustomOperator(torch.nn.Module):
     """an operator made by `torch.library.custom_op`"""
 
@@ -98,7 +98,7 @@ class AConvolution(torch.nn.Module):
         return torch.nn.functional.max_pool2d(self.conv(x), 2)
 
 
-@row("operators", "an operator of your own: examples/custom_operator.py")
+@row("operators", "your own operator: examples/custom_operator.py")
 class ALinalg(torch.nn.Module):
     """`torch.linalg.inv`"""
 

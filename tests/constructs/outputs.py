@@ -17,7 +17,7 @@ class DictOutput(torch.nn.Module):
 
 @row("outputs")
 class NoneOutput(torch.nn.Module):
-    """None beside a tensor"""
+    """None next to a tensor"""
 
     sets = [(rand(2, 3),), (rand(4, 3),)]
 
@@ -27,7 +27,7 @@ class NoneOutput(torch.nn.Module):
 
 @row("outputs")
 class AnInputAsOutput(torch.nn.Module):
-    """an argument, handed on"""
+    """an argument, returned unchanged"""
 
     sets = [(rand(2, 3), rand(2, 3)), (rand(4, 3), rand(4, 3))]
 
@@ -37,7 +37,7 @@ class AnInputAsOutput(torch.nn.Module):
 
 @row("outputs")
 class ASizeAsOutput(torch.nn.Module):
-    """a size beside a tensor"""
+    """a size next to a tensor"""
 
     sets = [(rand(2, 3),), (rand(4, 3),)]
 
@@ -88,7 +88,7 @@ class TheSameTwice(torch.nn.Module):
 
 @row("outputs")
 class AParameterOut(torch.nn.Module):
-    """a parameter, as it is"""
+    """a parameter, returned unchanged"""
 
     sets = [(rand(2, 3),), (rand(4, 3),)]
 
@@ -112,7 +112,7 @@ class AConstantOut(torch.nn.Module):
 
 @row("outputs", "split the result in the caller")
 class AsManyAsRows(torch.nn.Module):
-    """as many tensors as rows (`x.unbind()`)"""
+    """one tensor per row (`x.unbind()`)"""
 
     sets = [(rand(2, 3),), (rand(4, 3),)]
 
@@ -122,7 +122,7 @@ class AsManyAsRows(torch.nn.Module):
 
 @row("outputs", "`oe.torch.export` makes it an output")
 class ANumberOut(torch.nn.Module):
-    """a number beside a tensor (`return y, 3`)"""
+    """a number next to a tensor (`return y, 3`)"""
 
     sets = [(rand(2, 3),), (rand(4, 3),)]
 

@@ -4,7 +4,7 @@ import torch
 from row import rand, row
 
 
-@row("dynamic shapes", "no way is known: give both arguments the larger size")
+@row("dynamic shapes", "pass both arguments with the larger size")
 class SizeOfOne(torch.nn.Module):
     """a size that is 1 in the example"""
 
@@ -46,7 +46,7 @@ class DependsOnData(torch.nn.Module):
 
 @row("dynamic shapes")
 class NoRows(torch.nn.Module):
-    """a size that is 0 in a further call"""
+    """a size that is 0 in another call"""
 
     sets = [(rand(3, 4),), (rand(0, 4),)]
 
@@ -56,7 +56,7 @@ class NoRows(torch.nn.Module):
 
 @row("dynamic shapes")
 class OneInAFurtherCall(torch.nn.Module):
-    """a size that is 1 in a further call"""
+    """a size that is 1 in another call"""
 
     sets = [(rand(3, 4),), (rand(1, 4),)]
 
@@ -86,7 +86,7 @@ class Arange(torch.nn.Module):
 
 @row("dynamic shapes")
 class CausalMask(torch.nn.Module):
-    """a causal mask of the size of the text"""
+    """a causal mask with the size of the sequence"""
 
     sets = [(rand(2, 4, 4),), (rand(3, 7, 7),)]
 
@@ -138,7 +138,7 @@ class NonZero(torch.nn.Module):
 
 @row("dynamic shapes")
 class RepeatInterleave(torch.nn.Module):
-    """`repeat_interleave` with numbers in a tensor"""
+    """`repeat_interleave` with repeats in a tensor"""
 
     sets = [(rand(3, 2), torch.tensor([1, 0, 2])), (rand(3, 2), torch.tensor([2, 2, 3]))]
 

@@ -108,7 +108,7 @@ class TiedWeights(torch.nn.Module):
 
 @row("modules")
 class OldWeightNorm(torch.nn.Module):
-    """`torch.nn.utils.weight_norm`, the old one"""
+    """the old `torch.nn.utils.weight_norm`"""
 
     sets = [(rand(2, 3),), (rand(4, 3),)]
 
@@ -194,7 +194,7 @@ class WithoutGradients(torch.nn.Module):
 
 @row("modules")
 class ATensorAsAttribute(torch.nn.Module):
-    """a tensor that is an attribute, and no buffer"""
+    """a tensor that is an attribute but not a buffer"""
 
     sets = [(rand(2, 3),), (rand(4, 3),)]
 
@@ -206,7 +206,7 @@ class ATensorAsAttribute(torch.nn.Module):
         return x * self.table
 
 
-@row("modules", "the module itself, before it is scripted")
+@row("modules", "use the module before scripting")
 class Scripted(torch.nn.Module):
     """a submodule made by `torch.jit.script`"""
 
@@ -222,7 +222,7 @@ class Scripted(torch.nn.Module):
 
 @row("modules")
 class GivesATensorOrNone(torch.nn.Module):
-    """a submodule that gives a tensor or None, by a test on a tensor"""
+    """a submodule that returns a tensor or None, depending on a tensor"""
 
     sets = [(rand(2, 3),), (-rand(4, 3),)]
 
@@ -241,7 +241,7 @@ class GivesATensorOrNone(torch.nn.Module):
 
 @row("modules")
 class HookOrNone(torch.nn.Module):
-    """a forward hook that changes the result, or gives None, by a test on a tensor"""
+    """a forward hook that changes the result or returns None, depending on a tensor"""
 
     sets = [(rand(2, 3),), (-rand(4, 3),)]
 

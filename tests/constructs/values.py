@@ -4,7 +4,7 @@ import torch
 from row import rand, row
 
 
-@row("values", "float32 inside, or a runtime that has the operators in bfloat16")
+@row("values", "float32, or a runtime with bfloat16 operators")
 class HalfPrecision(torch.nn.Module):
     """autocast to bfloat16, and back"""
 
@@ -45,7 +45,7 @@ class UniqueValues(torch.nn.Module):
         return x.unique()
 
 
-@row("values", "an operator of your own: examples/custom_operator.py")
+@row("values", "your own operator: examples/custom_operator.py")
 class ByNumpy(torch.nn.Module):
     """numpy on a tensor"""
 
@@ -55,7 +55,7 @@ class ByNumpy(torch.nn.Module):
         return torch.from_numpy(x.numpy() + 1)
 
 
-@row("values", "one tensor less: `x.max()` stays a tensor")
+@row("values", "leave out `float()`: `x.max()` stays a tensor")
 class ItemOfATensor(torch.nn.Module):
     """`float(x.max())`"""
 
@@ -144,7 +144,7 @@ class RotaryByComplex(torch.nn.Module):
 
 @row("values")
 class RandomNumbers(torch.nn.Module):
-    """`rand_like`, of which only the size matters"""
+    """`rand_like`, where only the size matters"""
 
     sets = [(rand(2, 3),), (rand(4, 3),)]
 
@@ -152,9 +152,9 @@ class RandomNumbers(torch.nn.Module):
         return x + torch.rand_like(x) * 0, torch.randn(x.shape[0]) < 99
 
 
-@row("values", "give the noise as an argument")
+@row("values", "pass the noise as an argument")
 class ASample(torch.nn.Module):
-    """`multinomial` of one that is certain"""
+    """`multinomial` with one certain outcome"""
 
     sets = [(torch.tensor([[0.0, 1.0, 0.0]]),), (torch.tensor([[0.0, 0.0, 1.0]] * 2),)]
 

@@ -124,7 +124,7 @@ class AMaskedFill(torch.nn.Module):
 
 @row("writes")
 class CopyOfALine(torch.nn.Module):
-    """`copy_` of what broadcasts"""
+    """`copy_` of a tensor that is broadcast"""
 
     sets = [(rand(2, 3), rand(3)), (rand(4, 3), rand(3))]
 

@@ -24,7 +24,7 @@ OURS = 4
 def rows_of_page() -> dict[str, set[str]]:
     """Return what the page says of our export, by the text of the construct."""
     page = PAGE.read_text().split("<!-- constructs -->")[1].split("<!-- end of constructs -->")[0]
-    right, others = page.split("\nThe others:\n")
+    right, others = page.split("\nThese constructs are not right with every exporter:\n")
     found: dict[str, set[str]] = {}
     for texts in re.findall(r"^\| [\w ]+ \| (.+) \|$", right, re.MULTILINE)[1:]:
         found |= {text: {"right"} for text in texts.split("; ")}

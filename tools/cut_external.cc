@@ -17,7 +17,7 @@ namespace {
 
 std::string help_text() {
   return fmt::format(
-      R"(cut-external writes a piece of an ONNX model beside it; weights stay where they are.
+      R"(cut-external writes a piece of an ONNX model to the model's folder; weights stay where they are.
 
 usage: cut-external MODEL.onnx -o PIECE.onnx --module NAME [--without NAMES] [options]
        cut-external MODEL.onnx -o PIECE.onnx [--inputs NAMES] --outputs NAMES [options]

@@ -23,7 +23,7 @@ namespace {
 
 std::string help_text() {
   return fmt::format(
-      R"(inspect-external lists what is in a checkpoint or an ONNX model; nothing is executed.
+      R"(inspect-external lists the contents of a checkpoint or an ONNX model; it executes nothing.
 
 usage: inspect-external FILE... [options]
        inspect-external FILE... --diff FILE... [options]

@@ -184,7 +184,7 @@ Status check_map_target(const Arguments& arguments) {
   }
   if (std::filesystem::exists(target, ignored)) {
     if (!read_map_file(target)) {
-      return fail(ErrorCode::kAlreadyExists, target.string() + ": exists, and is not a map file");
+      return fail(ErrorCode::kAlreadyExists, target.string() + ": exists, but is not a map file");
     }
     if (arguments.options.save.write.overwrite == Overwrite::kRefuse) {
       return fail_with(ErrorCode::kAlreadyExists, target.string() + ": exists",
@@ -340,7 +340,7 @@ void note_details(const Command& command, const Arguments& arguments, const Save
       arguments.syncs() ? "on" : "off", threads == 0 ? "one per CPU" : std::to_string(threads),
       key_prefix.empty() ? "" : ", names aligned by " + quote(shown(key_prefix))));
   if (report.bytes_resumed > 0) {
-    command.note(fmt::format("resumed a killed save: {} of {} were already written",
+    command.note(fmt::format("resumed a killed save: {} of {} had already been written",
                              size_text(report.bytes_resumed), size_text(report.bytes)));
   }
   command.note(fmt::format("{}, {}", speed_text(report.bytes, report.seconds), peak_memory_text()));

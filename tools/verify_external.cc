@@ -25,7 +25,7 @@ namespace {
 
 std::string help_text() {
   return fmt::format(
-      R"(verify-external reads an ONNX model's external data back and lists what is wrong with it.
+      R"(verify-external reads back the external data of an ONNX model and lists all faults.
 
 usage: verify-external MODEL.onnx [--against CHECKPOINT...] [options]
 
@@ -34,8 +34,8 @@ examples:
   verify-external out/model.onnx --against checkpoint.pt
   verify-external out/model.onnx -q --html findings.html
 
-Entries, paths, kinds of files, lengths and dims are always checked. If there is a manifest
-of save-external, so is the CRC-32 of every tensor and of the model.
+Entries, paths, file types, lengths and dims are always checked. If save-external wrote a manifest,
+the CRC-32 of every tensor and of the model is checked as well.
 
 {}
 exit codes:

@@ -70,20 +70,22 @@ constexpr std::array kRows = {
     Row{K::kLearnCoincidence, "learn-coincidence",
         "may be a constant of the graph that equals a key only by chance"},
     Row{K::kLearnReshaped, "learn-reshaped",
-        "contains a key in another shape, and the key changes"},
+        "contains the data of a key in another shape, and that data changes"},
     Row{K::kLearnMerged, "learn-merged",
         "is used by several nodes, so it may be a weight that was merged with a constant"},
     Row{K::kLearnSymmetric, "learn-symmetric",
         "contains a symmetric matrix that is no longer symmetric in the new checkpoint"},
     Row{K::kLearnAttribute, "learn-attribute",
-        "is stored in a node, where it cannot be replaced, and contains a key that changes"},
+        "is stored in a node, where it cannot be replaced, and contains the data of a key that "
+        "changes"},
     Row{K::kLearnComputed, "learn-computed",
         "is not a tensor of the old checkpoint, and may have been computed from keys that change "
         "and are not in the graph"},
     Row{K::kLearnLikeChanged, "learn-like-changed",
         "is not a tensor of the old checkpoint, but has the size of a tensor that changes, and may "
         "have been computed from that tensor"},
-    Row{K::kLearnLacking, "learn-lacking", "contains a key that the new checkpoint lacks"},
+    Row{K::kLearnLacking, "learn-lacking",
+        "contains the data of a key that the new checkpoint lacks"},
     Row{K::kLearnShared, "learn-shared",
         "the graph contains the bytes of this key only in a tensor that several nodes use under "
         "another key, and the two keys differ in the new checkpoint"},

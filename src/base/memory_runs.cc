@@ -58,7 +58,7 @@ Result<std::shared_ptr<const MemoryRuns>> MemoryRuns::of(std::vector<MemoryBlock
                                                          std::vector<MadeBlock> made,
                                                          int most_made) {
   if (most_made < 1) {
-    return fail(ErrorCode::kInvalidArgument, "at least one tensor must be made at a time");
+    return fail(ErrorCode::kInvalidArgument, "at least one tensor must be produced at a time");
   }
   std::erase_if(blocks, [](const MemoryBlock& block) { return block.size == 0; });
   for (const MemoryBlock& block : blocks) {

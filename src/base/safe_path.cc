@@ -120,7 +120,7 @@ std::string meant_file_text(const Directory& folder, const std::string& location
   }
   struct stat beside {};
   return ::fstatat(folder.fd(), name.c_str(), &beside, AT_SYMLINK_NOFOLLOW) == 0
-             ? "; " + quote(name) + " is beside the model: move it to " + quote(location)
+             ? "; " + quote(name) + " is next to the model: move it to " + quote(location)
              : similar_files_text(folder.fd(), name);
 }
 

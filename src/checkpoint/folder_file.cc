@@ -222,7 +222,7 @@ std::string note_of(const fs::path& folder, const std::array<std::string, 4>& na
   const bool is_single = taken % 2 == 0;
   return is_single && is_there(folder / names[taken + 1])
              ? text(names[taken + 1], "the shard index next to it",
-                    " (remove it if it is left over)")
+                    " (remove it if it is obsolete)")
              : "";
 }
 
@@ -256,9 +256,10 @@ Status check_missing(const fs::path& folder, const std::vector<std::string>& all
   std::vector<std::string> variants;
   std::copy_if(all.begin(), all.end(), std::back_inserter(variants),
                [](const std::string& name) { return !variant_in(name).empty(); });
-  const std::string missing = variant.empty() ? fmt::format("no file {}", quote(names[0]))
-                                              : fmt::format("no file of the variant {}, such as {}",
-                                                            quote(variant), quote(names[0]));
+  const std::string missing =
+      variant.empty()
+          ? fmt::format("no file {}", quote(names[0]))
+          : fmt::format("no file for the variant {}, such as {}", quote(variant), quote(names[0]));
   if (!variants.empty()) {
     return only_variants(folder, variants, missing);
   }

@@ -62,7 +62,7 @@ Status check_paths(const fs::path& model, const fs::path& piece) {
   }
   if (fs::equivalent(model, piece, error)) {
     return fail(ErrorCode::kInvalidArgument,
-                "the piece " + quote(name) + " is the model itself; give it another name");
+                "the piece " + quote(name) + " is the model itself; choose another name");
   }
   return {};
 }
@@ -82,8 +82,9 @@ Result<bool> check_replaced(const Directory& folder, const std::string& piece,
                                             : fail(ErrorCode::kInvalidArgument, "");
   const auto note = old ? read_parent_note(*old->proto) : fail(old.error());
   if (!note || !*note) {
-    return fail(ErrorCode::kAlreadyExists,
-                folder.child(piece) + ": exists, and is not a piece; give the piece another name");
+    return fail(
+        ErrorCode::kAlreadyExists,
+        folder.child(piece) + ": exists, but is not a piece; choose another name for the piece");
   }
   return true;
 }

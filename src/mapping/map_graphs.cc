@@ -81,7 +81,7 @@ class KnownTerms {
       TRY(check_name("inputs", "input", input, &GraphTerms::inputs));
     }
     for (const std::string& name : options.keep) {
-      TRY(check_name("to keep", "data called", name, &GraphTerms::data));
+      TRY(check_name("to keep", "tensor with data called", name, &GraphTerms::data));
     }
     return {};
   }

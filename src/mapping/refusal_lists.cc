@@ -434,8 +434,8 @@ void list_inputs(const MappingTask& task, const Mapping& mapping, Refusal& refus
   if (task.options.inputs.empty() && (any_open || input_missing)) {
     refusal.add_remedy(
         {RemedyOption::kInputs, paste.empty() ? "NAMES" : fmt::format("{}", fmt::join(paste, ",")),
-         others.empty() ? "to name all inputs that the caller supplies"
-                        : "to name all inputs that the caller supplies; perhaps also some of " +
+         others.empty() ? "to list all inputs that the caller supplies"
+                        : "to list all inputs that the caller supplies; perhaps also some of " +
                               quote_list(others, kMaxListed)});
   }
 }

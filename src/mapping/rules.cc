@@ -158,7 +158,7 @@ Status refuse_clashes(const Aligned& aligned, const MappingTask& task) {
   }
   if (input) {
     details.remedies.push_back(
-        {RemedyOption::kInputs, "NAMES", "to name the inputs that the caller supplies"});
+        {RemedyOption::kInputs, "NAMES", "to list the inputs that the caller supplies"});
   }
   return fail(Error{ErrorCode::kMismatch, std::move(message),
                     std::make_shared<const ErrorDetails>(std::move(details))});

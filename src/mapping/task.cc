@@ -176,7 +176,8 @@ Status check_kept(const MappingTask& task) {
         std::any_of(task.graph.constants.begin(), task.graph.constants.end(),
                     [&](const ConstantTensor& constant) { return constant.name == name; });
     if (!is_constant && (!slot || !task.graph.slots[*slot].has_data)) {
-      return fail(ErrorCode::kNotFound, "to keep: the graph holds no data called " + quote(name));
+      return fail(ErrorCode::kNotFound,
+                  "to keep: the graph has no tensor with data called " + quote(name));
     }
   }
   return {};

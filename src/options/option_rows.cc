@@ -197,7 +197,7 @@ constexpr OptionRow kRows[] = {
      "rewrite keys before they are matched (RE2; repeatable)",
      [](O& o, Text text) { return append_parsed(o.save.mapping.renames, parse_rename(text)); }},
     {"partial", "", K::kFlag, G::kMapping, kMatching, true,
-     "save an incomplete model too: slots without data, or with old weights",
+     "also save an incomplete model: slots stay without data or keep old weights",
      [](O& o, Text) { return set(o.save.mapping.partial, Partial::kAllow); }},
     {"unmatched", "WHAT", K::kText, G::kMapping, kMatching, true,
      "keys that fill no slot: strict: fail if they may be weights (default);\n"

@@ -257,8 +257,9 @@ Status check_data_name(std::string_view model_name, std::string_view data_dir,
 
 Status check_set_names(std::span<const std::string> model_names, std::string_view data_dir) {
   if (model_names.size() > kMaxSetModels) {
-    return fail(ErrorCode::kInvalidArgument, fmt::format("{} models; at most {} are saved at once",
-                                                         model_names.size(), kMaxSetModels));
+    return fail(ErrorCode::kInvalidArgument,
+                fmt::format("{} models; at most {} can be saved at once", model_names.size(),
+                            kMaxSetModels));
   }
   std::map<std::string, std::string_view> folded;
   for (const std::string& name : model_names) {

@@ -253,7 +253,7 @@ Result<Publication> Transaction::publication() {
                                          manifest_name(options_, model.name),
                                          manifest_location(options_, model.name)));
     // If it cannot be read, its data would stay for ever.
-    TRY_ASSIGN_IN("the model to be replaced cannot be read; move it away", model.replaced,
+    TRY_ASSIGN_IN("the model to be replaced cannot be read; move that model away", model.replaced,
                   identity_in_place(*out_, model.name));
     if (!model.replaced) {
       continue;
@@ -261,7 +261,7 @@ Result<Publication> Transaction::publication() {
     if (!in_use) {
       TRY_ASSIGN(in_use, new_locations());
     }
-    TRY_ASSIGN_IN("the data of the model to be replaced cannot be read; move it away",
+    TRY_ASSIGN_IN("the data of the model to be replaced cannot be read; move that model away",
                   model.old_data, list_data_of(*out_, model.name, *model.replaced, *in_use));
     if (model.old_data.empty()) {
       note_data_of_other_tools(model.name, *in_use);
@@ -284,8 +284,8 @@ Status Transaction::publish() {
       "only some of the models are in place; the next save to the folder puts the other models in "
       "place",
       publish_models_after_first(what));
-  TRY_IN(options_.is_of_one() ? "the new model is in place, but may not survive a power cut"
-                              : "the new models are in place, but may not survive a power cut",
+  TRY_IN(options_.is_of_one() ? "the new model is in place, but may not survive a power failure"
+                              : "the new models are in place, but may not survive a power failure",
          sync_folder(*out_, options_.sync));
   clear_up(what);
   return {};

@@ -44,10 +44,9 @@ Status check_names(const Directory& out, const TargetNeeds& needs) {
                               out.path().string(), quote(name), name.size(), longest));
     }
     if (folder.native().size() + 1 + name.size() >= PATH_MAX) {
-      return fail(ErrorCode::kIo,
-                  fmt::format("{}: the path of {} would be longer than {} bytes; save into a "
-                              "folder with a shorter path",
-                              out.path().string(), quote(name), PATH_MAX - 1));
+      return fail(ErrorCode::kIo, fmt::format("{}: the path of {} would be longer than {} bytes; "
+                                              "save to a folder with a shorter path",
+                                              out.path().string(), quote(name), PATH_MAX - 1));
     }
     return {};
   };

@@ -408,7 +408,7 @@ Result<TestData> plan_test_data(std::span<const GraphInput> inputs,
                                 std::span<const Checkpoint> recordings) {
   std::vector<Leaves> sets = split_sets(recordings);
   if (sets.size() > kMaxTestDataSets) {
-    return fail(ErrorCode::kUnsupported, fmt::format("{} recorded sets; at most {} are written",
+    return fail(ErrorCode::kUnsupported, fmt::format("{} recorded sets; at most {} can be written",
                                                      sets.size(), kMaxTestDataSets));
   }
   const SetMatcher matcher(inputs);

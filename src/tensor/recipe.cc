@@ -79,7 +79,7 @@ Status transpose(Axes& axes) {
   const std::size_t rank = axes.shape().size();
   return rank == 2
              ? axes.permute(kTurned)
-             : fail(ErrorCode::kMismatch, "only a matrix can be transposed, and this tensor has " +
+             : fail(ErrorCode::kMismatch, "only a matrix can be transposed, but this tensor has " +
                                               std::to_string(rank) + " dimensions");
 }
 
@@ -185,7 +185,7 @@ Result<TensorView> apply_recipe(const Recipe& recipe, TensorView view) {
     view.strides.push_back(static_cast<std::int64_t>(dim.stride));
   }
   if (view.shape.size() > kMaxRecipeRank) {
-    return fail(ErrorCode::kMismatch, "it cuts the tensor into too many dimensions");
+    return fail(ErrorCode::kMismatch, "it splits the tensor into too many dimensions");
   }
   return view;
 }

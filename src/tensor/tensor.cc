@@ -118,7 +118,7 @@ Result<Shape> onnx_shape(DType dtype, std::span<const std::int64_t> shape) {
   }
   if (result.empty()) {
     return fail(ErrorCode::kUnsupported,
-                "a float4_e2m1fn_x2 scalar holds two values and has no ONNX shape");
+                "a float4_e2m1fn_x2 scalar contains two values and has no ONNX shape");
   }
   const auto doubled = checked_mul(result.back(), std::int64_t{2});
   if (!doubled) {

@@ -333,7 +333,7 @@ void ModelVerifier::check_record(Subject& subject, const ManifestTensor* record)
   const bool copied_along = record != nullptr && record->key.empty();
   if (checkpoint_ != nullptr && external && subject.tensor.is_initializer() &&
       !subject.is_expected && !copied_along) {
-    report(subject, FindingCode::kNotInCheckpoint, "no tensor of the checkpoint fills it");
+    report(subject, FindingCode::kNotInCheckpoint, "no tensor in the checkpoint fills it");
   }
   if (external && !subject.entry) {
     return;  // reported already; there is no range to compare

@@ -245,14 +245,14 @@ std::string broken_promise(const SandboxPaths& paths, bool files, bool calls) {
   if (files && !is_beneath_root(paths.read) && !is_beneath_root(paths.write)) {
     const UniqueFd root(::open("/", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
     if (root.get() >= 0) {
-      return "the root folder can still be read";
+      return "the root folder is still readable";
     }
   }
   if (calls) {
     const UniqueFd socket(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
     char* const nothing[] = {nullptr};
     if (socket.get() >= 0 || ::execve("", nothing, nothing) != -1 || errno != EPERM) {
-      return "sockets and programs are not forbidden";
+      return "sockets and program starts are still allowed";
     }
   }
   return "";

@@ -125,7 +125,7 @@ std::string graph_text(const SavedModel& report, Lists lists) {
   return names_line("model inputs", report.inputs_left(), lists) +
          names_line("constants of the graph, for which checkpoints have no keys", constants(report),
                     lists) +
-         names_line("taken from the graph, not from the checkpoint", report.kept_by_option, lists) +
+         names_line("from the graph, not from the checkpoint", report.kept_by_option, lists) +
          names_line("without data", report.slots_left(), lists) +
          names_line("keep their old data, because they are not in the checkpoint",
                     report.left_old(), lists) +

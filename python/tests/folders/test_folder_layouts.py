@@ -217,7 +217,7 @@ LAYOUTS = {
         {"model.fp16.safetensors": safe(2)}, refused="'model.fp16.safetensors'"
     ),
     "only a variant": Layout({"model.fp16.safetensors": safe(2)}, variant="fp16"),
-    "another variant": Layout(HALF, variant="bf16", refused="of the variant 'bf16'"),
+    "another variant": Layout(HALF, variant="bf16", refused="for the variant 'bf16'"),
     "a variant that is not there": Layout(
         {SINGLE: safe(1)}, variant="fp16", refused="variant 'fp16'"
     ),

@@ -411,13 +411,13 @@ Status locate_zip_data(const SourceFile& file, std::uint64_t directory_offset,
                      "record " + quote(entry.name) + " overlaps the one before it");
     }
     if (hides_bytes(entry.header_offset)) {
-      return corrupt(file, previous_end, "bytes that belong to no zip record");
+      return corrupt(file, previous_end, "bytes that do not belong to a zip record");
     }
     TRY_ASSIGN(entry.data_offset, locate_one(file, directory_offset, entry, buffer));
     previous_end = entry.data_offset + entry.stored;
   }
   if (hides_bytes(directory_offset)) {
-    return corrupt(file, previous_end, "bytes that belong to no zip record");
+    return corrupt(file, previous_end, "bytes that do not belong to a zip record");
   }
   return {};
 }

@@ -32,7 +32,7 @@ Error refusal(const ZipArchive& zip) {
   }
   if (zip.find(".data/extern_modules") != nullptr) {
     return unsupported(zip,
-                       "a torch.package archive, which holds Python code; load it and save the "
+                       "a torch.package archive, which contains Python code; load it and save the "
                        "model's state_dict() with torch.save");
   }
   const auto is_named = [&](std::string_view end) {

@@ -71,7 +71,7 @@ Status PickleMachine::append_marked(NodeKind target) {
   TRY_ASSIGN(const auto from, take_mark());
   const std::size_t fence = marks_.empty() ? 0 : marks_.back();
   if (from == fence) {
-    return corrupt("the stack holds nothing to add to");
+    return corrupt("the stack has no object to add to");
   }
   return append_block(stack_[from - 1], target, from);
 }

@@ -43,7 +43,7 @@ double number_in(const Json* value) {
 Result<BnbState> read_state(const MatrixFinder& finder, const TensorView& view) {
   TRY_ASSIGN(const auto bytes, contiguous_nbytes(view.dtype, view.shape));
   if (view.dtype != DType::kUInt8 || bytes > kMaxStateBytes) {
-    return corrupt(quote(view.name) + ": is not a state of bitsandbytes");
+    return corrupt(quote(view.name) + ": is not a bitsandbytes state");
   }
   std::string text(static_cast<std::size_t>(bytes), '\0');
   TRY(finder.stored(view).read(0, std::as_writable_bytes(std::span(text))));
@@ -136,7 +136,7 @@ Status add_8bit(MatrixFinder& finder, const std::string& module, const TensorVie
   auto matrix =
       weight == nullptr || weight->dtype != DType::kInt8 ? std::nullopt : matrix_of(*weight, 1);
   if (!matrix || scales.shape.size() != 1) {
-    return corrupt(quote(scales.name) + ": its weight is missing, or is not int8 in rows");
+    return corrupt(quote(scales.name) + ": its weight is missing, or is not an int8 matrix");
   }
   matrix->method = "bitsandbytes";
   matrix->name = weight_name(module);

@@ -84,13 +84,13 @@ Status check_codes(const PackedCodes& codes, std::uint64_t rows, std::uint64_t c
     lines = words_for(codes.packing, codes.rows, codes.packing.word_bytes * kBitsOfByte);
     least = product(codes.columns, codes.packing.word_bytes);
     if (least != codes.line_bytes) {
-      return misfit(stored, fmt::format("its lines do not have {} words", codes.columns));
+      return misfit(stored, fmt::format("its rows do not have {} words", codes.columns));
     }
   }
   constexpr std::uint64_t kMostPadding = sizeof(std::uint64_t);
   if (codes.line_bytes < least || codes.line_bytes - least >= kMostPadding) {
-    return misfit(
-        stored, fmt::format("{} bytes are not a row of {} codes", codes.line_bytes, codes.columns));
+    return misfit(stored, fmt::format("{} bytes do not form a row of {} codes", codes.line_bytes,
+                                      codes.columns));
   }
   return check_bytes(stored, product(lines, codes.line_bytes));
 }

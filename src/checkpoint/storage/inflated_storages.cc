@@ -48,7 +48,7 @@ Result<UniqueFd> open_nameless_file(const std::filesystem::path& folder) {
     }
   }
   if (!fd) {
-    return fail(errno_error(errno, "make a temporary file in '" + folder.string() + "'"));
+    return fail(errno_error(errno, "cannot create a temporary file in '" + folder.string() + "'"));
   }
   return fd;
 }

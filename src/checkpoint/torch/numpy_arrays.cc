@@ -65,7 +65,7 @@ Status read_type(const Pickle& pickle, NodeId id, TensorDeclaration& array) {
   const Arguments state = states.size() == 1 ? pickle.tuple(states[0]) : Arguments();
   const auto order = state.size() >= 2 ? pickle.string(state[1]) : std::nullopt;
   if (!states.empty() && order != "<" && order != ">" && order != "|" && order != "=") {
-    return corrupt("its numpy dtype has no valid byte order");
+    return corrupt("its numpy dtype does not have a valid byte order");
   }
   // Without a state, or as "=", it is the order of the machine that wrote it: little-endian ones
   // write "<", so torch's own loader would read these as such too.

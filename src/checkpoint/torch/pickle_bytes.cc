@@ -36,7 +36,7 @@ Result<std::string> copy_bytes(const Pickle& pickle, const SpelledBytes& spelled
   }
   const auto text = pickle.string(spelled.node);
   if (!text) {
-    return pickle.bytes_place(spelled.node) ? corrupt("its data are a whole torch file")
+    return pickle.bytes_place(spelled.node) ? corrupt("its data is a whole torch file")
                                             : Result<std::string>(std::string());
   }
   auto bytes = spelled.is_latin1 ? latin1_bytes(*text) : std::string(*text);

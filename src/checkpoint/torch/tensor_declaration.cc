@@ -58,7 +58,7 @@ Status read_storage(const Pickle& pickle, NodeId id, TensorDeclaration& tensor, 
   }
   const auto numel = pickle.integer(parts[4]);
   if (!numel || *numel < 0) {
-    return corrupt("its storage has no valid number of elements");
+    return corrupt("its storage does not have a valid number of elements");
   }
   const auto bytes =
       checked_mul<std::uint64_t>(static_cast<std::uint64_t>(*numel), byte_size(type.dtype));
@@ -198,7 +198,7 @@ Result<TensorDeclaration> read_sparse(const Pickle& pickle, Arguments arguments)
   const Arguments parts = pickle.tuple(arguments[1]);
   const bool coo = *layout == SparseLayout::kCoo;
   if (coo ? parts.size() != 3 && parts.size() != 4 : parts.size() != 4) {
-    return corrupt("its sparse data have the wrong number of parts");
+    return corrupt("its sparse data has the wrong number of parts");
   }
   const std::size_t skipped = coo ? 0 : 1;  // the compressed indices stand in front
   TRY_ASSIGN(auto shape, read_integers(pickle, parts[skipped + 2], "shape"));

@@ -70,7 +70,7 @@ TEST(OpenDataFile, NamesTheFileThatIsThere) {
   EXPECT_THAT(open_data_file(*folder, "sub/a.data"),
               FailsWith(ErrorCode::kNotFound, "'A.data' is there"));
   EXPECT_THAT(open_data_file(*folder, "gone/model.onnx_data"),
-              FailsWith(ErrorCode::kNotFound, "is beside the model"));
+              FailsWith(ErrorCode::kNotFound, "is next to the model"));
   std::filesystem::create_symlink("../blobs/none", dir.path() / "model.onnx.data");
   EXPECT_THAT(open_data_file(*folder, "model.onnx.data"),
               FailsWith(ErrorCode::kInvalidArgument, "the link is broken"));

@@ -229,8 +229,7 @@ TEST_F(Folder, IsReadDespiteAStaleIndexWithANote) {
       open({dir_.path()})->notes(),
       ::testing::ElementsAre((dir_.path() / "model.safetensors").string() +
                              " is read, as in transformers; 'model.safetensors.index.json', "
-                             "the shard index next to it, is not (remove it if it is "
-                             "left over)"));
+                             "the shard index next to it, is not (remove it if it is obsolete)"));
 }
 
 TEST_F(Folder, GivesFilesOfAVariantOnlyIfItIsNamed) {
@@ -239,7 +238,7 @@ TEST_F(Folder, GivesFilesOfAVariantOnlyIfItIsNamed) {
   EXPECT_THAT(taken(),
               HasSubstr("the folder contains files of variants: 'model.fp16.safetensors'"));
   EXPECT_EQ(taken("fp16"), "model.fp16.safetensors");
-  EXPECT_THAT(taken("bf16"), HasSubstr("no file of the variant 'bf16'"));
+  EXPECT_THAT(taken("bf16"), HasSubstr("no file for the variant 'bf16'"));
   EXPECT_THAT(taken("../x"), HasSubstr("variant: 'model.../x.safetensors': contains a slash"));
   write("model.safetensors");
   EXPECT_EQ(taken(), "model.safetensors");

@@ -193,7 +193,7 @@ TEST(MappingRefusals, NamedDataThatNoKeyReplacesIsAMissingWeight) {
   c.options.keep = {"mean"};
   EXPECT_THAT(c.names_with(SlotVerdict::kKept), ElementsAre("mean"));
   c.options.keep = {"maen"};
-  EXPECT_THAT(c.map(), FailsWith(ErrorCode::kNotFound, "no data called 'maen'"));
+  EXPECT_THAT(c.map(), FailsWith(ErrorCode::kNotFound, "no tensor with data called 'maen'"));
 }
 
 TEST(MappingRefusals, ANumberIsAConstantIfNoKeyIsASingleNumber) {

@@ -54,7 +54,7 @@ TEST_F(TargetLimits, RefuseALongPath) {
   files_.push_back({std::string(200, 'x'), 1});
   EXPECT_THAT(
       check_target_limits(Directory::open(folder).value(), {files_, names_, 0, "initializers"}),
-      FailsWith(ErrorCode::kIo, "save into a folder with a shorter path"));
+      FailsWith(ErrorCode::kIo, "save to a folder with a shorter path"));
 }
 
 TEST_F(TargetLimits, RefuseFilesPastTheProcesssLimit) {

@@ -68,8 +68,7 @@ TEST(SaveText, ConstantsOfTheGraphAreNotCalledValuesThatTheCheckpointLacks) {
   const std::string text = save_text(report, RunMode::kWrite, Lists::kShort);
   EXPECT_THAT(text, testing::HasSubstr(
                         "\nconstants of the graph, for which checkpoints have no keys: val_4\n"));
-  EXPECT_THAT(text,
-              testing::HasSubstr("\ntaken from the graph, not from the checkpoint: fc.bias\n"));
+  EXPECT_THAT(text, testing::HasSubstr("\nfrom the graph, not from the checkpoint: fc.bias\n"));
 }
 
 TEST(SaveText, EachKeyWithoutASlotIsInOneLine) {

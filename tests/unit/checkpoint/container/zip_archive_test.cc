@@ -235,7 +235,7 @@ TEST(ZipArchive, RefusesRecordsOutsideTheFile) {
   zip.add(
       {.name = "a/y", .data = "data", .central_lie = [](ZipFields& f) { f.offset = 0x7fffffff; }});
   EXPECT_THAT(open_zip(zip.finish()),
-              FailsWith(ErrorCode::kCorrupt, "byte 68: bytes that belong to no zip record"));
+              FailsWith(ErrorCode::kCorrupt, "byte 68: bytes that do not belong to a zip record"));
 }
 
 TEST(ZipArchive, RefusesAMissingOrShortZip64Extra) {

@@ -187,7 +187,7 @@ TEST(TorchLegacy, RefusesANegativeNumberOfElements) {
   object.proto().empty_dict().string("w");
   put_legacy_tensor(object, "7", -4, 0, 4);
   EXPECT_THAT(open_bytes(legacy_file(object.op('s').stop().bytes(), {{"7", kFloats}})),
-              FailsWith(ErrorCode::kCorrupt, "no valid number of elements"));
+              FailsWith(ErrorCode::kCorrupt, "does not have a valid number of elements"));
 }
 
 TEST(TorchLegacy, RefusesAPersistentIdOfAnotherKind) {

@@ -143,7 +143,7 @@ TEST(Numpy, RejectsTypesThatAreNotNumbers) {
 
 TEST(Numpy, RejectsInvalidByteOrders) {
   EXPECT_THAT(open_array({.order = "?", .shape = {2}, .bytes = f32({1, 2})}),
-              FailsWith(ErrorCode::kCorrupt, "no valid byte order"));
+              FailsWith(ErrorCode::kCorrupt, "does not have a valid byte order"));
 }
 
 TEST(Numpy, RefusesBytesThatDoNotFillTheShape) {

@@ -1,1 +1,1 @@
-"""Peephole rules on exported graphs: several nodes become one equivalent node."""
+"""Peephole rules for exported graphs, each replacing several nodes with one equivalent node."""

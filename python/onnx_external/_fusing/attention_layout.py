@@ -1,7 +1,8 @@
-"""Attention without transpositions, as its operators take the heads of a token side by side.
+"""Removal of transpositions around attention, whose operators take a token's heads side by side.
 
-Models move heads to a dimension of their own, rotate them there, and move that in front of the
-tokens. GroupQueryAttention undoes this, and RotaryEmbedding rotates heads that are side by side.
+In a model's code, heads are split into their own dimension, rotated, and moved in front of the
+tokens. GroupQueryAttention needs none of this, because it takes heads side by side, and
+RotaryEmbedding can rotate heads that are side by side.
 """
 
 from __future__ import annotations
@@ -22,15 +23,15 @@ _DOMAIN, _NAME = "com.microsoft", "GroupQueryAttention"
 
 
 def attentions(graph: onnx_ir.Graph) -> list[onnx_ir.Node]:
-    """Return the attention nodes of ONNX Runtime that have a cache."""
+    """Return ONNX Runtime's attention nodes (GroupQueryAttention), which have a cache."""
     return [node for node in graph if (node.domain, node.op_type) == (_DOMAIN, _NAME)]
 
 
 def lay_flat(graph: onnx_ir.Graph) -> int:
-    """Remove transpositions and reshapes around attention; return from how many inputs.
+    """Remove transpositions and reshapes around attention; return for how many inputs.
 
     Args:
-        graph: it is changed.
+        graph: the graph, which is changed.
     """
     count = 0
     for node in attentions(graph):
@@ -49,14 +50,14 @@ def lay_flat(graph: onnx_ir.Graph) -> int:
 
 
 def _behind_a_sum(node: onnx_ir.Node, place: int) -> tuple[onnx_ir.Node, int]:
-    """Return the user of an input before a number was added to all of its elements."""
+    """Return the user and index of an attention input, before any addition of a scalar to it."""
     added = made_by(node.inputs[place], "Add")
     is_number = added is not None and sizes(added.inputs[1]) == []
     return (added, 0) if added is not None and is_number else (node, place)
 
 
 def _flat(graph: onnx_ir.Graph, value: onnx_ir.Value | None, heads: int) -> onnx_ir.Value | None:
-    """Return the 3-d value for an input of attention, made without transpositions."""
+    """Return the 3-d value for an attention input, computed without transpositions."""
     joined = made_by(value, "Reshape")
     if joined is None or value is None or len(sizes(value) or ()) != 3:
         return None
@@ -91,13 +92,13 @@ def _flat(graph: onnx_ir.Graph, value: onnx_ir.Value | None, heads: int) -> onnx
 
 
 def _norm(value: onnx_ir.Value | None) -> onnx_ir.Node | None:
-    """Return the norm of each head that makes a value."""
+    """Return the RMSNormalization node of each head that computes a value; None for other nodes."""
     node = made_by(value, "RMSNormalization")
     return node if node is not None and attribute(node, "axis", -1) in (-1, 3) else None
 
 
 def _normed(graph: onnx_ir.Graph, norm: onnx_ir.Node, by_token: onnx_ir.Value) -> onnx_ir.Value:
-    """Return the norm of the same heads before their dimension is moved."""
+    """Move the norm of heads in front of the transposition, and return the normalized value."""
     inputs = [by_token, *norm.inputs[1:]]
     made = make("RMSNormalization", inputs, norm, norm.outputs, None, sizes(by_token))
     made.attributes.update(norm.attributes)
@@ -109,7 +110,7 @@ def _normed(graph: onnx_ir.Graph, norm: onnx_ir.Node, by_token: onnx_ir.Value) -
 def _side_by_side(
     graph: onnx_ir.Graph, value: onnx_ir.Value, joined: onnx_ir.Node, form: list[object]
 ) -> onnx_ir.Value:
-    """Return a value with its head dimension merged into the last one."""
+    """Return a value whose head dimension is merged into the last dimension."""
     source = _source(value, form[-1])
     if source is not None:
         return source
@@ -120,7 +121,7 @@ def _side_by_side(
 
 
 def _source(value: onnx_ir.Value | None, width: object) -> onnx_ir.Value | None:
-    """Return the value that was split into heads, if it is 3-d and has this width."""
+    """Return the 3-d value that a Reshape splits into heads, if it has this width."""
     form, apart = sizes(value), made_by(value, "Reshape")
     source = None if apart is None else apart.inputs[0]
     before = sizes(source)
@@ -130,7 +131,7 @@ def _source(value: onnx_ir.Value | None, width: object) -> onnx_ir.Value | None:
 
 
 def _shorten_result(attention: onnx_ir.Node) -> None:
-    """Replace a pair of reshapes that split a result into heads and merge them again."""
+    """Remove pairs of reshapes that split the result of attention into heads and merge these."""
     result = attention.outputs[0]
     width = last_size(attention.inputs[0])
     for apart, _ in list(result.uses()):

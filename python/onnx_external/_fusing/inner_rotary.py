@@ -1,7 +1,7 @@
-"""Rotations inside of attention, which then takes tables of all positions instead of rotated heads.
+"""Rotation inside GroupQueryAttention, using tables for all positions.
 
-By lengths, GroupQueryAttention knows the position of each token. So it can rotate by itself if the
-tables are computed from the positions alone, token by token.
+With sequence lengths, GroupQueryAttention knows the position of each token. So it can rotate
+queries and keys itself, if the tables of cosines and sines depend only on the positions.
 """
 
 from __future__ import annotations
@@ -16,20 +16,21 @@ from .matching import attribute, integers, last_size, made_by, remove_dead, size
 
 _POSITIONS = "position_ids"
 _TABLES = (7, 8)
-"""The numbers of attention's inputs for cosines and sines; positions and a bias follow."""
+"""The indices of the attention inputs for cosines and sines; positions and a bias come after
+them."""
 _MULTIPLE = 16
-"""The sizes of a head, and of its rotated part, are multiples of this."""
+"""The size of a head, and that of its rotated part, must be a multiple of this."""
 _MOST_BYTES = 1 << 27
-"""The size of a table above which rotations stay as they are."""
+"""The maximum size of a table in bytes; for larger tables, rotations are not moved."""
 _LARGEST = 1 << 14
-"""The elements of a constant from which tables are computed."""
+"""The maximum number of elements of a constant from which tables are computed."""
 
 
 def rotate_inside(graph: onnx_ir.Graph, positions: int) -> int:
-    """Let attention rotate queries and keys; return how many attentions do.
+    """Move the rotation of queries and keys into attention; return for how many attention nodes.
 
     Args:
-        graph: it is changed. An input for positions may lose its last user.
+        graph: the graph, which is changed. The input for positions may become unused.
         positions: the number of positions in a table.
     """
     tables = _Tables(graph, positions)
@@ -55,7 +56,7 @@ def rotate_inside(graph: onnx_ir.Graph, positions: int) -> int:
 
 
 def _fit(attention: onnx_ir.Node, query: onnx_ir.Node, key: onnx_ir.Node) -> bool:
-    """Return whether attention goes by lengths, and rotates as both rotations do."""
+    """Return whether attention uses sequence lengths and can perform both rotations itself."""
     more = attention.inputs[_TABLES[0] : _TABLES[1] + 3]
     heads = [int(attribute(attention, name, 0)) for name in ("num_heads", "kv_num_heads")]
     given = [each.inputs[0] for each in (query, key)]
@@ -79,14 +80,14 @@ def _fit(attention: onnx_ir.Node, query: onnx_ir.Node, key: onnx_ir.Node) -> boo
 
 
 class _Tables:
-    """The tables of one graph, which attentions share."""
+    """The tables of one graph, which its attention nodes share."""
 
     def __init__(self, graph: onnx_ir.Graph, positions: int) -> None:
         self._graph, self._positions = graph, positions
         self._made: dict[int, onnx_ir.Value | None] = {}
 
     def of(self, value: onnx_ir.Value | None) -> onnx_ir.Value | None:
-        """Return the table for all positions of what a value has for those of its tokens."""
+        """Return a table for all positions that contains the rows of a value; None if unknown."""
         if id(value) not in self._made:
             self._made[id(value)] = self._make(value)
         return self._made[id(value)]
@@ -109,7 +110,7 @@ class _Tables:
         return made
 
     def _computed(self, value: onnx_ir.Value | None) -> Any:
-        """Return what a value is if the positions are 0, 1, 2 ...; None unless it is known."""
+        """Compute a value for the positions 0, 1, 2, ...; return None if this is not possible."""
         if value is None:
             return None
         if value.is_graph_input():

@@ -1,4 +1,4 @@
-"""Queries and replacements of nodes, for the rules."""
+"""Functions with which rules match and replace nodes."""
 
 from __future__ import annotations
 
@@ -11,16 +11,17 @@ import onnx_ir
 
 _SCOPES = "pkg.torch.onnx.name_scopes"
 WIDTHS = "pkg.onnx_external.widths"
-"""Metadata of a node whose result is those of its last modules side by side: their widths."""
+"""The metadata key for the widths in a packed product, which computes the results of several
+modules side by side."""
 _LARGEST = 64
-"""The elements of a constant that a rule reads."""
+"""The maximum number of elements of a constant that a rule reads."""
 
 FLOAT = onnx_ir.DataType.FLOAT
 HALVES = (onnx_ir.DataType.FLOAT16, onnx_ir.DataType.BFLOAT16)
 
 
 def made_by(value: onnx_ir.Value | None, *kinds: str) -> onnx_ir.Node | None:
-    """Return the node that makes a value, if it is an ONNX operator of one of these kinds."""
+    """Return the node that computes a value, if it is an ONNX operator of one of these kinds."""
     node = None if value is None else value.producer()
     if node is None or node.domain not in ("", "ai.onnx") or node.op_type not in kinds:
         return None
@@ -28,7 +29,7 @@ def made_by(value: onnx_ir.Value | None, *kinds: str) -> onnx_ir.Node | None:
 
 
 def constant(value: onnx_ir.Value | None) -> np.ndarray[Any, Any] | None:
-    """Return the elements of a small constant; None for anything else."""
+    """Return the elements of a small constant; None for any other value."""
     if value is None or value.is_graph_input():
         return None
     held = value.const_value
@@ -39,13 +40,13 @@ def constant(value: onnx_ir.Value | None) -> np.ndarray[Any, Any] | None:
 
 
 def scalar(value: onnx_ir.Value | None) -> float | None:
-    """Return the number in a constant of one element; None for anything else."""
+    """Return the value of a constant with one element; None for any other value."""
     found = constant(value)
     return None if found is None or found.size != 1 else float(found.reshape(()))
 
 
 def integers(value: onnx_ir.Value | None) -> list[int] | None:
-    """Return the elements of a small constant of integers; None for anything else."""
+    """Return the elements of a small integer constant; None for any other value."""
     found = constant(value)
     if found is None or not np.issubdtype(found.dtype, np.integer):
         return None
@@ -53,20 +54,20 @@ def integers(value: onnx_ir.Value | None) -> list[int] | None:
 
 
 def sizes(value: onnx_ir.Value | None) -> list[Any] | None:
-    """Return the dimensions of a value: numbers, names of sizes, or None if unknown."""
+    """Return the dimensions of a value: integers, names of dynamic sizes, or None if unknown."""
     if value is None or value.shape is None:
         return None
     return [dim if isinstance(dim, int) else dim.value for dim in value.shape]
 
 
 def last_size(value: onnx_ir.Value | None) -> int | None:
-    """Return the last dimension of a value; None unless it is a number."""
+    """Return the last dimension of a value; None unless it is an integer."""
     found = sizes(value)
     return found[-1] if found and isinstance(found[-1], int) else None
 
 
 def is_last_axis(axis: int, value: onnx_ir.Value) -> bool:
-    """Return whether a number names the last axis of a value."""
+    """Return whether an axis is the last axis of a value."""
     found = sizes(value)
     return axis == -1 or (found is not None and axis == len(found) - 1)
 
@@ -78,13 +79,13 @@ def pairs(node: onnx_ir.Node) -> list[tuple[onnx_ir.Value | None, onnx_ir.Value 
 
 
 def attribute(node: onnx_ir.Node, name: str, default: Any) -> Any:
-    """Return the value of an attribute, or the operator's default."""
+    """Return the value of an attribute, or the default if the node does not have it."""
     found = node.attributes.get(name)
     return default if found is None else found.value
 
 
 def is_swap(node: onnx_ir.Node | None) -> bool:
-    """Return whether a node is a Transpose of the two middle dimensions of four."""
+    """Return whether a node is a Transpose that swaps the two middle dimensions of four."""
     return node is not None and list(attribute(node, "perm", ())) == [0, 2, 1, 3]
 
 
@@ -100,15 +101,15 @@ def make(
     shape: Sequence[Any] | None = None,
     domain: str = "",
 ) -> onnx_ir.Node:
-    """Make a node at the place of another one.
+    """Make a node that takes the place of another node.
 
     Args:
-        kind: the kind of the operator.
-        inputs: its inputs.
-        like: the node whose module and line it gets.
-        results: the values whose types its outputs get; None for an output that is left out.
+        kind: the type of the operator.
+        inputs: the inputs of the node.
+        like: the node whose metadata (its module and source line) is copied.
+        results: the values whose types the outputs get; None for an output that is omitted.
         attributes: the attributes of the node.
-        shape: the shape of its outputs; None for those of `results`.
+        shape: the shape of the outputs; None: the shapes of `results`.
         domain: the domain of the operator.
     """
     outputs = [onnx_ir.Value(name="" if each is None else None) for each in results]
@@ -128,13 +129,14 @@ def replace(
     node: onnx_ir.Node,
     outputs: Iterable[tuple[onnx_ir.Value, onnx_ir.Value]],
 ) -> None:
-    """Replace several nodes by one, and remove those that nothing else needs.
+    """Replace several nodes with one, and remove the nodes that are no longer needed.
 
     Args:
-        graph: the graph of the nodes.
-        place: the node before which it is inserted; users of its outputs are behind that.
-        node: the new one, which is called like the node that made the first of the old values.
-        outputs: replaced values, each with the output that replaces it and gets its name.
+        graph: the graph that contains the nodes.
+        place: the node before which the new node is inserted; all users of the outputs come after
+            it.
+        node: the new node, which gets the name of the node that computed the first replaced value.
+        outputs: pairs of a replaced value and the output that replaces it and takes over its name.
     """
     graph.insert_before(place, node)
     makers = []
@@ -150,7 +152,7 @@ def replace(
 
 
 def remove_dead(nodes: Sequence[onnx_ir.Node]) -> None:
-    """Remove nodes that nothing uses, and the nodes that only those use."""
+    """Remove nodes whose outputs are unused, and then the nodes that only these nodes used."""
     stack = list(nodes)
     while stack:
         node = stack.pop()
@@ -163,7 +165,7 @@ def remove_dead(nodes: Sequence[onnx_ir.Node]) -> None:
 
 
 def scopes_of(node: onnx_ir.Node) -> list[str]:
-    """Return the modules that a node was made for, outermost first, then its own name."""
+    """Return the modules that a node was traced in, outermost first, followed by its own name."""
     try:
         return [str(each) for each in ast.literal_eval(node.metadata_props.get(_SCOPES, "[]"))]
     except (SyntaxError, ValueError):
@@ -171,9 +173,10 @@ def scopes_of(node: onnx_ir.Node) -> list[str]:
 
 
 def belong_to(node: onnx_ir.Node, others: Iterable[onnx_ir.Node]) -> None:
-    """Assign a node that replaces several to the modules of all of them.
+    """Assign a node that replaces several nodes to the modules of all of them.
 
-    A module's piece holds the nodes that name it, so that each of these modules can be run alone.
+    The piece cut out for a module consists of the nodes that list this module, so each of these
+    modules can be run alone.
     """
     found = [scopes_of(each) for each in (*others, node)]
     if all(found):

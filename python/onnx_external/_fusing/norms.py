@@ -1,4 +1,4 @@
-"""RMSNormalization and LayerNormalization in place of norms computed step by step."""
+"""Replacement of step-by-step norms with RMSNormalization or LayerNormalization."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from .matching import (
 )
 
 RMS_OPSET = 23
-"""The first version of ONNX that has RMSNormalization."""
+"""The first ONNX opset that has RMSNormalization."""
 
 
 class _Scaled(NamedTuple):
-    """The product of a normalized value and its scale."""
+    """A normalized value that is multiplied by a scale."""
 
     given: onnx_ir.Value
-    """The normalized value."""
+    """The value before normalization."""
     epsilon: float
     scale: onnx_ir.Value
     is_centered: bool
@@ -37,11 +37,11 @@ class _Scaled(NamedTuple):
 
 
 def fuse_norms(graph: onnx_ir.Graph, opset: int) -> int:
-    """Replace traced norms; return how many.
+    """Replace traced norms with one node each; return how many.
 
     Args:
-        graph: it is changed.
-        opset: the version of ONNX that it may need.
+        graph: the graph, which is changed.
+        opset: the newest ONNX opset that the graph may use.
     """
     count = 0
     for node in list(graph):
@@ -58,7 +58,7 @@ def fuse_norms(graph: onnx_ir.Graph, opset: int) -> int:
 
 
 def _scaled(node: onnx_ir.Node) -> _Scaled | None:
-    """Return the scaled norm that a product computes, if it is the end of one."""
+    """Return the scaled norm whose last node is this product; None if there is none."""
     if node.graph is None or node.op_type != "Mul" or node.domain:
         return None
     for normalized, scale in pairs(node):
@@ -76,10 +76,10 @@ def _scaled(node: onnx_ir.Node) -> _Scaled | None:
 
 
 def _normalized(value: onnx_ir.Value | None) -> tuple[onnx_ir.Value, float] | None:
-    """Return the value that is divided by the root of its mean square in float32, and epsilon.
+    """Return the value that is divided by its root mean square in float32, and epsilon.
 
-    ONNX computes such an operator in float32 also for shorter types: a cast from one of them and
-    back is part of the operator.
+    ONNX also computes the norm of a shorter type in float32, so casts from a shorter type and back
+    to it are part of the operator.
     """
     back = made_by(value, "Cast")
     core = value if back is None else back.inputs[0]
@@ -103,7 +103,7 @@ def _normalized(value: onnx_ir.Value | None) -> tuple[onnx_ir.Value, float] | No
 def _epsilon(
     given: onnx_ir.Value | None, root: onnx_ir.Value | None, divides: bool
 ) -> float | None:
-    """Return epsilon, if a value is the root of another's mean square, or its reciprocal."""
+    """Return epsilon if `root` is the root of the mean square of `given`, or its reciprocal."""
     shifted = _under_root(root, divides)
     shift = made_by(shifted, "Add")
     if shift is None:
@@ -116,7 +116,7 @@ def _epsilon(
 
 
 def _under_root(value: onnx_ir.Value | None, divides: bool) -> onnx_ir.Value | None:
-    """Return the value under the root (if dividing) or under the reciprocal of the root."""
+    """Return the operand of the square root that a value is, or (not `divides`) divides 1 by."""
     if divides:
         root = made_by(value, "Sqrt")
         return None if root is None else root.inputs[0]
@@ -142,7 +142,7 @@ def _is_mean_square(value: onnx_ir.Value | None, given: onnx_ir.Value | None) ->
 
 
 def _is_over_last(mean: onnx_ir.Node) -> bool:
-    """Return whether a mean is over the last axis, and keeps it."""
+    """Return whether a mean is over the last axis, and keeps that axis."""
     value = mean.inputs[0]
     axes = integers(mean.inputs[1]) if len(mean.inputs) > 1 else None
     kept = attribute(mean, "keepdims", 1) == 1
@@ -157,7 +157,7 @@ def _is_over_last(mean: onnx_ir.Node) -> bool:
 
 
 def _centered(value: onnx_ir.Value) -> onnx_ir.Value | None:
-    """Return the value from which its own mean is subtracted, or None."""
+    """Return the value whose mean was subtracted to get this value; None if there is none."""
     less = made_by(value, "Sub")
     if less is None:
         return None

@@ -1,7 +1,7 @@
-"""One product instead of those that compute the queries, keys and values of attention.
+"""One matrix product for the queries, keys and values of attention.
 
-Their weights become one slot, in which they are concatenated. So the input is read once, and a
-runtime starts one kernel instead of three.
+The weights of the three products are concatenated in one slot (an initializer without data). So the
+input is read once, and a runtime starts one kernel instead of three.
 """
 
 from __future__ import annotations
@@ -15,33 +15,33 @@ from .attention_layout import attentions
 from .matching import WIDTHS, attribute, belong_to, last_size, made_by, make, remove_dead, sizes
 
 _WALKED = ("RotaryEmbedding", "RMSNormalization", "Reshape", "Transpose")
-"""Operators that may be between a product and attention."""
+"""The operators that may be between a product and attention."""
 
 
 class Pack(NamedTuple):
-    """A weight slot that replaces several."""
+    """A slot that replaces several slots."""
 
     name: str
     parts: tuple[str, ...]
-    """The slots that are concatenated in it, in their first dimension."""
+    """The names of the replaced slots, whose tensors are concatenated along the first dimension."""
 
 
 class _Product(NamedTuple):
-    """A product of a value and a transposed weight, possibly with a bias."""
+    """A product with a transposed weight, possibly followed by the addition of a bias."""
 
     node: onnx_ir.Node
     weight: onnx_ir.Value
     cast: onnx_ir.Node | None
-    """The Cast of the transposed weight."""
+    """The Cast node of the transposed weight, if any."""
     bias: onnx_ir.Value | None
     result: onnx_ir.Value
 
 
 def pack_products(model: onnx_ir.Model) -> list[Pack]:
-    """Pack the products in front of attention; return the slots that replace several.
+    """Pack the products that compute attention inputs; return the slots that replace several slots.
 
     Args:
-        model: a graph whose weights are slots; it is changed.
+        model: the model, whose weights are slots; it is changed.
     """
     packs: list[Pack] = []
     for node in attentions(model.graph):
@@ -54,10 +54,10 @@ def pack_products(model: onnx_ir.Model) -> list[Pack]:
 
 
 def _take_whole(attention: onnx_ir.Node) -> None:
-    """Give attention the result of a packed product if it takes the parts, in their order.
+    """Connect a packed product directly to attention if attention takes its parts in their order.
 
-    A number that is added to the values may be added to the queries and keys as well: it is 0, or
-    NaN to make all results NaN.
+    A scalar that is added to the values may also be added to the queries and keys, because it is 0
+    or, to make all results NaN, NaN.
     """
     added = made_by(attention.inputs[2], "Add")
     number = None if added is None or sizes(added.inputs[1]) != [] else added.inputs[1]
@@ -86,7 +86,7 @@ def _take_whole(attention: onnx_ir.Node) -> None:
 
 
 def _product(value: onnx_ir.Value | None) -> _Product | None:
-    """Return the product that an input of attention is computed from."""
+    """Return the product that computes an attention input; None if it cannot be packed."""
     while (node := made_by(value, *_WALKED, "Add")) is not None:
         if node.op_type == "Add" and sizes(node.inputs[1]) != []:  # a scalar changes no size
             break
@@ -124,7 +124,7 @@ def _is_slot(value: onnx_ir.Value) -> bool:
 
 
 def _fit(products: Sequence[_Product]) -> bool:
-    """Return whether products share one input, and have weights of one type to concatenate."""
+    """Return whether products have the same input, and weights that can be concatenated."""
     first = products[0]
     return len({id(each.weight) for each in products}) == len(products) and all(
         each.node.inputs[0] is first.node.inputs[0]
@@ -180,7 +180,7 @@ def _pack(graph: onnx_ir.Graph, products: Sequence[_Product]) -> list[Pack]:
 
 
 def _widths(graph: onnx_ir.Graph, counts: Sequence[int]) -> onnx_ir.Value:
-    """Return the constant with the sizes into which a product is split."""
+    """Return the constant with the widths into which a packed product is split."""
     name = f"widths_{'_'.join(map(str, counts))}"
     if name not in graph.initializers:
         tensor = onnx_ir.tensor(list(counts), dtype=onnx_ir.DataType.INT64, name=name)
@@ -189,7 +189,7 @@ def _widths(graph: onnx_ir.Graph, counts: Sequence[int]) -> onnx_ir.Value:
 
 
 def _slot(graph: onnx_ir.Graph, parts: Sequence[onnx_ir.Value]) -> tuple[onnx_ir.Value, Pack]:
-    """Make the slot in which the others are concatenated."""
+    """Make the slot that replaces several slots."""
     names = [each.name or "" for each in parts]
     count = sum((sizes(each) or [0])[0] for each in parts)
     made = onnx_ir.Value(
@@ -203,7 +203,7 @@ def _slot(graph: onnx_ir.Graph, parts: Sequence[onnx_ir.Value]) -> tuple[onnx_ir
 
 
 def _common_name(names: Sequence[str], graph: onnx_ir.Graph) -> str:
-    """Name a slot after its parts: "attn.q_k.weight" for "attn.q.weight" and "attn.k.weight"."""
+    """Name a packed slot after its parts: "attn.q_k.weight" for attn.q.weight and attn.k.weight."""
     split = [name.split(".") for name in names]
     depth = min(map(len, split))
     start = next((n for n in range(depth) if len({each[n] for each in split}) > 1), depth - 1)

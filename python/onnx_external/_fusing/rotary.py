@@ -1,8 +1,8 @@
-"""RotaryEmbedding in place of traced rotations.
+"""Replacement of traced rotations with RotaryEmbedding.
 
-A rotation is x * cos + turned(x) * sin, where cos and sin have each of their angles twice: in both
-halves, or side by side. RotaryEmbedding takes each angle once, so a rule must find the value that
-was doubled.
+A rotation is x * cos + turned(x) * sin, where cos and sin contain each angle twice: either in both
+halves, or in neighbouring elements. RotaryEmbedding takes each angle once, so a rule has to find
+the tables before the angles were duplicated.
 """
 
 from __future__ import annotations
@@ -26,23 +26,23 @@ from .matching import (
 )
 
 _HEADS = 1
-"""The axis of the heads in what the operator takes."""
+"""The axis of the heads in the operator's input."""
 
 
 class _Turn(NamedTuple):
-    """The rotated value, and its table of cosines and sines."""
+    """The rotated value, and the tables of cosines and sines."""
 
     given: onnx_ir.Value
     cos: onnx_ir.Value
     sin: onnx_ir.Value
     is_interleaved: bool
-    """True if neighbours are rotated together, not the halves."""
+    """True if neighbouring elements are rotated together, and not the two halves."""
     is_doubled: bool
-    """True if the tables have each angle twice."""
+    """True if the tables contain each angle twice."""
 
 
 class _Part(NamedTuple):
-    """A part of the last axis of a value."""
+    """A slice of the last axis of a value."""
 
     of: onnx_ir.Value
     start: int
@@ -51,7 +51,7 @@ class _Part(NamedTuple):
 
 
 def fuse_rotary(graph: onnx_ir.Graph) -> int:
-    """Replace rotations; return how many."""
+    """Replace traced rotations with one node each; return how many."""
     tables = _Tables(graph)
     count = 0
     for node in list(graph):
@@ -93,7 +93,7 @@ def _turn_of(node: onnx_ir.Node) -> _Turn | None:
 
 
 def _sum_of(plain: onnx_ir.Node | None, crossed: onnx_ir.Node | None) -> _Turn | None:
-    """Return the rotation x * cos + turned(x) * sin."""
+    """Match the rotation x * cos + turned(x) * sin; None if the products are something else."""
     if plain is None or crossed is None:
         return None
     for given, cos in pairs(plain):
@@ -107,7 +107,7 @@ def _sum_of(plain: onnx_ir.Node | None, crossed: onnx_ir.Node | None) -> _Turn |
 
 
 def _turned_halves(value: onnx_ir.Value | None) -> onnx_ir.Value | None:
-    """Return the value whose halves are exchanged, with the second one negated."""
+    """Return the value whose halves are swapped, with the second half negated; None if not so."""
     joined = made_by(value, "Concat")
     if joined is None or value is None or len(joined.inputs) != 2:
         return None
@@ -125,7 +125,7 @@ def _turned_halves(value: onnx_ir.Value | None) -> onnx_ir.Value | None:
 
 
 def _turned_neighbours(value: onnx_ir.Value | None) -> onnx_ir.Value | None:
-    """Return the value whose neighbours are exchanged, with the second one negated."""
+    """Return the value whose neighbouring elements are swapped, with the second of each negated."""
     flat = made_by(value, "Reshape")
     joined = made_by(flat.inputs[0] if flat else None, "Concat")
     if joined is None or value is None or len(joined.inputs) != 2:
@@ -146,7 +146,7 @@ def _turned_neighbours(value: onnx_ir.Value | None) -> onnx_ir.Value | None:
 
 
 def _halves_rotated(node: onnx_ir.Node) -> _Turn | None:
-    """Return the rotation of separate halves: (a * cos - b * sin, b * cos + a * sin)."""
+    """Match a rotation of separate halves: (a * cos - b * sin, b * cos + a * sin)."""
     less, more = made_by(node.inputs[0], "Sub"), made_by(node.inputs[1], "Add")
     if (
         less is None
@@ -176,7 +176,7 @@ def _halves_rotated(node: onnx_ir.Node) -> _Turn | None:
 
 
 def _part(value: onnx_ir.Value | None) -> _Part | None:
-    """Return the part of another value's last axis that a value is, or None."""
+    """Return the slice of another value that this value is; None if it is not a slice."""
     node = made_by(value, "Slice", "Split")
     if node is None or value is None or node.inputs[0] is None:
         return None
@@ -201,14 +201,14 @@ def _part(value: onnx_ir.Value | None) -> _Part | None:
 
 
 class _Whole(NamedTuple):
-    """A value that is rotated in part, and the node that appends the rest."""
+    """A value of which only the first elements are rotated, and the node that appends the rest."""
 
     given: onnx_ir.Value
     node: onnx_ir.Node
 
 
 def _whole(node: onnx_ir.Node, given: onnx_ir.Value, width: int) -> _Whole | None:
-    """Find a value whose first elements alone are rotated."""
+    """Find the value of which only the first elements are rotated; None if there is none."""
     result = node.outputs[0]
     users = list(result.uses())
     part = _part(given)
@@ -229,13 +229,13 @@ def _whole(node: onnx_ir.Node, given: onnx_ir.Value, width: int) -> _Whole | Non
 
 @dataclass(frozen=True)
 class _Once:
-    """A table with each angle once, made by applying `steps` to `value`."""
+    """A table with each angle once, computed by applying `steps` to `value`."""
 
     value: onnx_ir.Value
     steps: tuple[onnx_ir.Node, ...] = ()
-    """Nodes of the doubled table, the last one first."""
+    """The nodes that computed the doubled table, the last node first."""
     squeezes: bool = False
-    """It has an axis for heads."""
+    """True if the table has an axis for heads, which is removed."""
 
 
 def _fit(given: onnx_ir.Value, table: _Once) -> bool:
@@ -249,27 +249,27 @@ def _fit(given: onnx_ir.Value, table: _Once) -> bool:
 
 @dataclass
 class _Tables:
-    """The tables of one graph, which rotations share."""
+    """The tables of one graph, which its rotations share."""
 
     graph: onnx_ir.Graph
     _put: dict[tuple[int, int], onnx_ir.Value] = field(default_factory=dict)
-    """The results, by a value and the step applied to it."""
+    """The values made, by the ids of the input and of the step applied to it."""
 
     def once(self, value: onnx_ir.Value, turn: _Turn) -> _Once | None:
-        """Find the table with each angle once."""
+        """Find the table that contains each angle once."""
         if not turn.is_doubled:
             return _without_heads(value, ())
         return _undoubled(value, turn.is_interleaved, ())
 
     def put(self, table: _Once) -> onnx_ir.Value:
-        """Return the value of a table, whose nodes are made only once."""
+        """Return the value of a table; its nodes are added to the graph only once."""
         value = self._squeezed(table.value) if table.squeezes else table.value
         for step in reversed(table.steps):
             value = self._done(step, value)
         return value
 
     def _squeezed(self, value: onnx_ir.Value) -> onnx_ir.Value:
-        """Return a table without its axis for heads."""
+        """Return the table without its axis for heads."""
         key = id(value), 0
         maker = value.producer()
         if key not in self._put and maker is not None:
@@ -282,7 +282,7 @@ class _Tables:
         return self._put[key]
 
     def _done(self, step: onnx_ir.Node, value: onnx_ir.Value) -> onnx_ir.Value:
-        """Return the result of a step, applied to the table with each angle once."""
+        """Return the result of a step applied to the table that contains each angle once."""
         key = id(value), id(step)
         if key not in self._put:
             old = step.outputs[0]
@@ -297,14 +297,14 @@ class _Tables:
 
 
 def _varies(value: onnx_ir.Value | None, step: onnx_ir.Node) -> bool:
-    """Return whether an input of a step is the table."""
+    """Return whether this input of a step is the table, and not a constant."""
     return len(step.inputs) == 1 or scalar(value) is None
 
 
 def _undoubled(
     value: onnx_ir.Value | None, is_interleaved: bool, steps: tuple[onnx_ir.Node, ...]
 ) -> _Once | None:
-    """Return the table of which the value holds every element twice."""
+    """Return the table that a doubled table is computed from; None if it is not doubled."""
     node = made_by(value, "Unsqueeze", "Cos", "Sin", "Cast", "Mul", "Concat", "Reshape")
     if node is None:
         return None
@@ -323,7 +323,7 @@ def _undoubled(
 
 
 def _without_heads(value: onnx_ir.Value, steps: tuple[onnx_ir.Node, ...]) -> _Once | None:
-    """Return the same table without an axis for heads."""
+    """Return the table without an axis for heads; None if the axis cannot be removed."""
     node = made_by(value, "Unsqueeze")
     if node is not None and integers(node.inputs[1]) == [_HEADS] and node.inputs[0] is not None:
         return _Once(node.inputs[0], steps)
@@ -333,7 +333,7 @@ def _without_heads(value: onnx_ir.Value, steps: tuple[onnx_ir.Node, ...]) -> _On
 
 
 def _joined(node: onnx_ir.Node) -> onnx_ir.Value | None:
-    """Return the value that a Concat concatenates with itself."""
+    """Return the value that a Concat concatenates with itself; None for other nodes."""
     if node.op_type != "Concat" or len(node.inputs) != 2 or node.inputs[0] is not node.inputs[1]:
         return None
     is_last = is_last_axis(attribute(node, "axis", 0), node.outputs[0])
@@ -341,7 +341,7 @@ def _joined(node: onnx_ir.Node) -> onnx_ir.Value | None:
 
 
 def _repeated(node: onnx_ir.Node) -> onnx_ir.Value | None:
-    """Return the value whose elements are doubled, as by repeat_interleave()."""
+    """Return the value whose elements are repeated as by repeat_interleave(2); None if not so."""
     tiled = made_by(node.inputs[0], "Tile") if node.op_type == "Reshape" else None
     longer = made_by(tiled.inputs[0] if tiled else None, "Unsqueeze")
     if tiled is None or longer is None or longer.inputs[0] is None:

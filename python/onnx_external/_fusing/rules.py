@@ -1,4 +1,4 @@
-"""Application of the rules to a graph, and the needs of the result."""
+"""Functions that apply the rules to a graph, and state the opset that the result needs."""
 
 from __future__ import annotations
 
@@ -13,31 +13,32 @@ from .rotary import fuse_rotary
 from .skip_norms import fuse_skip_norms
 
 NEWEST = RMS_OPSET
-"""The version of ONNX that has all operators that rules make."""
+"""The first ONNX opset that has all operators used by rules."""
 
 
 @dataclass(frozen=True)
 class Fused:
-    """The number of nodes of each kind that replace several others."""
+    """The number of fused nodes of each kind that were made."""
 
     norms: int = 0
     rotary: int = 0
     inputs: int = 0
-    """The number of transposed inputs of attention."""
+    """The number of attention inputs from which transpositions were removed."""
     skips: int = 0
     rotations: int = 0
-    """The number of attentions that rotate queries and keys."""
+    """The number of attention nodes that rotate queries and keys themselves."""
 
 
 def fuse(model: onnx_ir.Model, opset: int | None = None, positions: int = 0) -> Fused:
-    """Apply all rules.
+    """Apply all rules to a model.
 
-    Operators of ONNX Runtime are only made in a graph that has some.
+    Operators of ONNX Runtime are used only in a graph that already contains some of them.
 
     Args:
-        model: its main graph is changed. The version that it states stays.
-        opset: the version of ONNX whose operators may be used; None for any.
-        positions: the most tokens of a text, if attention by lengths may rotate them; 0 if not.
+        model: the model, whose main graph is changed. Its opset import is not changed.
+        opset: the newest ONNX opset whose operators may be used; None for any.
+        positions: the maximum sequence length, if attention may rotate queries and keys itself;
+            otherwise 0.
     """
     graph, opset = model.graph, opset or NEWEST
     norms = fuse_norms(graph, opset)
@@ -50,6 +51,6 @@ def fuse(model: onnx_ir.Model, opset: int | None = None, positions: int = 0) -> 
 
 
 def opset_of(model: onnx_ir.Model) -> int:
-    """Return the ONNX opset version that rules' operators in a graph need; 0 if it has none."""
+    """Return the ONNX opset that operators made by rules need; 0 if a graph has none of them."""
     kinds = {node.op_type for node in model.graph if not node.domain}
     return NEWEST if kinds & {"RMSNormalization", "RotaryEmbedding"} else 0

@@ -1,4 +1,4 @@
-"""Sums that are normalized, as one operator of ONNX Runtime that returns both."""
+"""Fusion of an addition and the norm after it into one ONNX Runtime operator that returns both."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ _KINDS = {
 
 
 def fuse_skip_norms(graph: onnx_ir.Graph) -> int:
-    """Merge sums into their norms where the sum is also used; return how many.
+    """Merge additions into the norms after them where the sum is also used; return how many.
 
-    Such a node belongs to the modules of both: the end of one layer, and the start of the next.
-    The last norm stays alone, since a piece of the last layer must give its sum.
+    Such a node belongs to two modules: the end of one layer, and the start of the next layer. The
+    last norm is not merged, because the sum is the result of the last layer, which can be cut out.
 
     Args:
-        graph: it is changed.
+        graph: the graph, which is changed.
     """
     count = 0
     for node in list(graph):
@@ -46,7 +46,7 @@ def fuse_skip_norms(graph: onnx_ir.Graph) -> int:
 
 
 def _added(node: onnx_ir.Node) -> onnx_ir.Node | None:
-    """Return the sum that a norm is applied to, if the operator can make it."""
+    """Return the addition that a norm is applied to, if both can be merged; otherwise None."""
     added = made_by(node.inputs[0], "Add")
     if added is None or added.graph is not node.graph or len(node.inputs) > 3:
         return None
@@ -71,7 +71,7 @@ def _added(node: onnx_ir.Node) -> onnx_ir.Node | None:
 
 
 def _is_fixed(value: onnx_ir.Value | None) -> bool:
-    """Return whether a scale or a bias is a weight, or computed from weights by one node."""
+    """Return whether a scale or bias is a weight, or computed from weights by one node."""
     if value is None or value.is_initializer():
         return value is not None
     maker = value.producer()
@@ -81,7 +81,7 @@ def _is_fixed(value: onnx_ir.Value | None) -> bool:
 
 
 def _move_before(place: onnx_ir.Node, value: onnx_ir.Value | None) -> None:
-    """Move the node that computes a scale from weights before another node."""
+    """Move the node that computes a scale or bias from weights before another node."""
     maker = None if value is None else value.producer()
     graph = place.graph
     if maker is not None and graph is not None:

@@ -1,4 +1,4 @@
-"""The graphs of a decoder, which add tokens to a batch of prompts."""
+"""Decoders, whose graphs add tokens to a batch of prompts."""
 
 from __future__ import annotations
 
@@ -30,30 +30,30 @@ _ATTENTION = "onnx_external.attention"
 _LARGEST = np.iinfo(np.int64).max
 _POSITIONS = ("max_position_embeddings", "n_positions", "max_seq_len", "n_ctx")
 _FULL = -1
-"""A placeholder for the next token of a text that has no further positions."""
+"""A placeholder for the next token of a text whose model has no further positions."""
 
 
 @dataclass
 class _State:
-    """The state that a step passes to the next one."""
+    """The state that is passed from one step to the next."""
 
     cache: dict[str, Any]
     mask: Any
     places: Any
     is_shared: bool = False
-    """The cache is one buffer, which each step writes into."""
+    """True if the cache is one buffer that each step writes into."""
 
 
 class Decoder:
-    """The graph, or the two graphs, of a decoder.
+    """The one or two graphs of a decoder.
 
     Args:
         folder: the folder with model.onnx, or prefill.onnx and decode.onnx.
-        providers: the providers of ONNX Runtime.
+        providers: the execution providers for ONNX Runtime.
     """
 
     _by_lengths = False
-    """True if rows of the graph must not be padded on the left."""
+    """True if the graph uses sequence lengths, so that prompts must not be padded on the left."""
 
     def __init__(self, folder: Path, providers: str | Sequence[Any] | None = None) -> None:
         self._folder = folder
@@ -63,7 +63,7 @@ class Decoder:
         found = [place / name for name in names if (place / name).is_file()]
         if not found:
             raise NotFoundError(
-                f"{folder}: has no model.onnx, nor {PREFILL}.onnx and {DECODE}.onnx; "
+                f"{folder}: contains neither model.onnx, nor {PREFILL}.onnx and {DECODE}.onnx; "
                 "onnx-external export MODEL -o FOLDER writes them"
             )
         whole = Session(found[0], given, found[0].name)
@@ -89,31 +89,31 @@ class Decoder:
         others = [name for name in taken if name not in _INPUTS and not is_past(name)]
         if others or "input_ids" not in taken or not caches or session.output_names[0] != "logits":
             raise MismatchError(
-                f"{self._folder / session.name}: is not the graph of a decoder, which takes "
-                f"input_ids and a cache, and gives logits and a longer cache; it takes "
-                f"{', '.join(sorted(taken))}"
+                f"{self._folder / session.name}: is not a decoder, whose inputs are input_ids and "
+                "a cache, and whose outputs are logits and a longer cache; the inputs of this "
+                f"graph are {', '.join(sorted(taken))}"
             )
         for form in session.inputs:
             if is_past(form.name) and form.type not in _TYPES:
                 raise MismatchError(
                     f"{self._folder / session.name}: {form.name} is {form.type}, which numpy does "
-                    "not have; export with --dtype float32"
+                    "not support; export the model with --dtype float32"
                 )
 
     @property
     def reads_text(self) -> bool:
-        """True if the prompt is a text of its own, and not the start of another part's text."""
+        """True if a prompt is a text of its own, not the start of the text of the decoder."""
         return True
 
     @property
     def continues(self) -> bool:
-        """True if the added tokens follow the given prompt."""
+        """True if the generated tokens continue the prompt."""
         return True
 
     def decoder_rows(
         self, rows: Sequence[Sequence[int]], inputs: Mapping[str, Any]
     ) -> Sequence[Sequence[int]]:
-        """Return the prompts of the decoder, unchanged, as it has no encoder."""
+        """Return the prompts for the decoder, unchanged, because there is no encoder."""
         return rows
 
     def generate(self, rows: Sequence[Sequence[int]], count: int) -> list[list[int]]:
@@ -132,7 +132,7 @@ class Decoder:
         return found
 
     def _steps(self, rows: Sequence[Sequence[int]], count: int) -> Iterator[list[int]]:
-        """Yield the likeliest next token of each prompt, step by step.
+        """Yield, step by step, the next token of each prompt.
 
         Prompts are padded on the left.
         """
@@ -163,7 +163,7 @@ class Decoder:
             yield np.where(full, _FULL, ids[:, 0]).tolist()
 
     def _rows_at_the_end(self, state: _State, error: RunError, *, is_prompt: bool) -> Any:
-        """Return which prompts have used all positions of the model, as the cause of an error."""
+        """Return which prompts have used all positions of the model; if none, raise the error."""
         full = state.places.max(1) >= (self._positions or _LARGEST)
         if not full.any():
             raise error
@@ -171,9 +171,9 @@ class Decoder:
         if is_prompt:
             longest = int(state.places.max()) + 1
             raise InvalidArgumentError(
-                f"generate: a prompt has {longest} tokens, and {what}; shorten it"
+                f"generate: a prompt has {longest} tokens, but {what}; shorten the prompt"
             ) from error
-        warn([f"generate: {what}: a text ends there"])
+        warn([f"generate: {what}, where a text was ended"])
         return full
 
     def _run(self, session: Session | Branch, ids: Any, state: _State) -> tuple[Any, _State]:
@@ -210,16 +210,16 @@ def _takes_positions(session: Session | Branch) -> bool:
 
 
 def _refuse_unknown(session: Session | Branch, ids: Any, error: RunError) -> None:
-    """Raise an error for an id that the model has no token for, if there is one."""
+    """Raise an error if the model has no token for one of the ids."""
     size = next(form.shape[-1] for form in session.outputs if form.name == "logits")
     if isinstance(size, int) and ids.max() >= size:
         raise InvalidArgumentError(
-            f"generate: {ids.max()} is not the id of a token: the model has 0 to {size - 1}"
+            f"generate: {ids.max()} is not a token id; the ids of this model are 0 to {size - 1}"
         ) from error
 
 
 def _empty(session: Session | Branch, rows: int, room: int) -> dict[str, Any]:
-    """Return a cache without tokens; with room for some, unless that is 0."""
+    """Return an empty cache; unless `room` is 0, buffers with space for that many tokens."""
     found = {}
     for form in session.inputs:
         if is_past(form.name):
@@ -233,7 +233,7 @@ def _empty(session: Session | Branch, rows: int, room: int) -> dict[str, Any]:
 
 
 def token_ids(folder: Path) -> tuple[set[int], int]:
-    """Return the tokens that end a text, and the padding token."""
+    """Return the ids of the tokens that end a text, and the id of the padding token."""
     files = (_document(folder, name) for name in ("generation_config.json", "config.json"))
     for found in (_genai_model(folder), *files):
         ends = found.get("eos_token_id")
@@ -245,7 +245,7 @@ def token_ids(folder: Path) -> tuple[set[int], int]:
 
 
 def settings_of(folder: Path) -> tuple[Mapping[str, Any], str]:
-    """Return the settings of generate() as transformers reads them, and the name of their file."""
+    """Return the settings of generate(), merged as in transformers, and the name of their file."""
     name = "generation_config.json"
     if (folder / name).is_file():
         return _document(folder, name), name
@@ -255,7 +255,7 @@ def settings_of(folder: Path) -> tuple[Mapping[str, Any], str]:
 
 
 def _positions(folder: Path) -> int | None:
-    """Return the number of positions in the config; a model without a table may exceed it."""
+    """Return the number of positions in config.json; a model without a table may exceed it."""
     config = _document(folder, "config.json")
     text = config.get("text_config")
     for each in (config, text if isinstance(text, dict) else {}):
@@ -266,7 +266,7 @@ def _positions(folder: Path) -> int | None:
 
 
 def _graph_name(folder: Path) -> str:
-    """Return the name of the only graph, if the export used another name than usual."""
+    """Return the file name of the only graph, which may differ from model.onnx."""
     decoder = _genai_model(folder).get("decoder")
     name = decoder.get("filename") if isinstance(decoder, dict) else None
     parts = Path(name).parts if isinstance(name, str) else ()
@@ -276,7 +276,7 @@ def _graph_name(folder: Path) -> str:
 
 
 def _shares_buffers(folder: Path) -> bool:
-    """Return whether the graph can write a longer cache into the buffer of the cache."""
+    """Return whether the graph can write the longer cache into the buffer of the input cache."""
     search = _document(folder, "genai_config.json").get("search")
     return isinstance(search, dict) and search.get("past_present_share_buffer") is True
 

@@ -1,4 +1,4 @@
-"""Implementation of oe.generate: text by an exported decoder, on ONNX Runtime alone."""
+"""Implementation of oe.generate, which needs only ONNX Runtime and tokenizers."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from .pairs import Pair, is_pair
 
 _LARGEST = np.iinfo(np.int64).max
 _MOST_WORDS = 64
-"""The default number of new tokens."""
+"""The default maximum number of new tokens."""
 
 
 @overload
@@ -69,7 +69,7 @@ def generate(
     decoder_input_ids: Any = None,
     inputs: Mapping[str, Any] | None = None,
 ) -> Any:
-    """Continue texts with the likeliest tokens, by a decoder that oe.transformers.export() wrote.
+    """Continue texts with the likeliest tokens, using a decoder that was exported by this package.
 
     ```python
     oe.generate("llama-onnx", "Once upon a time")
@@ -78,34 +78,34 @@ def generate(
     ```
 
     Args:
-        folder: the graphs, with tokenizer.json beside them.
-        prompt: a text, or several that are continued together; or the ids of its tokens (`[1, 2,
-            3]`, or a list of such), which need no tokenizer. With an encoder, it is the encoder's
-            input; if the encoder takes no text, it is the start of the decoder's text, and [] means
-            the start in the model's settings.
-        max_new_tokens: at most; a text ends earlier with the token that ends it, or where a model
-            with a table of positions has no more of them.
-        providers: the providers of ONNX Runtime, such as "cuda"; by default the CPU's.
-        input_features: an array for an encoder of sound.
-        pixel_values: an array for an encoder of images.
-        decoder_input_ids: the start of the decoder's text if there is an encoder, a list for each
-            prompt.
-        inputs: other arrays for the encoder, by the names of its inputs.
+        folder: the folder with the graphs and, if prompts are text, tokenizer.json.
+        prompt: a text, or a list of texts, which are continued as one batch; or token ids (`[1, 2,
+            3]`, or a list of such lists), for which no tokenizer is needed. If there is an encoder,
+            the prompt is the encoder's input; if the encoder takes no text, the prompt is the start
+            of the decoder's text, and [] means the start in the model's settings.
+        max_new_tokens: the maximum number of tokens to add. A text ends earlier at an end token, or
+            where a model with a position table has no further positions.
+        providers: the execution providers for ONNX Runtime, such as "cuda"; by default "cpu".
+        input_features: an array for an audio encoder.
+        pixel_values: an array for an image encoder.
+        decoder_input_ids: the start of the decoder's text if there is an encoder, as a list of ids
+            for each prompt.
+        inputs: other arrays for the encoder, by input name.
 
     Returns:
         The continuation of each prompt, without the prompt: a list of texts, or of lists of ids if
-        the prompts are ids. With an encoder, the text of the decoder without its beginning. (The
-        command prints the prompt before its continuation.)
+            the prompts are ids. If there is an encoder, the text of the decoder, without its start.
+            (The command also prints the prompt.)
 
     Raises:
-        NotFoundError: there is no graph of a decoder, or no tokenizer.json.
-        InvalidArgumentError: there is nothing to continue, or an id is not of the model's.
-        RunError: onnxruntime or tokenizers is not installed, or the graph does not run.
+        NotFoundError: there is no decoder graph, or no tokenizer.json.
+        InvalidArgumentError: there is no prompt, or the model has no token for an id.
+        RunError: onnxruntime or tokenizers is not installed, or running the graph fails.
     """
     path = Path(folder)
     if path.is_file():
         raise InvalidArgumentError(
-            f"{path}: is a file; give the folder of the graphs: "
+            f"{path}: is a file; pass the folder with the graphs: "
             f"oe.generate({os.fspath(path.parent)!r}, ...)"
         )
     named = {
@@ -122,7 +122,7 @@ def generate(
     for text in texts:
         _refuse_halves(text)
     if max_new_tokens < 1 or not (texts or inputs):
-        raise InvalidArgumentError("generate: give a prompt, and max_new_tokens of at least 1")
+        raise InvalidArgumentError("generate: pass a prompt, and max_new_tokens of at least 1")
     if not texts or not all(isinstance(text, str) for text in texts):
         several = [texts] if all(isinstance(each, int) for each in texts) else texts
         ids = [_ids(row, may_be_empty=not texts) for row in several]
@@ -134,7 +134,7 @@ def generate(
     rows = [tokenizer.encode(text, add_special_tokens=decoder.reads_text).ids for text in texts]
     for text, row in zip(texts, rows, strict=True):
         if not row:
-            raise InvalidArgumentError(f"generate: the tokenizer makes no token of {text!r}")
+            raise InvalidArgumentError(f"generate: the tokenizer returns no tokens for {text!r}")
     found = decoder.generate(decoder.decoder_rows(rows, inputs), max_new_tokens)
     if not decoder.continues:
         return [str(tokenizer.decode(more, skip_special_tokens=True)) for more in found]
@@ -142,7 +142,7 @@ def generate(
 
 
 def _continuation(tokenizer: Any, row: list[int], more: list[int]) -> str:
-    """Return the text that tokens add to the ones before; decoded alone they may lose a space."""
+    """Return the text that new tokens add; if they were decoded alone, a space could be lost."""
     before, whole = (
         str(tokenizer.decode(each, skip_special_tokens=True)) for each in (row, row + more)
     )
@@ -156,7 +156,8 @@ def _refuse_halves(text: Any) -> None:
         _ = isinstance(text, str) and text.encode()
     except UnicodeEncodeError as error:
         raise InvalidArgumentError(
-            f"generate: {text!r}: character {error.start} is half of one; give text in Unicode"
+            f"generate: {text!r}: character {error.start} is a lone surrogate; pass valid Unicode "
+            "text"
         ) from error
 
 
@@ -167,7 +168,7 @@ def _decoder(
         return Pair(path, providers)
     if inputs:
         raise InvalidArgumentError(
-            f"generate: {', '.join(inputs)}: {path} has no encoder_model.onnx, which would take it"
+            f"generate: {', '.join(inputs)}: {path} has no encoder_model.onnx for these inputs"
         )
     return Decoder(path, providers)
 
@@ -177,12 +178,12 @@ def _ids(row: Any, may_be_empty: bool = False) -> list[int]:
         found = [operator.index(each) for each in row]
     except TypeError as error:
         raise WrongTypeError(
-            "generate: expected a text, the ids of its tokens ([1, 2, 3]), or a list of such, not "
-            f"{row!r}"
+            "generate: expected a text, token ids ([1, 2, 3]), or a list of texts or token ids, "
+            f"not {row!r}"
         ) from error
     if not (found or may_be_empty) or any(not 0 <= each <= _LARGEST for each in found):
         raise InvalidArgumentError(
-            f"generate: {found}: expected ids of tokens, from 0 to the size of the vocabulary"
+            f"generate: {found}: expected token ids, from 0 to below the size of the vocabulary"
         )
     return found
 
@@ -194,15 +195,16 @@ def _tokenizer(folder: Path) -> Any:
     path = folder / "tokenizer.json"
     if not path.is_file():
         raise NotFoundError(
-            f"{path}: not found; generate needs the tokenizer beside the graphs: copy it from the "
-            "folder of the model, or of the export that these graphs were made of; "
-            "AutoTokenizer.from_pretrained(MODEL).save_pretrained(FOLDER) of transformers writes "
-            f"it; ids of tokens need none: oe.generate({os.fspath(folder)!r}, [1, 2, 3])"
+            f"{path}: not found; generate needs the tokenizer next to the graphs: copy it from the "
+            "folder of the model, or from the export that these graphs were made from; "
+            "transformers writes it with "
+            "AutoTokenizer.from_pretrained(MODEL).save_pretrained(FOLDER); token ids need no "
+            f"tokenizer: oe.generate({os.fspath(folder)!r}, [1, 2, 3])"
         )
     try:
         made = Tokenizer.from_file(str(path))
     except Exception as error:  # of the tokenizers' own class
-        raise FormatError(f"{path}: no tokenizer: {first_line(error)}") from error
+        raise FormatError(f"{path}: not a tokenizer: {first_line(error)}") from error
     made.no_padding()
     made.no_truncation()
     return made

@@ -1,7 +1,7 @@
-"""Choice of the next token, equal to `generate(do_sample=False)` of transformers.
+"""Choice of the next token, as `generate(do_sample=False)` of transformers makes it.
 
-The settings of `generate()` that change scores are applied in the order of transformers. Settings
-that do not choose the likeliest token, such as beams, are named in `NextTokens.notes`.
+The settings of `generate()` that change scores are applied in the same order as in transformers.
+`NextTokens.notes` names settings that would not choose the likeliest token, such as beams.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _LEFT_OUT: dict[str, Any] = {
     "max_time": None,
     "watermarking_config": None,
 }
-"""Settings that are not applied, with the value that asks for nothing."""
+"""Settings that are not applied, with the value that disables each setting."""
 
 
 @dataclass
@@ -40,39 +40,40 @@ class Prompts:
     """The prompts to continue, and the maximum length."""
 
     ids: _Ids
-    """The rows, padded on the left."""
+    """The token ids of the prompts, padded on the left."""
     padding: NDArray[np.int64]
     """The number of padding ids in each prompt."""
     count: int
-    """The most tokens that are added."""
+    """The maximum number of tokens to add."""
     ends: Sequence[int]
-    """The ids that end a text."""
+    """The ids of the tokens that end a text."""
     read: _Ids | None = None
-    """The encoder's input ids, if they are not the prompts; empty if it reads no text."""
+    """The encoder's input ids, if they differ from the prompts; empty if the encoder takes no
+    text."""
 
 
 class NextTokens:
-    """Chooses tokens.
+    """Chooses the next tokens.
 
     Args:
-        settings: the settings of `generate()` in generation_config.json.
-        file: the name of that file, for messages.
+        settings: the settings of `generate()`, from generation_config.json.
+        file: the name of the file with the settings, for messages.
 
     Raises:
-        FormatError: a setting has a value that it cannot have.
+        FormatError: the value of a setting is invalid.
     """
 
     def __init__(self, settings: Mapping[str, Any], file: str) -> None:
         self._file = file
         self._given = {name: each for name, each in settings.items() if each is not None}
         self.notes = [
-            f"{file}: {name}={self._given[name]!r} is not applied: each token is the likeliest one"
+            f"{file}: {name}={self._given[name]!r} is ignored: the likeliest token is always chosen"
             for name, nothing in _LEFT_OUT.items()
             if self._given.get(name) not in (None, nothing, False, [])
         ]
 
     def begin(self, prompts: Prompts) -> Callable[[_Scores, _Ids], list[int]]:
-        """Return a function that chooses each prompt's next token by its scores and earlier ids."""
+        """Return a function that chooses each prompt's next token, given the scores and all ids."""
         made = _Processors(prompts, self._setting, self._asks("forced_bos_token_id"))
         steps = [make(made) for name, make in _MAKERS.items() if self._asks(name)]
 
@@ -100,14 +101,14 @@ class NextTokens:
 
 @dataclass
 class _Processors:
-    """Makes the steps that change scores, one for each setting of that name."""
+    """Makes the functions that change scores, one for each setting, with the setting's name."""
 
     prompts: Prompts
     setting: Callable[[str, Callable[[Any], Any]], Any]
     forces_first: bool
     """True if the token after a prompt of one token is forced."""
     width: int = field(init=False)
-    """Ids of a prompt, with its padding."""
+    """The number of ids in a prompt, including padding."""
 
     def __post_init__(self) -> None:
         self.width = self.prompts.ids.shape[1]
@@ -219,7 +220,7 @@ _MAKERS: dict[str, Callable[[_Processors], _Step]] = {
     "suppress_tokens": _Processors.suppress_tokens,
     "begin_suppress_tokens": _Processors.begin_suppress_tokens,
 }
-"""The steps, by the name of the setting, in the order in which transformers applies them."""
+"""The methods that make the steps, by setting, in the order in which transformers applies them."""
 
 
 def _known(ids: Sequence[int], scores: _Scores) -> list[int]:
@@ -233,7 +234,7 @@ def _without(scores: _Scores, ids: Sequence[int]) -> _Scores:
 
 
 def _penalized(scores: _Scores, seen: _Ids, factor: np.float32) -> _Scores:
-    """Make seen tokens less likely; ids beyond the scores are ignored."""
+    """Make tokens that occurred less likely; ids without a score are ignored."""
     scores = scores.copy()
     for row, ids in zip(scores, seen, strict=True):
         each = np.unique(ids[ids < row.size])

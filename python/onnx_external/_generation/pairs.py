@@ -1,4 +1,4 @@
-"""Text generation by an exported encoder and decoder, for oe.generate."""
+"""Text generation with an exported encoder and decoder, for oe.generate."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ from .next_tokens import NextTokens, Prompts
 _GRAPHS = (ENCODER, PROMPT, STEP)
 _WORDS = "input_ids"
 _PROMPTS = "decoder_input_ids"
-"""The name in transformers for the tokens that start a decoder's text."""
+"""The name in transformers of the tokens that start a decoder's text."""
 
 
 def is_pair(folder: Path) -> bool:
-    """Return whether a folder has the graphs of an encoder and a decoder."""
+    """Return whether a folder contains the graphs of an encoder and a decoder."""
     place = place_of_graphs(folder)
     return (place / f"{ENCODER}{suffix_in(place, ENCODER)}.onnx").is_file()
 
 
 class Pair(Decoder):
-    """The graphs of an encoder and a decoder, the latter as two graphs or one with two branches.
+    """The graphs of an encoder and a decoder; the decoder is two graphs, or one with two branches.
 
     Args:
         folder: the folder with the graphs.
-        providers: the providers of ONNX Runtime.
+        providers: the execution providers for ONNX Runtime.
     """
 
     def __init__(self, folder: Path, providers: str | Sequence[Any] | None = None) -> None:
@@ -50,8 +50,8 @@ class Pair(Decoder):
         lacking = [file for file in files.values() if not (place / file).is_file()]
         if lacking:
             raise NotFoundError(
-                f"{folder}: has {files[ENCODER]} and no {lacking[0]}; onnx-external export "
-                "MODEL -o FOLDER writes all three"
+                f"{folder}: contains {files[ENCODER]}, but not {lacking[0]}; onnx-external export "
+                "MODEL -o FOLDER writes all graphs"
             )
         opened = {name: Session(place / file, given, file) for name, file in files.items()}
         self._sessions: dict[str, Session | Branch] = dict(opened)
@@ -62,8 +62,8 @@ class Pair(Decoder):
             session = self._sessions[name]
             if _WORDS not in _taken(session) or "logits" not in session.output_names:
                 raise MismatchError(
-                    f"{folder / session.name}: is not the graph of a decoder behind an encoder, "
-                    f"which takes {_WORDS} and gives logits; it takes "
+                    f"{folder / session.name}: is not a decoder for an encoder, which has an input "
+                    f"{_WORDS} and an output logits; the inputs of this graph are "
                     f"{', '.join(sorted(_taken(session)))}"
                 )
         self.ends, self._pad = token_ids(folder)
@@ -87,18 +87,19 @@ class Pair(Decoder):
         """Store the encoder's inputs, and return the prompts of the decoder.
 
         Args:
-            rows: the ids of texts, which the encoder reads if it can, and the decoder otherwise.
-            inputs: the inputs of the encoder by name, such as sound features, and
-                `decoder_input_ids`.
+            rows: the token ids of the prompts, which are the encoder's input if it takes text, and
+                the decoder's input otherwise.
+            inputs: the encoder's inputs by name, such as audio features, and `decoder_input_ids`.
 
         Raises:
-            InvalidArgumentError: they exclude each other.
+            InvalidArgumentError: an input is unknown or missing, or the numbers of prompts do not
+                fit.
         """
         self._given = {name: np.asarray(value) for name, value in inputs.items()}
         unknown = self._given.keys() - _taken(self._sessions[ENCODER]) - {_PROMPTS}
         if unknown:
             raise InvalidArgumentError(
-                f"generate: {', '.join(sorted(unknown))}: the encoder takes "
+                f"generate: {', '.join(sorted(unknown))}: the inputs of the encoder are "
                 f"{', '.join(sorted(_taken(self._sessions[ENCODER])))}"
             )
         prompts = self._given.pop(_PROMPTS, None)
@@ -110,7 +111,7 @@ class Pair(Decoder):
         if missing:
             name = min(missing)
             raise InvalidArgumentError(
-                f'generate: the encoder takes {name}; give inputs={{"{name}": array}}, '
+                f'generate: the encoder needs the input {name}; pass inputs={{"{name}": array}} or '
                 f"--input {name}=FILE.npy"
             )
         count = len(next(iter(self._given.values())))
@@ -119,24 +120,25 @@ class Pair(Decoder):
         if len(found) != count or len({*map(len, found)}) > 1:
             raise InvalidArgumentError(
                 f"generate: {len(found)} prompts of {', '.join(map(str, map(len, found)))} tokens: "
-                f"expected {count} for the {count} rows that the encoder takes, of one length"
+                f"expected {count} prompts of the same length, as the encoder's batch size is "
+                f"{count}"
             )
         return found
 
     def _start(self) -> int:
-        """Return the token that starts the decoder's texts."""
+        """Return the token that starts the decoder's text."""
         for name in ("generation_config.json", "config.json"):
             found = document_of(self._folder, name) if (self._folder / name).is_file() else {}
             for key in ("decoder_start_token_id", "bos_token_id"):
                 if isinstance(found.get(key), int):
                     return int(found[key])
         raise InvalidArgumentError(
-            f"generate: {self._folder} names no decoder_start_token_id; give the decoder's first "
+            f"generate: {self._folder} states no decoder_start_token_id; pass the decoder's first "
             f"tokens: {_PROMPTS}=[[ID]]"
         )
 
     def _steps(self, rows: Sequence[Sequence[int]], count: int) -> Iterator[list[int]]:
-        """Yield the likeliest next token of each text, step by step."""
+        """Yield, step by step, the next token of each text."""
         encoder = self._sessions[ENCODER]
         results = encoder.run(encoder.feed(self._given, "generate"), "generate")
         carried = handed_on(ENCODER, results)
@@ -169,7 +171,7 @@ def _length(session: Session | Branch) -> Any:
 
 
 def _places(words: Any, start: int, end: int) -> dict[str, Any]:
-    """Return the inputs that some decoders take beside the tokens."""
+    """Return the inputs that some decoders take in addition to the tokens."""
     places = np.arange(start, end)[None].repeat(len(words), 0)
     return {
         "attention_mask": np.ones((len(words), end), np.int64),
@@ -178,7 +180,7 @@ def _places(words: Any, start: int, end: int) -> dict[str, Any]:
 
 
 def _padded(rows: Sequence[Sequence[int]], pad: int) -> dict[str, Any]:
-    """Return the encoder's texts, padded on the right."""
+    """Return the encoder's texts, padded on the right, with their mask."""
     longest = max(map(len, rows))
     ids = np.full((len(rows), longest), pad, np.int64)
     mask = np.zeros((len(rows), longest), np.int64)

@@ -1,1 +1,1 @@
-"""Construction of a deep model's graph from that of a shallow one, by repeating layers."""
+"""Construction of a deep model's graph by repeating layers of a shallow model's graph."""

@@ -1,7 +1,7 @@
-"""Detection of layers that are alike, in lists of modules.
+"""Detection of similar layers in lists of modules.
 
-Two layers are of one kind if they have the same classes, settings, shapes and tables. This only
-groups them: their equivalence is proved by their operators (`proof`).
+Two layers are of the same kind if they have the same classes, settings, shapes and tables. This
+only groups layers. That they are equivalent is proved from their operators (`proof`).
 """
 
 from __future__ import annotations
@@ -17,28 +17,28 @@ import torch
 from torch import nn
 
 _ORDINARY = 3
-"""The number of layers of each kind in a shallow model: the first, which may compute values that
-all share, and two that show what to repeat."""
+"""The number of layers of each kind in a shallow model: the first layer, which may compute values
+that all layers share, and two layers that show what to repeat."""
 
 HasData: TypeAlias = Callable[[torch.Tensor], bool]
 Place: TypeAlias = tuple[str, str]
-"""A module in a layer, by its name there, and one of its attributes."""
+"""A module, named relative to its layer, and one of its attributes."""
 
 
 @dataclass(frozen=True)
 class Stack:
-    """A list of layers, many of which have the same code."""
+    """A list of layers, most of which are similar to other layers in it."""
 
     name: str
     """The name of the list in the model, such as "model.layers"."""
     kinds: tuple[int, ...]
-    """The kind of each layer: equal numbers for layers that are alike."""
+    """The kind of each layer; similar layers have the same number."""
     indices: frozenset[Place]
-    """The attributes in which a layer has its own index."""
+    """The attributes in which each layer stores its own index."""
 
     @cached_property
     def kept(self) -> tuple[int, ...]:
-        """The layers that the shallow model has."""
+        """The indices of the layers that the shallow model keeps."""
         found = {len(self.kinds) - 1}
         for kind in set(self.kinds):
             found.update(self._places(kind)[:_ORDINARY])
@@ -46,16 +46,16 @@ class Stack:
 
     @property
     def gone(self) -> list[int]:
-        """The layers that the shallow model does not have."""
+        """The indices of the layers that the shallow model leaves out."""
         return [layer for layer in range(len(self.kinds)) if layer not in self.kept]
 
     @cached_property
     def kept_kinds(self) -> tuple[int, ...]:
-        """The kinds of the kept layers."""
+        """The kinds of the layers in `kept`."""
         return tuple(self.kinds[layer] for layer in self.kept)
 
     def stand_in(self, layer: int) -> int:
-        """Return the position in `kept` of the layer that represents one: itself, if it is kept."""
+        """Return the position in `kept` of the layer that represents a given layer."""
         return self._stand_ins[layer]
 
     @cached_property
@@ -69,11 +69,11 @@ class Stack:
 
 
 def find_stacks(model: nn.Module, has_data: HasData) -> list[Stack]:
-    """Return the outermost lists of layers that a shallow model can have fewer of.
+    """Return the outermost lists of layers that a shallow model can shorten.
 
     Args:
         model: the model.
-        has_data: a function that returns whether a tensor has values that the graph may depend on.
+        has_data: a function that returns whether a tensor has values on which the graph may depend.
     """
     names = Counter(id(each) for _, each in model.named_modules(remove_duplicate=False))
     found: list[Stack] = []
@@ -106,7 +106,7 @@ def _stack(name: str, layers: list[nn.Module], has_data: HasData) -> Stack | Non
 
 
 def _own_indices(layers: list[nn.Module]) -> frozenset[Place]:
-    """Return the attributes that are the layer's own index in every layer that has them."""
+    """Return the attributes that equal the layer's index in every layer that has them."""
     found: dict[Place, list[bool]] = {}
     for index, layer in enumerate(layers):
         for name, module in layer.named_modules():
@@ -124,7 +124,7 @@ def _fingerprint(layer: nn.Module, indices: frozenset[Place], has_data: HasData)
 
 
 def _settings(name: str, module: nn.Module, indices: frozenset[Place]) -> Hashable:
-    """Return the plain attributes of a module, without those that only training uses."""
+    """Return the plain attributes of a module, except those that are used only in training."""
     return frozenset(
         (attribute, _plain(value))
         for attribute, value in vars(module).items()
@@ -135,7 +135,7 @@ def _settings(name: str, module: nn.Module, indices: frozenset[Place]) -> Hashab
 
 
 def _plain(value: Any) -> Hashable:
-    """Return the comparable content of a value; for other objects, their class."""
+    """Return a plain value in a form that can be compared; for other objects, the class."""
     if isinstance(value, (bool, int, float, str, type(None), torch.dtype)):
         return (type(value).__name__, repr(value))
     if isinstance(value, (list, tuple)):
@@ -157,7 +157,7 @@ def _tensors(module: nn.Module, has_data: HasData) -> Hashable:
 
 
 def _tables(module: nn.Module, has_data: HasData) -> Iterator[Hashable]:
-    """Yield buffers and other tensors with values, which an optimizer may turn into constants."""
+    """Yield buffers and other tensors with values, which an optimizer may convert to constants."""
     plain = {name: each for name, each in vars(module).items() if isinstance(each, torch.Tensor)}
     for name, each in {**module._buffers, **plain}.items():
         if each is not None:
@@ -165,7 +165,7 @@ def _tables(module: nn.Module, has_data: HasData) -> Iterator[Hashable]:
 
 
 def digest(tensor: torch.Tensor) -> str:
-    """Return a digest of a tensor's values; a sparse or quantized tensor never equals another."""
+    """Return a digest of a tensor's values; for a sparse or quantized tensor, a unique text."""
     if tensor.layout is not torch.strided or tensor.is_quantized:
         return str(id(tensor))
     data = tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy()

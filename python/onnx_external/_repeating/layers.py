@@ -1,4 +1,4 @@
-"""The layers of a shallow model's graph, their nodes and their connections."""
+"""The layers in the graph of a shallow model: their nodes, and the connections between layers."""
 
 from __future__ import annotations
 
@@ -16,15 +16,16 @@ from .recording import Segment, Unprovable
 _SCOPES = "pkg.torch.onnx.name_scopes"
 
 Port: TypeAlias = tuple[Any, int, int]
-"""A value made in layers: the class of layers, the position of the node, and of its output."""
+"""A value computed in layers: the class of similar layers, the position of the node in the layer,
+and the number of the node's output."""
 
 
 @dataclass(frozen=True)
 class Use:
-    """The input of a node, seen from its layer.
+    """The origin of a node's input, relative to the node's layer.
 
-    kind: "own" (a node of the layer), "before" (of the layer before), "weight", "input" (of the
-    layer), or "fixed": the same for all layers.
+    kind: "own" (a node of the same layer), "before" (a node of the layer before), "weight", "input"
+    (an input of the layer), or "fixed" (the same for all layers).
     """
 
     kind: str
@@ -33,26 +34,26 @@ class Use:
 
 @dataclass
 class Layers:
-    """The nodes of a graph by layer, and the connections of the layers."""
+    """The nodes of a graph, grouped by layer, and the connections between the layers."""
 
     graph: onnx_ir.Graph
     stacks: Sequence[Stack]
     names: Names
     nodes: dict[Segment, list[onnx_ir.Node]] = field(default_factory=dict)
     _places: dict[int, tuple[Segment, int]] = field(default_factory=dict)
-    """The places of nodes, by their id."""
+    """The layer of each node, and its position in the layer, by the node's id."""
     _same: dict[Port | tuple[Any, ...], Any] = field(default_factory=dict)
-    """The connected ports and uses: each points to another one of its set."""
+    """The connected ports and uses as a union-find forest: each points to another in its group."""
     _uses: dict[int, list[Use]] = field(default_factory=dict)
-    """The uses of nodes, by their id, before any layer was repeated."""
+    """The origins of each node's inputs, by the node's id, before any layer is repeated."""
     _forms: dict[int, Any] = field(default_factory=dict)
     _likeness: dict[Segment, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Sort the nodes.
+        """Group the nodes by layer.
 
         Raises:
-            Unprovable: the layers of the graph cannot be told apart.
+            Unprovable: the layers of the graph cannot be distinguished.
         """
         last: Segment | None = None
         self._users = self._find_users()
@@ -61,7 +62,7 @@ class Layers:
             if segment is None:
                 continue
             if last is not None and segment.stack == last.stack and segment.layer < last.layer:
-                raise Unprovable("in the graph its layers do not follow each other")
+                raise Unprovable("its layers do not follow each other in the graph")
             last = segment
             found = self.nodes.setdefault(segment, [])
             self._places[id(node)] = segment, len(found)
@@ -73,9 +74,9 @@ class Layers:
             self._connect(segment)
 
     def _around(self, node: onnx_ir.Node) -> Segment | None:
-        """Return the layer of all nodes around a node that names no layer itself.
+        """Return the layer of a node without module, if all nodes around it are in that layer.
 
-        It may read a value that an earlier layer has made for all of them.
+        The node may also read a value that an earlier layer has computed for all layers.
         """
         if _has_module(node):
             return None
@@ -86,9 +87,9 @@ class Layers:
         return own if not found or own in found else None
 
     def _find_users(self) -> dict[int, set[Segment | None]]:
-        """Return, for each node by its id, the layers of its users; None for no layer.
+        """Return, by the id of each node, the layers of its users; None stands for no layer.
 
-        They are looked for behind nodes of no module.
+        If a user has no module, the users of its results are taken instead.
         """
         found: dict[int, set[Segment | None]] = {}
         for node in reversed(self.graph):
@@ -99,11 +100,11 @@ class Layers:
         return found
 
     def place(self, node: onnx_ir.Node | None) -> tuple[Segment, int] | None:
-        """Return the layer of a node, and its position in it."""
+        """Return the layer of a node and its position there; None if it is in no layer."""
         return None if node is None else self._places.get(id(node))
 
     def use(self, node: onnx_ir.Node, number: int) -> Use:
-        """Return the description of one input of a layer's node."""
+        """Return the origin of one input of a node in a layer."""
         return self._uses[id(node)][number]
 
     def _use(self, node: onnx_ir.Node, number: int) -> Use:
@@ -124,7 +125,7 @@ class Layers:
         if layer == segment:
             return Use("own", (place, value.index()))
         if layer.stack == segment.stack and layer.layer > segment.layer:
-            raise Unprovable("in the graph a layer takes something of a later one")
+            raise Unprovable("a layer in the graph uses a result of a later layer")
         if self._is_passed_on(value, layer, segment):
             return Use("before", (place, value.index()))
         return Use("fixed", id(value))
@@ -140,7 +141,7 @@ class Layers:
         return Use("fixed", (str(constant.dtype), tuple(constant.shape), constant.tobytes()))
 
     def _is_passed_on(self, value: onnx_ir.Value, layer: Segment, segment: Segment) -> bool:
-        """Return whether a value is used by the next layer, and by no later one."""
+        """Return whether a value is used by the next layer, and by no later layer of the stack."""
         if layer.stack != segment.stack or layer.layer + 1 != segment.layer:
             return False
         users = {self.place(node) for node in value.consumers()}
@@ -166,7 +167,7 @@ class Layers:
         return self._forms[id(node)]
 
     def _seen(self, use: Use, segment: Segment) -> Any:
-        """Return what must be equal in a similar layer."""
+        """Return the part of a use that must be equal in a similar layer."""
         if use.kind == "before":
             return use.kind
         return use.kind, self._input_rank(use.key, segment) if use.kind == "input" else use.key
@@ -182,7 +183,7 @@ class Layers:
         return list(taken).index(name)
 
     def likeness(self, segment: Segment) -> Any:
-        """Return the class of a layer: that of the repeated layer, if it is like that one."""
+        """Return the class of a layer, shared by all layers like the one that is repeated."""
         if segment not in self._likeness:
             template = Segment(segment.stack, self.template(segment))
             alike = segment == template or self.is_like(segment, template)
@@ -191,7 +192,7 @@ class Layers:
         return self._likeness[segment]
 
     def template(self, segment: Segment) -> int:
-        """Return the position of the layer that is repeated for its kind, or its own."""
+        """Return the position of the layer repeated for this layer's kind; if none is, its own."""
         stack = self.stacks[segment.stack]
         kind = stack.kept_kinds[segment.layer]
         gone = [layer for layer in stack.gone if stack.kinds[layer] == kind]
@@ -200,7 +201,7 @@ class Layers:
     # --- connections from layer to layer
 
     def _connect(self, segment: Segment) -> None:
-        """Merge the uses of one value of the layer before, whichever nodes use it."""
+        """Group the uses of each value of the layer before, whichever nodes use it."""
         mine = self.likeness(segment)
         for place, node in enumerate(self.nodes[segment]):
             for number in range(len(node.inputs)):
@@ -210,19 +211,19 @@ class Layers:
                     self._unite(("use", mine, place, number), (self.likeness(before), *use.key))
 
     def passed(self, segment: Segment, place: int, number: int, before: Segment) -> tuple[int, int]:
-        """Return the node and output of the layer before that a node reads.
+        """Return the node and output in the layer before that a node reads.
 
         Args:
-            segment: the layer that takes it.
-            place: the position of the node in it.
+            segment: the layer of the node.
+            place: the position of the node in the layer.
             number: the number of the node's input.
-            before: the layer of the shallow model that represents the one before.
+            before: the layer of the shallow model that represents the layer before.
         """
         wanted = self._root(("use", self.likeness(segment), place, number))
         likeness = self.likeness(before)
         found = [port for port in self._same if port[0] == likeness and self._root(port) == wanted]
         if len(found) != 1:
-            raise Unprovable("in the graph its layers are connected in different ways")
+            raise Unprovable("its layers are connected in different ways in the graph")
         return found[0][1], found[0][2]
 
     def _root(self, port: Any) -> Any:
@@ -235,12 +236,12 @@ class Layers:
 
 
 def segment_of(node: onnx_ir.Node, stacks: Sequence[Stack]) -> Segment | None:
-    """Return the layer of the shallow model that a node's metadata names."""
+    """Return the layer of the shallow model that a node's metadata names; None if there is none."""
     return place_among(_scopes(node), stacks)
 
 
 def _has_module(node: onnx_ir.Node) -> bool:
-    """Return whether the module of a node is known; the last of its scopes is itself."""
+    """Return whether a node's module is known; the last of a node's scopes is the node itself."""
     return len(list(_scopes(node))) > 1
 
 
@@ -255,7 +256,7 @@ def _scopes(node: onnx_ir.Node) -> Iterator[str]:
 def _attributes(node: onnx_ir.Node) -> Any:
     kinds = (onnx_ir.AttributeType.GRAPH, onnx_ir.AttributeType.GRAPHS)
     if any(each.type in kinds for each in node.attributes.values()):
-        raise Unprovable("its layers have branches or loops")
+        raise Unprovable("its layers contain branches or loops")
     return sorted(
         (name, str(onnx_ir.to_proto(each).SerializeToString()))
         for name, each in node.attributes.items()

@@ -1,4 +1,4 @@
-"""Names in a deep model's graph, derived from those in a shallow one's."""
+"""Names in a deep model's graph, derived from the names in the shallow model's graph."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _TOKEN = re.compile(r"[A-Za-z_][\w.]*")
 
 
 def place_in(name: str, stacks: Sequence[Stack]) -> Segment | None:
-    """Return the layer of the shallow model that a module or weight is in, by its name."""
+    """Return the layer of the shallow model that contains a module or weight, by its name."""
     for number, stack in enumerate(stacks):
         rest = name.removeprefix(f"{stack.name}.")
         place = rest.partition(".")[0]
@@ -25,12 +25,12 @@ def place_in(name: str, stacks: Sequence[Stack]) -> Segment | None:
 
 
 def place_among(names: Iterable[str], stacks: Sequence[Stack]) -> Segment | None:
-    """Return the layer of the first of several modules that is in a layer."""
+    """Return the layer of the first module that is in a layer; None if no module is."""
     return next(filter(None, (place_in(name, stacks) for name in names)), None)
 
 
 def deep_name(name: str, stacks: Sequence[Stack]) -> str:
-    """Return the name in the deep model of a module or weight of the shallow one."""
+    """Return the name in the deep model for a module or weight of the shallow model."""
     found = place_in(name, stacks)
     if found is None:
         return name
@@ -39,7 +39,7 @@ def deep_name(name: str, stacks: Sequence[Stack]) -> str:
 
 
 def _of_layer(text: str, list_name: str, place: int, layer: int, dot: str) -> str:
-    """Replace the name of one layer by that of another, unless a digit follows."""
+    """Replace the name of a layer in a text with that of another, unless a digit follows."""
     start = list_name.replace(".", dot) + dot
     if start not in text:
         return text
@@ -48,16 +48,16 @@ def _of_layer(text: str, list_name: str, place: int, layer: int, dot: str) -> st
 
 @dataclass
 class Names:
-    """The names of one graph.
+    """The names in one graph.
 
     Attributes:
         stacks: the lists of layers.
         proof: the correspondence of the inputs and outputs of both models.
-        inputs: the names of the deep model's inputs; so are `outputs`.
-        outputs: the names of its outputs.
-        shallow_inputs: the names of the shallow model's inputs; so are `shallow_outputs`.
-        shallow_outputs: the names of its outputs.
-        numbered_outputs: True if outputs are named after their operators, and none after its layer.
+        inputs: the names of the deep model's inputs.
+        outputs: the names of the deep model's outputs.
+        shallow_inputs: the names of the shallow model's inputs.
+        shallow_outputs: the names of the shallow model's outputs.
+        numbered_outputs: True if outputs are named after their operators, not after layers.
     """
 
     stacks: Sequence[Stack]
@@ -70,11 +70,11 @@ class Names:
     _used: set[str] = field(default_factory=set)
 
     def input_of(self, name: str, segment: Segment | None) -> str | None:
-        """Return the deep model's input that a layer takes for one of the shallow model."""
+        """Return the deep model's input that corresponds to a shallow input of this layer."""
         return self._of(name, segment, self.shallow_inputs, self.proof.inputs, self.inputs)
 
     def output_of(self, name: str, segment: Segment | None) -> str | None:
-        """Return a layer's output for one of the shallow model's outputs."""
+        """Return the deep model's output that corresponds to a shallow output of this layer."""
         return self._of(name, segment, self.shallow_outputs, self.proof.outputs, self.outputs)
 
     @staticmethod
@@ -95,13 +95,13 @@ class Names:
         return None
 
     def all_inputs_of(self, name: str) -> list[str]:
-        """Return the deep model's inputs that one of the shallow model represents."""
+        """Return all inputs of the deep model that an input of the shallow model represents."""
         number = self.shallow_inputs.index(name)
         slots = self.proof.inputs.items()
         return [self.inputs[place] for place, slot in slots if slot.number == number]
 
     def belongs_to_layer(self, name: str) -> bool:
-        """Return whether every layer has an input of its own for this one of the shallow model."""
+        """Return whether each layer of the deep model has its own input for this shallow input."""
         if name not in self.shallow_inputs:
             return False
         number = self.shallow_inputs.index(name)
@@ -109,12 +109,12 @@ class Names:
         return bool(found) and all(slot.segment.stack >= 0 for slot in found)
 
     def numbered(self, name: str, old: str, new: str) -> str:
-        """Return torch's name of an input, which ends with its number in its argument.
+        """Return torch's name of an input in the deep model; it ends with a number.
 
         Args:
             name: torch's name in the shallow model, such as "cache_2".
             old: the name of the input in the shallow model.
-            new: its name in the deep one.
+            new: the name of the input in the deep model.
         """
         found = _NUMBERED.match(name)
         if found is None or old not in self.shallow_inputs:
@@ -123,7 +123,7 @@ class Names:
         return f"{found[1]}{int(found[2]) + moved}"
 
     def is_taken(self, name: str) -> bool:
-        """Return whether a name is in use."""
+        """Return whether a name is already used."""
         return name in self._used
 
     def take(self, name: str) -> None:
@@ -134,9 +134,9 @@ class Names:
         """Return an unused name for a value or node of a repeated layer.
 
         Args:
-            name: the name in the layer that is repeated.
+            name: the name in the repeated layer.
             layer: the layer of the deep model.
-            wanted: the name that a trace would give it; None if unknown.
+            wanted: the name that a trace would assign; None if unknown.
         """
         if wanted is None or wanted in self._used:
             wanted = f"{name}_layer_{layer}"
@@ -146,13 +146,14 @@ class Names:
         return wanted
 
     def text(self, text: str, segment: Segment, layer: int, renamed: Mapping[str, str]) -> str:
-        """Return a layer's metadata, changed to that of another layer.
+        """Return a layer's metadata, adapted to another layer.
 
         Args:
-            text: the shallow model's text.
+            text: the metadata in the shallow model.
             segment: the layer of the shallow model.
             layer: the layer of the deep model.
-            renamed: the values of the shallow model that have other names in the deep one.
+            renamed: the names in the deep model of values that have other names there, by their old
+                names.
         """
         name = self.stacks[segment.stack].name
         for dot in (".", "_"):
@@ -161,7 +162,7 @@ class Names:
 
     @staticmethod
     def told(text: str, renamed: Mapping[str, str]) -> str:
-        """Return a text with the names of values replaced by those in the deep model."""
+        """Return a text in which the names of values are replaced with those in the deep model."""
         if renamed.keys().isdisjoint(_TOKEN.findall(text)):
             return text
         return _TOKEN.sub(lambda match: renamed.get(match[0], match[0]), text)

@@ -1,7 +1,8 @@
-"""Numbers in the names that torch gives, in a deep model, computed from a shallow one's.
+"""Numbers in the names assigned by torch, computed for a deep model from a shallow model.
 
-"linear_12" is the thirteenth of its name, so a layer's names differ from those of the layer before
-by how many a layer makes. Where that cannot be told, a name says its layer instead.
+"linear_12" is the thirteenth value named "linear". So the numbers in the names of two consecutive
+layers differ by how often a layer uses the name. Where this difference is not known, a name states
+its layer instead.
 """
 
 from __future__ import annotations
@@ -25,11 +26,11 @@ _NEAR = 1e-6
 
 
 Starts: TypeAlias = Mapping[Segment, Mapping[str, int]]
-"""The smallest number of each name, by layer."""
+"""The smallest number that each layer uses in each name."""
 
 
 def starts_of(model: onnx_ir.Model, stacks: Sequence[Stack]) -> Starts:
-    """Return where the numbers of layers start, in a graph from which nothing was removed.
+    """Return the smallest numbers in the names of each layer of a graph before optimization.
 
     Args:
         model: the graph of a shallow model.
@@ -54,7 +55,7 @@ def _apart(name: str) -> tuple[str, int]:
 
 
 def _solved(equations: Sequence[tuple[list[float], int]], count: int) -> dict[int, float]:
-    """Return the unknowns that a system of equations determines, or None if it has no solution."""
+    """Return the unknowns that a system of equations determines; none if it has no solution."""
     matrix = np.array([row for row, _ in equations])
     wanted = np.array([float(value) for _, value in equations])
     solved = np.linalg.lstsq(matrix, wanted, rcond=None)[0]
@@ -71,21 +72,22 @@ def _solved(equations: Sequence[tuple[list[float], int]], count: int) -> dict[in
 
 @dataclass
 class Numbers:
-    """Differences between the numbers in names of a deep model's graph and of a shallow one's."""
+    """The differences between the numbers in the names of a deep and of a shallow model's graph."""
 
     stacks: Sequence[Stack]
     layers: Layers
     places: Mapping[Any, Segment | None] = field(default_factory=dict)
-    """The layers of the nodes of torch's program, whose names count where the graph has none."""
+    """The layers of the nodes in torch's program; their names also count if the graph has no such
+    node."""
     starts: Starts = field(default_factory=dict)
-    """The starts in the graph as it was converted."""
+    """The smallest numbers in the graph as it was converted."""
     _steps: dict[tuple[int, int], dict[str, float]] = field(default_factory=dict)
-    """The count of each name in one layer, by stack and kind."""
+    """How often one layer uses each name, by stack and kind."""
     _last: dict[int, dict[str, int]] = field(default_factory=dict)
     """The largest number of each name in a repeated layer, by stack."""
 
     def __post_init__(self) -> None:
-        """Count the names that layers use."""
+        """Count how often layers use each name."""
         for number, stack in enumerate(self.stacks):
             if Segment(number, 0) in self.layers.nodes:
                 self._count(number, stack)
@@ -120,7 +122,7 @@ class Numbers:
     def _counts(
         self, number: int, stack: Stack, kinds: Sequence[int], base: str
     ) -> Iterator[tuple[list[float], int]]:
-        """Return how many numbers of a name layers of each kind use, by the next one's start."""
+        """Yield equations for how often layers use a name, from where the next layer starts."""
         for layer, kind in enumerate(stack.kinds):
             place = stack.stand_in(layer)
             after = self.starts.get(Segment(number, place + 1), {})
@@ -138,7 +140,7 @@ class Numbers:
 
     @staticmethod
     def _differences(one: Sequence[str], other: Sequence[str]) -> dict[str, int]:
-        """Return, for each name, the difference between the numbers of two similar layers."""
+        """Return, for each name, the difference between its numbers in two similar layers."""
         found: dict[str, set[int]] = {}
         for before, after in zip(one, other, strict=False):
             (base, first), (same, second) = _apart(before), _apart(after)
@@ -147,21 +149,21 @@ class Numbers:
         return {base: steps.pop() for base, steps in found.items() if len(steps) == 1}
 
     def of_layer(self, name: str, segment: Segment, layer: int) -> str | None:
-        """Translate a name in a layer to that in a layer of the deep model; None if unknown."""
+        """Translate a name in a layer to the name in a layer of the deep model; None if unknown."""
         stack = self.stacks[segment.stack]
         moves = {segment.stack: (stack.kinds[:layer], stack.kept_kinds[: segment.layer])}
         return self._moved(name, moves, segment.stack)
 
     def afterwards(self, name: str, stacks: Sequence[int]) -> str | None:
-        """Translate a name that follows all layers of some stacks; None if unknown."""
+        """Translate a name used after all layers of the given stacks; return None if unknown."""
         return self._moved(name, {number: self._whole(number) for number in stacks}, -1)
 
     def _whole(self, number: int) -> tuple[Sequence[int], Sequence[int]]:
-        """Return the kinds of all layers of a stack, in the deep model and in the shallow one."""
+        """Return the kinds of all layers of a stack, in the deep model and in the shallow model."""
         return self.stacks[number].kinds, self.stacks[number].kept_kinds
 
     def passed(self, name: str) -> list[int]:
-        """Return the stacks whose repeated layers have smaller numbers than a name."""
+        """Return the stacks whose repeated layers use only smaller numbers than this name has."""
         base, count = _apart(name)
         return [number for number, last in self._last.items() if count > last.get(base, count)]
 

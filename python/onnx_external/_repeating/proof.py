@@ -1,8 +1,9 @@
-"""Proof that a deep model computes, layer by layer, the same as a shallow one.
+"""Proof that a deep model computes, layer by layer, the same as a shallow model.
 
-The record of the shallow model, with its representative layers repeated, must equal that of the
-deep one: each operator with its operands. Operands of a layer come from itself, from the layer
-before, from values that are computed once for all layers, or from the model's inputs and weights.
+If the representative layers in the shallow model's record are repeated, the result must equal the
+deep model's record: the same operators with the same operands. The operands in a layer come from
+the layer itself, from the layer before, from values that are computed once for all layers, or from
+the model's inputs and weights.
 """
 
 from __future__ import annotations
@@ -17,17 +18,17 @@ from .recording import Leaf, Op, Place, Record, Segment, Unprovable
 
 
 class Slot(NamedTuple):
-    """An input or output of the deep model: the shallow one's counterpart, and the layer."""
+    """The input or output of the shallow model that corresponds to one of the deep model."""
 
     number: int
-    """The number in the shallow model."""
+    """The number of the input or output in the shallow model."""
     segment: Segment
-    """A layer of the deep model; `stack` is -1 if it does not belong to one layer."""
+    """The layer of the deep model that it belongs to; `stack` is -1 if there is no such layer."""
 
 
 @dataclass
 class Proof:
-    """The correspondence of inputs and outputs, by their numbers in the deep model."""
+    """The corresponding inputs and outputs, by their numbers in the deep model."""
 
     inputs: dict[int, Slot] = field(default_factory=dict)
     outputs: dict[int, Slot] = field(default_factory=dict)
@@ -40,7 +41,7 @@ class Proof:
     def match_unused(
         self, stacks: Sequence[Stack], deep: Sequence[str], shallow: Sequence[str]
     ) -> None:
-        """Match inputs that nothing uses, by the layers in their names.
+        """Match unused inputs by the layer numbers in their names.
 
         Args:
             stacks: the lists of layers.
@@ -65,15 +66,15 @@ NOWHERE = Segment(-1, 0)
 
 
 def proved(stacks: Sequence[Stack], deep: Record, shallow: Record) -> Proof:
-    """Compare two records.
+    """Prove that a shallow model represents a deep model, by comparing their records.
 
     Args:
-        stacks: the lists of layers, in the order to which segments refer.
-        deep: the record of the model.
-        shallow: the record of the model with the kept layers.
+        stacks: the lists of layers, in the order in which segments number them.
+        deep: the record of the deep model.
+        shallow: the record of the shallow model, which has only the kept layers.
 
     Raises:
-        Unprovable: the shallow model does not represent the deep one.
+        Unprovable: the shallow model does not represent the deep model.
     """
     return _Comparing(stacks, deep, shallow).proof()
 
@@ -96,7 +97,7 @@ class _Comparing:
         return self._proof
 
     def _matched_visits(self) -> list[int]:
-        """Return, for each segment of the deep model, its counterpart in the shallow one."""
+        """Return, for each segment of the deep model, its counterpart in the shallow model."""
         wanted = list(self._expected())
         found = [segment for segment, _ in wanted]
         if found != self._deep.segments:
@@ -104,7 +105,7 @@ class _Comparing:
         return [visit for _, visit in wanted]
 
     def _expected(self) -> Iterator[tuple[Segment, int]]:
-        """Yield the segments that the deep model must have: those of the shallow one, repeated."""
+        """Yield the segments expected in the deep model: the shallow ones, with layers repeated."""
         seen: set[Segment] = set()
         for visit, segment in enumerate(self._shallow.segments):
             if segment.stack < 0:
@@ -133,7 +134,7 @@ class _Comparing:
 
     def _name(self, segment: Segment) -> str:
         if segment.stack < 0:
-            return "what runs beside the layers"
+            return "the code outside the layers"
         return f"{self._stacks[segment.stack].name}.{segment.layer}"
 
     # --- operators
@@ -149,7 +150,7 @@ class _Comparing:
 
     def _differs(self, visit: int, op: Op) -> Unprovable:
         name = self._name(self._deep.segments[visit])
-        return Unprovable(f"{name} is not what a shallower model shows: {op.name}")
+        return Unprovable(f"{name} differs from the layers of a shallower model: {op.name}")
 
     def _same(self, one: Op, two: Op, visit: int, other: int) -> None:
         scope = self._lifted_name(two.scope, visit, other)
@@ -160,7 +161,7 @@ class _Comparing:
             raise self._differs(visit, one)
 
     def _fits(self, has: Any, wants: Any, visit: int) -> bool:
-        """Return whether an operator's operands correspond to the shallow model's; match inputs."""
+        """Return whether operands correspond to those in the shallow model; also match inputs."""
         if _is_input(wants):
             return _is_input(has) and self._input(has.key, wants.key, visit)
         if type(wants) is tuple:
@@ -172,7 +173,7 @@ class _Comparing:
         return bool(has == wants)
 
     def _input(self, has: int, wants: int, visit: int) -> bool:
-        """Match an input to the shallow model's; it is this layer's unless other layers read it."""
+        """Match an input to the shallow model's, for this layer unless other layers read it."""
         if self._deep.inputs[has] != self._shallow.inputs[wants]:
             return False
         segment = self._deep.segments[visit]
@@ -198,7 +199,7 @@ class _Comparing:
         return value
 
     def _lifted_place(self, place: Place, visit: int, other: int) -> Place:
-        """Return the place in the deep model that corresponds to one of the shallow model."""
+        """Return the place in the deep model that corresponds to a place in the shallow model."""
         if place.visit == other:
             return place._replace(visit=visit)
         source = self._shallow.segments[place.visit]
@@ -213,7 +214,7 @@ class _Comparing:
         return place._replace(visit=self._deep_visits[Segment(source.stack, layer)])
 
     def _lifted_name(self, name: str, visit: int, other: int) -> str:
-        """Return the deep model's name for a module or a weight of the shallow one."""
+        """Return the name in the deep model for a module or weight of the shallow model."""
         here, there = self._deep.segments[visit], self._shallow.segments[other]
         for number, stack in enumerate(self._stacks):
             rest = name.removeprefix(f"{stack.name}.")
@@ -228,7 +229,7 @@ class _Comparing:
     # --- inputs and outputs
 
     def _match_outputs(self) -> None:
-        """Find the shallow model's counterpart of each output."""
+        """Find the shallow model's counterpart of each output of the deep model."""
         by_origin: dict[Any, list[int]] = {}
         for number, origin in enumerate(self._shallow.outputs):
             by_origin.setdefault(origin, []).append(number)
@@ -248,12 +249,14 @@ class _Comparing:
                 continue
             found = by_origin.get(self._stood(origin), [])
             if len(found) != 1:
-                raise Unprovable("it returns of a layer what a shallower model does not return")
+                raise Unprovable(
+                    "it returns a value of a layer that a shallower model does not return"
+                )
             self._proof.outputs[number] = Slot(found[0], segment)
         self._check_counts()
 
     def _layer_of(self, origin: Any) -> Segment | None:
-        """Return the layer that makes a value of the deep model, or that alone takes an input."""
+        """Return the layer that computes a value of the deep model, or alone uses an input."""
         if _is_input(origin):
             slot = self._proof.inputs.get(origin.key)
             return slot.segment if slot is not None and slot.segment.stack >= 0 else None
@@ -263,7 +266,7 @@ class _Comparing:
         return segment if segment.stack >= 0 else None
 
     def _stood(self, origin: Any) -> Any:
-        """Return the shallow model's counterpart of a layer's result that the deep one returns."""
+        """Return the shallow model's counterpart of a layer's result that is an output."""
         if isinstance(origin, Leaf):
             return origin._replace(key=self._proof.inputs[origin.key].number)
         return origin._replace(visit=self._visits[origin.visit])
@@ -276,16 +279,16 @@ class _Comparing:
         return Slot(number, NOWHERE)
 
     def _check_counts(self) -> None:
-        """Check that each output of the shallow model occurs once for each layer it represents."""
+        """Check that each output of the shallow model occurs for every layer it represents."""
         found = {slot for slot in self._proof.outputs.values() if slot.segment.stack >= 0}
         for number, origin in enumerate(self._shallow.outputs):
             for segment in self._stands_for(origin):
                 if Slot(number, segment) not in found:
                     name = self._name(segment)
-                    raise Unprovable(f"{name} returns less than a shallower model")
+                    raise Unprovable(f"{name} returns fewer values than in a shallower model")
 
     def _stands_for(self, origin: Any) -> Iterator[Segment]:
-        """Yield the layers of the deep model whose outputs one of the shallow model represents."""
+        """Yield the layers of the deep model whose outputs are represented by a shallow output."""
         if _is_input(origin):
             for slot in self._proof.inputs.values():
                 if slot.number == origin.key and slot.segment.stack >= 0:
@@ -298,7 +301,7 @@ class _Comparing:
                     yield Segment(segment.stack, layer)
 
     def _check_inputs(self) -> None:
-        """Check that an input shared by several layers is shared by all of them in both models."""
+        """Check that an input is shared by all layers in both models, or by none."""
         shared: dict[int, bool] = {}
         users = _users(self._shallow)
         for number, slot in self._proof.inputs.items():
@@ -306,15 +309,17 @@ class _Comparing:
             if alone and len(users[slot.number]) > 1:
                 raise Unprovable(f"input {number} is another one for some layers")
             if shared.setdefault(slot.number, not alone) is alone:
-                raise Unprovable(f"input {number} belongs to one layer, and to others")
+                raise Unprovable(f"input {number} belongs to one layer, but is also used by others")
             if not alone and sum(s.number == slot.number for s in self._proof.inputs.values()) > 1:
                 raise Unprovable(f"input {number} is another one for some layers")
         self._match_unused()
         if self._deep.given.count(False) != self._shallow.given.count(False):
-            raise Unprovable("it takes numbers that differ from a shallower model's")
+            raise Unprovable(
+                "its inputs that are not tensors differ from those of a shallower model"
+            )
 
     def _match_unused(self) -> None:
-        """Match inputs that nothing uses, if there are equally many in both models."""
+        """Match the remaining unused inputs, if both models have the same number of them."""
         used = {slot.number for slot in self._proof.inputs.values()}
         mine = [n for n in range(len(self._deep.inputs)) if n not in self._proof.inputs]
         its = [n for n in range(len(self._shallow.inputs)) if n not in used]
@@ -327,7 +332,7 @@ def _is_input(value: Any) -> TypeGuard[Leaf]:
 
 
 def _taken(record: Record) -> Iterator[tuple[Any, int]]:
-    """Yield the operands of operators, however nested, each with the segment that uses it."""
+    """Yield all operands of operators, including nested operands, with the segment using them."""
 
     def inside(value: Any) -> Iterator[Any]:
         if type(value) is tuple:
@@ -343,7 +348,7 @@ def _taken(record: Record) -> Iterator[tuple[Any, int]]:
 
 
 def _users(record: Record) -> Mapping[int, set[int]]:
-    """Return, for each input by its number, the segments that use it."""
+    """Return, by the number of each input, the segments that use it."""
     found: dict[int, set[int]] = {}
     for value, visit in _taken(record):
         if _is_input(value):
@@ -352,7 +357,7 @@ def _users(record: Record) -> Mapping[int, set[int]]:
 
 
 def _passing(record: Record) -> Mapping[Place, set[int]]:
-    """Return, for each result of a layer, the later layers that use it."""
+    """Return, for each result of a layer, the later layers of the same stack that use it."""
     found: dict[Place, set[int]] = {}
     for value, visit in _taken(record):
         if isinstance(value, Place) and value.visit != visit:

@@ -1,8 +1,8 @@
-"""Record of a model's operators, without its values.
+"""A record of a model's operators, without tensor values.
 
-torch.export runs a model on fake tensors and records it as a graph, which takes long. Here it is
-run in the same way, for the sizes of the example, and only a list is written: each operator with
-the origin of its operands, and each condition on a size.
+torch.export runs a model on fake tensors and records a graph, which takes long. Here the model is
+run in the same way, for the sizes of the example, but only a list is recorded: each operator with
+the origins of its operands, and each condition on a size.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from .seen_sizes import SizesSeen, telling_float
 
 
 class Unprovable(Exception):
-    """The shallow model does not prove the deep one; the message says why, in a line."""
+    """The shallow model does not prove the deep model; the message states why, in one line."""
 
 
 class Segment(NamedTuple):
-    """A layer of a stack, or the part between layers (`stack` is -1)."""
+    """A layer of a stack, or the part of the model between layers (`stack` is -1)."""
 
     stack: int
     layer: int
@@ -37,17 +37,17 @@ class Segment(NamedTuple):
 class Place(NamedTuple):
     """The origin of a tensor: an operator of a segment, and one of its results.
 
-    A result of a layer has the number -1, and its position among the layer's results.
+    A result that a layer returns has the number -1, and its position among the layer's results.
     """
 
     visit: int
-    """The number of the segment, in the order in which they ran."""
+    """The number of the segment, in the order in which segments ran."""
     number: int
     result: int
 
 
 class Leaf(NamedTuple):
-    """An input of a model: a weight by all of its names, an input by its number, a constant."""
+    """A weight with all of its names, an input with its number, or a constant."""
 
     kind: str
     key: Any
@@ -58,46 +58,46 @@ class Op(NamedTuple):
 
     name: str
     given: Any
-    """Numbers, places and leaves."""
+    """The operands: numbers, places and leaves."""
     made: Any
-    """The forms of its results."""
+    """The types and shapes of the results."""
     scope: str
-    """The module that ran it."""
+    """The name of the module that ran the operator."""
 
 
 @dataclass
 class Record:
-    """The operators, inputs and outputs of a model."""
+    """The recorded operators, inputs and outputs of a model."""
 
     segments: list[Segment] = field(default_factory=list)
     ops: list[list[Op]] = field(default_factory=list)
     """The operators of each segment."""
     inputs: list[Any] = field(default_factory=list)
-    """The forms of the inputs that are tensors."""
+    """The types and shapes of the inputs that are tensors."""
     given: list[bool] = field(default_factory=list)
     """For each input, whether it is a tensor."""
     outputs: list[Any] = field(default_factory=list)
-    """The origins of the outputs, or numbers."""
+    """The origins of the outputs that are tensors; other outputs themselves."""
 
 
 Export: TypeAlias = Callable[[], Any]
-"""Calls torch.export.export(strict=False) on a module."""
+"""A function that calls torch.export.export(strict=False) on a module."""
 
 
 class _Done(BaseException):
-    """Ends an export when the model has run."""
+    """Ends an export as soon as the model has been run."""
 
 
 def recorded(module: nn.Module, stacks: Sequence[Stack], export: Export) -> Record:
-    """Return the record of a module while it is exported.
+    """Return the record of a module that is run as torch.export would run it.
 
     Args:
         module: the module to export.
-        stacks: the lists of layers, which may have fewer than they say.
-        export: exports it; that ends when the module has run.
+        stacks: the lists of layers; the module may have fewer layers than stated there.
+        export: a function that exports the module; it is interrupted when the module has been run.
 
     Raises:
-        Unprovable: it does not run, or not all of its operations can be recorded.
+        Unprovable: the module does not run, or not all of its operations can be recorded.
     """
     from torch.export import _trace
 
@@ -111,7 +111,7 @@ def recorded(module: nn.Module, stacks: Sequence[Stack], export: Export) -> Reco
         return run
 
     if not hasattr(_trace, "make_fx"):
-        raise Unprovable("this torch traces in a way that is not known here")
+        raise Unprovable("this version of torch traces in an unknown way")
     try:
         with exchanged(_trace, "make_fx", make_fx):
             export()
@@ -122,7 +122,7 @@ def recorded(module: nn.Module, stacks: Sequence[Stack], export: Export) -> Reco
             if isinstance(each, Unprovable):
                 raise each from error
         line = str(error).strip().partition("\n")[0]
-        raise Unprovable(f"without a trace it does not run: {line[:200]}") from error
+        raise Unprovable(f"it does not run outside a trace: {line[:200]}") from error
     raise Unprovable("it was exported without being traced")
 
 
@@ -139,7 +139,7 @@ def _form(tensor: torch.Tensor) -> Any:
 
 
 class _Recorder(TorchDispatchMode):  # type: ignore[misc]
-    """Records operators; `_known` has the origin of each tensor, by its id."""
+    """Records operators; `_known` stores the origin of each tensor, by its id."""
 
     def __init__(self, module: nn.Module, stacks: Sequence[Stack], given: Sequence[Any]) -> None:
         super().__init__()
@@ -156,14 +156,14 @@ class _Recorder(TorchDispatchMode):  # type: ignore[misc]
 
     @contextmanager
     def running(self) -> Iterator[None]:
-        """Record the run of the model inside the context."""
+        """Record the run of the model in the context."""
         calling = self._calling(nn.Module.__call__)
         seen = floats_seen(self._module, telling_float)
         with exchanged(nn.Module, "__call__", calling), self, self._sizes, seen:
             yield
 
     def finish(self, results: Any) -> None:
-        """Record the result of the model."""
+        """Record the results of the model."""
         self.record.outputs = [self._token(each) for each in pytree.tree_leaves(results)]
         self._held.clear()
 
@@ -183,7 +183,7 @@ class _Recorder(TorchDispatchMode):  # type: ignore[misc]
                 self.record.inputs.append(_form(tensor))
 
     def _hold(self, tensor: torch.Tensor, origin: Place | Leaf) -> None:
-        """Record the origin of a tensor, and keep its id from being reused."""
+        """Record the origin of a tensor, and keep the tensor so that its id is not reused."""
         self._held.append(tensor)
         self._known[id(tensor)] = origin
 
@@ -215,7 +215,7 @@ class _Recorder(TorchDispatchMode):  # type: ignore[misc]
         return call
 
     def _returned(self, segment: Segment, results: Any) -> None:
-        """Identify a layer's results by their place, which other kinds of layers also have."""
+        """Identify a layer's results by their positions, which layers of other kinds share."""
         for place, each in enumerate(pytree.tree_leaves(results)):
             origin = self._known.get(id(each))
             if isinstance(origin, Place) and self.record.segments[origin.visit] == segment:
@@ -226,7 +226,7 @@ class _Recorder(TorchDispatchMode):  # type: ignore[misc]
     def __torch_dispatch__(
         self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        """Run and record an operator."""
+        """Run an operator and record it."""
         kwargs = kwargs or {}
         given = self._token((args, kwargs))
         with self._sizes.without():
@@ -238,7 +238,7 @@ class _Recorder(TorchDispatchMode):  # type: ignore[misc]
             if isinstance(each, torch.Tensor):
                 self._hold(each, place._replace(result=number))
             elif isinstance(each, (torch.SymInt, torch.SymFloat, torch.SymBool)):
-                raise Unprovable(f"{func} gives a size that depends on values")
+                raise Unprovable(f"{func} returns a size that depends on tensor values")
         return results
 
     def _write(self, name: str, given: Any, made: Any) -> Place:
@@ -267,7 +267,7 @@ class _Recorder(TorchDispatchMode):  # type: ignore[misc]
         return repr(float(value)) if isinstance(value, float) else repr(value)
 
     def _constant(self, tensor: torch.Tensor) -> Leaf:
-        """Return the identity of a tensor made from numbers, or held without being a buffer."""
+        """Return the identity of a tensor that was made from numbers, or is a plain attribute."""
         with self._sizes.without():
             value = getattr(tensor, "constant", None)
             value = value if isinstance(value, torch.Tensor) else tensor
@@ -285,7 +285,7 @@ class _Recorder(TorchDispatchMode):  # type: ignore[misc]
 def _places(
     module: nn.Module, stacks: Sequence[Stack]
 ) -> tuple[dict[int, str], dict[int, tuple[Segment, bool]]]:
-    """Return the names of modules, and the layers that contain them or that they are."""
+    """Return the names of modules; for those in a layer, the layer, and whether they are it."""
     names = {id(each): name for name, each in reversed(list(module.named_modules()))}
     layers: dict[int, tuple[Segment, bool]] = {}
     for number, stack in enumerate(stacks):

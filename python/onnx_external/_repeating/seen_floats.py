@@ -1,8 +1,8 @@
-"""Floats that report comparisons with sizes, because Python asks a float before a size.
+"""Floats that report comparisons with sizes.
 
-In `6.5 < n` Python lets the float compare itself first, so a size that is an int does not notice.
-Therefore the floats of a model's code and modules are also replaced by reporting ones while the
-model is recorded.
+In `6.5 < n`, Python first asks the float to compare itself, so a reporting size that is an int does
+not notice. Therefore, the floats in a model's code and modules are replaced with reporting floats
+while the model is recorded.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ Wrap = Callable[[float], float]
 
 @contextlib.contextmanager
 def floats_seen(module: nn.Module, wrap: Wrap) -> Iterator[None]:
-    """Make floats of a module report comparisons inside the context: attributes, configs, code.
+    """Replace a module's floats with reporting floats in the context: attributes, configs, code.
 
-    The code is that of all files in which the classes are defined: constants, defaults of
-    functions, and definitions of classes and files. Floats in lists, tuples and dicts are included.
+    The code consists of all files in which the classes are defined: constants, default values of
+    functions, and variables of classes and files. Floats in lists, tuples and dicts are included.
 
     Args:
-        module: the module, with all that are in it.
-        wrap: makes a reporting float of the same value.
+        module: the module; its submodules are included.
+        wrap: a function that returns a reporting float with the same value.
     """
     undo: list[tuple[Callable[..., None], Any, str, Any]] = []
     try:
@@ -50,7 +50,7 @@ def floats_seen(module: nn.Module, wrap: Wrap) -> Iterator[None]:
 
 
 def _tell_inside(holder: Any, wrap: Wrap, undo: list[Any], seen: set[int]) -> None:
-    """Make the floats in a list or a dict report, also nested ones."""
+    """Replace the floats in a list or a dict, including nested ones, with reporting floats."""
     if id(holder) in seen:
         return
     seen.add(id(holder))
@@ -66,7 +66,7 @@ def _tell_inside(holder: Any, wrap: Wrap, undo: list[Any], seen: set[int]) -> No
 
 
 def settings_of(modules: Iterable[nn.Module]) -> Iterator[dict[str, Any]]:
-    """Yield the attributes of modules, and those of their configs, also nested ones."""
+    """Yield the attributes of modules and of their configs, including nested configs."""
     found: list[Any] = list(modules)
     seen = set(map(id, found))
     while found:
@@ -80,7 +80,7 @@ def settings_of(modules: Iterable[nn.Module]) -> Iterator[dict[str, Any]]:
 
 
 def _code(module: nn.Module) -> Iterator[tuple[Any, str, Any]]:
-    """Yield places of floats in the files of the user's classes: the owner, a name, the value."""
+    """Yield values that may contain floats in the user's files, as owner, name and value."""
     kinds = {kind for each in module.modules() for kind in type(each).__mro__}
     files = {kind.__module__ for kind in kinds if not kind.__module__.startswith("torch.")}
     files.discard("builtins")
@@ -106,7 +106,7 @@ _BEHIND = (FunctionType, staticmethod, classmethod, type(functools.cache(len)))
 
 
 def _functions(value: Any) -> Iterator[FunctionType]:
-    """Yield the functions that decorators, static methods and properties wrap."""
+    """Yield a function and those that it wraps, also behind static methods and properties."""
     value = value.fget if isinstance(value, property) else value
     while isinstance(value, _BEHIND):
         if isinstance(value, FunctionType):
@@ -115,7 +115,7 @@ def _functions(value: Any) -> Iterator[FunctionType]:
 
 
 def _told(value: Any, wrap: Wrap) -> Any:
-    """Return a value with reporting floats, in code and defaults; itself if it has no floats."""
+    """Return a value with reporting floats, also in code and defaults; if it has none, itself."""
     if type(value) is float:
         return wrap(value)
     if isinstance(value, CodeType):

@@ -1,8 +1,9 @@
 """Sizes that report how they are used.
 
-A condition on a size decides what a trace does, without an operator that would show it. While a
-model is recorded, its sizes are numbers that record their comparisons, and their conversions to
-plain numbers, which are not observed. For a comparison of other numbers, only the outcome counts.
+A condition on a size decides what a trace does, but no operator shows the condition. While a model
+is recorded, its sizes are numbers that record their comparisons. They also record conversions to
+plain numbers, which do not report further uses. For comparisons of other numbers, only the outcome
+is recorded.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 _note: list[Callable[[str, Any], None]] = []
-"""The callback of the innermost SizesSeen for a comparison."""
+"""The callbacks for comparisons; the last belongs to the innermost SizesSeen."""
 
 
 def _told(name: str, *values: Any) -> None:
@@ -37,7 +38,7 @@ def _wrapped(value: Any) -> Any:
 
 
 def _done(kind: type, name: str, given: Any, *other: Any) -> Any:
-    """Return the result for plain numbers; an int defers to a float on its other side."""
+    """Return an operation's result for plain numbers; an int lets a float operand compute it."""
     found = getattr(kind, name)(given, *other)
     if found is NotImplemented and kind is int and isinstance(other[0], float):
         return getattr(float, name)(int.__float__(given), *other)
@@ -78,7 +79,7 @@ def _made_plain(kind: type, name: str) -> Any:
 
 
 def _is_of_size(value: Any) -> bool:
-    """Return whether a number is a size, or computed from one."""
+    """Return whether a number is a size, or computed from a size."""
     return isinstance(value, (_Size, _Ratio))
 
 
@@ -107,7 +108,7 @@ _Fixed: Any = type("_Fixed", (float,), _methods(float))
 
 
 def telling_float(value: float) -> float:
-    """Return a float of the same value that records its comparisons with sizes."""
+    """Return a float with the same value that records its comparisons with sizes."""
     return _Fixed(value)  # type: ignore[no-any-return]
 
 
@@ -121,7 +122,7 @@ _SIZES = {
 
 
 class SizesSeen(TorchFunctionMode):  # type: ignore[misc]
-    """A mode in which code that asks for a tensor's size gets one that reports its uses."""
+    """A mode in which the sizes of tensors are numbers that report their uses."""
 
     def __init__(
         self, note: Callable[[str, Any], None], asked: Callable[[torch.Tensor], None]
@@ -129,8 +130,8 @@ class SizesSeen(TorchFunctionMode):  # type: ignore[misc]
         """Make the mode.
 
         Args:
-            note: a callback with the name of a comparison and its values.
-            asked: a callback with each tensor whose size is asked for.
+            note: a callback that receives the name and the values of each comparison.
+            asked: a callback that receives each tensor whose size is requested.
         """
         super().__init__()
         self._compared, self._asked = note, asked
@@ -160,7 +161,7 @@ class SizesSeen(TorchFunctionMode):  # type: ignore[misc]
     def __torch_function__(
         self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        """Call the function, and turn numbers that are sizes into reporting ones."""
+        """Call the function, and replace sizes that it returns with reporting numbers."""
         found = func(*args, **(kwargs or {}))
         if self._quiet or func not in _SIZES:
             return found

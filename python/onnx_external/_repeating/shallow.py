@@ -13,19 +13,19 @@ from .kinds import Stack
 from .seen_floats import settings_of
 
 COUNTS = re.compile(r"^(num_|n_)?(\w+_)?layers?$|^n_layer$|^depth$|_blocks$|^num_stages$")
-"""The usual names of settings for numbers of layers."""
+"""The usual names of settings that state the number of layers."""
 _PARTS = ("_parameters", "_buffers", "_modules")
 
 
 @contextmanager
 def shallow(model: nn.Module, stacks: Sequence[Stack]) -> Iterator[None]:
-    """Reduce a model to the kept layers of each stack inside the context.
+    """Reduce each stack of a model to its kept layers inside the context.
 
-    The layers are the model's own. The settings for their number, in the modules around them and in
-    their configs, are changed as well, and so are lists with an entry for each layer.
+    The layers are the model's own. Also changed are the settings for the number of layers, in the
+    modules around the stacks and in their configs, and lists with an entry for each layer.
 
     Args:
-        model: the model, which is as before when the context ends.
+        model: the model, which is restored when the context ends.
         stacks: lists of layers of the model.
     """
     with ExitStack() as undo:
@@ -38,7 +38,7 @@ def shallow(model: nn.Module, stacks: Sequence[Stack]) -> Iterator[None]:
 
 
 def _around(model: nn.Module, stacks: Sequence[Stack]) -> list[nn.Module]:
-    """Return the modules that are in no layer of a stack."""
+    """Return the modules that are not inside a layer of a stack."""
     inside: set[int] = set()
     for stack in stacks:
         inside.update(map(id, model.get_submodule(stack.name).modules()))
@@ -65,7 +65,7 @@ def _set(settings: dict[str, Any], name: str, value: Any, undo: ExitStack) -> No
 
 
 def _count(settings: dict[str, Any], stacks: Sequence[Stack], undo: ExitStack) -> None:
-    """Change the numbers of layers, and the lists with an entry for each layer."""
+    """Change the settings for numbers of layers, and the lists with an entry for each layer."""
     for name, value in list(settings.items()):
         if name in _PARTS:
             continue

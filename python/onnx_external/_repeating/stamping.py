@@ -1,4 +1,4 @@
-"""Repetition of layers in a shallow model's graph, which makes the graph of a deep one."""
+"""Construction of a deep model's graph by repeating layers in a shallow model's graph."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ def stamp(
     exported: Any = None,
     starts: Starts | None = None,
 ) -> None:
-    """Repeat layers.
+    """Repeat the layers of a graph.
 
     Args:
-        model: the graph of the shallow model, which becomes that of the deep one.
+        model: the graph of the shallow model, which is changed to that of the deep model.
         stacks: the lists of layers.
-        names: the names of its inputs and outputs.
-        exported: the program that the graph was converted from, which knows the users of values.
-        starts: the first numbers of its layers before it was optimized.
+        names: the names of the graph's inputs and outputs.
+        exported: the program that the graph was converted from, which has the users of values.
+        starts: the smallest numbers in the names of layers, before the graph was optimized.
 
     Raises:
-        Unprovable: the layers of the graph are not alike, although the traced ones are.
+        Unprovable: the layers of the graph are not similar, although the traced layers are.
     """
     places = places_of(exported, stacks)
     more = more_users(places, stacks)
@@ -56,10 +56,11 @@ class _Stamping:
     places: Places
     starts: Starts
     copies: dict[Segment, dict[tuple[int, int], onnx_ir.Value]] = field(default_factory=dict)
-    """The values of each layer of the deep model, by the place of the node and of its output."""
+    """The values of each layer of the deep model, by the positions of the node and of the
+    output."""
     renamed: dict[Segment, dict[str, str]] = field(default_factory=dict)
-    """For each layer of the deep model, the names of its values and of those that it reads from the
-    layer before, by their names in the shallow model."""
+    """For each layer of the deep model, the names of its values and of the values that it reads
+    from the layer before, by their names in the shallow model."""
 
     def run(self) -> None:
         self.given = {value.name or "" for value in self.graph.outputs}
@@ -87,26 +88,28 @@ class _Stamping:
         self._check_names()
 
     def _check_names(self) -> None:
-        """Check that names of values and of nodes are unique, as every runtime requires."""
+        """Check that the names of values and of nodes are unique, as runtimes require."""
         values = [*self.graph.inputs, *self.graph.initializers.values()]
         values += [value for node in self.graph for value in node.outputs if value.name]
         names = Counter(value.name for value in values)
         names += Counter(f"node {node.name}" for node in self.graph if node.name)
         for name, count in names.most_common(1):
             if count > 1:
-                raise Unprovable(f"in the graph {name} is the name of several")
+                raise Unprovable(f"several values or nodes in the graph have the name {name}")
 
     def _check_order(self) -> None:
-        """Check that the inputs of each node are made before it."""
+        """Check that all inputs of a node are computed before it."""
         made = {id(value) for value in (*self.graph.inputs, *self.graph.initializers.values())}
         for node in self.graph:
             for value in node.inputs:
                 if value is not None and id(value) not in made:
-                    raise Unprovable(f"in the graph {node.name} takes {value.name} too early")
+                    raise Unprovable(
+                        f"in the graph, {node.name} uses {value.name} before it is computed"
+                    )
             made.update(id(value) for value in node.outputs)
 
     def _call_what_stays(self) -> None:
-        """Decide the final names of the existing values and nodes, by torch's numbers."""
+        """Choose the final names of the existing values and nodes, with torch's numbers."""
         self.called: dict[str, str] = {}
         ends = {
             number: self.layers.nodes[Segment(number, len(stack.kept) - 1)][-1]
@@ -131,7 +134,7 @@ class _Stamping:
             passed += [number for number, end in ends.items() if end is node]
 
     def _call(self, name: str, wanted: str | None) -> None:
-        """Rename an existing object as wanted, unless an earlier one already has that name."""
+        """Rename an existing object as wanted, or to a similar name if that name is taken."""
         wanted = name if wanted is None else wanted
         while self.names.is_taken(wanted):
             wanted += "_"
@@ -140,7 +143,7 @@ class _Stamping:
         self.names.take(wanted)
 
     def _check(self, number: int, stack: Stack) -> None:
-        """Check that at least two layers of each repeated kind are alike."""
+        """Check that at least two layers of each repeated kind are similar in the graph."""
         for layer in stack.gone:
             place = stack.stand_in(layer)
             others = [
@@ -150,7 +153,7 @@ class _Stamping:
             ]
             template = Segment(number, place)
             if not any(self.layers.is_like(Segment(number, o), template) for o in others):
-                raise Unprovable(f"in the graph the layers of {stack.name} are not alike")
+                raise Unprovable(f"the layers of {stack.name} are not similar in the graph")
 
     # --- copies
 
@@ -160,7 +163,7 @@ class _Stamping:
             segment = Segment(number, place)
             nodes = self.layers.nodes.get(segment)
             if not nodes:
-                raise Unprovable(f"in the graph {stack.name}.{kept} is not to be found")
+                raise Unprovable(f"{stack.name}.{kept} is not found in the graph")
             new: list[onnx_ir.Node] = []
             for layer in range(stack.kept[place - 1] + 1 if place else 0, kept):
                 assert before is not None
@@ -179,7 +182,7 @@ class _Stamping:
             before = segment
 
     def _connect(self, segment: Segment, layer: int, before: Segment) -> None:
-        """Connect an existing layer to the results of the repeated one before it."""
+        """Connect an existing layer to the results of the repeated layer before it."""
         for place, node in enumerate(self.layers.nodes[segment]):
             for number in range(len(node.inputs)):
                 old = node.inputs[number]
@@ -196,7 +199,7 @@ class _Stamping:
         return self.copies[Segment(segment.stack, layer - 1)][port]
 
     def _copy(self, template: Segment, layer: int, before: Segment) -> list[onnx_ir.Node]:
-        """Return the nodes of a layer, copied from those of another."""
+        """Return the nodes of a new layer, copied from those of another layer."""
         deep = Segment(template.stack, layer)
         self.renamed[deep] = {}
         nodes = self.layers.nodes[template]
@@ -251,7 +254,9 @@ class _Stamping:
         if value.is_graph_output():
             new = self.names.output_of(name, deep)
             if new is None:
-                raise Unprovable(f"in the graph a layer gives the output {name}")
+                raise Unprovable(
+                    f"a layer in the graph returns the output {name}, which is unknown"
+                )
             made = self.outputs[new] = _like(value, new)
         else:
             wanted = self.numbers.of_layer(name, template, deep.layer)
@@ -306,7 +311,7 @@ class _Stamping:
         return self.weights[key]
 
     def _retell(self, value: onnx_ir.Value, segment: Segment, layer: int) -> None:
-        """Change the metadata of a weight from one layer to another."""
+        """Adapt a weight's metadata from one layer to another."""
         for key, text in list(value.metadata_props.items()):
             value.metadata_props[key] = self.names.text(text, segment, layer, {})
 
@@ -314,13 +319,13 @@ class _Stamping:
         old = value.name or ""
         new = self.names.input_of(old, Segment(template.stack, layer))
         if new is None:
-            raise Unprovable(f"in the graph a layer takes the input {old}")
+            raise Unprovable(f"a layer in the graph takes the input {old}, which is unknown")
         if new not in self.inputs:
             self.inputs[new] = _like(value, new)
         return self.inputs[new]
 
     def _repeat_unused(self) -> None:
-        """Add to each layer the inputs that no node takes."""
+        """Add each layer's own copies of inputs that no node uses."""
         for value in list(self.graph.inputs):
             old = value.name or ""
             if value.uses() or value.is_graph_output() or not self.names.belongs_to_layer(old):
@@ -332,7 +337,7 @@ class _Stamping:
     # --- inputs that are also outputs
 
     def _take_handed_on(self) -> dict[str, tuple[str, onnx_ir.Value]]:
-        """Remove outputs that return an input of a layer unchanged, with their inputs."""
+        """Remove outputs that return an input of a layer unchanged; return these by name."""
         found = {}
         for node in () if self.names.numbered_outputs else list(self.graph):
             given, made = node.inputs[:1], node.outputs[0]
@@ -346,7 +351,7 @@ class _Stamping:
         return found
 
     def _hand_on(self, found: Mapping[str, tuple[str, onnx_ir.Value]]) -> None:
-        """Let each layer return the inputs that the layer representing it returns."""
+        """Make each layer return the inputs that the layer representing it returns."""
         for place, slot in self.names.proof.outputs.items():
             name = self.names.shallow_outputs[slot.number]
             if name not in found:
@@ -360,13 +365,13 @@ class _Stamping:
     # --- existing layers
 
     def _rename_kept(self) -> None:
-        """Rename existing layers, with their inputs and outputs, as in the deep model."""
+        """Give existing layers, and their inputs and outputs, their names in the deep model."""
         renamed: dict[onnx_ir.Value, str] = {}
         for value in (*self.graph.inputs, *self.graph.outputs):
             name = value.name or ""
             new = self._kept_name(value)
             if new is None:
-                raise Unprovable(f"in the graph {name} is of no layer")
+                raise Unprovable(f"{name} belongs to no layer in the graph")
             renamed[value] = new
         self._retell_nodes(renamed)
         # One after the other could give two the same name, which a graph refuses of initializers.
@@ -427,7 +432,7 @@ class _Stamping:
         return place is not None and place[0] == segment
 
     def _order(self) -> None:
-        """Sort inputs, outputs and weights as a trace of the deep model would."""
+        """Sort inputs, outputs and weights in the order in which a trace would have them."""
         inputs = [self.inputs[name] for name in self.names.inputs if name in self.inputs]
         self.graph.inputs.clear()
         self.graph.inputs.extend(inputs)
@@ -443,14 +448,14 @@ class _Stamping:
             self.graph.initializers.add(value)
 
     def _check_outputs(self) -> None:
-        """Check that each output of the shallow graph exists for every layer it represents."""
+        """Check that each output of the shallow graph exists for every layer that it represents."""
         for place, slot in self.names.proof.outputs.items():
             name = self.names.outputs[place]
             if name not in self.outputs and self.names.shallow_outputs[slot.number] in self.given:
-                raise Unprovable(f"in the graph nothing gives {name}")
+                raise Unprovable(f"no node in the graph computes {name}")
 
     def _weights_in_order(self, before: Sequence[onnx_ir.Value]) -> list[onnx_ir.Value]:
-        """Return the weights, those of a stack at the place of its first one, in layer order."""
+        """Return the weights; those of a stack are where its first weight was, in layer order."""
         starts: dict[int, int] = {}
         found: list[tuple[int, int, onnx_ir.Value]] = []
         for number, value in enumerate(before):

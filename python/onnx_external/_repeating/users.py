@@ -1,6 +1,6 @@
-"""Names and users of a program's nodes in torch's texts, as in a deep model.
+"""Names and users of a program's nodes in torch's metadata, adapted to a deep model.
 
-Not every node of the program is in the graph, but the graph's metadata names them all.
+The metadata of a graph names all nodes of the program, including those that are not in the graph.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ _MENTION = re.compile(r"%(\w+)")
 _COUNT = re.compile(r"^%(\w+) : \[num_users=(\d+)\]")
 
 Places: TypeAlias = Mapping[Any, Segment | None]
-"""The layers of a program's nodes, in the program's order."""
+"""The layer of each node of a program, in the program's order; None for no layer."""
 
 
 def more_users(places: Places, stacks: Sequence[Stack]) -> dict[str, int]:
-    """Return how many more users the nodes of a shallow model's program have in the deep one.
+    """Return how many additional users the nodes of a shallow model's program have in a deep model.
 
     Args:
         places: the layers of the nodes.
@@ -46,7 +46,7 @@ def more_users(places: Places, stacks: Sequence[Stack]) -> dict[str, int]:
 
 
 def _is_passed_on(own: Segment | None, template: Segment, users: Counter[Segment | None]) -> bool:
-    """Return whether a layer reads a value of itself or the layer before, so each has its own."""
+    """Return whether each layer has its own such value, read there or in the next layer."""
     if own is None or own.stack != template.stack:
         return False
     if own == template:
@@ -58,10 +58,10 @@ def _is_passed_on(own: Segment | None, template: Segment, users: Counter[Segment
 def places_of(exported: Any, stacks: Sequence[Stack]) -> Places:
     """Return the layers of a program's nodes.
 
-    One that no module has made is where all around it are.
+    A node without a module is assigned to the layer of the nodes around it, if they agree.
 
     Args:
-        exported: an ExportedProgram, as it was converted; None if it was not kept.
+        exported: the ExportedProgram that was converted; None if it was not kept.
         stacks: the lists of layers.
     """
     if exported is None:
@@ -95,21 +95,21 @@ def _segment(node: Any, stacks: Sequence[Stack]) -> Segment | None:
 
 @dataclass
 class Following:
-    """The layer that reads a layer's results: for layers in between, a repeated one.
+    """Counts the users of a layer's results in the next layer, which may be a repeated layer.
 
-    In the shallow model, the next layer may be the last, which takes less if not all of a result is
-    needed.
+    In the shallow model, the next layer may be the last layer, which uses a result less often if it
+    needs only a part of the result.
     """
 
     places: Places
     stacks: Sequence[Stack]
     _nodes: dict[str, tuple[Segment, int]] = field(default_factory=dict)
-    """The layer of each node, and its place there, by the node's name."""
+    """The layer of each node and its position there, by the node's name."""
     _rows: dict[Segment, list[Any]] = field(default_factory=dict)
     _alike: dict[tuple[Segment, Segment], bool] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Sort the nodes."""
+        """Group the nodes by layer."""
         for node, segment in self.places.items():
             if segment is not None:
                 row = self._rows.setdefault(segment, [])
@@ -117,7 +117,7 @@ class Following:
                 row.append(node)
 
     def more(self, layer: int) -> Callable[[str], int]:
-        """Return how many more users nodes have in a layer of the deep model, by their names."""
+        """Return a function that returns, by name, how many more users a node in this layer has."""
         return lambda name: self._more(name, layer)
 
     def _more(self, name: str, layer: int) -> int:
@@ -133,7 +133,7 @@ class Following:
         return self._users(its[place], after) - self._users(mine[place], there)
 
     def _is_alike(self, one: Segment, other: Segment) -> bool:
-        """Return whether two layers have the same operators."""
+        """Return whether two layers have the same operators in the same order."""
         if (one, other) not in self._alike:
             rows = (self._rows.get(each, []) for each in (one, other))
             mine, its = ([node.target for node in row] for row in rows)
@@ -145,21 +145,21 @@ class Following:
 
 
 def mentions(text: str) -> set[str]:
-    """Return the names of nodes in torch's text on one."""
+    """Return the names of the nodes that torch's text on a node mentions."""
     return set(_MENTION.findall(text))
 
 
 @dataclass
 class Mentions:
-    """Names in texts that no longer belong to a value, such as those the optimizer removed."""
+    """Names in metadata that no value has any more, such as those removed by the optimizer."""
 
     stacks: Sequence[Stack]
     numbers: Numbers
     _told: dict[str, tuple[Segment | None, tuple[int, ...]]] = field(default_factory=dict)
-    """The layer of each node of the program, and the stacks that have run before."""
+    """For each node of the program, its layer and the stacks that ran before it."""
 
     def learn(self, places: Places, known: Collection[str]) -> None:
-        """Record the places of a program's nodes, except those with known names."""
+        """Record the layers of a program's nodes, except nodes with known names."""
         passed: dict[int, None] = {}
         for node, segment in places.items():
             if segment is not None and segment.layer == len(self.stacks[segment.stack].kept) - 1:
@@ -168,17 +168,17 @@ class Mentions:
                 self._told[node.name] = segment, tuple(passed)
 
     def passed(self, name: str) -> Sequence[int] | None:
-        """Return the stacks that have run before a node that is in no layer; None for others."""
+        """Return the stacks that ran before a node outside all layers; None for other nodes."""
         segment, passed = self._told.get(name, (None, None))
         return passed if segment is None else None
 
     def renamed(self, text: str, own: Segment | None, layer: int) -> dict[str, str]:
-        """Return the names in torch's text on a node, as in the deep model.
+        """Return the new names of the nodes that torch's text on a node mentions.
 
         Args:
             text: the text.
             own: the layer of the node in the shallow model.
-            layer: its layer in the deep one.
+            layer: the layer of the node in the deep model.
         """
         found = {}
         for name in mentions(text) & self._told.keys():
@@ -196,11 +196,11 @@ class Mentions:
 
 
 def counted(text: str, more: Callable[[str], int]) -> str:
-    """Return torch's text on a node, with the users that it has in the deep model.
+    """Return torch's text on a node with the number of users in the deep model.
 
     Args:
-        text: the shallow model's text.
-        more: the number of additional users, by the node's name.
+        text: the text in the shallow model.
+        more: a function that returns the number of additional users of a node, by its name.
     """
     found = _COUNT.match(text)
     if found is None:

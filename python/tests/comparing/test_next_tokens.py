@@ -126,8 +126,8 @@ def test_a_value_of_another_kind_is_refused_with_its_name(name: str, value: Any)
 def test_settings_that_are_not_applied_are_noted() -> None:
     notes = NextTokens({"num_beams": 4, "stop_strings": ["x"], "top_k": 3}, "c.json").notes
     assert notes == [
-        "c.json: num_beams=4 is not applied: each token is the likeliest one",
-        "c.json: stop_strings=['x'] is not applied: each token is the likeliest one",
+        "c.json: num_beams=4 is ignored: the likeliest token is always chosen",
+        "c.json: stop_strings=['x'] is ignored: the likeliest token is always chosen",
     ]
 
 
@@ -155,10 +155,10 @@ def test_a_text_ends_with_the_table_of_positions(
 ) -> None:
     monkeypatch.setattr(decoding, "_empty", lambda *_: {})
     assert Ends().generate([[10, 11, 12, 13]], 9) == [[14, 15, 16]]
-    assert "the model has 6 positions: a text ends there" in caplog.text
+    assert "the model has 6 positions, where a text was ended" in caplog.text
     assert Ends().generate([[10, 11, 12, 13], [20]], 5) == [[14, 15, 16], [21, 22, 23, 24, 25]]
     assert Ends(False).generate([[10, 11, 12, 13], [20]], 5) == [[14, 15, 16], [21, 22, 23]]
-    with pytest.raises(oe.InvalidArgumentError, match="a prompt has 7 tokens, and the model has 6"):
+    with pytest.raises(oe.InvalidArgumentError, match="a prompt has 7 tokens, but the model has 6"):
         Ends().generate([[1] * 7], 2)
     decoder = Ends()
     decoder._positions = None

@@ -669,7 +669,9 @@ def test_the_command_refuses_what_does_not_go_together(tmp_path: Path) -> None:
     refused = told(1, str(tmp_path))
     assert "diagnose: error:" in refused and "config.json" in refused
     assert "--against FOLDER" in told(2, "model.onnx")
-    assert "go without --against" in told(2, "m.onnx", "-a", str(tmp_path), "--exporter", "onnx")
+    assert "cannot be combined with --against" in told(
+        2, "m.onnx", "-a", str(tmp_path), "--exporter", "onnx"
+    )
 
 
 class Numpy(torch.nn.Module):

@@ -518,7 +518,7 @@ DECEIVERS: dict[type[Model], str | tuple[int, str]] = {
     RunsOneTwice: (5, "aten.t.default"),
     Tied: (3, "aten.t.default"),
     ExitsEarly: "its layers do not run one after the other: layers.6",
-    ReturnsOne: "it returns of a layer what a shallower model does not return",
+    ReturnsOne: "it returns a value of a layer that a shallower model does not return",
     SizeTestedOnce: (5, "test __gt__"),
     HalfTestedOnce: (5, "test __gt__"),
     FloatTestedOnce: (5, "size"),
@@ -538,7 +538,7 @@ DECEIVERS: dict[type[Model], str | tuple[int, str]] = {
 def test_a_layer_that_is_not_like_the_others_is_seen(deceiver: type[Model]) -> None:
     model, why = deceiver(), DECEIVERS[deceiver]
     if isinstance(why, tuple):
-        why = f"layers.{why[0]} is not what a shallower model shows: {why[1]}"
+        why = f"layers.{why[0]} differs from the layers of a shallower model: {why[1]}"
     assert find_stacks(model, lambda tensor: True)
     with pytest.raises(Unprovable) as caught:
         proof_of(model)
@@ -834,7 +834,7 @@ def test_two_parts_of_one_name_are_not_a_graph(tmp_path: Path, monkeypatch: Any)
     monkeypatch.setattr(Names, "fresh", lambda self, name, layer, wanted: "one name")
     x, path = torch.rand(3, 4), tmp_path / "model.onnx"
     (note,) = oe.torch.export(Model().eval(), (x,), path, dynamic_shapes={}).notes
-    assert note.endswith("not repeated: in the graph one name is the name of several")
+    assert note.endswith("several values or nodes in the graph have the name one name")
 
 
 def test_a_repeated_graph_is_the_same_bytes_each_time(tmp_path: Path) -> None:

@@ -226,11 +226,11 @@ def test_the_command_takes_arrays_and_prints_what_the_decoder_adds(
 def test_generate_says_what_the_encoder_and_the_decoder_take(exported: Exported) -> None:
     features = np.zeros((2, 8, 20), np.float32)
     for prompt, given, why in (
-        ([2], {}, r"the encoder takes input_features; give inputs=\{.input_features.: array"),
-        ([2], {"pixel_values": features}, "pixel_values: the encoder takes input_features"),
-        ([[2], [2, 3]], {"input_features": features}, "2 prompts of 1, 2 tokens: expected 2 for"),
-        ([[2]] * 3, {"input_features": features}, "3 prompts of 1, 1, 1 tokens: expected 2 for"),
-        ([], {}, "give a prompt"),
+        ([2], {}, r"the encoder needs the input input_features; pass inputs=\{.input_features."),
+        ([2], {"pixel_values": features}, "the inputs of the encoder are input_features"),
+        ([[2], [2, 3]], {"input_features": features}, "2 prompts of 1, 2 tokens: expected 2 "),
+        ([[2]] * 3, {"input_features": features}, "3 prompts of 1, 1, 1 tokens: expected 2 "),
+        ([], {}, "pass a prompt"),
     ):
         with pytest.raises(oe.InvalidArgumentError, match=why):
             oe.generate(exported.out, prompt, inputs=given)
@@ -239,10 +239,10 @@ def test_generate_says_what_the_encoder_and_the_decoder_take(exported: Exported)
 def test_a_folder_without_all_graphs_of_a_pair_is_named(tmp_path: Path) -> None:
     (tmp_path / "encoder_model.onnx").write_bytes(b"")
     with pytest.raises(
-        oe.NotFoundError, match=r"has encoder_model\.onnx and no decoder_model\.onnx"
+        oe.NotFoundError, match=r"contains encoder_model\.onnx, but not decoder_model\.onnx"
     ):
         oe.generate(tmp_path, [1])
     with pytest.raises(
-        oe.InvalidArgumentError, match=r"x: .* has no encoder_model\.onnx, which would"
+        oe.InvalidArgumentError, match=r"x: .* has no encoder_model\.onnx for these"
     ):
         oe.generate(tmp_path / "other", [1], inputs={"x": np.zeros(1)})

@@ -231,7 +231,7 @@ tl::unexpected<Error> only_variants(const fs::path& folder, const std::vector<st
   std::vector<Remedy> remedies;
   for (const std::string& file : files) {
     remedies.push_back(
-        {RemedyOption::kVariant, std::string(variant_in(file)), "takes " + quote(file)});
+        {RemedyOption::kVariant, std::string(variant_in(file)), "uses " + quote(file)});
   }
   return fail_with(ErrorCode::kNotFound,
                    fmt::format("{}: {}; the folder contains files of variants: {}", folder.string(),

@@ -218,7 +218,7 @@ std::string computed_text(const Slot& slot) {
     return "perhaps a weight with a BatchNorm folded in, used by " + op;
   }
   if (op == "LSTM" || op == "GRU" || op == "RNN") {
-    return "weights with their gates in another order, used by " + op;
+    return "weights with reordered gates, used by " + op;
   }
   return op.empty() ? "" : "perhaps computed from a weight, " + use_text(slot);
 }

@@ -293,8 +293,8 @@ constexpr OptionRow kRows[] = {
      [](O& o, Text text) { return choose(text, kHeadNames, kHeads, quantize_of(o).head); },
      kHeadNames},
     {"keep-float", "PATTERN", K::kTexts, G::kOutput, kSaveExternal, true,
-     "with --quantize: weights that are not quantized; PATTERN may contain * and\n"
-     "? (repeatable)",
+     "with --quantize: weights not to quantize; PATTERN may contain * and ?\n"
+     "(repeatable)",
      [](O& o, Text text) { return append(quantize_of(o).keep_float, text); }},
     {"accuracy-level", "N", K::kNumber, G::kOutput, kSaveExternal, true,
      "with --quantize: 4: round activations to 8 bits, which is fast (default);\n"

@@ -79,10 +79,10 @@ Status check_quantized_source(const Manifest& manifest) {
     return {};
   }
   if (key.empty()) {
-    return fail(
-        ErrorCode::kMismatch,
-        "its codes were computed from the weights in the float model, so they cannot be compared "
-        "with a checkpoint; without a checkpoint, every byte is compared with the manifest");
+    return fail(ErrorCode::kMismatch,
+                "its codes were computed from the weights in the float model, so they cannot be "
+                "compared with a checkpoint; to compare every byte with the manifest, verify the "
+                "model without a checkpoint");
   }
   return fail(ErrorCode::kMismatch, "its codes were computed from a checkpoint with the key " +
                                         quote(key) +

@@ -80,8 +80,8 @@ EXPORT, BY_ONNX, RENAME, COPY = "export the model again", "onnx.load(", "setattr
 REFUSED: dict[str, tuple[Entries, str, str]] = {
     "an unknown key": ([*WHOLE, ("packed", "zstd")], "'packed' is unknown", BY_ONNX),
     "an empty key": ([*WHOLE, ("", "")], "'' is unknown", BY_ONNX),
-    "two locations": ([("location", "v.bin"), *WHOLE], "two values", BY_ONNX),
-    "two offsets": ([*WHOLE, ("offset", "0")], "two values", BY_ONNX),
+    "two locations": ([("location", "v.bin"), *WHOLE], "different values", BY_ONNX),
+    "two offsets": ([*WHOLE, ("offset", "0")], "different values", BY_ONNX),
     "no location": ([OFFSET, LENGTH], "no location", EXPORT),
     "an empty location": (at(""), "'location' has no value", EXPORT),
     "an empty offset": (numbers("", "256"), "'offset' has no value", EXPORT),

@@ -70,7 +70,7 @@ Result<WordForm> word_form(const MatrixFinder& finder, const std::string& module
     return forms.front();
   }
   return forms.empty()
-             ? corrupt(fmt::format("{} {}: rows of {} codes do not fit its words",
+             ? corrupt(fmt::format("{} {}: rows of {} codes do not fit into its packed words",
                                    quote(packed.name), shape_text(packed.shape), columns))
              : fail(ErrorCode::kAmbiguous, quote(packed.name) +
                                                ": the number of bits per code is ambiguous; pass "

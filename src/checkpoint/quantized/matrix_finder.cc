@@ -154,8 +154,8 @@ Status set_groups(QuantizedMatrix& matrix, std::uint64_t count, std::optional<st
   }
   if (count == 0 || columns % count != 0) {
     return corrupt(fmt::format(
-        "{} has {} values for each row of {} columns, which cannot be divided into as many equal "
-        "groups{}",
+        "{} has {} values for each row of {} columns, but the columns cannot be divided into that "
+        "many equal groups{}",
         quote(numbers.name), count, columns,
         said ? fmt::format(" (the config says {})", *said) : "; pass the folder with its config"));
   }

@@ -51,7 +51,7 @@ TEST(SimilarFiles, NameWhatWasRenamedWithItsModel) {
 TEST(SimilarFiles, SayThatADownloadWasNotCompleted) {
   for (const char* end : {".incomplete", ".crdownload", ".part"}) {
     EXPECT_THAT(text_for("model.onnx.data", {std::string("model.onnx.data") + end}),
-                AllOf(HasSubstr(end), HasSubstr("not completed")));
+                AllOf(HasSubstr(end), HasSubstr("incomplete download")));
   }
 }
 

@@ -99,7 +99,7 @@ TEST(Inspect, ShowsAModelWithBadEntriesAndSaysWhatIsBad) {
   ASSERT_EQ(found->tensors.size(), 2U);
   EXPECT_THAT(found->tensors[0].problem, HasSubstr(".."));
   EXPECT_FALSE(found->tensors[0].file);
-  EXPECT_THAT(found->tensors[1].problem, HasSubstr("holds 4 bytes"));
+  EXPECT_THAT(found->tensors[1].problem, HasSubstr("contains 4 bytes"));
   EXPECT_THAT(found->tensors[1].sha256, IsEmpty());
 }
 

@@ -76,7 +76,7 @@ TEST(StrictMapping, AnAdapterIsReportedAsOne) {
   c.key("q.lora_A.weight", {2, 1});
   c.key("q.lora_B.default.weight", {1, 2});
   EXPECT_THAT(c.map(), FailsListing(ErrorCode::kNotFound, ErrorKind::kAdapter));
-  EXPECT_THAT(c.map(), FailsWith(ErrorCode::kNotFound, "merge it first"));
+  EXPECT_THAT(c.map(), FailsWith(ErrorCode::kNotFound, "merge the adapter first"));
   const auto refused = c.map();
   const Remedy& remedy = refused.error().details->remedies.front();
   EXPECT_EQ(remedy.option, RemedyOption::kIgnore);

@@ -469,9 +469,10 @@ TEST_F(ProvidedSave, RefusesEntriesThatTheirTensorsDoNotFit) {
   const auto of = [](DType dtype, std::int64_t size, std::size_t bytes) {
     return in_memory("t", dtype, {size}, shared_text(noise(bytes, 1)));
   };
-  EXPECT_THAT(save_with("1", of(DType::kFloat32, 10, 40)),
-              FailsWith(ErrorCode::kInvalidArgument,
-                        "initializer 'w': it refers to tensor 1 in memory, but 1 are given"));
+  EXPECT_THAT(
+      save_with("1", of(DType::kFloat32, 10, 40)),
+      FailsWith(ErrorCode::kInvalidArgument,
+                "initializer 'w': it refers to tensor 1 in memory, but 1 tensors were passed"));
   EXPECT_THAT(save_with("0", of(DType::kFloat32, 9, 36)),
               FailsWith(ErrorCode::kInvalidArgument,
                         "initializer 'w': FLOAT [10] takes 40 bytes, but tensor 0 in memory, "

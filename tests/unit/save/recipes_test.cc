@@ -105,7 +105,7 @@ TEST_F(Recipes, LinkRowsButNotColumns) {
   EXPECT_EQ(plan->ranges[0].bytes, 32U);
   EXPECT_EQ(plan->ranges[0].offset, checkpoint_.plain_range(0)->offset + 32);
   EXPECT_THAT(make_plan(graph, checkpoint_, mapping(), {.layout = Layout::kLink}),
-              FailsWith(ErrorCode::kUnsupported, "another order"));
+              FailsWith(ErrorCode::kUnsupported, "reorders its elements"));
 }
 
 TEST_F(Recipes, ThatComeToTheSameShareTheirBytes) {

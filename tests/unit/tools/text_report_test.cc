@@ -15,7 +15,7 @@ TEST(VerifyText, WarnsOfWhatAnotherLoaderRefuses) {
   EXPECT_THAT(text(), testing::StartsWith("warning: 'w': external_data has no length: "));
   EXPECT_THAT(text(), testing::HasSubstr("m: 3 external tensors, 0 bytes: ok"));
   report.remarks = {{DataRemark::kZeroLength, "w", 3}};
-  EXPECT_THAT(text(), testing::StartsWith("warning: 'w' and 2 more: length 0 in external_data"));
+  EXPECT_THAT(text(), testing::StartsWith("warning: 'w' and 2 more: external_data has length 0"));
 }
 
 SaveReport saved() {

@@ -187,7 +187,7 @@ INSTANTIATE_TEST_SUITE_P(
         Files{"deepspeed",
               {"zero_to_fp32.py", "global_step5/mp_rank_00_model_states.pt"},
               "a DeepSpeed checkpoint"},
-        Files{"zero", {"zero_pp_rank_0_mp_rank_00_optim_states.pt"}, "of DeepSpeed (ZeRO)"},
+        Files{"zero", {"zero_pp_rank_0_mp_rank_00_optim_states.pt"}, "DeepSpeed (ZeRO)"},
         Files{"unpacked", {"data.pkl", "data/0"}, "the pickle of an unpacked torch file"},
         Files{"unpacked_alone", {"data.pkl", "version"}, "pack its folder again"},
         Files{"trainer", {"checkpoint-500/model.safetensors"}, "'checkpoint-500' is a checkpoint"},

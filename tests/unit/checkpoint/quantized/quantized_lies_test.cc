@@ -105,7 +105,7 @@ TEST(QuantizedGptq, WhoseScalesAreOfAnotherNumberOfGroupsIsCorrupt) {
   folder.put("a.scales", "F32", "[3,8]", Floats(24))
       .put("a.qzeros", "I32", "[3,1]", Words(3, 0x77777777));
   EXPECT_THAT(folder.open_folder(),
-              FailsWith(ErrorCode::kCorrupt, "cannot be divided into as many equal groups"));
+              FailsWith(ErrorCode::kCorrupt, "cannot be divided into that many equal groups"));
 }
 
 TEST(QuantizedGptq, OfWhichSomeWeightsAreOfEachVersionIsCorrupt) {

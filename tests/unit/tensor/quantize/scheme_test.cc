@@ -121,7 +121,7 @@ TEST(QuantizeOptions, AreCheckedByOneFunction) {
   options.accuracy_level = 3;
   EXPECT_THAT(check_options(options), FailsWith(ErrorCode::kInvalidArgument, "not 3"));
   options = {.scheme = default_scheme(8), .head = HeadWeights::kInt4};
-  EXPECT_THAT(check_options(options), FailsWith(ErrorCode::kInvalidArgument, "head of 4 bits"));
+  EXPECT_THAT(check_options(options), FailsWith(ErrorCode::kInvalidArgument, "4-bit head"));
   options = {};
   options.scheme.block = 0;
   EXPECT_THAT(check_options(options), FailsWith(ErrorCode::kInvalidArgument, "not 0"));

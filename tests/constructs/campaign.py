@@ -283,7 +283,7 @@ def main():
             known[cls.__name__] = cells(cls)
             keep()
         print(cls.__name__, *known[cls.__name__], sep=" | ", file=sys.stderr, flush=True)
-    versions = f"torch {torch.__version__.split('+')[0]}, onnxruntime {onnxruntime.__version__}"
+    versions = f"torch {torch.__version__.split('+')[0]} and onnxruntime {onnxruntime.__version__}"
     section = page_of(rows, known, versions)
     if arguments.page:
         before, _, rest = arguments.page.read_text().partition(BEGIN)

@@ -1,6 +1,6 @@
 """Rewriting of data-dependent control flow, so that torch can export it.
 
-The names below are all that other packages use; README.md says how the parts work together.
+Other packages use only the names below. README.md describes how the parts work together.
 """
 
 from .applying import one_thread

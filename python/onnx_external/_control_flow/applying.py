@@ -1,8 +1,8 @@
-"""Replacement of the user's functions by rewritten ones, and its undoing.
+"""Temporary replacement of the user's functions with rewritten functions.
 
-The code of a function (`function.__code__`) is replaced, not the function itself: decorators,
-closures, bound methods and other names of it still work. One lock serves all threads, so that the
-last replacement is undone first.
+Only the code of a function (`function.__code__`) is replaced, so decorators, closures, bound
+methods and other references to the function still work. One lock serves all threads, so that
+replacements are undone in reverse order.
 """
 
 from __future__ import annotations
@@ -21,24 +21,23 @@ from onnx_external._base.errors import RewriteError
 from onnx_external._control_flow.finding.functions import Function, FunctionNode
 
 RUNTIME = "__oe_rt__"
-"""The global name under which rewritten code finds the runtime."""
+"""The global name by which rewritten code finds the runtime."""
 
 one_thread = threading.RLock()
-"""The lock held while functions are replaced, and while a module is traced: torch's changes for a
-trace affect the whole process, so that another thread's module must not be traced, or run,
-meanwhile."""
+"""The lock that is held while functions are replaced, and while a module is traced. torch's changes
+for a trace affect the whole process, so no other thread may trace or run a module meanwhile."""
 _FUTURE = 0
 for _name in __future__.all_feature_names:
     _FUTURE |= getattr(__future__, _name).compiler_flag
 _NO_CLASS = "_"
-"""A class name of underscores only, which leaves private names unchanged."""
+"""A class name that consists only of underscores, which leaves private names unchanged."""
 
 
 def compiled(function: Function, tree: FunctionNode) -> CodeType:
-    """Return the code of a rewritten definition of a function.
+    """Return the code object of a function's rewritten definition.
 
-    The definition is compiled inside functions and a class like the original, so that its free
-    variables, `super()` and private names mean the same; none of it is executed.
+    The definition is compiled inside functions and a class like the original's, so that its free
+    variables, `super()` and private names have the same meaning. Nothing is executed.
     """
     code = function.code
     module = ast.fix_missing_locations(_surrounded(function, tree))
@@ -82,7 +81,7 @@ def _surrounded(function: Function, tree: FunctionNode) -> ast.Module:
 
 
 def _keeping_free(tree: ast.FunctionDef, free: tuple[str, ...]) -> ast.FunctionDef:
-    """Return the definition with all its free variables named, also those only in dead code."""
+    """Return a definition that names all its free variables, even those used only in dead code."""
     made = copy.copy(tree)
     if free:
         dead = ast.parse("if False:\n    " + "; ".join(free)).body[0]
@@ -93,7 +92,7 @@ def _keeping_free(tree: ast.FunctionDef, free: tuple[str, ...]) -> ast.FunctionD
 
 
 def _code_of(code: CodeType, name: str) -> CodeType | None:
-    """Return the function's code, which is nested in the outer function and the class."""
+    """Return the code of the function, which is nested in the outer function and the class."""
     for _ in range(2):
         code = next(each for each in code.co_consts if isinstance(each, CodeType))
     inside = [each for each in code.co_consts if isinstance(each, CodeType)]
@@ -108,11 +107,11 @@ def _code_of(code: CodeType, name: str) -> CodeType | None:
 
 @contextmanager
 def applied(codes: Mapping[FunctionType, CodeType], runtime: Any) -> Iterator[None]:
-    """Let the functions run the given codes, which find `runtime`, inside the context.
+    """Make the functions run the given code objects, which use `runtime`, inside the context.
 
-    Other threads with a replacement wait until it ends. Contexts may be nested, also over the same
-    functions. At the end, however it comes, every function has its code back; if somebody else has
-    replaced its code meanwhile, it keeps that, with a warning.
+    Other threads that want to replace code wait until the context ends. Contexts may be nested,
+    even for the same functions. At the end, even after an error, every function gets its code back;
+    if the code of a function was meanwhile replaced by others, it is kept, with a warning.
     """
     with one_thread, ExitStack() as undone:
         spaces = {id(each.__globals__): each.__globals__ for each in codes}

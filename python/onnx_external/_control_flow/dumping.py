@@ -1,4 +1,4 @@
-"""Diffs of a rewriting in a folder, which is complete or does not exist."""
+"""Diffs of rewritten functions in a folder, which is either complete or absent."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ from onnx_external._control_flow.rewriter import Rewriting
 from onnx_external._control_flow.showing import dump
 
 Write = Callable[[Mapping[str, Rewriting]], int]
-"""A function that writes rewritten code, by the graph's name, and returns the number of
-functions."""
+"""A function that writes the rewritten functions of each graph, by the graph's name, and returns
+the number of functions."""
 
 
 @contextlib.contextmanager
 def room_for_diffs(folder: str | os.PathLike[str] | None) -> Iterator[Write]:
-    """Check that a folder can be written, and yield a function that writes it.
+    """Check that a folder can be written, and yield a function that writes diffs to it.
 
-    It gets a diff and the new source of each function, in a folder for each graph. It appears when
-    all of them are written, and not at all if nothing was rewritten.
+    The folder gets a subfolder for each graph, with a diff and the new source of each function. It
+    is put in place when all of them are written, and is not created if nothing was rewritten.
 
     Args:
-        folder: it may be empty, or not exist; None: nothing is written.
+        folder: the folder, which must be empty or absent; None: nothing is written.
 
     Raises:
-        ExistsError: there are files in it.
-        ReadWriteError: it cannot be written.
+        ExistsError: the folder contains files.
+        ReadWriteError: the folder cannot be written.
     """
     if folder is None:
         yield lambda _: 0

@@ -1,9 +1,9 @@
 """Rewriting of a module's data-dependent control flow until the module can be exported.
 
-The module runs on all input sets. Conditions that saw tensors, or had different outcomes, are
-rewritten. A failed trace shows what else to rewrite: the innermost condition at which it failed, or
-a condition whose branches have results that cannot be merged, so that the rest of its function has
-to move into them.
+The module is run on all input sets, and conditions that saw tensors or had different outcomes are
+rewritten. If a trace then fails, the error shows what else to rewrite: the innermost condition at
+which it failed, or a condition whose branches have results that cannot be merged. The rest of the
+function then has to be moved into these branches.
 """
 
 from __future__ import annotations
@@ -42,24 +42,24 @@ from onnx_external._control_flow.showing import Change, shown, untaken
 _T = TypeVar("_T")
 
 _MOST_TRIES = 40
-"""The most traces of a rewriting: each may find one more condition."""
+"""The maximum number of traces for a rewriting; each may find one more condition."""
 
 
 @dataclass
 class Rewriting:
-    """The rewritten functions, and the checks of the rewriting."""
+    """The rewritten functions, and what is known about the paths through them."""
 
     changes: list[Change] = field(default_factory=list)
     """The changes, one for each rewritten function."""
     places: list[str] = field(default_factory=list)
     """The lines of the rewritten conditions and loops: "model.py:12"."""
     notes: list[str] = field(default_factory=list)
-    """Parts of the code missing in the graph: assertions and exceptions on the values of
-    tensors."""
+    """Code that the graph does not contain: assertions and exceptions that depend on tensor
+    values."""
     unreached: list[str] = field(default_factory=list)
     """Branches and iteration counts that no input set reached."""
     missing: list[str] = field(default_factory=list)
-    """Functions that ran and could not be looked into."""
+    """Functions that ran, but whose source could not be examined."""
 
     def __bool__(self) -> bool:
         """Return whether anything was rewritten."""
@@ -85,7 +85,7 @@ class Rewriting:
         return screen(told)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain dicts and lists."""
+        """Return the report as plain dicts and lists."""
         changes = [
             {"name": each.name, "path": each.path, "line": each.line, "diff": each.diff}
             for each in self.changes
@@ -109,16 +109,16 @@ class Rewriter:
         self.observed: Observation = observe(module, self.input_sets)
         self._absorbed: set[str] = set()
         self._splits: dict[str, str] = {}
-        """The condition's key, for calls that are made for both outcomes of a condition inside
-        them."""
+        """For calls that are made for both outcomes of a condition inside them, the key of the
+        condition."""
         self._as_in_eager = ""
-        """The reason why code that asks whether it is exported gets the answer no."""
+        """The reason why code that asks whether it is being exported gets the answer "no"."""
         self._asserts = asserts
         self._max_iterations = max_iterations
 
     @contextlib.contextmanager
     def applied(self, module: nn.Module | None = None) -> Iterator[Rewriting]:
-        """Apply the rewriting inside the context, where the module can be run and traced.
+        """Apply the rewriting in the context, in which the module can be run and traced.
 
         Args:
             module: the module to trace, if it is another module of the same classes.
@@ -163,7 +163,7 @@ class Rewriter:
         """Compare the rewritten module with the original module on all input sets.
 
         Raises:
-            RewriteError: they differ.
+            RewriteError: the results differ.
         """
         plain = [self._results(one) for one in self.input_sets]
         with self.applied() as made:
@@ -200,7 +200,7 @@ class Rewriter:
         return bool(chosen) or added or self._tell_less(error)
 
     def _split(self, error: UnmergeableError) -> bool:
-        """Let the caller of a function continue separately for both outcomes of the call."""
+        """Make the caller of a function continue separately for both outcomes of the call."""
         call = caller_of(error, error.key, self.observed)
         if not call or call in self._absorbed:
             return False
@@ -209,7 +209,7 @@ class Rewriter:
         return True
 
     def _tell_less(self, error: BaseException) -> bool:
-        """Let code that only fails during export behave as in eager mode."""
+        """Make code that fails only during an export behave as in eager mode."""
         if self._as_in_eager or not self.observed.asks or asks_for_value(error):
             return False
         cause = list(chain(error))[-1]
@@ -220,7 +220,7 @@ class Rewriter:
         return True
 
     def _refuse_lookup(self, error: Exception) -> None:
-        """Raise an error for a lookup by the text of a tensor's value: it has no graph."""
+        """Raise an error for a lookup by the text of a tensor's value, which has no graph."""
         if any(map(is_key_of_tensor, chain(error))):
             raise RewriteError(
                 "something is looked up by the text of a tensor's value, and a graph has no texts; "
@@ -234,7 +234,7 @@ class Rewriter:
 
         Args:
             text: the guard, such as "x.size()[1] > 6".
-            place: the file and the line that made it, if torch knows them.
+            place: the file and line that made the guard, if torch knows them.
         """
         stack = [] if place is None else [place]
         return bool(self.observed.choose(blamed_by_guard(self.observed, stack, text)))
@@ -242,15 +242,15 @@ class Rewriter:
     def exported(
         self, export: Callable[[], _T], module: nn.Module | None = None
     ) -> tuple[_T, Rewriting]:
-        """Export inside the rewriting, and repeat while errors show what else to rewrite.
+        """Export with the rewriting applied, and repeat while errors show what else to rewrite.
 
         Args:
             export: the function that exports.
             module: the module to export, if it is another module of the same classes.
 
         Raises:
-            RewriteError: a test or a loop cannot be rewritten.
-            Exception: the exception of `export`, if it is not about control flow.
+            RewriteError: a condition or a loop cannot be rewritten.
+            Exception: `export` raised an exception that is not about control flow.
         """
         for _ in range(_MOST_TRIES):
             try:

@@ -1,7 +1,7 @@
-"""Rewritten code as a person would have written it: diffs, and a folder of them.
+"""Rewritten code in a form that a person would write: as diffs, and as a folder of diffs.
 
-Unchanged statements keep the source text, with its comments; rewritten ones show the runtime as
-`rt`, without the keys that it gets.
+Unchanged statements keep their source text and comments. Rewritten statements show the runtime as
+`rt`, without the keys that are passed to it.
 """
 
 from __future__ import annotations
@@ -56,9 +56,9 @@ def shown(function: Function, tree: FunctionNode, count: int) -> Change:
     """Return the source of a rewritten function, in the form shown to people.
 
     Args:
-        function: The function as it was found.
-        tree: Its definition, rewritten.
-        count: The number of rewritten conditions and loops in it.
+        function: the original function.
+        tree: the rewritten definition of the function.
+        count: the number of rewritten conditions and loops.
     """
     lines = [each.rstrip("\n") for each in linecache.getlines(function.path)]
     node, source = function.node, _Source(lines, function.node)
@@ -74,7 +74,7 @@ def shown(function: Function, tree: FunctionNode, count: int) -> Change:
 
 
 def dump(changes: Iterable[Change], folder: str | os.PathLike[str]) -> list[Path]:
-    """Write a diff and the rewritten source of each function into a folder; return the files."""
+    """Write a diff and the rewritten source of each function to a folder; return the files."""
     where = Path(folder)
     where.mkdir(parents=True, exist_ok=True)
     written: list[Path] = []
@@ -95,7 +95,7 @@ def dump(changes: Iterable[Change], folder: str | os.PathLike[str]) -> list[Path
 
 
 def untaken(observed: Observation) -> list[str]:
-    """Return a line for each outcome of a rewritten condition or loop that no input set has."""
+    """Return a line for each outcome of a rewritten condition or loop that no input set had."""
     found = []
     for key in sorted(observed.chosen & observed.seen.keys(), key=_in_order):
         seen = observed.seen[key]
@@ -146,15 +146,15 @@ class _Source:
         self.commented: set[int] = set()
 
     def unparsed(self, node: ast.AST) -> str:
-        """Return the text of a rewritten node."""
+        """Return the source text of a rewritten node."""
         return ast.unparse(ast.fix_missing_locations(_Words().visit(copy_of(node))))
 
     def block(self, body: Sequence[ast.stmt], indent: int) -> list[str]:
-        """Return the lines of statements."""
+        """Return the lines of several statements."""
         return [line for each in body for line in self.statement(each, indent)]
 
     def statement(self, node: ast.stmt, indent: int) -> list[str]:
-        """Return the lines of a statement, after the comments before it."""
+        """Return the lines of a statement, preceded by the comments before it."""
         comments = self._comments(node, indent)
         same = self._same(node)
         if same is not None:
@@ -166,7 +166,7 @@ class _Source:
         return [*comments, *self._indented(self.unparsed(node).splitlines(), indent)]
 
     def _same(self, node: ast.stmt) -> ast.stmt | None:
-        """Return the original statement if the node still equals it."""
+        """Return the original statement if the node is still equal to it; otherwise None."""
         known = self.known.get(_place(node))
         return known if known is not None and ast.dump(known) == ast.dump(node) else None
 
@@ -174,7 +174,7 @@ class _Source:
         return [f"{' ' * indent}{each}" if each else "" for each in lines]
 
     def _text(self, node: ast.stmt, indent: int) -> list[str] | None:
-        """Return the source of a statement; None if it has no source lines of its own."""
+        """Return the source of a statement; None if it does not have source lines of its own."""
         first, last = first_line(node), node.end_lineno or node.lineno
         front = self.lines[first - 1][: node.col_offset]
         back = self.lines[last - 1].encode()[node.end_col_offset or 0 :].decode().strip()
@@ -189,7 +189,7 @@ class _Source:
         return self._indented(_dedented(self.lines[first - 1 : last], node.col_offset), indent)
 
     def _comments(self, node: ast.stmt, indent: int) -> list[str]:
-        """Return the comments and empty lines before a statement, the first time it is written."""
+        """Return the comments and empty lines before a statement the first time it is written."""
         start = self.starts.get((node.lineno, node.col_offset))
         if start is None:
             return []
@@ -206,7 +206,7 @@ class _Source:
         return self._indented(found, indent)
 
     def _compound(self, node: ast.stmt, indent: int) -> list[str]:
-        """Return the lines of a statement with blocks; its head keeps its text if unchanged."""
+        """Return the lines of a statement with blocks; an unchanged head keeps its text."""
         if isinstance(node, ast.Match):
             found = self._indented([f"match {self.unparsed(node.subject)}:"], indent)
             for case in node.cases:
@@ -268,7 +268,7 @@ def _emptied(node: ast.AST) -> ast.AST:
 
 
 class _Words(ast.NodeTransformer):
-    """Replaces the runtime by `rt`, and its calls by calls without keys."""
+    """Replaces the runtime's name with `rt`, and its calls with calls without keys."""
 
     def visit_Name(self, node: ast.Name) -> ast.Name:
         if node.id == "__oe_rt__":

@@ -1,4 +1,4 @@
-"""Kinds of values in rewritten code: a Python value, a tensor with data, a traced tensor."""
+"""The kinds of values in rewritten code: Python values, tensors with data, traced tensors."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from torch._subclasses.functional_tensor import FunctionalTensor
 
 
 class Undefined:
-    """The type of `UNDEFINED`, of which there is one value, even after copying."""
+    """The type of `UNDEFINED`, which is the only instance, even after copying."""
 
     _only: Undefined | None = None
 
     def __new__(cls) -> Undefined:
-        """Return the single value."""
+        """Return the only instance."""
         if cls._only is None:
             cls._only = super().__new__(cls)
         return cls._only
 
     def __repr__(self) -> str:
-        """Return the text that messages show."""
+        """Return the text for messages."""
         return "<undefined>"
 
     def __reduce__(self) -> str:
-        """Copy and pickle by name."""
+        """Return the name by which the instance is copied and pickled."""
         return "UNDEFINED"
 
 
@@ -38,22 +38,22 @@ _SYMBOLIC = (torch.SymBool, torch.SymInt, torch.SymFloat)
 
 
 def is_fake(value: Any) -> bool:
-    """Return whether the value is a tensor without data, as traces have."""
+    """Return whether the value is a tensor without data, as in a trace."""
     return isinstance(value, (FakeTensor, FunctionalTensor))
 
 
 def is_symbolic(value: Any) -> bool:
-    """Return whether only the exported program will know the value: a tensor or a size."""
+    """Return whether a value is a tensor or size that is known only when the graph runs."""
     return is_fake(value) or isinstance(value, _SYMBOLIC)
 
 
 def is_number(value: Any) -> bool:
-    """Return whether the value is a number or a bool, of Python or symbolic."""
+    """Return whether the value is a Python or symbolic number or bool."""
     return isinstance(value, (bool, int, float, *_SYMBOLIC))
 
 
 def element_type(value: Any) -> torch.dtype:
-    """Return the element type of a tensor, or of the tensor that a number becomes."""
+    """Return the element type of a tensor, or of the tensor to which a number is converted."""
     if isinstance(value, torch.Tensor):
         return value.dtype
     if isinstance(value, (bool, torch.SymBool)):
@@ -62,7 +62,7 @@ def element_type(value: Any) -> torch.dtype:
 
 
 def same_value(one: Any, other: Any) -> bool:
-    """Return whether two values are surely equal: the same object, or equal values of one type."""
+    """Return whether two values are surely equal: identical, or equal and of the same type."""
     if one is other:
         return True
     if type(one) is not type(other) or isinstance(one, torch.Tensor):
@@ -82,7 +82,7 @@ def same_value(one: Any, other: Any) -> bool:
 
 
 def described(value: Any) -> str:
-    """Describe the value in the words of a message."""
+    """Describe the value for a message."""
     if isinstance(value, torch.Tensor):
         return f"a tensor of {str(value.dtype).removeprefix('torch.')}"
     if value is UNDEFINED:
@@ -108,14 +108,14 @@ def _promotions() -> dict[tuple[torch.dtype, torch.dtype], torch.dtype]:
 
 
 _PROMOTED = _promotions()
-"""Promoted types, computed in advance: a trace would record the query as an operator."""
+"""Promoted types, computed in advance, because a trace would record the query as an operator."""
 
 
 def promoted(*kinds: torch.dtype) -> torch.dtype:
-    """Return the type that torch computes in for these types."""
+    """Return the type to which torch promotes these types."""
     return functools.reduce(lambda one, other: _PROMOTED[one, other], kinds)
 
 
 def version_of(tensor: torch.Tensor) -> int:
-    """Return a counter of writes to a tensor; inference tensors have none."""
+    """Return the counter of writes to a tensor; 0 for inference tensors, which have none."""
     return 0 if tensor.is_inference() else int(tensor._version)

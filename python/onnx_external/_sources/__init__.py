@@ -1,1 +1,1 @@
-"""Models and tensors of callers, converted to the forms that the extension takes."""
+"""Conversion of the caller's models and tensors to the forms that the extension module takes."""

@@ -1,4 +1,4 @@
-"""Reading of checkpoints of any format, without executing anything or copying plain tensors."""
+"""Reading of checkpoints in any format, without running code or copying plain tensors."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def _torch_dtype(tensor: Tensor) -> torch.dtype:
 
 
 def _torch_of(buffer: _core.Mapped | bytearray, offset: int, tensor: Tensor) -> torch.Tensor:
-    """Return a tensor over contiguous bytes of a buffer, from `offset` on."""
+    """Return a tensor over the contiguous bytes in a buffer that start at `offset`."""
     import torch
 
     dtype = _torch_dtype(tensor)
@@ -83,7 +83,7 @@ def _torch_of(buffer: _core.Mapped | bytearray, offset: int, tensor: Tensor) -> 
 class _StateDict:
     """The memory of one state dict; tensors that share bytes in the checkpoint share them here.
 
-    It has one mapping of each file, since a process may have 65,530 of them.
+    Each file is mapped only once, because Linux limits a process to about 65,530 mappings.
     """
 
     def __init__(self, core: _core.Checkpoint) -> None:
@@ -120,7 +120,7 @@ class _StateDict:
         )
 
     def _storage(self, dtype: torch.dtype, file: int, start: int, size: int) -> torch.Tensor | None:
-        """Return the bytes that several tensors view, as torch.load shares them."""
+        """Return the memory that several tensors view, as in the result of torch.load."""
         import torch
 
         mapped = self._file(file)
@@ -144,7 +144,7 @@ def _view_of(
     shape: tuple[int, ...],
     strides: tuple[int, ...] | None,
 ) -> torch.Tensor:
-    """Return a view of other elements of a tensor's storage; contiguous if without strides."""
+    """Return another view of a tensor's storage, which is contiguous if no strides are given."""
     import torch
 
     made = torch.empty(0, dtype=dtype)
@@ -154,18 +154,18 @@ def _view_of(
 
 
 class Tensor:
-    """One tensor of a checkpoint. Its bytes are read on demand."""
+    """One tensor of a checkpoint, whose bytes are read on demand."""
 
     __slots__ = ("_core", "_file", "_files", "_index", "dtype", "name", "nbytes", "offset", "shape")
 
     name: str
     dtype: str
-    """Torch's name of the element type, e.g. "bfloat16"."""
+    """The element type as torch names it, e.g. "bfloat16"."""
     shape: tuple[int, ...]
     nbytes: int
-    """Bytes of the contiguous tensor."""
+    """The size of the contiguous tensor in bytes."""
     offset: int | None
-    """The offset of its bytes in `file`, if they are one plain range of a file."""
+    """The offset of the bytes in `file`, if they are one plain range of a file; otherwise None."""
 
     def __init__(
         self,
@@ -179,22 +179,22 @@ class Tensor:
 
     @property
     def file(self) -> str | None:
-        """The file that holds the little-endian bytes as one contiguous range; None otherwise."""
+        """The file that contains the bytes, little-endian and contiguous; None if none does."""
         return None if self._file is None else str(self._core.files()[self._file])
 
     def __repr__(self) -> str:
-        """Return name, type and shape."""
+        """Return a text with the name, type and shape."""
         return f"<Tensor {self.name!r} {self.dtype} {list(self.shape)}>"
 
     def tobytes(self) -> bytes:
-        """Return the contiguous, row-major, little-endian bytes."""
+        """Return the bytes of the tensor: contiguous, row-major and little-endian."""
         return bytes(self.copy())
 
     def readinto(self, buffer: bytearray | memoryview) -> None:
         """Fill a buffer with the bytes that tobytes() returns.
 
         Args:
-            buffer: a writable one of `nbytes` bytes.
+            buffer: a writable buffer of `nbytes` bytes.
         """
         self._core.read_into(self._index, 0, buffer)
 
@@ -206,31 +206,32 @@ class Tensor:
 
     @property
     def place(self) -> tuple[_core.Checkpoint, int]:
-        """The extension's checkpoint and the tensor's index there, for the package itself."""
+        """The extension's checkpoint and the tensor's index in it, for use inside the package."""
         return self._core, self._index
 
     def is_in_place(self) -> bool:
-        """Return whether `file` still names the file that was opened."""
+        """Return whether the path `file` still leads to the file that was opened."""
         return self._file is not None and self._core.is_in_place(self._file)
 
     def range_of(self, item: int) -> tuple[int | None, int]:
-        """Return the file whose bytes can serve as elements, and their offset in it.
+        """Return the file whose bytes can be used directly as elements, and their offset in it.
 
         Args:
-            item: the bytes of an element.
+            item: the size of an element in bytes.
 
         Returns:
-            None and 0 if they are not one plain range, or not at a place for such elements.
+            None and 0 if the bytes are not one plain range, or are not aligned for such elements.
         """
         if self._file is None or self.offset is None or self.offset % item or not self.nbytes:
             return None, 0
         return self._file, self.offset
 
     def numpy(self) -> np.ndarray[Any, np.dtype[Any]]:
-        """Return a read-only array: mapped if the bytes can be used in place, else a copy.
+        """Return a read-only array: a mapping if the bytes can be used in place, otherwise a copy.
 
-        It stays valid after the checkpoint is closed. The file must not be truncated meanwhile.
-        bfloat16 and float8 need ml_dtypes. A TypeError says which types numpy cannot hold.
+        The array remains valid after the checkpoint is closed. The file must not be truncated
+        meanwhile. bfloat16 and float8 need the package ml_dtypes. If numpy does not support the
+        type, the TypeError states the alternatives.
         """
         dtype = numpy_dtype(self.dtype, self.name)
         count = self.nbytes // dtype.itemsize
@@ -248,16 +249,16 @@ class Tensor:
         return array
 
     def _mapped(self, file: int) -> _core.Mapped | None:
-        """Return the mapped file, shared by all read-only arrays of the checkpoint."""
+        """Return the mapped file, which all read-only arrays of the checkpoint share."""
         if file not in self._files:
             self._files[file] = self._core.map_file(file, 0, None, False)
         return self._files[file]
 
     def torch(self) -> torch.Tensor:
-        """Return a torch tensor; like numpy(), but private to the caller and writable.
+        """Return a torch tensor, like numpy(), but writable and private to the caller.
 
-        Changes to it are not seen by any file, or by any other result of this checkpoint. It takes
-        no memory until it is changed.
+        Changes to the tensor affect neither the file nor other results of this checkpoint. A mapped
+        tensor needs no memory of its own until it is changed.
         """
         file, offset = self.range_of(_torch_dtype(self).itemsize)
         if file is not None and self.nbytes >= _SMALL:
@@ -268,9 +269,10 @@ class Tensor:
 
 
 class Checkpoint(Mapping[str, Tensor]):
-    """The named tensors of one or several files, in the files' order. `open_checkpoint` makes it.
+    """The named tensors of one or several files, in the order of the files.
 
-    Arrays and tensors stay valid after close(). Several threads may use one checkpoint.
+    `open_checkpoint` returns this object. Arrays and tensors remain valid after close(). Several
+    threads may use the same checkpoint.
     """
 
     def __init__(self, core: _core.Checkpoint) -> None:
@@ -280,7 +282,7 @@ class Checkpoint(Mapping[str, Tensor]):
 
     @property
     def core(self) -> _core.Checkpoint:
-        """The extension's object, for the package itself; ValueError if it was closed."""
+        """The extension's object, for use inside the package; ValueError if it was closed."""
         if self._open is None:
             raise ValueError("the checkpoint is closed")
         return self._open
@@ -292,20 +294,20 @@ class Checkpoint(Mapping[str, Tensor]):
 
     @property
     def files(self) -> list[str]:
-        """The files as they were opened."""
+        """The paths of the files, as they were opened."""
         return [str(path) for path in self.core.files()]
 
     @property
     def notes(self) -> list[str]:
-        """Remarks on surprises, such as a file of a folder that was not read."""
+        """Remarks on anything unexpected, such as a file in a folder that was not read."""
         return self.core.notes()
 
     def __getitem__(self, name: str) -> Tensor:
-        """Return the tensor of that name; raise KeyError if there is none."""
+        """Return the tensor with this name, or raise KeyError if there is none."""
         return Tensor(self.core, self._files, self._places[name], name)
 
     def __iter__(self) -> Iterator[str]:
-        """Iterate over the names."""
+        """Iterate over the names of the tensors."""
         return iter(self._places)
 
     def __len__(self) -> int:
@@ -315,14 +317,14 @@ class Checkpoint(Mapping[str, Tensor]):
     def state_dict(self) -> dict[str, torch.Tensor]:
         """Return all tensors as torch tensors, for `module.load_state_dict(..., assign=True)`.
 
-        They belong to the caller, as those of torch.load. Tensors that share their storage in the
-        checkpoint share it here, but not with the results of other calls.
+        The tensors belong to the caller, like those returned by torch.load. Tensors that share
+        storage in the checkpoint also share it here, but not with the results of other calls.
         """
         memory = _StateDict(self.core)
         return {name: memory.tensor(tensor) for name, tensor in self.items()}
 
     def close(self) -> None:
-        """Close the files. Existing arrays stay valid."""
+        """Close the files; existing arrays remain valid."""
         self._open = None
         self._files = {}
 
@@ -349,29 +351,31 @@ def open_checkpoint(
     threads: int = 0,
     raw: bool = False,
 ) -> Checkpoint:
-    """Open a checkpoint of any format. Nothing that a pickle names is imported or called.
+    """Open a checkpoint of any format, without importing or calling anything that a pickle names.
 
     Args:
-        paths: a checkpoint file, a shard index or a folder; several are one checkpoint.
-        key: the dict of names to tensors in a nested checkpoint, e.g. "state_dict"; "." takes all,
-            under their full names. None: the only one.
-        variant: for a folder, the variant whose files are read: "fp16" reads
-            model.fp16.safetensors.
-        overlay: for a tensor that several paths have, take the last one's.
-        max_expand: views may grow to so many times the size of the files.
-        densify: make sparse tensors dense.
-        widen_complex32: make complex32 tensors complex64.
-        scratch_dir: the folder for unnamed temporary files with the content of compressed records.
-            None: /tmp. For a checkpoint that `oe.save` opens itself, it is the output folder.
+        paths: a checkpoint file, a shard index or a folder; several paths are read as one
+            checkpoint.
+        key: the name of the dict to read from a nested checkpoint, e.g. "state_dict"; "." reads all
+            dicts, with full names. None: the only dict.
+        variant: for a folder, the variant to read: "fp16" reads model.fp16.safetensors.
+        overlay: if several paths contain the same tensor, take the tensor of the last path.
+        max_expand: the maximum size of the tensors as a multiple of the size of the files, which
+            views may exceed.
+        densify: convert sparse tensors to dense tensors.
+        widen_complex32: convert complex32 tensors to complex64.
+        scratch_dir: the folder for unnamed temporary files, into which compressed records are
+            decompressed. None: /tmp. (`oe.save` uses the output folder for checkpoints that it
+            opens itself.)
         threads: the number of files opened at a time; 0 means one per CPU.
-        raw: list the stored parts of quantized weights instead of the floats they represent; for a
-            GGUF file, its tensors under their own names.
+        raw: list the stored parts of quantized weights instead of the floats that they represent.
+            The tensors of a GGUF file keep the names in the file.
 
     Raises:
-        NotFoundError: no such file exists, or it has no dict of that `key`.
-        FormatError: it is damaged, or of no format that is known.
-        MappingError: there are several dicts, and no `key`; the message lists them.
-        MismatchError: several paths have the same tensor, and `overlay` is False.
+        NotFoundError: a file does not exist, or does not contain the dict `key`.
+        FormatError: a file is damaged, or its format is unknown.
+        MappingError: there are several dicts, and `key` is not given; the message lists the dicts.
+        MismatchError: several paths contain the same tensor, and `overlay` is False.
     """
     options: dict[str, Any] = {
         "key": key,

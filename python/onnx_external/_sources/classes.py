@@ -1,4 +1,4 @@
-"""Registered classes of the caller: the tensors in their objects, and the tensors' names."""
+"""Classes that callers register, so that the tensors in their objects are found and named."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from .._base.errors import InvalidArgumentError
 from .._core import PickledValue
 
 Flatten = Callable[[PickledValue], dict[str, PickledValue] | Iterable[tuple[str, PickledValue]]]
-"""Lists the children of an object, in the order in which they are flattened. A child's name is
-appended, after a dot, to that of its object."""
+"""A function that returns the children of an object, in the order in which they are flattened. The
+name of a child is appended to the name of its object, after a dot."""
 
 # The extension copies it when a call begins.
 _registered: dict[str, Flatten] = {}
@@ -28,7 +28,7 @@ def _name_of(cls: type | str) -> str:
 
 @dataclass(frozen=True)
 class _Attributes:
-    """Lists attributes of an object."""
+    """Returns the values of an object's attributes."""
 
     names: tuple[str, ...]
 
@@ -43,42 +43,42 @@ class _Attributes:
 
 
 def registered_attributes() -> dict[str, tuple[str, ...]]:
-    """Return the registered attributes of each class, by the names of the classes."""
+    """Return the registered attributes of each class, by class name."""
     every = list(_registered.items())
     return {name: each.names for name, each in every if isinstance(each, _Attributes)}
 
 
 def register_class(cls: type | str, flatten: Flatten | Sequence[str]) -> None:
-    """Register the tensors that objects of a class hold, for all later calls.
+    """Register which tensors the objects of a class contain, for all later calls.
 
-    Without that, objects of unknown classes in a checkpoint are left out. Classes of transformers
-    (caches, outputs) are known; a registration of the same name takes precedence. Exports look into
-    objects of classes that are registered with the names of their attributes.
+    Otherwise, objects of unknown classes in a checkpoint are skipped. The classes of transformers
+    (caches, outputs) are known, but a registration with the same name takes precedence. Exports
+    look into the objects of a class if the names of its attributes are registered.
 
     Args:
-        cls: the class, or its name as pickles spell it: "module.Class"; "module.*" for all classes
-            of a module that have no registration of their own. It is never imported or called.
-        flatten: the names of the attributes that hold tensors (or lists, dicts, ... of them), or a
-            function that gets an object as the pickle describes it, and returns names and values.
-            It may be called on another thread, and in several calls at once. If it raises an
-            exception, that becomes the cause of an InvalidArgumentError that names the class.
+        cls: the class, or its name in pickles, "module.Class"; "module.*" means all classes in a
+            module that are not registered themselves. The class is never imported or called.
+        flatten: the names of the attributes that contain tensors (or lists, dicts, ... of tensors),
+            or a function that receives an object as described in the pickle, and returns names and
+            values. The function may be called on other threads, and concurrently. If it raises an
+            exception, an InvalidArgumentError that names the class is raised from it.
     """
     name = _name_of(cls)
     if callable(flatten):
         _registered[name] = flatten
         return
     if not are_names(flatten):
-        raise wrong_type("flatten", "a function, or a sequence of attributes' names", flatten)
+        raise wrong_type("flatten", "a function or a sequence of attribute names", flatten)
     _registered[name] = _Attributes(tuple(flatten))
 
 
 def unregister_class(cls: type | str) -> bool:
-    """Undo a registration. Calls that have already begun still use it.
+    """Undo a registration; calls that have already begun still use it.
 
     Args:
         cls: the registered class.
 
     Returns:
-        False if there is none.
+        True if the class was registered.
     """
     return _registered.pop(_name_of(cls), None) is not None

@@ -1,4 +1,4 @@
-"""Reading of the metadata in GGUF files, the model format of llama.cpp."""
+"""Reading of metadata in GGUF files, the model format of llama.cpp."""
 
 from __future__ import annotations
 
@@ -11,17 +11,19 @@ from .._base.options import StrPath
 
 @checks_types
 def gguf_metadata(path: StrPath) -> dict[str, object]:
-    """Read the metadata of a GGUF file: hyperparameters, tokenizer and notes of its writer.
+    """Read the metadata of a GGUF file: hyperparameters, the tokenizer and general information.
 
     Args:
-        path: the file; for a model in several files the first one, which has the model's keys.
+        path: the file. For a model split into several files, the first file, which contains the
+            metadata.
 
     Returns:
-        The keys in the order of the file. Values are int, float, bool, str, or a list of one of
-        these. Bytes that are not UTF-8, as in some tokens, are decoded with "surrogateescape".
+        The keys, in the order in the file. Values are int, float, bool, str, or a list of one of
+        these types. Bytes that are not valid UTF-8, as in some tokens, are decoded with
+        "surrogateescape".
 
     Raises:
-        NotFoundError: no such file exists.
-        FormatError: it is damaged, or not a GGUF file.
+        NotFoundError: the file does not exist.
+        FormatError: the file is damaged, or is not a GGUF file.
     """
     return _core.gguf_metadata(Path(path))

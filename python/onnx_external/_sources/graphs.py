@@ -1,7 +1,7 @@
-"""Models of callers, split for the extension into a graph without data, and tensors.
+"""The caller's models, split into a graph without data and tensors, for the extension module.
 
-The caller's object is never changed, not even for a moment. The graph is serialized with
-placeholders in the places of the tensors; their bytes stay where they are until they are written.
+The caller's object is never changed, not even temporarily. The graph is serialized with
+placeholders for the tensors, whose bytes are not copied until they are written.
 """
 
 from __future__ import annotations
@@ -37,15 +37,15 @@ class SerializesToBytes(Protocol):
     """A protobuf message, such as onnx.ModelProto."""
 
     def SerializeToString(self) -> bytes:
-        """Return the message's bytes."""
+        """Return the bytes of the message."""
 
 
 class HoldsModel(Protocol):
-    """An ONNXProgram of torch, or another object with a model of onnx_ir."""
+    """An ONNXProgram of torch, or another object that has an onnx_ir model."""
 
     @property
     def model(self) -> Any:
-        """The model of onnx_ir."""
+        """The onnx_ir model."""
 
 
 Graph = StrPath | bytes | SerializesToBytes | HoldsModel | Any
@@ -53,17 +53,17 @@ Graph = StrPath | bytes | SerializesToBytes | HoldsModel | Any
 
 
 class Given(NamedTuple):
-    """Models for the extension."""
+    """Models in the form that the extension module takes."""
 
     graphs: list[tuple[str, bytes | StrPath, StrPath | None]]
-    """The name of each; a ModelProto or a file; the folder of its external data. External data at
-    `_core.loose_location` with the offset N is that of the tensor N."""
+    """For each model: the name, the ModelProto or file, and the folder of its external data.
+    External data with the location `_core.loose_location` and the offset N is tensor number N."""
     tensors: list[Loose]
     """The tensors of all models."""
 
 
 class _Taken(NamedTuple):
-    """A model that was split; `_Loose` has its tensors."""
+    """A model after splitting; its tensors are in `_Loose`."""
 
     model: bytes | StrPath
     base_dir: StrPath | None
@@ -74,7 +74,7 @@ _LEAST_BYTES = 256
 
 
 def graph_without(model: Graph, names: Collection[str]) -> bytes:
-    """Return a ModelProto that holds the data of some initializers, but not of others."""
+    """Return a ModelProto without the data of the named initializers."""
     if isinstance(model, (str, os.PathLike)):
         return _bytes_of(Path(path_of("model", model)))
     given = _take(model, None, _Loose(True, set(names)))
@@ -94,15 +94,17 @@ def _bytes_of(path: Path) -> bytes:
 def given_models(
     models: Mapping[str, Graph], base_dir: StrPath | None, may_lack_data: bool
 ) -> Given:
-    """Split models.
+    """Split the models of the caller into graphs and tensors.
 
-    Several models with weights have no common keys that identify equal weights, so their bytes are
-    compared. Data in the same file range, or at the same address, is known to be the same.
+    Several models with weights have no checkpoint keys by which equal weights are recognized, so
+    the bytes are compared. Data in the same file range, or at the same address, is known to be
+    equal.
 
     Args:
-        models: files, bytes, or objects of onnx, onnx_ir or torch, by the names of the models.
-        base_dir: the folder of their external data, where the caller names one.
-        may_lack_data: initializers without data become open slots; else they are refused.
+        models: the models by name: files, bytes, or objects of onnx, onnx_ir or torch.
+        base_dir: the folder of the external data, if the caller names one.
+        may_lack_data: True if initializers without data become slots to fill; otherwise they are an
+            error.
     """
     tensors = _Loose(may_lack_data, compares=len(models) > 1 and not may_lack_data)
     graphs = []
@@ -129,7 +131,7 @@ def _take(model: Graph, base_dir: StrPath | None, tensors: _Loose) -> _Taken:
         return _Taken(_serialized(skeleton), base_dir)
     if hasattr(model, "SerializeToString"):
         return _Taken(bytes(model.SerializeToString()), base_dir)
-    export = "; a module is exported by oe.torch.export(module, args, path), with its own weights"
+    export = "; to export a module with its weights, use oe.torch.export(module, args, path)"
     raise WrongTypeError(
         "model: expected a path, bytes, an onnx.ModelProto, an onnx_ir.Model or an ONNXProgram, "
         f"not {type(model).__name__}{export if _is_module(model) else ''}"
@@ -154,9 +156,10 @@ def _serialized(skeleton: Any) -> bytes:
 
 
 class _Loose:
-    """The tensors that are moved out of a model: large ones, or those with some names.
+    """Collects the large tensors that are moved out of models.
 
-    Tensors that are removed by name are dropped.
+    If names are given, the tensors with these names are dropped instead, and all others stay in the
+    models.
     """
 
     def __init__(
@@ -171,11 +174,11 @@ class _Loose:
         self._places: dict[int, tuple[int, object]] = {}
 
     def stays(self, loose: Loose) -> bool:
-        """Return whether the tensor stays inside the graph."""
+        """Return whether a tensor stays inside the graph."""
         return bytes_of(loose) < self._least
 
     def describe(self, name: str, tensor: Any) -> Loose | None:
-        """Describe the tensor; return None if it has no data and needs none."""
+        """Describe a tensor; return None if it has no data, and may lack data."""
         try:
             return describe(name, tensor)
         except NoDataError:
@@ -184,7 +187,7 @@ class _Loose:
             raise
 
     def place(self, tensor: object, loose: Loose) -> int:
-        """Return the number of a tensor. Initializers that share one object share its number."""
+        """Return the number of a tensor; initializers that share one object share the number."""
         number, _ = self._places.setdefault(id(tensor), (len(self.all), tensor))
         if number == len(self.all):
             self.all.append(loose)
@@ -198,7 +201,7 @@ class _Loose:
 
 
 class _View:
-    """An object of onnx_ir with some attributes replaced."""
+    """An onnx_ir object with some attributes replaced."""
 
     def __init__(self, of: Any, **replaced: Any) -> None:
         self._of = of
@@ -209,7 +212,7 @@ class _View:
 
 
 class _GraphView(_View):
-    """A graph or function whose nodes with subgraphs are views."""
+    """A graph or function in which nodes with subgraphs are replaced with views."""
 
     def __init__(self, of: Any, view_node: Callable[[Any], Any], **replaced: Any) -> None:
         super().__init__(of, **replaced)
@@ -223,7 +226,7 @@ class _GraphView(_View):
 
 
 class _IrModel:
-    """Splits a model of onnx_ir."""
+    """Splits an onnx_ir model."""
 
     def __init__(self, ir: Any, base_dir: StrPath | None, tensors: _Loose) -> None:
         self._ir = ir
@@ -278,7 +281,7 @@ class _IrModel:
         return _View(value, const_value=self._placeholder(value.name, tensor, number))
 
     def _has_usual_place(self, tensor: Any) -> bool:
-        """Return whether external data is in the usual folder, where the library finds it."""
+        """Return whether external data is in the model's folder, where the library looks for it."""
         if os.path.isabs(tensor.location) or str(tensor.location) == _core.loose_location:
             return False
         folder = tensor.base_dir or self._base_dir or "."
@@ -305,7 +308,7 @@ class _IrModel:
 
 
 def _copy(message: Any, out: Any, special: dict[str, Callable[[Any, Any], None]]) -> None:
-    """Copy a message into an empty one, with functions that replace some of its fields."""
+    """Copy a message into an empty message; functions copy the fields that they are given for."""
     for field, value in message.ListFields():
         if field.name in special:
             special[field.name](value, getattr(out, field.name))
@@ -357,7 +360,7 @@ _GRAPHS = (5, 10)  # AttributeProto.GRAPH, GRAPHS
 
 def _copy_tensor(tensor: Any, out: Any, tensors: _Loose) -> None:
     if any(entry.value == _core.loose_location for entry in tensor.external_data):
-        raise refused(tensor.name, "its location is a word of this package", "correct the model")
+        raise refused(tensor.name, "its location is a reserved name of this package", "correct it")
     if tensor.name in tensors.dropped:
         _copy_form(tensor, out)
         return
@@ -389,7 +392,7 @@ def _in_memory(loose: Loose) -> Loose:
 
 
 def _copy_form(tensor: Any, out: Any) -> None:
-    """Copy everything but the data, which ListFields() would copy."""
+    """Copy all fields except the data, which ListFields() would also copy."""
     for name in _fields_beside_data(tensor.DESCRIPTOR):
         value = getattr(tensor, name)
         if hasattr(value, "__len__") and not isinstance(value, str):
@@ -407,7 +410,7 @@ def _fields_beside_data(descriptor: Any) -> tuple[str, ...]:
 
 
 def _copy_unknown_fields(message: Any, out: Any) -> None:
-    """Copy the fields that the caller's onnx does not know."""
+    """Copy fields that the caller's version of onnx does not know."""
     try:
         from google.protobuf.unknown_fields import UnknownFieldSet
 

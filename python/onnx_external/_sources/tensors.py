@@ -1,8 +1,8 @@
-"""Tensors of callers, described for the extension: their form, and where their bytes are.
+"""The caller's tensors, described by their type and shape, and by where their bytes are.
 
-Nothing is copied here. Plain tensors are described by their address, and `owner` keeps the memory
-alive; ranges of files by their place; everything else by a function that makes the bytes when they
-are written, one tensor at a time.
+Nothing is copied here. A plain tensor is described by its address, with an `owner` that keeps the
+memory alive; a range in a file by path and offset; any other tensor by a function that produces the
+bytes when they are written, one tensor at a time.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from .checkpoint import Tensor
 
 
 class Memory(NamedTuple):
-    """Bytes in memory that `owner` keeps alive."""
+    """A range of memory that `owner` keeps alive."""
 
     address: int
     size: int
@@ -30,7 +30,7 @@ class Memory(NamedTuple):
 
 
 class FileRange(NamedTuple):
-    """Bytes of a file."""
+    """A range of bytes in a file."""
 
     path: str
     offset: int
@@ -43,38 +43,38 @@ class Made(NamedTuple):
     size: int
     fill: Callable[[memoryview], None]
     identity: int
-    """Tensors of equal identity have the same bytes."""
+    """Tensors with the same identity have the same bytes."""
 
 
 class Loose(NamedTuple):
-    """One tensor. The extension reads this as a plain tuple (python/native/provided.cc)."""
+    """A tensor, which the extension module reads as a plain tuple (python/native/provided.cc)."""
 
     name: str
     dtype: str
-    """Torch's name of the element type. For types that torch lacks, the lower-case name of ONNX."""
+    """The element type as torch names it; for types that torch lacks, ONNX's name in lower case."""
     shape: tuple[int, ...]
     strides: tuple[int, ...] | None
-    """Elements; None: contiguous."""
+    """The strides in elements; None if the tensor is contiguous."""
     offset: int
-    """Bytes from the start of `place` to the first element."""
+    """The number of bytes from the start of `place` to the first element."""
     conj: bool
     neg: bool
     place: Memory | FileRange | Made
 
 
 class NoDataError(FormatError):
-    """The tensor has a form but no data, such as one on torch's meta device."""
+    """The tensor has a type and shape but no data, such as a tensor on torch's meta device."""
 
     code = "unsupported"
 
 
 def describe(name: str, value: object) -> Loose:
-    """Describe a tensor of torch, numpy, onnx_ir, onnx, this package, or of any DLPack producer.
+    """Describe a tensor of torch, numpy, onnx_ir, onnx, this package, or any producer of DLPack.
 
     Raises:
-        NoDataError: it has no data.
-        FormatError: its bytes are not available; the message says how to fix that.
-        TypeError: it is not a tensor.
+        NoDataError: the tensor has no data.
+        FormatError: the bytes of the tensor are not accessible; the message states how to fix this.
+        TypeError: the value is not a tensor.
     """
     try:
         convert = _converter_of(type(value))
@@ -87,12 +87,12 @@ def describe(name: str, value: object) -> Loose:
         what = (
             f"its {type(value).__name__} does not support access to its shape or bytes ({reason})"
         )
-        raise refused(name, what, "give a tensor of numpy, torch or onnx_ir") from error
+        raise refused(name, what, "pass a tensor of numpy, torch or onnx_ir") from error
     return _of_nothing(name, value)
 
 
 def _text_of(error: Exception) -> str:
-    """Return the first line of its message, or "" if it cannot be made."""
+    """Return the first line of an error's message, or "" if the message cannot be produced."""
     try:
         return str(error).partition("\n")[0]
     except Exception:
@@ -100,7 +100,7 @@ def _text_of(error: Exception) -> str:
 
 
 def checked_name(what: str, name: object) -> str:
-    """Return the name, if it is valid for a tensor; `what` is the argument that contains it."""
+    """Return the name of a tensor if it is valid; `what` is the argument that contains the name."""
     if not isinstance(name, str):
         raise WrongTypeError(f"{what}: the name {name!r} is not a str")
     if not name.isascii():
@@ -108,13 +108,13 @@ def checked_name(what: str, name: object) -> str:
             name.encode()
         except UnicodeEncodeError:
             raise InvalidArgumentError(
-                f"{what}: the name {name!a} is not valid text: it has half of a surrogate pair"
+                f"{what}: the name {name!a} is not valid text: it contains a lone surrogate"
             ) from None
     return name
 
 
 def bytes_of(loose: Loose) -> int:
-    """Return the size of its place: at least that of the tensor, unless it is expanded."""
+    """Return the size of the place of a tensor, which a tensor exceeds only if it is expanded."""
     place = loose.place
     return place.length if isinstance(place, FileRange) else place.size
 
@@ -153,7 +153,7 @@ def _find_converter(cls: type) -> _Converter:
 def _of_nothing(name: str, value: object) -> NoReturn:
     hint = "leave it out"
     if isinstance(value, dict):
-        hint = f'if it is the state dict, give checkpoint["{name}"]; else leave it out'
+        hint = f'if it is the state dict, pass checkpoint["{name}"]; otherwise leave it out'
     raise WrongTypeError(
         f"tensor {name!r}: expected a tensor of torch, numpy or onnx_ir, not "
         f"{type(value).__name__}; {hint}"
@@ -169,7 +169,7 @@ def _torch_dtype_name(dtype: object) -> str:
 
 
 def _untyped_storage(tensor: Any) -> Any:
-    """Return the storage; torch before 2.0 has another name for it."""
+    """Return the storage of a tensor, also in torch before 2.0."""
     if hasattr(tensor, "untyped_storage"):
         return tensor.untyped_storage()
     return tensor.storage().untyped()
@@ -181,21 +181,21 @@ def _check_torch_kind(name: str, tensor: Any, torch: Any) -> None:
     if kind == "FakeTensor":
         raise refused(name, "is a FakeTensor and has no data", _GIVE_WEIGHTS, NoDataError)
     if kind == "DTensor":
-        raise refused(name, "is distributed", "give tensor.full_tensor()")
+        raise refused(name, "is distributed", "pass tensor.full_tensor()")
     if tensor.is_nested:
-        raise refused(name, "is nested", "give tensor.to_padded_tensor(0.0), or its parts")
+        raise refused(name, "is nested", "pass tensor.to_padded_tensor(0.0), or its parts")
     if type(tensor).__torch_dispatch__ is not torch.Tensor.__torch_dispatch__:
-        way = "give a plain tensor, such as tensor.dequantize() or tensor.to_local()"
-        raise refused(name, f"is a {kind}, a subclass that stands for other tensors", way)
+        way = "pass a plain tensor, such as tensor.dequantize() or tensor.to_local()"
+        raise refused(name, f"is a {kind}, a subclass that represents other tensors", way)
     if tensor.layout is not torch.strided:
-        raise refused(name, f"is of layout {tensor.layout}", "give tensor.to_dense()")
+        raise refused(name, f"has the layout {tensor.layout}", "pass tensor.to_dense()")
     if tensor.is_quantized:
-        raise refused(name, "is quantized by torch", "give tensor.dequantize() or .int_repr()")
+        raise refused(name, "is quantized by torch", "pass tensor.dequantize() or .int_repr()")
     if torch._is_functional_tensor(tensor):
-        raise refused(name, "is a functional tensor of a trace", "give the module's own tensor")
+        raise refused(name, "is a functional tensor in a trace", "pass the module's own tensor")
 
 
-_GIVE_WEIGHTS = "give its values (weights=...), or load the module's weights before the export"
+_GIVE_WEIGHTS = "pass its values (weights=...), or load the module's weights before the export"
 
 
 def _of_torch(name: str, tensor: Any) -> Loose:
@@ -205,7 +205,7 @@ def _of_torch(name: str, tensor: Any) -> Loose:
         raise refused(name, "is on the meta device and has no data", _GIVE_WEIGHTS, NoDataError)
     dtype = _torch_dtype_name(tensor.dtype)
     if dtype in _PACKED:
-        raise refused(name, f"is of torch's {dtype}, which has no values", "give an onnx_ir.Tensor")
+        raise refused(name, f"has torch's type {dtype}, without values", "pass an onnx_ir.Tensor")
     try:
         shape, strides = tuple(tensor.shape), tensor.stride()
         if not tensor.is_cpu:
@@ -220,10 +220,10 @@ def _of_torch(name: str, tensor: Any) -> Loose:
                 name, "is uninitialized: it has no shape yet", way, NoDataError
             ) from error
         reason = str(error).partition("\n")[0].rstrip(".")
-        way = "give a plain, dense tensor"
-        raise refused(name, f"torch gives no access to its bytes ({reason})", way) from error
+        way = "pass a plain, dense tensor"
+        raise refused(name, f"torch does not allow access to its bytes ({reason})", way) from error
     if not size and 0 not in shape:
-        raise refused(name, "its storage was freed", "give it its values again", NoDataError)
+        raise refused(name, "its storage was freed", "load its values again", NoDataError)
     offset = tensor.storage_offset() * tensor.element_size()
     place = Memory(address, size, storage)
     return Loose(name, dtype, shape, strides, offset, tensor.is_conj(), tensor.is_neg(), place)
@@ -241,12 +241,12 @@ def _made(
     tensor: object,
 ) -> Loose:
     if not 0 <= size < _MOST_BYTES:
-        raise refused(name, f"is said to have {size} bytes", "correct its shape or nbytes")
+        raise refused(name, f"claims to have {size} bytes", "correct its shape or nbytes")
     return Loose(name, dtype, shape, None, 0, False, False, Made(size, fill, id(tensor)))
 
 
 def _filler_of_torch(tensor: Any) -> Callable[[memoryview], None]:
-    """Return a function that copies straight from the device."""
+    """Return a function that copies a tensor directly from its device."""
 
     def fill(out: memoryview) -> None:
         import torch
@@ -263,7 +263,7 @@ def _filler_of_torch(tensor: Any) -> Callable[[memoryview], None]:
 
 def _of_numpy(name: str, array: np.ndarray[Any, Any]) -> Loose:
     if type(array) is not np.ndarray and isinstance(array, np.ma.MaskedArray):
-        raise refused(name, "is a masked array", "give array.filled(value)")
+        raise refused(name, "is a masked array", "pass array.filled(value)")
     dtype, shape, size = array.dtype, array.shape, array.nbytes
     kind = _numpy_dtype_name(dtype)
     if kind in _PACKED:
@@ -300,7 +300,7 @@ _PACKED = {
 
 
 def _packer(array: np.ndarray[Any, Any], bits: int) -> Callable[[memoryview], None]:
-    """Return a function that packs elements row-major as ONNX does, the first into low bits."""
+    """Return a function that packs elements in row-major order as ONNX does, low bits first."""
 
     def fill(out: memoryview) -> None:
         packed = np.frombuffer(out, np.uint8)
@@ -319,7 +319,7 @@ def _of_numpy_scalar(name: str, value: Any) -> Loose:
 
 
 def _filler_of_numpy(array: np.ndarray[Any, Any]) -> Callable[[memoryview], None]:
-    """Return a function that copies the elements in row-major order and little-endian."""
+    """Return a function that copies the elements in row-major order, as little-endian."""
 
     def fill(out: memoryview) -> None:
         little = array.dtype.newbyteorder("<")
@@ -342,7 +342,7 @@ def _of_dlpack(name: str, value: Any) -> Loose:
                 continue  # a type that numpy lacks, or an array that must not be shared
     if hasattr(value, "__array__"):
         return _of_array(name, value)
-    raise refused(name, f"is a {type(value).__name__} outside of memory", "copy it to the CPU")
+    raise refused(name, f"is a {type(value).__name__} in device memory", "copy it to the CPU")
 
 
 def _torch_from_dlpack(value: Any) -> Any:
@@ -374,9 +374,9 @@ def _of_ours(name: str, tensor: Tensor) -> Loose:
 
 @lru_cache(maxsize=64)
 def onnx_type(data_type: int) -> tuple[str, int]:
-    """Return the name of an ONNX type as in `Loose.dtype`, and the bits of an element.
+    """Return the name of an ONNX type as used in `Loose.dtype`, and the bits of an element.
 
-    The bits are 0 for strings and for types that the library does not know.
+    The number of bits is 0 for strings and for types that the library does not know.
     """
     return _core.onnx_type(int(data_type))
 
@@ -385,21 +385,21 @@ def _ir_shape(name: str, tensor: Any) -> tuple[int, ...]:
     shape = tuple(tensor.shape)
     if not all(isinstance(dim, int) and dim >= 0 for dim in shape):
         dims = ", ".join(str(dim) for dim in shape)
-        raise refused(name, f"its shape [{dims}] is not known", "give a tensor of fixed shape")
+        raise refused(name, f"its shape [{dims}] is not known", "pass a tensor with a fixed shape")
     return shape
 
 
 def _of_protocol(name: str, tensor: Any) -> Loose:
-    """Describe any tensor of onnx_ir's TensorProtocol; its bytes are made on writing."""
+    """Describe a tensor with onnx_ir's TensorProtocol, whose bytes are made when it is written."""
     dtype = onnx_type(tensor.dtype)[0]
     if dtype == "string":
-        raise refused(name, "holds strings", "strings stay inside of a model")
+        raise refused(name, "contains strings", "strings can only be stored inside a model")
     shape, fill = _ir_shape(name, tensor), _filler_of_ir(tensor)
     return _made(name, dtype, shape, tensor.nbytes, fill, tensor)
 
 
 def _of_ir_tensor(name: str, tensor: Any) -> Loose:
-    """Describe a tensor of onnx_ir by the tensor that it wraps, if the bytes are the same."""
+    """Describe an onnx_ir tensor by the tensor that it wraps, if the bytes are the same."""
     if type(tensor).__module__.partition(".")[0] not in ("onnx_ir", "torch"):
         return _of_protocol(name, tensor)  # a caller's subclass may compute its results
     dtype, shape = onnx_type(tensor.dtype)[0], _ir_shape(name, tensor)
@@ -412,7 +412,7 @@ def _of_ir_tensor(name: str, tensor: Any) -> Loose:
 
 
 def _of_packed(name: str, tensor: Any) -> Loose:
-    """Describe elements of less than a byte, packed as ONNX packs them."""
+    """Describe a tensor with elements smaller than a byte, which are packed as ONNX packs them."""
     if type(tensor).__module__.partition(".")[0] == "onnx_ir" and type(tensor.raw) is np.ndarray:
         raw = tensor.raw
         if raw.flags.c_contiguous and raw.nbytes == tensor.nbytes:
@@ -426,13 +426,13 @@ def _of_ir_external(name: str, tensor: Any) -> Loose:
     path = _contained(name, tensor.base_dir, tensor.location)
     shape, length = _ir_shape(name, tensor), tensor.nbytes
     if tensor.length is not None and tensor.length != length:
-        raise refused(name, f"is said to have {tensor.length} bytes, not {length}", "correct it")
+        raise refused(name, f"states {tensor.length} bytes, not {length}", "correct its length")
     place = FileRange(path, tensor.offset or 0, length)
     return Loose(name, onnx_type(tensor.dtype)[0], shape, None, 0, False, False, place)
 
 
 def _contained(name: str, base: str | os.PathLike[str], location: str | os.PathLike[str]) -> str:
-    """Return the path of an external tensor, which must be inside its folder if it has one."""
+    """Return the path of an external tensor, which must be inside the folder if there is one."""
     path = os.path.join(base, location)
     if base:
         folder = os.path.realpath(base)
@@ -444,10 +444,10 @@ def _contained(name: str, base: str | os.PathLike[str], location: str | os.PathL
 
 
 def _of_tensor_proto(name: str, proto: Any) -> Loose:
-    """Describe a TensorProto with raw data, which is read on writing."""
+    """Describe a TensorProto with raw data, which is read when it is written."""
     if not proto.HasField("raw_data"):
         raise refused(
-            name, "is a TensorProto without raw data", "give onnx.numpy_helper.to_array()"
+            name, "is a TensorProto without raw data", "pass onnx.numpy_helper.to_array()"
         )
     dtype, bits = onnx_type(proto.data_type)
     shape = tuple(proto.dims)
@@ -463,7 +463,7 @@ def _of_tensor_proto(name: str, proto: Any) -> Loose:
 
 
 class _Sink:
-    """A file that writes into memory, for `tofile`."""
+    """A file object that writes into memory, for `tofile`."""
 
     def __init__(self, out: memoryview) -> None:
         self._left = out
@@ -471,14 +471,14 @@ class _Sink:
     def write(self, data: Any) -> int:
         view = memoryview(data).cast("B")
         if len(view) > len(self._left):
-            raise ValueError("the tensor gave more bytes than it has")
+            raise ValueError("the tensor wrote more bytes than its size")
         self._left[: len(view)] = view
         self._left = self._left[len(view) :]
         return len(view)
 
     def expect_full(self) -> None:
         if len(self._left):
-            raise ValueError(f"the tensor gave {len(self._left)} bytes less than it has")
+            raise ValueError(f"the tensor wrote {len(self._left)} bytes less than its size")
 
 
 def _filler_of_ir(tensor: Any) -> Callable[[memoryview], None]:

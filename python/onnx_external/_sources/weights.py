@@ -1,4 +1,4 @@
-"""Weights of callers, converted to the forms that the extension takes."""
+"""The caller's weights, converted to the forms that the extension module takes."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from .tensors import Loose, checked_name, describe
 
 Selection = tuple[_core.Checkpoint, list[tuple[int, str]]]
 Source = StrPath | _core.Checkpoint | list[Loose] | Selection
-"""One source of weights for the extension; a selection has tensors under other names."""
+"""A source of weights for the extension module; a selection lists tensors with new names."""
 
 
 def given_sources(what: str, given: Weights | None) -> list[Source] | None:
-    """Convert the caller's argument `what`, which messages name."""
+    """Convert the argument `what`; messages contain this name."""
     if given is None:
         return None
     if isinstance(given, (str, os.PathLike)):
@@ -36,8 +36,8 @@ def given_sources(what: str, given: Weights | None) -> list[Source] | None:
         return _of_tensors(what, _state_of(given, torch))
     if isinstance(given, bytes) or not isinstance(given, Iterable):
         raise WrongTypeError(
-            f"{what}: expected a path, a dict of names to tensors, an open Checkpoint, or several "
-            f"of these, not {type(given).__name__}"
+            f"{what}: expected a path, a dict from names to tensors, an open Checkpoint, or "
+            f"several of these, not {type(given).__name__}"
         )
     return [source for one in given for source in given_sources(what, one) or ()]
 
@@ -49,14 +49,14 @@ def _state_of(module: Any, torch: Any) -> dict[str, Any]:
 
 
 def _of_stream(what: str, stream: Any) -> _core.Checkpoint:
-    """Open the rest of a stream, from its position on, as a file in memory."""
+    """Open the rest of a stream, from its current position, as a file in memory."""
     with os.fdopen(os.memfd_create("checkpoint"), "wb") as memory:
         try:
             import shutil  # which imports all kinds of compression
 
             shutil.copyfileobj(stream, memory)
         except TypeError as error:
-            raise WrongTypeError(f"{what}: expected a stream of bytes, not of text") from error
+            raise WrongTypeError(f"{what}: expected a binary stream, not a text stream") from error
         memory.flush()
         path = f"/proc/self/fd/{memory.fileno()}"
         try:
@@ -81,7 +81,7 @@ def _of_tensors(what: str, given: Mapping[str, Any]) -> list[Source]:
 
 
 def given_extra(given: Weights | None) -> list[Source] | None:
-    """Convert tensors beside a checkpoint. A dict may also map a name to a file."""
+    """Convert the tensors in `extra`, which may be a dict that maps some names to files."""
     if isinstance(given, Mapping) and not isinstance(given, Checkpoint):
         given = {
             name: _tensor_of_file(name, value) if isinstance(value, (str, os.PathLike)) else value
@@ -91,12 +91,12 @@ def given_extra(given: Weights | None) -> list[Source] | None:
 
 
 def _tensor_of_file(name: str, path: StrPath) -> Tensor:
-    """Return the tensor of that name in a checkpoint, or its only tensor."""
+    """Return the tensor with this name in a checkpoint, or its only tensor."""
     checkpoint = open_checkpoint(path)
     if name in checkpoint:
         return checkpoint[name]
     if len(checkpoint) == 1:
         return next(iter(checkpoint.values()))
     raise NotFoundError(
-        f"extra: {os.fspath(path)!r} has {len(checkpoint)} tensors, but none is {name!r}"
+        f"extra: {os.fspath(path)!r} contains {len(checkpoint)} tensors, but not {name!r}"
     )

@@ -1,10 +1,11 @@
-"""Facts about sizes that hold only in the branches of a condition.
+"""Assumptions about sizes that hold only in the branches of a condition.
 
-A branch is traced with the sizes of the example, with which it may never run: `x.expand(4, 4)`
-after `if n == 1` is traced with n = 3, for instance. So while a branch is traced, its condition is
-a fact, the sizes are some that lead into it, and torch's discoveries about sizes there (that two
-are equal, that one is positive or divisible) are forgotten afterwards. Torch records its decisions
-by the value of a size as guards; those of a branch hold if the branch is taken.
+A branch is traced with the sizes of the example, with which it may never run. For instance,
+`x.expand(4, 4)` after `if n == 1` is traced with n = 3. So while a branch is traced, its condition
+is assumed, and sizes are used for which the branch is taken. What torch finds out about sizes there
+(that two are equal, or that one is positive or divisible) is forgotten afterwards. Torch records
+decisions that depend on the value of a size as guards; those made in a branch apply only if the
+branch is taken.
 """
 
 from __future__ import annotations
@@ -25,41 +26,42 @@ from onnx_external._tracing.evaluating import evaluated
 
 _RANGES = ("var_to_range", "var_to_range_sloc")
 _FACTS = ("axioms", "divisible", "replacements", "replacements_slocs", *_RANGES)
-"""The discoveries of a ShapeEnv."""
+"""The attributes of a ShapeEnv that store what torch found out about sizes."""
 _HINTS = ("backed_var_to_val", "var_to_val")
-"""Its names for the sizes of the example, in several versions."""
+"""The attribute of a ShapeEnv with the sizes of the example, in several versions of torch."""
 _DIVIDES = "_resimplify_floor_div_axioms"
-"""Its flag that facts with a `//` may be simplified, because a remainder has become known."""
+"""The attribute of a ShapeEnv which tells that facts with a `//` may be simplified, because a
+remainder is now known."""
 _MOST = 64
-"""Sizes up to this one, or up to twice the example's, are tried to find some that take a branch."""
+"""Sizes up to this one, or up to twice the example's, are tried until the branch is taken."""
 _OF_TWO = 24
-"""The number of sizes to try for each of two that must change together."""
+"""The number of sizes that are tried for each of two sizes that have to change together."""
 
 
 class Conditional(NamedTuple):
-    """The assumptions of a branch about sizes."""
+    """A guard in a branch, and the conditions under which it applies."""
 
     tests: tuple[Any, ...]
-    """The expressions of sympy that are true where the branch is taken."""
+    """The sympy expressions that are true if the branch is taken."""
     guard: Any
     """The guard of torch."""
 
 
 _stacks: weakref.WeakKeyDictionary[ShapeEnv, list[Any]] = weakref.WeakKeyDictionary()
-"""The tests whose branches are being traced."""
+"""The conditions of the branches that are currently traced."""
 _found: weakref.WeakKeyDictionary[ShapeEnv, dict[Any, Any]] = weakref.WeakKeyDictionary()
-"""Sizes with which branches are taken, by their tests."""
+"""The sizes for which branches are taken, by their conditions."""
 _guards: weakref.WeakKeyDictionary[ShapeEnv, list[Conditional]] = weakref.WeakKeyDictionary()
 
 
 def conditional_guards(environment: ShapeEnv) -> list[Conditional]:
-    """Return the assumptions about sizes of the branches that were traced."""
+    """Return the guards on sizes that apply only in branches."""
     return list(_guards.get(environment, ()))
 
 
 @contextlib.contextmanager
 def assuming(test: Any, outcome: bool) -> Iterator[None]:
-    """Assume inside the context that a condition on sizes had this `outcome`; ignore others."""
+    """Assume in the context that a condition on sizes has this `outcome`; ignore all others."""
     expression = _expression(test, outcome)
     if expression is None:
         yield
@@ -79,7 +81,7 @@ def assuming(test: Any, outcome: bool) -> Iterator[None]:
 
 
 def _expression(test: Any, outcome: bool) -> Any:
-    """Return the fact that holds in a branch; None if it says nothing about sizes."""
+    """Return the condition that holds in a branch; None if it does not restrict sizes."""
     import sympy  # type: ignore[import-untyped]
 
     if not isinstance(test, torch.SymBool):
@@ -91,9 +93,10 @@ def _expression(test: Any, outcome: bool) -> Any:
 
 @contextlib.contextmanager
 def _forgotten_afterwards(environment: Any, tests: tuple[Any, ...]) -> Iterator[None]:
-    """Undo discoveries about sizes at the end; guards become guards of the branch.
+    """Forget facts about sizes at the end; new guards become guards of the branch.
 
-    Facts on new values are kept: they belong to the branch.
+    Facts about values that were created meanwhile are kept, because these values belong to the
+    branch.
     """
     facts = {name: getattr(environment, name).copy() for name in _FACTS}
     hints = dict(_hints(environment))
@@ -133,7 +136,7 @@ def _restore(environment: Any, facts: Mapping[str, Any], hints: Mapping[Any, Any
 
 
 def _hints(environment: Any) -> dict[Any, Any]:
-    """Return the sizes of the example, by their symbols."""
+    """Return the sizes of the example, by symbol."""
     found: dict[Any, Any] = next(
         getattr(environment, name) for name in _HINTS if hasattr(environment, name)
     )
@@ -141,7 +144,7 @@ def _hints(environment: Any) -> dict[Any, Any]:
 
 
 def _changed(environment: Any) -> None:
-    """Make torch discard what it has cached about sizes."""
+    """Make torch discard its cached facts about sizes."""
     for each in vars(ShapeEnv).values():
         if hasattr(each, "cache_clear"):
             each.cache_clear()
@@ -150,7 +153,7 @@ def _changed(environment: Any) -> None:
 
 
 def _by_its_own_sizes(evaluate: Callable[..., Any]) -> Callable[..., Any]:
-    """Return an evaluation that decides without the value that a size has in the example."""
+    """Return an evaluation that does not use the value of a size in the example."""
 
     def evaluated(expression: Any, hint: Any = None, *more: Any, **rest: Any) -> Any:
         return evaluate(expression, None, *more, **rest)
@@ -176,11 +179,12 @@ def _assume(environment: Any, expression: Any, tests: list[Any]) -> None:
 
 
 def _sizes_for(environment: Any, tests: list[Any]) -> dict[Any, Any] | None:
-    """Return sizes close to the example's that meet all conditions, or None.
+    """Return sizes close to the example's that meet all conditions; None if none are found.
 
     Args:
-        environment: the ShapeEnv of torch.
-        tests: their expressions; those with values that only the graph knows are left aside.
+        environment: torch's ShapeEnv.
+        tests: the expressions of the conditions; conditions on values known only in the graph are
+            ignored.
     """
     hints = _hints(environment)
     known = [expanded(environment, each) for each in tests]
@@ -207,7 +211,7 @@ def _candidates(environment: Any, tests: list[Any], symbols: list[Any]) -> Itera
 
 
 def _near(environment: Any, symbol: Any, tests: list[Any]) -> Iterator[Any]:
-    """Yield sizes of one dimension, the nearest to the example's first."""
+    """Yield sizes to try for one dimension, those closest to the example's first."""
     import sympy
 
     size = int(_hints(environment)[symbol])
@@ -228,7 +232,7 @@ def _holds(test: Any, sizes: Mapping[Any, Any]) -> bool:
 
 
 def _fits(environment: Any, sizes: dict[Any, Any], changed: Mapping[Any, Any]) -> bool:
-    """Return whether the whole graph's assumptions also hold for these sizes."""
+    """Return whether these sizes also meet the assumptions made outside branches."""
     for guard in (*environment.guards, *guards_on_chosen(environment)):
         if not guard.expr.free_symbols.isdisjoint(changed):
             try:
@@ -259,7 +263,7 @@ class _Branch:
 
 @contextlib.contextmanager
 def branches_assume_tests() -> Iterator[None]:
-    """Trace each branch of a torch.cond, inside the context, with its condition as a fact."""
+    """Trace each branch of a torch.cond in the context with its condition assumed."""
     kind = type(torch.ops.higher_order.cond)
     plain = kind.__call__
 

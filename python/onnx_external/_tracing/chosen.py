@@ -1,9 +1,9 @@
 """Sizes that a condition chooses, and their values for given sizes of the inputs.
 
-After `if n % 4: n = n + 4 - n % 4` the size n has one of two values. In the graph it is a symbol of
-torch without a value, by which nothing could be decided. But it is Where(n % 4 != 0, n + 4 - n % 4,
-n): so it has a value for the example, and decisions by that value become guards on the sizes of the
-inputs.
+After `if n % 4: n = n + 4 - n % 4`, the size n has one of two values. In the graph, torch
+represents it by a symbol without a value, on which no decision can be based. But it is equal to
+Where(n % 4 != 0, n + 4 - n % 4, n). So it has a value for the example, and decisions based on this
+value become guards on the sizes of the inputs.
 """
 
 from __future__ import annotations
@@ -24,23 +24,24 @@ from torch.utils._sympy.functions import FloorDiv, Where
 from onnx_external._base.swapping import exchanged, set_within
 
 _MOST = 400
-"""The most operations of a definition; a size with more is only known in the graph."""
+"""The maximum number of operations in a definition; larger sizes are known only in the graph."""
 _VALUES = "real_tensor_prop_unbacked_vals"
-"""An attribute of a ShapeEnv: the values by which torch decides if a symbol has none."""
+"""The attribute of a ShapeEnv with the values on which torch bases decisions about symbols without
+a value."""
 _BY_VALUES = "propagate_real_tensors"
-"""The start of the message of an assertion that torch makes of such a decision."""
+"""The start of the message of the assertion that torch adds for such a decision."""
 
 _tests: contextvars.ContextVar[tuple[Any, ...]] = contextvars.ContextVar("tests", default=())
 _guards: weakref.WeakKeyDictionary[ShapeEnv, list[ShapeGuard]] = weakref.WeakKeyDictionary()
 
 
 def is_size(value: Any) -> bool:
-    """Return whether the value is an integer, of Python or symbolic, and not a bool."""
+    """Return whether the value is an int or a symbolic int, and not a bool."""
     return isinstance(value, (int, torch.SymInt)) and not isinstance(value, bool)
 
 
 def guards_on_chosen(environment: ShapeEnv) -> list[ShapeGuard]:
-    """Return the list that collects decisions on sizes that conditions choose."""
+    """Return the list of guards on sizes that conditions choose; new guards are appended to it."""
     return _guards.setdefault(environment, [])
 
 
@@ -56,10 +57,10 @@ def definition_by_outer_test(one: Any, other: Any) -> Any:
 
 
 def definition(test: Any, one: Any, other: Any) -> Any:
-    """Return a function of input sizes: `one` where the condition holds, else `other`.
+    """Return an expression that is `one` where the condition holds, and otherwise `other`.
 
     Returns:
-        An expression of sympy; None if it depends on values of tensors.
+        A sympy expression in the sizes of the inputs; None if it depends on tensor values.
     """
     sizes = [each for each in (one, other) if isinstance(each, torch.SymInt)]
     if not all(map(is_size, (one, other))) or not (sizes or isinstance(test, torch.SymBool)):
@@ -98,9 +99,9 @@ def expression_of(value: Any) -> Any:
 
 @contextlib.contextmanager
 def decided_by_definitions() -> Iterator[None]:
-    """Turn decisions on sizes that conditions choose into guards inside the context.
+    """Turn decisions about sizes that conditions choose into guards inside the context.
 
-    Torch would turn it into an assertion in the graph, which ONNX does not have.
+    Otherwise, torch would add an assertion to the graph, which ONNX cannot represent.
     """
     plain = ShapeEnv.guard_or_defer_runtime_assert
 
@@ -127,7 +128,7 @@ def decided_by_definitions() -> Iterator[None]:
 
 
 def _defining(plain: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a function that runs a node, and keeps the traced definitions of its sizes."""
+    """Return a function that runs a node, and keeps the definitions of its sizes from the trace."""
 
     def run_node(self: Any, node: Any) -> Any:
         traced = node.meta.get("val")

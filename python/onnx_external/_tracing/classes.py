@@ -1,4 +1,4 @@
-"""Temporary registration of classes whose objects torch.export has to look into."""
+"""Temporary registration of classes whose objects torch.export has to take apart."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .._sources.classes import registered_attributes
 
 
 def _fields(cls: type, names: Sequence[str] | None) -> Sequence[str] | None:
-    """Return the attributes to look into; None for all that an object has."""
+    """Return the names of the attributes to use; None for all attributes that an object has."""
     if names is None and dataclasses.is_dataclass(cls):
         return [field.name for field in dataclasses.fields(cls)]
     return names
@@ -63,7 +63,7 @@ def _forget(classes: Iterable[type]) -> None:
 
 
 def _registered() -> Iterator[tuple[type, Sequence[str]]]:
-    """Yield the classes of oe.register_class() that are already imported."""
+    """Yield the classes given to oe.register_class() that are already imported."""
     for name, attributes in registered_attributes().items():
         module, _, path = name.rpartition(".")
         while module and module not in sys.modules:  # a class inside of another
@@ -84,14 +84,15 @@ def _registered() -> Iterator[tuple[type, Sequence[str]]]:
 def known_classes(
     classes: Iterable[type | tuple[type, Sequence[str]]], module: torch.nn.Module | None
 ) -> Iterator[list[str]]:
-    """Let torch look into objects of these classes, and into a module's caches of transformers.
+    """Let torch take apart objects of these classes, and the transformers caches of a module.
 
-    This includes classes that oe.register_class() was given with the names of their attributes.
+    Classes that were given to oe.register_class() with attribute names are included.
 
     Args:
-        classes: classes, or pairs of a class and the names of its attributes. Of a dataclass the
-            fields are looked into, of another class all attributes that an object has.
-        module: the module to export; if it has a model of transformers, all its caches are known.
+        classes: classes, or pairs of a class and the names of its attributes. Without names, the
+            fields of a dataclass are used, and for other classes all attributes that an object has.
+        module: the module to export; if it contains a transformers model, the model's caches are
+            registered.
     """
     from .surroundings import register_caches
 

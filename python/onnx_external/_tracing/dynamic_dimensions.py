@@ -26,7 +26,7 @@ def _dims(shapes: Sequence[Sequence[int]]) -> dict[int, Any] | None:
 
 
 def _guessed(values: Sequence[Any]) -> Any:
-    """Return the part of dynamic_shapes for one argument, in torch.export's form."""
+    """Return the entry in dynamic_shapes for one argument, in torch.export's form."""
     first = values[0]
     if isinstance(first, torch.Tensor):
         return _dims([each.shape for each in values])
@@ -58,9 +58,9 @@ def _varies(shapes: Any) -> bool:
 
 
 def with_plain_signature(method: Any, call: Call) -> Any:
-    """Return a function whose signature lists the keywords that go into `**kwargs`.
+    """Return a function whose signature lists the keywords that are passed as `**kwargs`.
 
-    torch.export does not accept dynamic shapes for a module with `**kwargs`, in any form.
+    torch.export does not accept dynamic shapes for a module with `**kwargs` in any form.
     """
     signature = inspect.signature(method)
     named = [each for each in signature.parameters.values() if each.kind != each.VAR_KEYWORD]
@@ -82,7 +82,7 @@ def guessed_shapes(method: Any, calls: Sequence[Call]) -> dict[str, Any] | None:
 
     Args:
         method: the method that is called.
-        calls: with other sizes; the first is the one that is exported.
+        calls: calls with different sizes; the first call is the one that is exported.
     """
     signature = inspect.signature(method)
     bound = [signature.bind(*args, **kwargs).arguments for args, kwargs in calls]

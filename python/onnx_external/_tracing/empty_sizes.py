@@ -1,7 +1,8 @@
-"""Conditions on sizes that torch decides silently, because it assumes no size is 0.
+"""Conditions on sizes that torch decides silently, because it assumes that no size is 0.
 
-`x.shape[0] == 0` is false in a trace, and no guard says so. Here such tests are noted: as guards,
-and on the value of the test, so that rewritten code can leave it to the graph.
+`x.shape[0] == 0` is false in a trace, and no guard records this. Here such conditions are recorded,
+both as guards and on the value of the condition, so that rewritten code can leave the decision to
+the graph.
 """
 
 from __future__ import annotations
@@ -26,9 +27,10 @@ from onnx_external._tracing.frames import LIBRARIES, outside, tests_value
 
 _COMPARISONS = ("eq", "ne", "lt", "le", "gt", "ge")
 _for_users: set[str] = set()
-"""Our files that make comparisons for the user's code."""
+"""The files of this package that make comparisons on behalf of the user's code."""
 _MARK = "_oe_compared"
-"""An attribute of a node of torch: the comparison, if only a size of 0 makes a difference."""
+"""The attribute of a torch node in which a comparison is stored that only a size of 0 would
+change."""
 
 
 class NotEmpty(NamedTuple):
@@ -43,7 +45,7 @@ class _Compared(NamedTuple):
     """The operands of a comparison."""
 
     name: str
-    """The name of the function of module `operator`."""
+    """The name of the function in the module `operator`."""
     left: Any
     right: Any
     lines: tuple[NotEmpty, ...]
@@ -54,12 +56,12 @@ _found: weakref.WeakKeyDictionary[ShapeEnv, Counter[NotEmpty]] = weakref.WeakKey
 
 
 def compares_for_users(path: str) -> None:
-    """Attribute the comparisons of a file of ours to the user's code that calls it."""
+    """Attribute comparisons in a file of this package to the user's code that calls it."""
     _for_users.add(path)
 
 
 def not_empty(environment: ShapeEnv) -> list[NotEmpty]:
-    """Return the lines that were traced only for sizes above 0."""
+    """Return the lines that are valid only for sizes above 0."""
     return [line for line, count in _found.get(environment, Counter()).items() if count > 0]
 
 
@@ -70,7 +72,7 @@ _tried: contextvars.ContextVar[bool] = contextvars.ContextVar("only_tried", defa
 
 
 def is_only_tried() -> bool:
-    """Return whether code runs only as a trial, none of which enters the graph."""
+    """Return whether code runs only as a trial, so that nothing of it enters the graph."""
     return _tried.get()
 
 
@@ -80,16 +82,16 @@ def only_tried() -> AbstractContextManager[None]:
 
 
 def left_to_graph(empty: bool) -> AbstractContextManager[None]:
-    """Return a context in which comparisons that differ for a size of 0 are left to the graph.
+    """Return a context in which comparisons that a size of 0 would change are left to the graph.
 
     Args:
-        empty: True if sizes of inputs may be 0; otherwise the context changes nothing.
+        empty: True if sizes of inputs may be 0; otherwise the context has no effect.
     """
     return set_within(_left, empty)
 
 
 def decided_by_graph(test: torch.SymBool) -> torch.Tensor | None:
-    """Return a comparison left to the graph as a tensor, or None if it is not left to it."""
+    """Return a comparison that is left to the graph as a tensor; None if it is not left to it."""
     mark: _Compared | None = getattr(test.node, _MARK, None)
     if mark is None or not _left.get():
         return None
@@ -103,7 +105,7 @@ def decided_by_graph(test: torch.SymBool) -> torch.Tensor | None:
 
 @contextlib.contextmanager
 def empty_sizes_noted() -> Iterator[None]:
-    """Record, inside the context, comparisons of sizes that would differ for a size of 0."""
+    """Record comparisons of sizes in the context that would change for a size of 0."""
     with contextlib.ExitStack() as stack:
         for name in _COMPARISONS:
             if hasattr(SymNode, name):
@@ -133,7 +135,7 @@ def _note(name: str, one: Any, other: Any, found: Any) -> None:
 
 
 def _empty_matters(name: str, one: Any, other: Any, outcome: bool) -> list[Any]:
-    """Return the sizes for which a comparison would differ if they were 0."""
+    """Return the sizes that would change the outcome of a comparison if they were 0."""
     hints = getattr(one.shape_env, "backed_var_to_val", {})
     pair = [getattr(each, "expr", None) for each in (one, other)]
     if any(each is None for each in pair):
@@ -157,7 +159,7 @@ def _side(node: Any) -> Any:
 def _users_test() -> FrameType | None:
     """Return the frame of user code that compares or takes a truth value; None if torch does.
 
-    Comparisons called by rewritten code are the user's.
+    Comparisons that rewritten code calls count as the user's.
     """
     frame = outside(sys._getframe(1), {*uninteresting_files(), __file__}.__contains__)
     if frame is None:

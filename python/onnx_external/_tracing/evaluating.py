@@ -1,6 +1,6 @@
 """Evaluation of size expressions for given sizes, with Python's numbers.
 
-Sizes are tried by the thousand, to find some with which a branch is taken; sympy takes a
+Thousands of sizes are tried to find some for which a branch is taken, and sympy takes about a
 millisecond for each.
 """
 
@@ -22,12 +22,12 @@ def evaluated(expression: Any, sizes: Mapping[Any, Any]) -> Any:
     """Return the value of an expression; parts excluded by a condition are not computed.
 
     Args:
-        expression: an expression of sympy.
-        sizes: the values of its symbols.
+        expression: a sympy expression.
+        sizes: the values of the symbols in the expression.
 
     Raises:
         KeyError: a symbol has no value.
-        Exception: sympy's error on a function that it cannot compute.
+        Exception: an error of sympy for a function that it cannot compute.
     """
     return _compute(expression)(sizes)
 

@@ -1,4 +1,4 @@
-"""Reason why an exporter failed on a module, in a line, with the source line."""
+"""The reason why an exporter failed on a module, in one line, with the source line."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _NOT_THE_USERS = tuple(
     os.path.dirname(os.path.abspath(path)) + os.sep
     for path in (torch.__file__, str(Path(__file__).parent))
 )
-"""Folders of torch, and of this package."""
+"""The folders of torch, and of this package."""
 _OTHERS = re.compile(
     r"[/\\](onnxscript|onnx_ir|onnxruntime|numpy|contextlib\.py|transformers[/\\](exporters|utils))\b"
 )
@@ -30,13 +30,13 @@ _ADVICE = re.compile(
     r"For more information|If you're using mark_dynamic|If you're using Dim|To register|"
     r"Failure message|\(unhinted|For more information about this error|You can suppress"
 )
-"""The places where torch's sentences about a fault turn to advice."""
+"""The places at which torch's messages change from a fault to advice."""
 _CONSTRAINT = re.compile(r"-\s+(You marked .*? to be a constant \(\d+\))")
 _LONGEST = 300
 
 
 def chain(error: BaseException) -> Iterator[BaseException]:
-    """Yield the error, and its causes."""
+    """Yield the error, and then its causes."""
     found: BaseException | None = error
     while found is not None:
         yield found
@@ -48,7 +48,7 @@ def _is_users(path: str) -> bool:
 
 
 _Place = tuple[str, int, str]
-"""A file, a line and a function."""
+"""A file, a line number and a function name."""
 
 
 def _told(place: _Place, in_full: bool) -> str:
@@ -69,7 +69,7 @@ def _raised_at(error: BaseException) -> _Place | None:
 
 
 def _made_at(program: Any, name: str) -> _Place | None:
-    """Return the line that made the node of a program."""
+    """Return the source line that a node of a program comes from."""
     for node in program.graph.nodes:
         if node.name == name:
             frames = _FRAME.findall(node.meta.get("stack_trace") or "")
@@ -79,7 +79,7 @@ def _made_at(program: Any, name: str) -> _Place | None:
 
 
 def _node_at(text: str, program: Any) -> _Place | None:
-    """Return the line that made a node that cannot be converted."""
+    """Return the source line of the node that cannot be converted, according to an error's text."""
     match = _NODE.search(text)
     if match is None or program is None:
         return None
@@ -91,7 +91,7 @@ def _node_at(text: str, program: Any) -> _Place | None:
 
 
 def _fixed_at(error: BaseException) -> _Place | None:
-    """Return the last line at which a size became a constant."""
+    """Return the last source line at which a size became constant."""
     for path, place in reversed(getattr(error, "fixed_sizes", [])):
         if _is_users(path):
             return path, place[0], ""
@@ -99,7 +99,7 @@ def _fixed_at(error: BaseException) -> _Place | None:
 
 
 def _sentence(error: BaseException) -> str:
-    """Return the error's statement, without its advice."""
+    """Return the first statement in an error's text, without advice."""
     text = str(error)
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     constraint = _CONSTRAINT.search(text)
@@ -110,33 +110,33 @@ def _sentence(error: BaseException) -> str:
 
 
 _FIXED = "your code specialized it to be a constant"
-"""Torch's message on a dynamic size that became constant, without a line of the code."""
+"""A part of torch's message about a dynamic size that became constant, which names no line."""
 _TWO_WAYS_OUT = (
-    "write the line so that it holds for all sizes, or leave the size out of dynamic_shapes; "
-    "with torch.export.Dim.AUTO it varies where it can"
+    "change the line so that it holds for all sizes, or leave the dimension out of dynamic_shapes; "
+    "with torch.export.Dim.AUTO, it is dynamic if possible"
 )
 _MEANINGS = {
     "GuardOnDataDependentSymNode": (
-        "the code decides by a value that is known only when the graph runs; torch.where or "
-        "torch.cond can do that"
+        "the code branches on a value that is known only when the graph runs; use torch.where or "
+        "torch.cond"
     ),
     "DataDependentOutputException": (
-        "the code takes a value out of a tensor, which is known only when the graph runs"
+        "the code reads a value from a tensor, which is known only when the graph runs"
     ),
 }
-"""The meanings of torch's errors for the author of the module."""
+"""What torch's errors mean for the author of the module."""
 _MEANINGS_OF_WORDS = {
     "unhashable type: non-nested SymInt": (
-        "a size that varies cannot be the key of a dict or the argument of a cached function; "
-        "compute the value from the size in each call, or leave the size out of dynamic_shapes"
+        "a dynamic size cannot be a dict key or the argument of a cached function; compute the "
+        "value from the size in each call, or leave the dimension out of dynamic_shapes"
     ),
 }
-"""The meanings of errors of common classes, by a part of their text."""
+"""What errors of general classes mean, by a part of their text."""
 
 
 _GRADIENTS = (
     "forward computes gradients: torch.autograd.grad, torch.func.grad, vjp and jacrev can be "
-    "traced, Tensor.backward() and forward-mode derivatives (jvp, jacfwd) cannot"
+    "traced, but Tensor.backward() and forward-mode derivatives (jvp, jacfwd) cannot"
 )
 
 
@@ -146,13 +146,13 @@ def kind_of_reason(reason: str) -> str:
 
 
 def reason_of(error: BaseException, program: Any, inside_model: bool, in_full: bool = False) -> str:
-    """Return the innermost error's first sentence, and the user's line that it is about.
+    """Return the first sentence of the innermost error, and the user's source line for it.
 
     Args:
         error: the exporter's exception.
         program: the exported program, if there is one.
         inside_model: True if the error was raised while the module's own code ran.
-        in_full: name the file with its path.
+        in_full: True to state the full path of the file.
     """
     every = list(chain(error))
     inner = every[-1]

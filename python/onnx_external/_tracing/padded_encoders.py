@@ -1,7 +1,8 @@
-"""nn.TransformerEncoder as it computes in eval mode, which zeroes padding.
+"""Zeroing of padding in nn.TransformerEncoder, as in eval mode.
 
-Without gradients it drops padding that a `src_key_padding_mask` has at the end of rows, by nested
-tensors, and fills in zeros behind the last layer. A trace takes the way that keeps the padding.
+In eval mode, and without gradients, the encoder uses nested tensors to drop the padding that a
+`src_key_padding_mask` marks at the end of sequences, and fills in zeros after the last layer. A
+trace takes the other path, which keeps the padding.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from .._base.swapping import exchanged
 
 @contextlib.contextmanager
 def padding_is_zero() -> Iterator[None]:
-    """Let torch's encoders zero padding, inside the context, where they would in eval mode."""
+    """Make torch's encoders zero padding in the context wherever eval mode would do so."""
     plain = nn.TransformerEncoder.forward
     with exchanged(nn.TransformerEncoder, "forward", _forward(plain)):
         yield
@@ -48,7 +49,7 @@ def _forward(plain: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
 
 
 def _drops_padding(encoder: Any, src: torch.Tensor, mask: torch.Tensor | None) -> bool:
-    """Return whether eval mode uses nested tensors, if padding is at the end."""
+    """Return whether eval mode would use nested tensors if padding is at the end."""
     return bool(
         torch.backends.mha.get_fastpath_enabled()
         and getattr(encoder, "use_nested_tensor", False)
@@ -75,7 +76,7 @@ def _without_norm(encoder: nn.TransformerEncoder) -> Iterator[None]:
 
 
 def _at_the_end(padding: torch.Tensor) -> torch.Tensor:
-    """Return whether all padding is at the end, for the whole batch at once."""
+    """Return whether all padding in the whole batch is at the end of sequences."""
     words = padding.logical_not()
     places = torch.arange(padding.shape[1], device=padding.device)
     return (words == (places < words.sum(1, keepdim=True))).all()

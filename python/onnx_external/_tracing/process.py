@@ -1,7 +1,7 @@
-"""State of the process, which an export always restores.
+"""State of the process that is always restored after an export.
 
-torch and transformers restore most of it themselves, but not after an error during a
-transformation, or when Ctrl-C interrupts the restoring.
+torch and transformers restore most of this state themselves, but not after an error in a
+transformation, or if Ctrl-C interrupts the restoring.
 """
 
 from __future__ import annotations
@@ -42,12 +42,13 @@ _FLAGS = (
     ("warnings", "showwarning"),
     ("warnings", "_showwarnmsg_impl"),
 )
-"""Globals of modules that are restored."""
+"""The module attributes that are restored."""
 _CONFIGS = ("torch._dynamo.config", "torch._functorch.config", "torch.fx.experimental._config")
 _SIGNALS = ("SIGINT", "SIGTERM", "SIGHUP", "SIGALRM")
 _OBJECTS = 50_000
-"""New objects between two searches for cycles. A trace makes many more, and nearly all of them
-stay until it ends: with Python's 700, the searches take up to a third of a small module's export.
+"""The number of new objects between two searches for reference cycles. A trace creates many more,
+and nearly all of them are in use until it ends. With Python's default of 700, the searches take up
+to a third of the export of a small module.
 """
 
 
@@ -55,10 +56,10 @@ stay until it ends: with Python's 700, the searches take up to a third of a smal
 def process_kept() -> Iterator[None]:
     """Restore the state of the process and the thread when the context ends.
 
-    This covers contexts of `exchanged` that are still open; torch's modes, its stacks of modes,
-    flags, defaults and configurations; random generators; loggers, filters of warnings, streams,
-    signal handlers, the environment and the current folder. A second interruption does not prevent
-    it.
+    The state includes contexts of `exchanged` that are still open; torch's modes, mode stacks,
+    flags, defaults and configurations; random number generators; loggers, warning filters, streams,
+    signal handlers, environment variables and the current folder. All is restored even if there is
+    a second interruption.
     """
     undo: list[_Undo] = [keep() for keep in _KEPT]
     keys = torch._C._ForceDispatchKeyGuard(
@@ -96,7 +97,7 @@ def _call(undo: list[_Undo]) -> None:
 
 
 def _keep_transforms() -> _Undo:
-    """Return a function that drops the functorch transforms that an error has left behind."""
+    """Return a function that removes functorch transforms that an error has left behind."""
     functorch = torch._C._functorch
     depth = functorch.get_dynamic_layer_stack_depth()
 
@@ -108,7 +109,7 @@ def _keep_transforms() -> _Undo:
 
 
 def _keep_stack(kind: str) -> _Undo:
-    """Return a function that restores the stack of modes of a kind: "dispatch" or "function"."""
+    """Return a function that restores the stack of "dispatch" or "function" modes."""
     size = getattr(torch._C, f"_len_torch_{kind}_stack")
     at = getattr(torch._C, f"_get_{kind}_stack_at")
     pop = getattr(torch._C, f"_pop_torch_{kind}_stack")
@@ -165,7 +166,7 @@ def _keep_flags() -> _Undo:
 
 
 def _keep_context() -> _Undo:
-    """Return a function that restores what torch is tracing or compiling in this thread."""
+    """Return a function that restores the state of torch's tracing and compiling in this thread."""
     from torch import _guards
 
     context = getattr(_guards, "_TLS", None)
@@ -180,7 +181,7 @@ def _keep_context() -> _Undo:
 
 
 def _keep_configs() -> _Undo:
-    """Return a function that restores the configurations of torch's parts, or their defaults."""
+    """Return a function that restores the values in torch's configuration modules."""
     found = [sys.modules[name] for name in _CONFIGS if name in sys.modules]
     before = [(config, config.get_config_copy()) for config in found]
 
@@ -195,7 +196,7 @@ def _keep_configs() -> _Undo:
 
 
 def _keep_memory() -> _Undo:
-    """Return a function that makes torch forget a trace, whose graph it would keep."""
+    """Return a function that clears torch's references to a trace, which would keep its graph."""
     from torch.fx.experimental import proxy_tensor, symbolic_shapes
 
     proxies = vars(proxy_tensor).get("_FAKE_TENSOR_ID_TO_PROXY_MAP_FOR_EXPORT", {})
@@ -217,7 +218,7 @@ def _keep_memory() -> _Undo:
 
 _OF_GENERATORS = "torch._functorch._aot_autograd.graph_capture_wrappers"
 _STATES = ("running_state", "fwd_state", "bwd_state")
-"""Names of random state in a trace, which each trace makes again."""
+"""The names of random state in a trace, which each trace creates anew."""
 
 
 def _is_cache(value: Any) -> bool:
@@ -314,4 +315,4 @@ _KEPT: tuple[Callable[[], _Undo], ...] = (
     _keep_warnings,
     _keep_surroundings,
 )
-"""The state to restore, in the order of restoring."""
+"""Functions that save the state and return how to restore it, in the order of restoring."""

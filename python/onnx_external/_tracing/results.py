@@ -1,8 +1,8 @@
-"""Shapes and types of the results of a torch.cond, from those of its branches.
+"""Shapes and types of the results of a torch.cond, derived from those of its branches.
 
-torch compares the strides of both to find one order of them, and decides that by the sizes of the
-example: `Min(2, n) > 1` becomes a guard of the whole graph. Results that are contiguous, as those
-of rewritten code are, need no comparison.
+torch compares the strides of the results of both branches to find a common order, and does so for
+the sizes of the example: `Min(2, n) > 1` becomes a guard of the whole graph. If the results are
+contiguous, as in rewritten code, no comparison is needed.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def results_need_no_guards() -> Iterator[None]:
 
 
 def _alike(one: Any, other: Any) -> bool:
-    """Return whether both are contiguous tensors that differ only in sizes."""
+    """Return whether both values are contiguous tensors that differ only in sizes."""
     if type(one) is not FakeTensor or type(other) is not FakeTensor:
         return False
     kinds = [(each.dtype, each.device, each.layout, each.dim()) for each in (one, other)]
@@ -71,7 +71,7 @@ def _merged(one: torch.Tensor, other: torch.Tensor, mode: Any) -> torch.Tensor:
 
 
 def _size(one: Any, other: Any, environment: Any) -> Any:
-    """Return the size that both have, or a new one that only the graph knows."""
+    """Return the common size, or a new size that is known only in the graph."""
     pair = [expression_of(each) for each in (one, other)]
     if pair[0] == pair[1] and not any(free_unbacked_symbols(each) for each in pair):
         return one

@@ -1,4 +1,4 @@
-"""Suppression of exporters' output, logs and warnings."""
+"""Suppression of the output, logs and warnings of exporters."""
 
 from __future__ import annotations
 
@@ -12,15 +12,16 @@ from collections.abc import Iterator
 from .._base.progress import no_monitor, only_errors, torch_silent
 
 _LOGGERS = ("onnx_ir", "onnxscript", "torch.onnx", "torch._export", "torch._dynamo")
-"""Loggers that warn about intended effects (no data), and parents of loggers made meanwhile."""
+"""Loggers that warn about intended effects (weights without data), and the parents of loggers that
+are created meanwhile."""
 
 
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
-    """Silence messages of the exporter and the optimizer about slots without data.
+    """Suppress messages of the exporter and the optimizer about slots without data.
 
-    This covers logs, warnings, and prints: torch prints pages of its graph if a trace fails, and
-    logs tracebacks of problems that it then works around.
+    This covers logs, warnings and prints. If a trace fails, torch prints its whole graph, and it
+    logs tracebacks of problems that it then solves itself.
     """
     nowhere = io.StringIO()
     with (
@@ -42,7 +43,7 @@ def silent(everything: bool = False) -> Iterator[None]:
     """Keep exporters' prints and logs off the caller's terminal.
 
     Args:
-        everything: also output of C++ to the standard error.
+        everything: True to also suppress what C++ code writes to standard error.
     """
     before = logging.root.manager.disable
     with contextlib.ExitStack() as stack:

@@ -10,11 +10,11 @@ from typing import Any
 from .silence import silent
 
 Call = tuple[tuple[Any, ...], dict[str, Any]]
-"""The arguments of a module."""
+"""The positional and keyword arguments of a module."""
 
 
 class Surroundings:
-    """The surroundings of oe.torch.export, which change nothing."""
+    """Changes for oe.torch.export: none."""
 
     strict_too = True
     """True if the exporter falls back to tracing with strict=True."""
@@ -30,7 +30,7 @@ class Surroundings:
         yield
 
     def conversions(self) -> dict[Any, Any]:
-        """Return torch.onnx.export's custom_translation_table."""
+        """Return the custom_translation_table for torch.onnx.export."""
         return {}
 
     def exported(self, program: Any) -> None:
@@ -41,7 +41,7 @@ class Surroundings:
 
 
 class TransformersSurroundings(Surroundings):
-    """The surroundings of transformers.exporters, and so of oe.transformers.export."""
+    """Changes made by transformers.exporters, for oe.transformers.export."""
 
     strict_too = False
 
@@ -50,7 +50,7 @@ class TransformersSurroundings(Surroundings):
         self._flags: dict[str, Any] = {}
 
     def prepared(self, given: Mapping[str, Any]) -> Call:
-        """Return the model's arguments, with what cannot be traced computed in advance."""
+        """Return the model's arguments; values that cannot be traced are computed in advance."""
         from transformers.exporters.utils import prepare_for_export
 
         _, inputs, self._flags = prepare_for_export(self._model, dict(given))
@@ -58,7 +58,7 @@ class TransformersSurroundings(Surroundings):
 
     @contextlib.contextmanager
     def recording(self) -> Iterator[None]:
-        """Let the model return what the trace will return, with caches of the same form."""
+        """Make the model return what the trace will return, with caches of the same form."""
         from transformers.exporters import exporter_dynamo, utils
 
         with (
@@ -80,7 +80,7 @@ class TransformersSurroundings(Surroundings):
             yield
 
     def conversions(self) -> dict[Any, Any]:
-        """Return the translations of transformers."""
+        """Return the translations defined by transformers."""
         from transformers.exporters import exporter_onnx
 
         return dict(exporter_onnx._ONNX_TRANSLATION_TABLE)
@@ -99,7 +99,7 @@ class TransformersSurroundings(Surroundings):
 
 
 def register_caches(module: Any) -> None:
-    """Let torch look into the caches of transformers, if the module contains such a model."""
+    """Let torch take apart the caches of transformers, if the module contains such a model."""
     library = sys.modules.get("transformers")
     models = [
         each

@@ -1,10 +1,9 @@
-"""Runs of a model on ONNX Runtime, and comparison with the expected outputs.
+"""Comparison of a model's outputs on ONNX Runtime with expected outputs.
 
 ```python
 import onnx_external as oe
 
-report = oe.validate("out/model.onnx", against=module, inputs=(ids,))
-```
+onnxruntime, onnx and torch are imported only when they are needed.
 
 onnxruntime, onnx and torch are imported when they are needed.
 """

@@ -1,4 +1,4 @@
-"""Runs of a model and its reference on input sets, for oe.validate."""
+"""Comparison of a model with its reference on input sets, for oe.validate."""
 
 from __future__ import annotations
 
@@ -45,23 +45,23 @@ class Settings:
 
     @property
     def has_tolerance(self) -> bool:
-        """True if floats have a given tolerance."""
+        """True if the caller gave a tolerance for floats."""
         return self.atol is not None or self.rtol is not None
 
 
 @dataclass
 class _Comparing:
-    """Runs a model and its reference on input sets, one after the other."""
+    """Runs a model and its reference on input sets, one set after another."""
 
     session: Session
     reference: Reference
     settings: Settings
     found: GraphValidation
     sums: QualitySums | None = None
-    """The measured loss, if wanted."""
+    """The sums from which the quality of a quantized model is computed; None if not wanted."""
 
     def run(self, sets: Sequence[InputSet], asked: str | None) -> None:
-        """Run all sets; `asked` is the type that a reference was converted to."""
+        """Run all sets; `asked` is the float type to which the reference was converted."""
         found, session, reference = self.found, self.session, self.reference
         found.computes = _computes(session, reference, asked)
         found.draws += drawing_nodes(session.source)
@@ -75,7 +75,7 @@ class _Comparing:
                 found.lacks = reference.lacking(given.call, names)
             misfits = session.misfits(given.feed) if each.may_misfit else []
             if misfits:
-                found.notes.append(f"{each.name} is left out: {'; '.join(misfits)}")
+                found.notes.append(f"{each.name} is skipped: {'; '.join(misfits)}")
                 continue
             self._run_set(each.name, given, number)
         if self.sums is not None:
@@ -84,9 +84,9 @@ class _Comparing:
             found.quantized = quantized(session.source)
 
     def _prepare_quality(self) -> None:
-        """Set up measuring the loss of a model whose weights are quantized, unlike its reference's.
+        """Prepare to measure the quality of a model if it is quantized, but its reference is not.
 
-        Its floats are then judged by that, unless a tolerance was given.
+        Unless a tolerance is given, this quality then decides whether float outputs are right.
         """
         how, limits = quantized_weights(self.session.source), self.settings.limits
         if isinstance(self.reference, OnnxReference):
@@ -129,9 +129,9 @@ class _Comparing:
         found.notes += [note for note in notes if note not in found.notes]
         if found.wrong and first and not found.draws:
             if not agree(got, session.run(feed, name)):
-                found.draws.append("the model, by two runs that differ")
+                found.draws.append("the model, as two runs differ")
             if not agree(want, self.reference.outputs(given, name)):
-                found.draws.append(f"{found.against}, by two runs that differ")
+                found.draws.append(f"{found.against}, as two runs differ")
         if settings.dump is not None:
             pairs = paired(session.output_names, want)
             expected = {one: want[other] for _, one, other in pairs if one and other}
@@ -145,9 +145,9 @@ class _Comparing:
         return known and not self.settings.has_tolerance
 
     def _wanted(self, given: Given, name: str) -> dict[str, Value]:
-        """Return the reference's outputs.
+        """Return the outputs of the reference.
 
-        State that a module keeps for the next call is restored.
+        State that a module keeps for its next call is restored.
         """
         if not isinstance(self.reference, ModuleReference):
             return self.reference.outputs(given, name)
@@ -174,15 +174,15 @@ def compared_on_sets(
     name: str,
     asked: str | None = None,
 ) -> GraphValidation:
-    """Run all sets; `asked` is the type that a reference was converted to."""
+    """Compare on all sets; `asked` is the float type to which the reference was converted."""
     found = GraphValidation(name, session.name, reference.name, session.providers)
     _Comparing(session, reference, settings, found).run(sets, asked)
     return found
 
 
 def _computes(session: Session, reference: Reference, asked: str | None) -> dict[str, str]:
-    """Return the float types of the computation, which those of the outputs may hide."""
-    types = {asked: "what was asked for"}
+    """Return the float types used in the computation, which may differ from the outputs' types."""
+    types = {asked: "the requested type"}
     if isinstance(reference, OnnxReference):
         types[weight_type(reference.session.source)] = "weights of the reference"
     types[weight_type(session.source)] = "weights"
@@ -196,6 +196,6 @@ def _form(value: Value) -> tuple[str, list[int]]:
 
 
 def added_memory(meter: Meter, before: int | None) -> int | None:
-    """Return the peak memory that the last step added."""
+    """Return how much the peak memory of the last step exceeds the memory before it."""
     peak = meter.steps[-1].peak_memory
     return None if peak is None or before is None else max(0, peak - before)

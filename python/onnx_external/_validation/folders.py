@@ -1,4 +1,4 @@
-"""The graphs of a folder, with the model of transformers; a folder without graphs is exported."""
+"""Graphs in a folder, compared with transformers' model; a folder without graphs is exported."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 def _folder_of(
     model: Any, against: Any, inputs: Any, task: str | None, dtype: str | None
 ) -> Folder:
-    """Return a folder with existing graphs."""
+    """Return the folder of existing graphs, with transformers' model as the reference."""
     path = Path(model)
     models = models_in(path) if path.is_dir() else {path.stem: path}
     if not models:
@@ -38,19 +38,19 @@ def _folder_of(
 
 
 def graph_of(model: str, against: Any, inputs: Any, task: str | None, dtype: str | None) -> Graph:
-    """Return the reference of one graph."""
+    """Return the reference for one graph."""
     refuse_at_once(against)
     folder = _folder_of(model, against, inputs, task, dtype)
     return folder.graphs()[Path(model).stem]
 
 
 def refuse_other_inputs(inputs: Any) -> None:
-    """Raise an error for inputs that a model of transformers does not take in this form."""
+    """Raise an error if the inputs do not have a form that a transformers model takes."""
     names = isinstance(inputs, (list, tuple)) and all(isinstance(each, str) for each in inputs)
     if inputs is not None and not isinstance(inputs, Mapping) and not names:
         raise InvalidArgumentError(
-            "inputs: for a model of transformers these are names or a dict of tensors, as "
-            "oe.transformers.export() takes them"
+            "inputs: for a transformers model, pass names or a dict of tensors, as in "
+            "oe.transformers.export()"
         )
 
 
@@ -72,15 +72,15 @@ def opened(
     exporting: dict[str, Any],
     meter: Meter,
 ) -> Iterator[Folder]:
-    """Yield the graphs of a folder; export it if it has none, or if an output is given.
+    """Yield the graphs of a folder, which is exported if it has none or if `output` is given.
 
     Args:
-        model: the folder, or a graph.
-        against: the folder of transformers' model; None: `model` itself.
-        inputs: as oe.transformers.export() takes them.
-        exporting: keywords of oe.transformers.export(), and `output`, its path; None: a temporary
-            folder.
-        meter: the meter for the export's steps.
+        model: the folder, or the path of a graph.
+        against: the folder with transformers' model; None: `model` itself.
+        inputs: the inputs, as in oe.transformers.export().
+        exporting: keywords of oe.transformers.export(), and its target as `output`; None: a
+            temporary folder.
+        meter: measures the steps of the export.
     """
     refuse_other_inputs(inputs)
     refuse_at_once(model if against is None else against)
@@ -100,7 +100,7 @@ def opened(
             yield Folder(models, path, task, dtype, inputs, dynamic, exported, variant)
         return
     if output is not None:
-        raise InvalidArgumentError(f"output: {path} is not a folder of transformers to export")
+        raise InvalidArgumentError(f"output: {path} is not a transformers folder to export")
     if against is None:
         _refuse_without_weights(path)
     folder = _folder_of(model, against, inputs, task, dtype)
@@ -109,7 +109,7 @@ def opened(
 
 
 def _refuse_without_weights(folder: Path) -> None:
-    """Raise an error for exported graphs without a model of transformers beside them.
+    """Raise an error for exported graphs if transformers' model is not next to them.
 
     Raises:
         InvalidArgumentError: there is no such model.
@@ -119,9 +119,9 @@ def _refuse_without_weights(folder: Path) -> None:
             return
     except NotFoundError:
         raise InvalidArgumentError(
-            f"{folder}: has graphs, and not the weights of transformers' model to compare them "
-            f"with; give the folder from which it was exported: oe.validate({str(folder)!r}, "
-            "'FOLDER')"
+            f"{folder}: contains graphs, but not the weights of transformers' model to compare "
+            "them with; pass the folder that the graphs were exported from: "
+            f"oe.validate({str(folder)!r}, 'FOLDER')"
         ) from None
 
 

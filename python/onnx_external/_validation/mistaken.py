@@ -1,4 +1,4 @@
-"""Errors for paths that are given as a reference but cannot be one."""
+"""Errors for paths that cannot be a reference."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from .._sources.checkpoint import open_checkpoint
 
 
 def refuse_mistaken(against: StrPath, model: StrPath | None, function: str, wanted: str) -> None:
-    """Raise an error for weights without a module, and for a program; others handle the rest.
+    """Raise an error if a reference is a checkpoint without a module, or a Python program.
 
     Args:
-        against: the path that was given.
-        model: the model's path; None if it is not in a file.
-        function: the one that was called, such as "oe.validate".
-        wanted: the references that it takes.
+        against: the path of the reference.
+        model: the path of the model; None if the model is not in a file.
+        function: the name of the function that was called, such as "oe.validate".
+        wanted: the kinds of references that the function takes.
     """
     path, shown = os.fspath(against), "model" if model is None else repr(os.fspath(model))
     call = f"{function}({shown}, module.eval(), x)"
     if Path(path).suffix == ".py":
         raise InvalidArgumentError(
-            f"{path}: is a program, which does not run here; wanted: {wanted}. In a program of "
-            f"your own: from {Path(path).stem} import Module; module = Module(); {call}"
+            f"{path}: is a Python program, which is not run; expected {wanted}. In your own "
+            f"program: from {Path(path).stem} import Module; module = Module(); {call}"
         )
     try:
         with open_checkpoint(path) as checkpoint:
@@ -34,6 +34,6 @@ def refuse_mistaken(against: StrPath, model: StrPath | None, function: str, want
     weights = "" if model is None else f"oe.verify({shown}, {path!r}) compares its weights; or "
     raise InvalidArgumentError(
         f"{path}: is a checkpoint of {count} tensor{'' if count == 1 else 's'}, which computes "
-        f"nothing; wanted: {wanted}. {weights}load them in a program: "
+        f"nothing; expected {wanted}. {weights}load the weights in a program: "
         f"module.load_state_dict(oe.open_checkpoint({path!r}).state_dict()); {call}"
     )

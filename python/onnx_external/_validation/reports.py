@@ -1,4 +1,4 @@
-"""Reports of validations."""
+"""The reports of oe.validate."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from .._comparing.quality import Quality
 
 @dataclass
 class ComparedOutput(Comparison):
-    """One output of one input set."""
+    """The comparison of one output in one input set."""
 
     set: str = ""
     by_quality: bool = False
-    """Floats of a quantized model, which `GraphValidation.quality` judges: only special values and
-    shapes have to agree."""
+    """True for floats of a quantized model, which `GraphValidation.quality` judges: only their
+    shapes and special values have to agree."""
 
     @property
     def ok(self) -> bool:
-        """True if all elements agree; judged by quality, if the NaN and infinities do."""
+        """True if all elements agree; if `by_quality`, True if NaN and infinities agree."""
         if not self.by_quality:
             return super().ok
         special = (self.nan, self.inf) == (self.expected_nan, self.expected_inf)
@@ -35,19 +35,19 @@ class ComparedOutput(Comparison):
 
 @dataclass(frozen=True)
 class ValidatedInput:
-    """One input of one set."""
+    """One input in one input set."""
 
     set: str
     name: str
     dtype: str
     shape: list[int]
     origin: str
-    """ "given", "recorded", or how it was made."""
+    """"given", "recorded", or how the input was generated."""
 
 
 @dataclass(frozen=True)
 class Latency:
-    """Durations, in seconds, of runs on the first input set, after one warm-up run."""
+    """The durations in seconds of runs on the first input set, after one warm-up run."""
 
     runs: int
     least: float
@@ -57,7 +57,7 @@ class Latency:
 
 
 def latency_of(seconds: Sequence[float]) -> Latency:
-    """Return the statistics of some runs."""
+    """Return the statistics of durations."""
     return Latency(
         len(seconds),
         min(seconds),
@@ -72,49 +72,50 @@ class GraphValidation:
     """The comparison of one model with its reference."""
 
     name: str
-    """The file's name without its suffix."""
+    """The name of the model file without its suffix."""
     model: str
     against: str
     providers: list[str]
-    """The providers of ONNX Runtime in the session."""
+    """The execution providers in the session of ONNX Runtime."""
     inputs: list[ValidatedInput] = field(default_factory=list)
     outputs: list[ComparedOutput] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
-    """Remarks on what was left out, and why."""
+    """Remarks on what was not compared, and why."""
     lacks: list[str] = field(default_factory=list)
-    """Inputs that the reference is called with, and the model does not have."""
+    """The inputs that the reference is called with, but that the model does not have."""
     draws: list[str] = field(default_factory=list)
-    """The random operators of the model or the reference, which make two runs differ."""
+    """The random operators in the model or the reference, which make two runs differ."""
     computes: dict[str, str] = field(default_factory=dict)
-    """Types of floats beside those of the outputs that a tolerance may be of, and whose they are,
-    such as {"float16": "weights of the model"}."""
+    """Float types used in the computation, and where they are used, such as {"float16": "weights"}.
+    The tolerance may be derived from one of them instead of the type of an output."""
     quantized: Quantized | None = None
     """The quantization of a model whose outputs do not agree, or whose quality is judged."""
     quality: Quality | None = None
-    """The total loss of a model with quantized weights; `ok` follows its limits."""
+    """The total loss caused by quantization; its attribute `ok` tells whether it is within the
+    limits."""
     latency: Latency | None = None
     reference_latency: Latency | None = None
-    """The latency of the reference, if it is a model."""
+    """The latency of the reference, if the reference is an ONNX model."""
     load_memory: int | None = None
-    """The most bytes of anonymous memory (RssAnon of Linux) that loading added."""
+    """The peak anonymous memory (RssAnon on Linux) that loading the model added, in bytes."""
     run_memory: int | None = None
-    """The memory of loading and the first run."""
+    """The peak memory that the first run added, in bytes."""
 
     @property
     def empty(self) -> list[str]:
-        """Outputs that were never really compared in any set: no elements, or only NaN."""
+        """Outputs that were compared in no set, because they had no elements or only NaN."""
         compared = {each.output for each in self.outputs if not each.is_empty}
         every = dict.fromkeys(each.output for each in self.outputs)
         return [name for name in every if name not in compared]
 
     @property
     def wrong(self) -> list[ComparedOutput]:
-        """Outputs that do not agree."""
+        """The outputs that do not agree."""
         return [each for each in self.outputs if each.is_wrong]
 
     @property
     def tolerances(self) -> list[str]:
-        """The tolerances of floats with their reasons, and slices that have their own scale."""
+        """The tolerances for floats with their reasons, and slices that have their own scale."""
         kinds: dict[str, list[ComparedOutput]] = {}
         for each in self.outputs:
             if each.atol:
@@ -135,7 +136,7 @@ class GraphValidation:
 
     @property
     def ok(self) -> bool:
-        """True if there is an output, and all were compared and agree."""
+        """True if there is an output, and all outputs were compared and agree."""
         if self.quality is not None and not self.quality.ok:
             return False
         return bool(self.outputs) and not self.empty and not self.wrong
@@ -143,16 +144,16 @@ class GraphValidation:
 
 @dataclass
 class Validation(Paged):
-    """The report of a validation, model by model."""
+    """The report of oe.validate, with one part for each model."""
 
     graphs: list[GraphValidation]
-    """One report for each model."""
+    """The comparison of each model."""
     dump: str | None = None
-    """The folder that inputs and outputs were written into; None: into none."""
+    """The folder to which inputs and outputs were written; None if they were not written."""
     exported: str | None = None
-    """The folder into which a folder of transformers was exported."""
+    """The folder to which a transformers folder was exported."""
     steps: list[Step] = field(default_factory=list)
-    """The steps, with their time and memory."""
+    """The steps of the validation, with their time and memory."""
     versions: dict[str, str] = field(default_factory=dict)
     """The versions of the packages involved."""
 
@@ -162,7 +163,7 @@ class Validation(Paged):
         return bool(self.graphs) and all(graph.ok for graph in self.graphs)
 
     def __bool__(self) -> bool:
-        """Return whether nothing is wrong."""
+        """Return `ok`."""
         return self.ok
 
     @property
@@ -172,13 +173,13 @@ class Validation(Paged):
 
     @property
     def sentence(self) -> str:
-        """The result: that all outputs agree, or which do not, and the likely reason."""
+        """The result in words: that all outputs agree, or which do not, and the likely reason."""
         several = len(self.graphs) > 1
         told = [text for graph in self.graphs for text in _told(graph, several)]
         if told:
             return "; ".join(told)
         empty = sum(each.is_empty for each in self.outputs)
-        more = f"; in some sets {empty} had nothing to compare" if empty else ""
+        more = f"; in some sets, {empty} had nothing to compare" if empty else ""
         draws = [name for graph in self.graphs for name in graph.draws]
         if draws:
             more += (
@@ -187,7 +188,7 @@ class Validation(Paged):
         count = len(self.outputs) - empty
         more += "".join(f"; {_quality(graph, several)}" for graph in self.graphs if graph.quality)
         if any(each.by_quality for each in self.outputs):
-            return f"no limit of quality is exceeded{more}"
+            return f"no quality limit is exceeded{more}"
         return f"{'the output agrees' if count == 1 else f'all {count} outputs agree'}{more}"
 
     def __str__(self) -> str:
@@ -195,7 +196,7 @@ class Validation(Paged):
         return self.sentence
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain dicts and lists; numbers that are not finite are strings ("nan", "inf")."""
+        """Return plain dicts and lists, in which non-finite numbers are text ("nan", "inf")."""
         found = asdict(self)
         for graph, own in zip(self.graphs, found["graphs"], strict=True):
             own["ok"] = graph.ok
@@ -213,7 +214,7 @@ class Validation(Paged):
 
 
 _SHOWN = 5
-"""The number of outputs that are named."""
+"""The maximum number of outputs that a sentence names."""
 
 
 def _range(values: Sequence[float]) -> str:
@@ -228,15 +229,15 @@ def _named(names: Sequence[str]) -> str:
 
 
 def _told(graph: GraphValidation, several: bool) -> list[str]:
-    """Return what is wrong with a graph."""
+    """Return sentences about what is wrong with a graph."""
     found, of = [], f" of {graph.name}" if several else ""
     if not graph.outputs:
-        what = "the model gave no output" if graph.inputs else "there was no input set"
+        what = "the model has no outputs" if graph.inputs else "there was no input set"
         found.append(f"nothing{of} was compared: {what}")
     if graph.empty:
         found.append(
-            f"nothing was compared of {_named(graph.empty)}{of}: no set has elements of it, or "
-            "numbers among them; give inputs that make some"
+            f"nothing was compared of {_named(graph.empty)}{of}, which had no elements, or only "
+            "NaN, in all input sets; pass other inputs"
         )
     if graph.wrong:
         names = _named([each.output for each in graph.wrong])
@@ -250,11 +251,11 @@ def _told(graph: GraphValidation, several: bool) -> list[str]:
             told += f"; {graph.quantized.advice(*beyond)}"
         if graph.lacks:
             told += (
-                f". The cause may be that the model does not take {_named(graph.lacks)}, which "
+                f". The cause may be that the model has no input {_named(graph.lacks)}, which "
                 f"{graph.against} is called with"
             )
         if graph.draws:
-            told += f". The cause may be what draws random numbers: {_named(graph.draws)}"
+            told += f". The cause may be random numbers, drawn by {_named(graph.draws)}"
         found.append(told)
     if graph.quality is not None and not graph.quality.ok:
         faults = " and ".join(graph.quality.faults)
@@ -263,7 +264,7 @@ def _told(graph: GraphValidation, several: bool) -> list[str]:
 
 
 def _quality(graph: GraphValidation, several: bool) -> str:
-    """Return the loss of a graph."""
+    """Return a phrase about the loss of a graph."""
     assert graph.quality is not None
     of = f" of {graph.name}" if several else ""
     how = "" if graph.quantized is None else f"quantized ({', '.join(graph.quantized.operators)}): "
@@ -271,7 +272,7 @@ def _quality(graph: GraphValidation, several: bool) -> str:
 
 
 def _magnitude(wrong: Sequence[ComparedOutput]) -> str:
-    """Return how much outputs differ, or why their values could not be compared."""
+    """Return by how much outputs differ, or why their values could not be compared."""
     most = max((each.max_abs for each in wrong if each.max_abs), default=None)
     if most is not None:
         return f", by {most:.3g} at most"
@@ -280,7 +281,7 @@ def _magnitude(wrong: Sequence[ComparedOutput]) -> str:
 
 
 def finite(value: Any) -> Any:
-    """Return the same with strings for numbers that are not finite, which JSON lacks."""
+    """Return a copy in which numbers that are not finite, which JSON lacks, are text."""
     if isinstance(value, dict):
         return {name: finite(each) for name, each in value.items()}
     if isinstance(value, list):

@@ -1,4 +1,4 @@
-"""Loss of a transformers model's graph, measured on a text."""
+"""Measurement of the loss of a transformers model's graph on a text."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from ..transformers._compared import Folder
 
 _WITH_TEXT = ("prompt", "example")
-"""The sets that contain text, the best one first: a prompt has an empty cache."""
+"""The input sets that contain text, in order of preference: a prompt has an empty cache."""
 
 
 def quality_on_text(
@@ -27,10 +27,10 @@ def quality_on_text(
     text: Path,
     limits: Limits,
 ) -> Quality | None:
-    """Run both sides on all of a text; return None if the graph does not return logits.
+    """Run the graph and the reference on a whole text; return None if the graph has no logits.
 
     Raises:
-        InvalidArgumentError: the text has too few tokens for a run.
+        InvalidArgumentError: the text has too few tokens for one run.
     """
     given = _example(sets)
     names = [form.name for form in session.inputs]

@@ -40,7 +40,7 @@ _PACKAGES = ("numpy", "onnx", "onnxruntime", "torch", "transformers", "onnx-exte
 
 
 def _model_of(model: Any, call: str = "oe.validate({}, ...)") -> tuple[Any, str]:
-    """Return a path or bytes for ONNX Runtime, and a name for messages."""
+    """Return a model as a path or bytes for ONNX Runtime, and a name for messages."""
     argument = "model" if "({}" in call else "against"
     if is_path(model):
         path = model_in(path_of(argument, model), call)
@@ -53,7 +53,7 @@ def _model_of(model: Any, call: str = "oe.validate({}, ...)") -> tuple[Any, str]
             return proto.SerializeToString(), "the model"
         except Exception as error:
             raise InvalidArgumentError(
-                f"the model cannot be serialized ({error}); save it, and give its path"
+                f"the model cannot be serialized ({error}); save it, and pass its path"
             ) from error
     raise wrong_type(argument, "a model (a path, bytes or an object)", model)
 
@@ -64,7 +64,7 @@ def _is_torch(value: Any) -> bool:
 
 
 def _program_of(path: StrPath) -> Any:
-    """Load an ExportedProgram from its file."""
+    """Load an ExportedProgram from a file."""
     try:
         import torch
 
@@ -76,8 +76,8 @@ def _program_of(path: StrPath) -> Any:
 
 
 _REFERENCES = (
-    "a module of torch, an exported program (.pt2), another model (.onnx), recorded sets "
-    "(test_data_set_0, .npz), or a folder of transformers"
+    "a torch module, an exported program (.pt2), another model (.onnx), recorded sets "
+    "(test_data_set_0, .npz), or a transformers folder"
 )
 
 
@@ -98,7 +98,7 @@ def _reference(against: Any, model: Any, settings: Settings) -> Reference:
             refuse_mistaken(path, known, "oe.validate", _REFERENCES)
     elif isinstance(against, type):
         raise WrongTypeError(
-            f"against: {against.__name__} is a class; give a module of it: "
+            f"against: {against.__name__} is a class; pass a module: "
             f"oe.validate(model, {against.__name__}().eval())"
         )
     source, name = _model_of(against, "oe.validate(..., {})")
@@ -117,7 +117,7 @@ def _session(model: Any, name: str, settings: Settings) -> tuple[Session, int | 
 def _one_model(
     model: Any, against: Any, inputs: Any, making: Making, settings: Settings
 ) -> GraphValidation:
-    """Validate a model that is not one of transformers' graphs."""
+    """Validate a model that is not one of the graphs exported from a transformers model."""
     if against is None and inputs is None and hasattr(model, "exported_program"):
         against = model
     source, name = _model_of(model)
@@ -131,7 +131,7 @@ def _one_model(
 
 
 def _of_folder(folder: Folder, settings: Settings) -> list[GraphValidation]:
-    """Validate the graphs of a model of transformers, one after the other."""
+    """Validate the graphs of a transformers model, one after another."""
     found = []
     with settings.meter.step("load reference"):
         graphs = folder.graphs()
@@ -153,7 +153,7 @@ def _of_folder(folder: Folder, settings: Settings) -> list[GraphValidation]:
     settings.dump = dump
     found[0].notes += folder.notes_on_weights()
     if settings.text is not None and not any(one.quality and one.quality.tokens for one in found):
-        raise InvalidArgumentError("text: no graph gives logits for the tokens of a text")
+        raise InvalidArgumentError("text: no graph returns logits for the tokens of a text")
     return found
 
 
@@ -179,8 +179,8 @@ def _validated(
     if is_transformers(model if against is None else against):
         if making.is_asked:
             raise InvalidArgumentError(
-                "dims, ranges and sets are for generated inputs; a model of transformers is "
-                "compared on examples of its own, or on inputs="
+                "dims, ranges and sets are for generated inputs; a transformers model is compared "
+                "on its own examples, or on inputs="
             )
         exporting["overwrite"] = overwrite
         with (
@@ -194,7 +194,7 @@ def _validated(
         exporting = exporting | {"text": settings.text}
         given = [name for name, value in exporting.items() if value is not None]
         if given:
-            raise InvalidArgumentError(f"{', '.join(given)}: this is for a folder of transformers")
+            raise InvalidArgumentError(f"{', '.join(given)}: only for a transformers folder")
         graphs = [_one_model(model, against, inputs, making, settings)]
     dump = None if settings.dump is None else str(settings.dump)
     return Validation(graphs, dump, exported, settings.meter.steps, versions(_PACKAGES))
@@ -229,55 +229,59 @@ def validate(
     layout: LayoutName | None = None,
     progress: Progress = None,
 ) -> Validation:
-    """Run a model on ONNX Runtime, and compare its outputs with expected ones.
+    """Run a model on ONNX Runtime, and compare its outputs with expected outputs.
 
     Args:
-        model: a model (its path, bytes, or an object of onnx, onnx_ir or torch.onnx), the folder
-            of one, a folder of transformers, which is exported first, or a folder of its graphs.
-        against: a module of torch or an ExportedProgram (or its .pt2 file); another model;
-            recorded sets (a folder of test_data_set_N, an .npz file); expected outputs as a dict
-            of arrays; a folder of transformers, or a GGUF model. None: the sets beside the model,
-            or the folder itself.
-        inputs: as a module takes them (a tensor, a tuple of arguments, a dict of keywords, or a
-            tuple and a dict), by the model's names, a list of such, or recorded sets. None: those
-            that were recorded or exported with the reference; else they are made.
-        dims: sizes for inputs that are made, by name; a list has one for each set.
-        ranges: the least and the largest value of inputs that are made; by default floats are
-            standard normal and integers 0 or 1.
-        seed: the seed for inputs that are made.
-        sets: the number of sets to make.
-        atol: floats agree if their difference is at most atol + rtol * |expected|; by default
-            these depend on the type (docs/python-validate.md).
-        rtol: likewise.
-        text: a text file that the model was not trained on, for a folder of transformers with its
-            tokenizer. The loss of a quantized model is then measured on it.
-        max_kl: the largest mean KL divergence from the reference, in nats, of a model that returns
-            logits. docs/python-validate.md has the default limits of quantized models.
-        min_agreement: the least share of positions with the same largest logit.
-        max_error: the largest relative error (root mean square) of a model without logits, or of
-            its logits if max_kl is not given.
-        providers: the providers of ONNX Runtime, e.g. "cuda"; by default the CPU's.
-        latency: the number of runs on the first set to measure their duration.
-        memory: report the memory for loading and running it.
+        model: a model (its path, bytes, or an object of onnx, onnx_ir or torch.onnx), a folder with
+            one model, a transformers folder, which is exported first, or a folder of graphs
+            exported from a transformers model.
+        against: the reference: a torch module or an ExportedProgram (or its .pt2 file); another
+            model; recorded input sets (a folder of test_data_set_N, an .npz file); expected outputs
+            as a dict of arrays; a transformers folder, or a GGUF model. None: the input sets next
+            to the model, or the transformers folder itself.
+        inputs: the arguments of a module (a tensor, a tuple of arguments, a dict of keywords, or a
+            tuple and a dict), a dict by the model's input names, a list of such inputs, or recorded
+            sets. None: the inputs that were recorded or exported with the reference; otherwise
+            inputs are generated.
+        dims: sizes of dimensions in generated inputs, by name; a list contains a size for each set.
+        ranges: the minimum and the maximum value of generated inputs, by input name; by default,
+            floats are drawn from a standard normal distribution, and integers are 0 or 1.
+        seed: the seed for generated inputs.
+        sets: the number of input sets to generate.
+        atol: the absolute tolerance. Floats agree if their difference is at most atol + rtol *
+            |expected|; by default, both tolerances depend on the type (docs/python-validate.md).
+        rtol: the relative tolerance; see `atol`.
+        text: a text file that the model was not trained on, for a transformers folder with a
+            tokenizer. The loss caused by quantization is measured on this text.
+        max_kl: the maximum mean KL divergence from the reference, in nats, for a model that returns
+            logits. docs/python-validate.md states the default limits for quantized models.
+        min_agreement: the minimum share of positions at which both models have the same largest
+            logit.
+        max_error: the maximum relative error (root mean square) of the outputs of a model without
+            logits, or of the logits if max_kl is not given.
+        providers: the execution providers for ONNX Runtime, e.g. "cuda"; by default "cpu".
+        latency: the number of runs on the first set whose duration is measured.
+        memory: report the memory for loading and running the model.
         dump: a folder for the inputs, the outputs and the expected outputs.
-        overwrite: replace sets in `dump`, and files of the export.
-        output: the target of the export of a transformers folder; by default a temporary folder,
-            which is removed.
-        task: the task for a folder of transformers, as for oe.transformers.export().
-        dtype: likewise.
-        variant: likewise.
-        dynamic: likewise.
-        layout: likewise. None: the default of that function.
-        progress: as for oe.save(); each step is reported with sizes of 0.
+        overwrite: replace existing sets in `dump`, and existing files of the export.
+        output: the folder to which a transformers folder is exported; by default a temporary
+            folder, which is removed.
+        task: the task for a transformers folder, as in oe.transformers.export().
+        dtype: the float type, as in oe.transformers.export().
+        variant: the variant of the weights, as in oe.transformers.export().
+        dynamic: whether dimensions are dynamic, as in oe.transformers.export().
+        layout: the layout of the data, as in oe.transformers.export(), which has the default.
+        progress: as in oe.save(); each step is reported with sizes of 0.
 
     Returns:
-        A validation: `ok`, `sentence` (the outputs that do not agree, and likely reasons), `graphs`
-        (the inputs, outputs, differences and quality of each model), `html()` (a page).
+        A report with `ok`, `sentence` (the outputs that do not agree, and likely reasons), `graphs`
+        (the inputs, outputs, differences and quality of each model) and `html()` (the report as a
+        page).
 
     Raises:
-        RunError: ONNX Runtime, or the reference, cannot run the model.
-        MismatchError: inputs or outputs of the two sides do not match.
-        Error: any other fault that prevents the comparison.
+        RunError: ONNX Runtime cannot run the model, or the reference cannot be run.
+        MismatchError: the inputs or outputs of the model and of the reference do not match.
+        Error: any other problem prevents the comparison.
     """
     settings = Settings(
         provider_names(providers), atol, rtol, latency, memory, None if dump is None else Path(dump)

@@ -195,7 +195,7 @@ def test_ids_of_tokens_need_no_tokenizer(exported: Exported, tmp_path: Path) -> 
     done = commands.run("generate", tmp_path, "--prompt", "the cat")
     assert f"need no tokenizer: onnx-external generate {tmp_path} --tokens 1,2,3" in done.stderr
     done = commands.run("generate", tmp_path / "model.onnx", *given)
-    assert f"the folder of the graphs: onnx-external generate {tmp_path} ..." in done.stderr
+    assert f"the folder with the graphs: onnx-external generate {tmp_path} ..." in done.stderr
     assert commands.run("generate", tmp_path, "--tokens", "1,,2").returncode == 2
     for wrong in ([[]], [-1]):
         with pytest.raises(oe.InvalidArgumentError, match="below the size of the vocabulary"):

@@ -163,7 +163,7 @@ def test_text_is_refused_where_nothing_reads_it(
     llama: tuple[Path, Path, Path], tmp_path: Path
 ) -> None:
     folder, out, text = llama
-    with pytest.raises(oe.InvalidArgumentError, match="text: this is for a folder"):
+    with pytest.raises(oe.InvalidArgumentError, match="text: only for a transformers folder"):
         oe.validate(plain("logits"), plain("logits"), X, text=text)
     (tmp_path / "one.txt").write_text("w1")
     with pytest.raises(oe.InvalidArgumentError, match="has 1 tokens"):

@@ -289,7 +289,7 @@ def test_what_cannot_run_says_why(tmp_path: Path) -> None:
         oe.validate(model, model, {"x": X.astype(np.int64)})
     with pytest.raises(oe.MismatchError, match="no value for x"):
         oe.validate(model, model, {})
-    with pytest.raises(oe.InvalidArgumentError, match="task: this is for a folder"):
+    with pytest.raises(oe.InvalidArgumentError, match="task: only for a transformers folder"):
         oe.validate(model, model, X, task="text-generation")
     (tmp_path / "bad.onnx").write_bytes(b"no model")
     with pytest.raises(oe.RunError, match=r"bad\.onnx: ONNX Runtime cannot load"):

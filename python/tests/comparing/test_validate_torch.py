@@ -162,9 +162,9 @@ def test_a_folder_that_holds_its_graphs_is_its_own_reference(tmp_path: Path) -> 
     report = oe.validate(tmp_path)
     assert report.ok and report.exported is None
     assert [each.set for each in report.outputs] == ["example"]
-    assert "longer is left out: " in report.graphs[0].notes[0]
+    assert "longer is skipped: " in report.graphs[0].notes[0]
     assert oe.validate(tmp_path / "model.onnx", tmp_path).ok
-    with pytest.raises(oe.InvalidArgumentError, match="examples of its own"):
+    with pytest.raises(oe.InvalidArgumentError, match="its own examples"):
         oe.validate(tmp_path, dims={"rows": 2})
     (tmp_path / "model.onnx").rename(tmp_path / "middle.onnx")
     assert oe.validate(tmp_path).ok  # its only model

@@ -290,7 +290,7 @@ def test_a_line_that_makes_a_size_a_number_is_named_with_both_remedies(tmp_path:
     dynamic = ({0: torch.export.Dim.DYNAMIC},)
     with pytest.raises(oe.ExportError, match=r"test_rewriting_sizes.*x . self.weight") as caught:
         oe.torch.export(Fixed(), *rows(3), tmp_path / "model.onnx", dynamic_shapes=dynamic)
-    assert "holds for all sizes, or leave the size out" in str(caught.value)
+    assert "holds for all sizes, or leave the dimension out" in str(caught.value)
     report = oe.torch.export(
         Fixed(), *rows(3), tmp_path / "model.onnx", dynamic_shapes=({0: AUTO},)
     )

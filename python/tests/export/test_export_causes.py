@@ -135,7 +135,7 @@ class Drawing(torch.nn.Module):  # type: ignore[misc,name-defined]
 @pytest.mark.parametrize(
     ("make", "sets", "told"),
     [
-        (Cached, [(torch.rand(2, 5),)], "cannot be the key of a dict.*in each call"),
+        (Cached, [(torch.rand(2, 5),)], "cannot be a dict key.*in each call"),
         (Drawing, [], r"generator is a torch\.Generator.*without generator="),
     ],
 )

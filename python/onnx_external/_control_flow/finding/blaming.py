@@ -1,4 +1,4 @@
-"""Attribution of an error of a trace, or of a guard, to conditions in the user's code."""
+"""Attribution of trace errors and guards to conditions in the user's code."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ _DATA = frozenset(
         "UserError",
     }
 )
-"""Torch's errors which say that Python asked for the value of a tensor."""
+"""torch's errors raised because Python asked for the value of a tensor."""
 
 _LOST_SIZE = "is not tracked with proxy"
-"""Torch's message on a size that a branch or a loop reads and that became a constant in it."""
+"""torch's message about a size that is used in a branch or a loop, where it became a constant."""
 
 _without_operator = re.compile(r"No ONNX function found for <built-in .*?, at (.+?\.py):(\d+), in ")
 
@@ -50,7 +50,7 @@ def asks_for_value(error: BaseException) -> bool:
 def add_running(error: BaseException, observed: Observation) -> bool:
     """Observe the functions of a failed trace that no input set ran; return whether there are any.
 
-    A branch that no set takes may call them.
+    A branch that no input set takes may call such functions.
     """
     if not asks_for_value(error):
         return False
@@ -71,7 +71,7 @@ def add_running(error: BaseException, observed: Observation) -> bool:
 
 
 def blamed(error: BaseException, observed: Observation) -> set[str]:
-    """Return the keys of the innermost condition at which a trace failed, if it failed at one."""
+    """Return the keys of the innermost condition at which a trace failed; empty if none."""
     errors = list(chain(error))
     paths = {each.path for each in observed.functions}
     for path, line in _without_operator.findall(str(error)):
@@ -126,7 +126,7 @@ def _lookups_at(error: BaseException, paths: set[str]) -> set[str]:
 
 
 def _meets(place: Place, node: ast.AST) -> bool:
-    """Return whether a lookup is at a place; on Python 3.10 only the line is known."""
+    """Return whether a lookup is at this place; on Python 3.10, only the line is compared."""
     first, last = getattr(node, "lineno", 0), getattr(node, "end_lineno", 0)
     return place == _extent(node) if place[2] is not None else first <= place[0] <= last  # type: ignore[arg-type]
 
@@ -134,7 +134,7 @@ def _meets(place: Place, node: ast.AST) -> bool:
 def _fixing_sizes(
     errors: Iterable[BaseException], paths: set[str], observed: Observation
 ) -> set[str]:
-    """Return the keys of code that fixed a size's value, such as an unrolled loop over a batch."""
+    """Return the keys of code that fixed the value of a size, as an unrolled loop over a batch."""
     for each in errors:
         for path, place in reversed(getattr(each, "fixed_sizes", [])):
             found = _tests_at(path, place) if path in paths else set()
@@ -144,19 +144,19 @@ def _fixing_sizes(
 
 
 def line_of(error: BaseException, observed: Observation) -> str:
-    """Return the innermost line of the user's code at which an error was raised, or ""."""
+    """Return the innermost line of the user's code in an error's traceback, or ""."""
     paths = {each.path for each in observed.functions}
     found = [(path, place[0]) for path, place in _frames(error.__traceback__) if path in paths]
     return f"{os.path.basename(found[-1][0])}:{found[-1][1]}" if found else ""
 
 
 def caller_of(error: BaseException, key: str, observed: Observation) -> str:
-    """Return the key of the call of the function that contains a condition, or "".
+    """Return the key of the call that ran the function with a condition; "" if unknown.
 
     Args:
-        error: The exception raised at the condition.
-        key: Of the test.
-        observed: The functions that ran.
+        error: the exception raised at the condition.
+        key: the key of the condition.
+        observed: the functions that ran.
     """
     name, line, _ = key.rsplit(":", 2)
     frames = [
@@ -181,7 +181,7 @@ def caller_of(error: BaseException, key: str, observed: Observation) -> str:
 
 
 def _function_at(path: str, line: int, observed: Observation) -> Function | None:
-    """Return the innermost function that ran and contains a line."""
+    """Return the innermost function that ran and contains a line; None if there is none."""
     found = [each for each in observed.functions if each.path == path and _holds_line(each, line)]
     return max(found, key=lambda each: each.node.lineno, default=None)
 
@@ -191,7 +191,7 @@ def _holds_line(function: Function, line: int) -> bool:
 
 
 def _call_at(path: str, place: Place) -> str:
-    """Return the key of the call at a place; on Python 3.10, of the only one in its line."""
+    """Return the key of the call at a place; on Python 3.10, of the only call in its line."""
     calls = [
         each
         for each in ast.walk(_tree(path))
@@ -214,11 +214,12 @@ def blamed_by_guard(
     """Return the keys of the conditions and loops that a guard on sizes may come from.
 
     Args:
-        observed: The functions that ran.
-        stack: The files and lines at which torch made the guard, from the outside in. If they name
-            a test, it is that one; otherwise all tests that compare numbers are returned.
-        guard: Its text, as in "L['x'].size()[1] > 6". One that fixes a size ("== 3") may come from
-            a loop with that many iterations, which was unrolled.
+        observed: the functions that ran.
+        stack: the files and lines at which torch made the guard, from the outside in. If a
+            condition is at one of these lines, only that condition is returned; otherwise all
+            conditions that compare numbers are returned.
+        guard: the text of the guard, such as "L['x'].size()[1] > 6". A guard that fixes a size ("==
+            3") may come from an unrolled loop with that many iterations.
     """
     paths = {each.path for each in observed.functions}
     for path, line in reversed(list(stack)):
@@ -242,7 +243,7 @@ def blamed_by_guard(
 
 
 def _compares_numbers(test: ast.expr) -> bool:
-    """Return whether a condition may be on sizes: a comparison, but not with None or a string."""
+    """Return whether a condition may compare sizes, but not with None or a string."""
     order = (ast.Lt, ast.LtE, ast.Gt, ast.GtE, ast.Eq, ast.NotEq)
     for each in ast.walk(test):
         if isinstance(each, ast.BinOp) and isinstance(each.op, ast.Mod):
@@ -268,7 +269,7 @@ def _tree(path: str) -> ast.Module:
 
 
 def _tests_at(path: str, place: Place) -> set[str]:
-    """Return the keys of every control-flow node whose condition contains the place."""
+    """Return the keys of all control-flow nodes whose condition contains this place."""
     found = set()
     for node in ast.walk(_tree(path)):
         if keyed(node) and (_asks(place, node) or any(_within(place, e) for e in _deciding(node))):
@@ -284,7 +285,7 @@ _COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 
 
 def _deciding(node: ast.AST) -> list[ast.expr]:
-    """Return the parts of a node that decide."""
+    """Return the parts of a node that decide which code runs."""
     if isinstance(node, ast.If | ast.While | ast.IfExp | ast.Assert):
         return [node.test]
     if isinstance(node, ast.For | ast.comprehension):
@@ -297,7 +298,8 @@ def _deciding(node: ast.AST) -> list[ast.expr]:
 def _asks(place: Place, node: ast.AST) -> bool:
     """Return whether the place is the whole condition of a node.
 
-    Python 3.11 places the jump after a condition there, and the start of a loop's iteration.
+    Python 3.11 gives this place to the jump after a condition, and to the start of a loop
+    iteration.
     """
     kinds = (ast.If, ast.While, ast.For, ast.IfExp, ast.Assert, ast.BoolOp, ast.UnaryOp)
     return isinstance(node, kinds) and place == _extent(node)

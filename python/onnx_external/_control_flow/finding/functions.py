@@ -1,4 +1,4 @@
-"""The user's functions that run, and the source of each."""
+"""The user's functions that ran, and their sources."""
 
 from __future__ import annotations
 
@@ -21,34 +21,34 @@ FunctionNode = ast.FunctionDef | ast.Lambda
 
 @dataclass(frozen=True, eq=False)
 class Function:
-    """A function that ran, and the place of its definition."""
+    """A function that ran, and its definition."""
 
     function: FunctionType
     code: CodeType
-    """Its original code."""
+    """The original code of the function."""
     node: FunctionNode
-    """Its definition; copy it before changing it."""
+    """The definition; it has to be copied before it is changed."""
     class_name: str | None
-    """The innermost class around the definition, to which private names belong."""
+    """The innermost class around the definition, which decides how private names are mangled."""
 
     @property
     def path(self) -> str:
-        """The file."""
+        """The file of the function."""
         return self.code.co_filename
 
     @property
     def name(self) -> str:
-        """The qualified name."""
+        """The qualified name of the function."""
         return self.function.__qualname__
 
     @property
     def where(self) -> str:
-        """The file and the line of the definition."""
+        """The file name and line number of the definition."""
         return f"{os.path.basename(self.path)}:{self.code.co_firstlineno}"
 
     @property
     def shadowed(self) -> set[str]:
-        """Names bound by its module or enclosing functions, which may hide builtins."""
+        """Names bound in the module or in enclosing functions, which may hide builtins."""
         return {*self.function.__globals__, *self.code.co_freevars}
 
     def tree(self) -> FunctionNode:
@@ -70,10 +70,11 @@ class Missing:
 
 
 def called(call: Callable[[], Any]) -> list[FunctionType]:
-    """Run something, and return the user's functions that it calls in this thread.
+    """Run a function, and return the user's functions that it calls in this thread.
 
-    Functions that run only as generators or hooks are among them; those that are made and dropped
-    on the way are not, since their code is a part of the function that makes them.
+    Functions that run only as generators or hooks are included. Functions that are created and
+    dropped during the run are not included, because their code is a part of the function that
+    creates them.
     """
     codes: dict[int, CodeType] = {}  # by identity: hashing code reads all of it
 
@@ -87,7 +88,7 @@ def called(call: Callable[[], Any]) -> list[FunctionType]:
 
 
 def functions_with(codes: Iterable[CodeType]) -> list[FunctionType]:
-    """Return the user's functions that have one of these codes."""
+    """Return the user's functions that have one of these code objects."""
     found: dict[int, list[FunctionType]] = {
         id(each): [] for each in codes if is_users(each.co_filename)
     }
@@ -98,9 +99,10 @@ def functions_with(codes: Iterable[CodeType]) -> list[FunctionType]:
 
 
 def _objects() -> list[Any]:
-    """Return all objects tracked by the collector, including those frozen by gc.freeze().
+    """Return all objects tracked by the garbage collector, including those frozen by gc.freeze().
 
-    Objects made since then are then frozen as well, as it is unknown which were frozen before.
+    If any were frozen, objects that were created since then are also frozen afterwards, because it
+    is not known which objects were frozen before.
     """
     if not gc.get_freeze_count():
         return gc.get_objects()
@@ -154,7 +156,7 @@ _texts: dict[str, dict[tuple[str, int], list[_Definition]]] = {}
 
 
 def _definitions(text: str) -> dict[tuple[str, int], list[_Definition]]:
-    """Return the functions of a file by name and first line, each with its enclosing class."""
+    """Return the functions in a file by name and first line, each with its enclosing class."""
     if text not in _texts:
         found: dict[tuple[str, int], list[_Definition]] = {}
         with contextlib.suppress(SyntaxError):
@@ -175,7 +177,7 @@ def _collect(
 
 
 def _fits(node: ast.AST, code: CodeType) -> bool:
-    """Return whether a definition has the code's parameters and, for lambdas, its place."""
+    """Return whether a definition has the parameters of the code and, for lambdas, its place."""
     assert isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
     args = node.args
     names = [each.arg for each in [*args.posonlyargs, *args.args, *args.kwonlyargs]]
@@ -192,7 +194,7 @@ def _fits(node: ast.AST, code: CodeType) -> bool:
 
 
 def _within(node: ast.expr, code: CodeType) -> bool:
-    """Return whether all of the code is inside an expression."""
+    """Return whether all instructions of the code are inside an expression."""
     first = (node.lineno, node.col_offset)
     last = (node.end_lineno or 0, node.end_col_offset or 0)
     for line, end, column, end_column in code.co_positions():

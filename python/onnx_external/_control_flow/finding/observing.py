@@ -1,7 +1,7 @@
-"""Observation of conditions and loops while a module runs, and the choice of which to rewrite.
+"""Observation of conditions and loops in a running module, and the choice of which to rewrite.
 
-The module runs on every input set, once to find its functions, and once with every condition and
-loop in them wrapped in a call that records the value and returns it.
+The module runs on every input set twice: once to find its functions, and once with every condition
+and loop in them wrapped in a call that records the value and returns it.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ from onnx_external._control_flow.runtime.compiling import answered_as_in_eager
 from onnx_external._control_flow.runtime.outer import state_kept
 
 InputSet = tuple[Sequence[Any], dict[str, Any]]
-"""The positional and the keyword arguments of one run."""
+"""The positional and keyword arguments of one run."""
 
 _ROWS = frozenset({"zip", "enumerate", "reversed"})
-"""Builtins whose results yield a tensor's rows without showing it."""
+"""Builtins whose results yield the rows of a tensor without being tensors."""
 _DECIDING = frozenset({"bool", "max", "min", "any", "all"})
-"""Builtins that ask for the truth of their arguments, or of a comparison of them."""
+"""Builtins that use the truth value of their arguments, or of a comparison of them."""
 _PLAIN = (bool, int, float, str, bytes, list, tuple, dict, set, type(None), torch.Tensor)
-"""Types whose truth is asked without any effect."""
+"""Types whose truth value can be computed without side effects."""
 
 
 @dataclass
 class _Outcomes:
-    """The outcomes in one input set: a running hash of their order, and the values."""
+    """The outcomes for one input set: a running hash of their order, and the set of values."""
 
     order: int = 0
     values: set[Any] = field(default_factory=set)
@@ -48,31 +48,31 @@ class _Outcomes:
 
 @dataclass
 class Seen:
-    """The observations of one condition or loop."""
+    """What was observed at one condition or loop."""
 
     key: str
     kind: str
-    """The word for it: if, while, for, and, or, not, ..."""
+    """The kind of the node: if, while, for, and, or, not, ..."""
     function: str
     path: str
-    """The whole path of the file."""
+    """The full path of the file."""
     tensor: bool = False
     sets: dict[int, _Outcomes] = field(default_factory=dict)
 
     @property
     def outcomes(self) -> list[set[Any]]:
-        """The values of a condition, or iterations of a loop, in each input set that reached it."""
+        """The values of a condition, or iteration counts of a loop, in each set that reached it."""
         return [self.sets[each].values for each in sorted(self.sets)]
 
     @property
     def differs(self) -> bool:
-        """True if the input sets that reached it have different outcomes."""
+        """True if the outcomes differ among the input sets that reached it."""
         values = set().union(*self.outcomes)
         return len({each.order for each in self.sets.values()}) > 1 and len(values) > 1
 
     @property
     def untaken(self) -> list[Any]:
-        """The outcomes missing in all sets: True or False of a condition; 0, 1 and 2 of a loop."""
+        """Outcomes that no input set had: True or False for a condition; 0, 1 or 2 for a loop."""
         values = set().union(*self.outcomes)
         if self.kind in ("for", "comprehension"):
             rounds = {min(each, 2) for each in values}
@@ -86,16 +86,16 @@ class Seen:
 
 @dataclass
 class Observation:
-    """The functions that ran, the observations in them, and what is chosen to be rewritten."""
+    """The functions that ran, what was observed in them, and what is chosen for rewriting."""
 
     functions: list[Function] = field(default_factory=list)
     missing: list[Missing] = field(default_factory=list)
-    """Functions that ran and whose source is missing."""
+    """Functions that ran, but whose source is missing."""
     seen: dict[str, Seen] = field(default_factory=dict)
     more: set[str] = field(default_factory=set)
-    """Keys that were also chosen, because the trace failed there."""
+    """Keys that were chosen because a trace failed there."""
     asks: bool = False
-    """True if the code asks whether it is exported, and may then behave differently."""
+    """True if the code asks whether it is being exported, and so may behave differently then."""
 
     @property
     def chosen(self) -> set[str]:
@@ -114,8 +114,8 @@ def observe(module: Callable[..., Any], input_sets: Sequence[InputSet]) -> Obser
     """Run a module on every input set, and return what was observed.
 
     Args:
-        module: A module of torch, or anything that can be called.
-        input_sets: Positional and keyword arguments of each run; they are copied for it.
+        module: a torch module, or any other callable.
+        input_sets: the positional and keyword arguments of each run, which are copied for the run.
     """
 
     def run(one: InputSet) -> Any:
@@ -157,14 +157,14 @@ def _prepare(source: Function, found: Observation, codes: dict[FunctionType, Cod
 
 
 class _Notes:
-    """The callbacks of instrumented code."""
+    """The functions that instrumented code calls."""
 
     def __init__(self, seen: dict[str, Seen]) -> None:
         self.seen = seen
         self.current = 0
 
     def test(self, key: str, value: Any) -> Any:
-        """Record the value of a condition, and return it."""
+        """Record the value of a condition, and return the value."""
         seen = self.seen[key]
         seen.tensor = seen.tensor or isinstance(value, torch.Tensor)
         if isinstance(value, _PLAIN):
@@ -175,13 +175,13 @@ class _Notes:
         return value
 
     def operand(self, key: str, value: Any) -> Any:
-        """Record whether the operand of a comparison or a builtin is a tensor."""
+        """Record whether the operand of a comparison or builtin is a tensor; return the operand."""
         if isinstance(value, torch.Tensor):
             self.seen[key].tensor = True
         return value
 
     def operands(self, key: str, value: Any) -> Any:
-        """Record whether the operand of a builtin is a tensor, or yields tensors."""
+        """Record whether the operand of a builtin is a tensor or yields tensors; return it."""
         if isinstance(value, GeneratorType):
             return (self.operand(key, each) for each in value)
         for each in value if type(value) in (list, tuple) else (value,):
@@ -189,7 +189,7 @@ class _Notes:
         return value
 
     def rounds(self, key: str, values: Any) -> Any:
-        """Record the number of iterations of a loop."""
+        """Record the number of iterations of a loop; return the values to iterate over."""
         seen = self.seen[key]
         if isinstance(values, torch.Tensor):
             seen.tensor = True
@@ -211,7 +211,7 @@ class _Notes:
 
 
 class _Instrument(ast.NodeTransformer):
-    """Wraps conditions and loops in calls of `_Notes`, also those of inner functions."""
+    """Wraps conditions and loops, including those in inner functions, in calls of `_Notes`."""
 
     def __init__(self, function: Function, seen: dict[str, Seen]) -> None:
         self.function = function
@@ -261,7 +261,7 @@ class _Instrument(ast.NodeTransformer):
         return self._call("rounds", key, node)
 
     def _rows(self, key: str, node: ast.expr) -> None:
-        """Observe x in zip(x, y), enumerate(x), reversed(x): a loop over x, if x is a tensor."""
+        """Observe x in zip(x, y), enumerate(x), reversed(x): if x is a tensor, it loops over x."""
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in _ROWS:
             for place, each in enumerate(node.args):
                 self._rows(key, each)

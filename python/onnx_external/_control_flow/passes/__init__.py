@@ -1,10 +1,11 @@
-"""Translation of a function's tree to one whose chosen conditions and loops call the runtime.
+"""Translation of a function's syntax tree: chosen conditions and loops become runtime calls.
 
-The passes, in order: `matches` (cases become conditions), `calls` (those made for both outcomes of
-a condition inside them), `ternaries` (`a if test else b` that absorbs what follows), `walrus`
-(names bound in expressions), `returns` (exits of a block), then from the outside in `ifs`, `loops`,
-`assertions`, and in their expressions `booleans` and `comprehensions`. `names` finds the names that
-are stored and read, and `keys` makes the keys of conditions.
+The passes are, in this order: `matches` (cases become conditions), `calls` (calls that are made for
+both outcomes of a condition inside them), `ternaries` (`a if test else b` that absorbs the code
+after it), `walrus` (names bound in expressions), and `returns` (exits of a block). Then, from the
+outermost statements inwards, `ifs`, `loops` and `assertions` are applied and, in their expressions,
+`booleans` and `comprehensions`. `names` finds the names that are stored and read, and `keys` makes
+the keys of conditions.
 """
 
 from __future__ import annotations
@@ -27,9 +28,9 @@ class Rewritten:
 
     tree: ast.FunctionDef | ast.Lambda
     count: int
-    """The number of rewritten conditions and loops; if 0, the tree can be ignored."""
+    """The number of rewritten conditions and loops; if it is 0, the tree can be ignored."""
     keys: tuple[str, ...]
-    """Their keys, in order."""
+    """The keys of the rewritten conditions and loops, in order."""
 
 
 def rewrite(
@@ -40,18 +41,18 @@ def rewrite(
     path: str = "",
     shadowed: Collection[str] = (),
 ) -> Rewritten:
-    """Rewrite the chosen conditions and loops of a function, and of the functions inside it.
+    """Rewrite the chosen conditions and loops in a function and in its inner functions.
 
     Args:
-        tree: The definition; its nodes are changed.
-        chosen: The keys of the nodes to rewrite.
-        absorbed: The keys of conditions whose branches have to absorb what follows them, since
+        tree: the definition, whose nodes are changed.
+        chosen: the keys of the nodes to rewrite.
+        absorbed: the keys of conditions whose branches have to absorb the code after them, because
             their results cannot be merged into one value.
-        path: The file, whose name is in the keys.
-        shadowed: Names of builtins that the module has bound to something else.
+        path: the path of the file, whose name is part of the keys.
+        shadowed: the names of builtins that the module has bound to something else.
 
     Raises:
-        RewriteError: A chosen node cannot be rewritten; the message says why.
+        RewriteError: a chosen node cannot be rewritten; the message states why.
     """
     choice = Choice(path, chosen, absorbed, shadowed, all_names(tree))
     as_tests(tree, lambda made: any(map(choice.has, made)))

@@ -1,4 +1,4 @@
-"""Assertions, and exceptions that depend on a condition."""
+"""Assertions, and exceptions that are raised depending on a condition."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def assert_(rewriter: FunctionBody, node: ast.Assert) -> ast.stmt:
 
 
 def only_raises(block: Sequence[ast.stmt]) -> bool:
-    """Return whether a branch does nothing but raise an exception."""
+    """Return whether a branch always raises an exception and has no other exit."""
     return (
         bool(block)
         and isinstance(block[-1], ast.Raise)
@@ -39,7 +39,7 @@ def only_raises(block: Sequence[ast.stmt]) -> bool:
 
 
 def raise_(rewriter: FunctionBody, node: ast.If) -> list[ast.stmt]:
-    """Rewrite an `if` one of whose branches raises; the other continues with what follows."""
+    """Rewrite an `if` with a branch that raises; the other branch continues after the `if`."""
     choice = rewriter.choice
     _refuse_handlers(rewriter, node, set())
     key, word = choice.note(choice.key(node)), choice.fresh()("fail")
@@ -64,7 +64,7 @@ def raise_(rewriter: FunctionBody, node: ast.If) -> list[ast.stmt]:
 
 
 def _refuse_handlers(rewriter: FunctionBody, node: ast.stmt, kinds: set[str]) -> None:
-    """Raise an error if somebody handles an exception that the graph leaves out."""
+    """Raise an error if the function itself catches an exception that the graph cannot raise."""
     for handler in [one for each in rewriter.handlers for one in each.handlers]:
         names = {each.id for each in ast.walk(handler.type or node) if isinstance(each, ast.Name)}
         if handler.type is None or not kinds or names & {*kinds, "Exception", "BaseException"}:

@@ -1,4 +1,4 @@
-"""Boolean operators and comparisons (and, or, not, in, a < b < c) as calls of the runtime."""
+"""Boolean operators and comparisons (and, or, not, in, a < b < c) as calls to the runtime."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _COMPARISONS = (ast.Lt, ast.LtE, ast.Gt, ast.GtE, ast.Eq, ast.NotEq)
 
 
 def boolean(choice: Choice, node: ast.BoolOp) -> ast.expr:
-    """Rewrite `a and b and c`, or with or."""
+    """Rewrite `a and b and c`, or the same with `or`."""
     choice.note(choice.key(node))
     how = "and_" if isinstance(node.op, ast.And) else "or_"
     parts = {f"__part{place}": each for place, each in enumerate(node.values)}
@@ -29,7 +29,7 @@ def negation(choice: Choice, node: ast.UnaryOp) -> ast.expr:
 
 
 def comparison(choice: Choice, node: ast.Compare) -> ast.expr:
-    """Rewrite `a in b` and `a < b < c`; a chain with `in` or `is` is left to Python."""
+    """Rewrite `a in b` or `a < b < c`; a chain with `in` or `is` is left to Python."""
     if len(node.ops) == 1:
         choice.note(choice.key(node))
         text = "__oe_rt__.in_(__value, __items)"

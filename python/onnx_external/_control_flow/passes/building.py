@@ -1,4 +1,4 @@
-"""Construction of nodes at the place of the node that they replace."""
+"""Construction of syntax nodes that have the source location of the node they replace."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _Node = TypeVar("_Node", bound=ast.AST)
 
 
 def at(node: _Node, place: ast.AST) -> _Node:
-    """Give a node, and everything in it without a place, the place of another node."""
+    """Set the location of a node, and of all nodes in it without a location, to that of another."""
     for each in ast.walk(node):
         if not hasattr(each, "lineno"):
             ast.copy_location(each, place)
@@ -18,7 +18,7 @@ def at(node: _Node, place: ast.AST) -> _Node:
 
 
 def statement(place: ast.AST, text: str, **parts: ast.expr) -> ast.stmt:
-    """Return a statement, replacing the names of `parts` in its text by nodes."""
+    """Return a statement built from text, in which the names in `parts` are replaced with nodes."""
     made = ast.parse(text).body[0]
     for each in ast.walk(made):
         for field in ("lineno", "col_offset", "end_lineno", "end_col_offset"):
@@ -30,7 +30,7 @@ def statement(place: ast.AST, text: str, **parts: ast.expr) -> ast.stmt:
 
 
 def expression(place: ast.AST, text: str, **parts: ast.expr) -> ast.expr:
-    """Return an expression, built as `statement` does."""
+    """Return an expression, built in the same way as by `statement`."""
     made = statement(place, text, **parts)
     assert isinstance(made, ast.Expr)
     return made.value
@@ -50,19 +50,19 @@ def name(place: ast.AST, word: str) -> ast.expr:
 
 
 def get(word: str, bound: Iterable[str]) -> str:
-    """Return the text that reads a name, even if it may be unbound."""
+    """Return the source text that reads a name, even if the name may be unbound."""
     return word if word in bound else f"__oe_rt__.get(lambda: {word})"
 
 
 def tuple_of(texts: Sequence[str]) -> str:
-    """Return the text of a tuple."""
+    """Return the source text of a tuple."""
     return f"({', '.join(texts)}{',' if len(texts) == 1 else ''})"
 
 
 def function(
     place: ast.AST, word: str, params: Sequence[str], body: Sequence[ast.stmt]
 ) -> ast.stmt:
-    """Return a function definition; each parameter is a text, with or without a default."""
+    """Return a function definition; each parameter is source text, perhaps with a default value."""
     made = statement(place, f"def {word}({', '.join(params)}): pass")
     assert isinstance(made, ast.FunctionDef)
     made.body = list(body) or [at(ast.Pass(), place)]
@@ -76,7 +76,7 @@ def first_line(node: ast.AST) -> int:
 
 
 def copied(block: Sequence[ast.stmt]) -> list[ast.stmt]:
-    """Return independent copies."""
+    """Return independent copies of statements."""
     return [copy_of(each) for each in block]
 
 

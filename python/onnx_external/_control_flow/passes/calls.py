@@ -1,8 +1,8 @@
 """Calls whose results cannot be merged, as `a if test else b` with a condition of the callee.
 
 A function that returns None in one branch and a tensor in the other has no single result in a
-graph. So its caller asks for the condition, calls it in both branches with the condition decided,
-and continues in both.
+graph. So the caller asks for the condition, calls the function in both branches with the condition
+decided, and continues separately in both.
 """
 
 from __future__ import annotations

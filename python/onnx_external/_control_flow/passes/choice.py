@@ -1,4 +1,4 @@
-"""The chosen keys within one function of the user's, and the state of its rewriting."""
+"""The keys chosen for rewriting in one of the user's functions, and the state of its rewriting."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ _KEY = "rewriting_key"
 
 
 def force(node: ast.AST, key: str) -> None:
-    """Choose a node made by a pass, under the key of its origin."""
+    """Choose a node made by a pass, with the key of the node that it was made from."""
     setattr(node, _KEY, key)
 
 
 def exits(nodes: Iterable[ast.AST], kinds: Collection[Exit]) -> bool:
-    """Return whether one of these statements leaves the block, from where it is.
+    """Return whether one of these statements leaves the block that contains it.
 
-    A break within a loop of the block ends that loop, not the block.
+    A break in a loop inside the block ends that loop, and does not leave the block.
     """
     for node in nodes:
         if isinstance(node, tuple(kinds)):
@@ -41,19 +41,19 @@ def exits(nodes: Iterable[ast.AST], kinds: Collection[Exit]) -> bool:
 
 @dataclass
 class Choice:
-    """The chosen keys, and the counters of one rewriting of a whole definition."""
+    """The chosen keys, and the state of the rewriting of one definition."""
 
     path: str
     chosen: Collection[str]
     absorbed: Collection[str]
     shadowed: Collection[str]
-    """Names of builtins that the code defines itself."""
+    """The names of builtins that the code redefines."""
     taken: set[str]
-    """Names that occur in the code; generated names differ from these."""
+    """The names that occur in the code, which generated names must not repeat."""
     done: dict[str, None] = field(default_factory=dict)
     """The keys of the rewritten nodes, in order."""
     number: int = 0
-    """The number of the last generated name."""
+    """The number in the last generated name."""
 
     def key(self, node: ast.AST) -> str:
         """Return the key of a node."""
@@ -61,19 +61,19 @@ class Choice:
         return made if made is not None else key_of(self.path, node)
 
     def itself(self, node: ast.AST) -> bool:
-        """Return whether a node is chosen by its own key."""
+        """Return whether a node itself is chosen."""
         return hasattr(node, _KEY) or (keyed(node) and self.key(node) in self.chosen)
 
     def condition(self, node: ast.expr) -> bool:
-        """Return whether a condition of a comprehension, or a guard of a case, is chosen."""
+        """Return whether a condition in a comprehension, or the guard of a case, is chosen."""
         return condition_key(self.path, node) in self.chosen or self.within(node)
 
     def splits(self, node: ast.AST) -> bool:
-        """Return whether a call is to be split into two branches, by a condition in the callee."""
+        """Return whether a call has to be split into two branches for a condition in the callee."""
         return isinstance(node, ast.Call) and call_key(self.path, node) in self.absorbed
 
     def anything(self, tree: ast.AST) -> bool:
-        """Return whether anything in a definition is chosen, also in the functions inside it."""
+        """Return whether anything is chosen in a definition or its inner functions."""
         for node in ast.walk(tree):
             guard = getattr(node, "guard", None)
             conditions = [*getattr(node, "ifs", ()), *([guard] if guard is not None else [])]
@@ -86,7 +86,7 @@ class Choice:
         return any(self.itself(each) for each in own_nodes(node))
 
     def has(self, node: ast.AST) -> bool:
-        """Return whether a node is chosen, itself or by a node in its condition."""
+        """Return whether a node is chosen, either itself or by a node in its condition."""
         if self.itself(node):
             return True
         if isinstance(node, ast.If | ast.While | ast.IfExp | ast.Assert):
@@ -100,7 +100,7 @@ class Choice:
         return False
 
     def must(self, loop: ast.stmt) -> bool:
-        """Return whether a loop must be rewritten: chosen, or left by a chosen condition."""
+        """Return whether a loop must be rewritten: if chosen, or a chosen condition leaves it."""
         if not isinstance(loop, ast.For | ast.While):
             return False
         return self.has(loop) or self.decides_exit(loop.body, (ast.Break, ast.Continue, ast.Return))
@@ -108,7 +108,7 @@ class Choice:
     def decides_exit(self, nodes: Iterable[ast.AST], kinds: Collection[Exit]) -> bool:
         """Return whether a chosen condition in a block decides whether the block is left.
 
-        A condition that absorbs what follows it also counts, if that leaves the block.
+        A condition that absorbs the code after it also counts if that code leaves the block.
         """
         block = list(nodes)
         for place, node in enumerate(block):
@@ -129,9 +129,10 @@ class Choice:
         return False
 
     def absorbs(self, nodes: Iterable[ast.AST]) -> bool:
-        """Return whether a block has a chosen condition whose branches absorb what follows.
+        """Return whether a block has a chosen condition whose branches absorb the code after it.
 
-        Those within a loop that is rewritten do not count: its body is a block by itself.
+        Conditions in a loop that is rewritten do not count, because the body of the loop is a block
+        of its own.
         """
         for node in nodes:
             if isinstance(node, SCOPES) or (isinstance(node, _LOOPS) and self.must(node)):
@@ -143,7 +144,7 @@ class Choice:
         return False
 
     def note(self, key: str) -> str:
-        """Record that a node was rewritten; return its key."""
+        """Record that the node with a key was rewritten; return the key."""
         self.done[key] = None
         return key
 
@@ -156,13 +157,13 @@ class Choice:
         return lambda name: f"{name}_{number}"
 
     def other(self, name: str) -> str:
-        """Return an unused name similar to this one."""
+        """Return an unused name that is similar to this name."""
         while name in self.taken:
             name += "_"
         return name
 
     def movable(self, nodes: Iterable[ast.AST]) -> None:
-        """Raise an error for code that cannot be moved into an inner function."""
+        """Raise an error if the code cannot be moved into an inner function."""
         for each in [one for node in nodes for one in own_nodes(node)]:
             if isinstance(each, ast.Yield | ast.YieldFrom | ast.Await):
                 raise self.refused(
@@ -185,5 +186,5 @@ class Choice:
                 )
 
     def refused(self, node: ast.AST, why: str) -> RewriteError:
-        """Return the error for code at a line that cannot be rewritten."""
+        """Return the error for a node that cannot be rewritten."""
         return RewriteError(why, self.key(node))

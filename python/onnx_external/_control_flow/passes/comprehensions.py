@@ -1,4 +1,4 @@
-"""Comprehensions over tensors, and with conditions that depend on tensors."""
+"""Comprehensions over tensors, or with conditions that depend on tensors."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from onnx_external._control_flow.passes.names import SCOPES, loaded, stored
 _CONSUMERS = frozenset(
     "all any dict enumerate list max min reversed set sorted sum tuple zip".split()
 )
-"""Builtins that consume a whole generator, or whose result is the same as if they did."""
+"""Builtins that consume a generator completely, or whose result is the same as if they did."""
 _CONSUMED = "rewriting_consumed"
 
 
 def consumed(node: ast.Call) -> None:
-    """Mark the generators that a call consumes entirely, so that they can be lists."""
+    """Mark the generators that a call consumes completely, so that they may become lists."""
     name = node.func.id if isinstance(node.func, ast.Name) else ""
     if name in _CONSUMERS or (isinstance(node.func, ast.Attribute) and node.func.attr == "join"):
         for each in node.args:
@@ -67,7 +67,7 @@ def _chosen(choice: Choice, generator: ast.comprehension) -> bool:
 
 
 def _refuse(choice: Choice, node: Any) -> None:
-    """Raise an error for what a rewritten comprehension cannot contain."""
+    """Raise an error if a comprehension contains code that cannot be rewritten."""
     if isinstance(node, ast.GeneratorExp) and not hasattr(node, _CONSUMED):
         raise choice.refused(
             node, "a generator over what depends on a tensor: write a list, [...] for (...)"
@@ -93,7 +93,7 @@ def _refuse(choice: Choice, node: Any) -> None:
 def _nested(
     choice: Choice, node: Any, value: ast.expr, at: int, keys: list[str], chosen: list[bool]
 ) -> ast.expr:
-    """Return the list of a comprehension, from its generator number `at` on."""
+    """Return the expression for the list of a comprehension, from generator number `at` on."""
     generator, last = node.generators[at], at + 1 == len(node.generators)
     inner = value if last else _nested(choice, node, value, at + 1, keys, chosen)
     make = _function(choice, node, generator.target, inner)
@@ -116,7 +116,7 @@ def _nested(
 
 
 def _test(generator: ast.comprehension) -> ast.expr | None:
-    """Return all conditions joined to one."""
+    """Return all conditions of a generator, joined into one."""
     if len(generator.ifs) < 2:
         return generator.ifs[0] if generator.ifs else None
 
@@ -128,7 +128,7 @@ def _test(generator: ast.comprehension) -> ast.expr | None:
 
 
 def _function(choice: Choice, node: ast.AST, target: ast.expr, value: ast.expr) -> ast.expr:
-    """Return a function of an item, which unpacks it if the target is not a single name."""
+    """Return a function of an item; unless the target is a single name, it unpacks the item."""
     value = copy_of(value)
     if isinstance(target, ast.Name):
         return expression(node, f"lambda {target.id}: __value", __value=value)

@@ -1,4 +1,4 @@
-"""The visitor over expressions, which turns chosen ones into calls of the runtime."""
+"""The visitor that replaces chosen expressions with calls to the runtime."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Expressions(comprehensions.Comprehensions):
         return ifs.ifexp(self.rewriter, node) if chosen else node
 
     def visit_BoolOp(self, node: ast.BoolOp) -> ast.expr:
-        """Rewrite and, or."""
+        """Rewrite `and` or `or`, if it is chosen."""
         chosen = self.choice.has(node)
         if chosen:
             self._movable(node, *node.values)
@@ -44,13 +44,13 @@ class Expressions(comprehensions.Comprehensions):
         return booleans.boolean(self.choice, node) if chosen else node
 
     def visit_UnaryOp(self, node: ast.UnaryOp) -> ast.expr:
-        """Rewrite not."""
+        """Rewrite `not`, if it is chosen."""
         chosen = isinstance(node.op, ast.Not) and self.choice.has(node)
         self.generic_visit(node)
         return booleans.negation(self.choice, node) if chosen else node
 
     def visit_Compare(self, node: ast.Compare) -> ast.expr:
-        """Rewrite `in`, and chains of comparisons."""
+        """Rewrite `in` or a chain of comparisons, if it is chosen."""
         chosen = self.choice.itself(node)
         if chosen:
             self._movable(node, node.left, *node.comparators)
@@ -58,7 +58,7 @@ class Expressions(comprehensions.Comprehensions):
         return booleans.comparison(self.choice, node) if chosen else node
 
     def visit_Call(self, node: ast.Call) -> ast.expr:
-        """Let the runtime evaluate a call of a builtin, or of math, that may get a tensor."""
+        """Let the runtime call a builtin or a math function that may receive a tensor."""
         chosen = self.choice.itself(node)
         comprehensions.consumed(node)
         self.generic_visit(node)
@@ -75,9 +75,9 @@ class Expressions(comprehensions.Comprehensions):
         return node
 
     def visit_Subscript(self, node: ast.Subscript) -> ast.expr:
-        """Let the runtime evaluate a lookup in a list, or whose key or index depends on a tensor.
+        """Let the runtime evaluate a subscript whose key or index depends on a tensor.
 
-        The list is one that grows in a loop of the graph.
+        Subscripts of lists that grow in a rewritten loop are also evaluated by the runtime.
         """
         chosen = (is_lookup(node) or is_indexed(node)) and self.choice.itself(node)
         key = self.choice.key(node) if chosen else ""
@@ -114,7 +114,7 @@ class Expressions(comprehensions.Comprehensions):
 
 
 def _method_through_runtime(node: ast.Call, function: ast.Attribute) -> ast.expr:
-    """Return a call of a list's method by the runtime; append(), by which a list grows, stays."""
+    """Let the runtime call a method of a growing list, except append(), by which it grows."""
     if function.attr not in _METHODS:
         return node
     node.args[:0] = [function.value, at(ast.Constant(function.attr), node)]
@@ -124,7 +124,7 @@ def _method_through_runtime(node: ast.Call, function: ast.Attribute) -> ast.expr
 
 
 def _as_value(node: ast.expr) -> ast.expr:
-    """Return an index as an expression, with slices as calls of slice()."""
+    """Return an index as an expression, in which slices are calls of slice()."""
     if isinstance(node, ast.Tuple):
         node.elts = [_as_value(each) for each in node.elts]
     if not isinstance(node, ast.Slice):
@@ -134,7 +134,7 @@ def _as_value(node: ast.expr) -> ast.expr:
 
 
 def _through_runtime(node: ast.Call, builtin: bool) -> ast.expr:
-    """Return a call, by the runtime, of a builtin or a function that may belong to math."""
+    """Let the runtime call a builtin, or a function that may belong to math."""
     if is_whole_quotient(node):
         sides = node.args[0]
         assert isinstance(sides, ast.BinOp)

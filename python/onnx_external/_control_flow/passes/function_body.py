@@ -1,4 +1,4 @@
-"""The interface that the passes over parts of a function share."""
+"""The interface shared by the passes that rewrite parts of a function."""
 
 from __future__ import annotations
 
@@ -31,30 +31,30 @@ class FunctionBody(ABC):
         self.rounds = 0
         """The number of rewritten loops around the current statement."""
         self.outside: set[str] = set()
-        """Names that functions made of parts of this one bind in it."""
+        """Names that functions made from parts of this function bind in it."""
         self.handlers: list[ast.Try] = []
         """The `try` statements with handlers around the current statement."""
         self.grown: frozenset[str] = frozenset()
-        """The texts of the lists to which a rewritten loop adds items."""
+        """The source texts of the lists to which a rewritten loop adds items."""
 
     @abstractmethod
     def body(self, body: list[ast.stmt], bound: Iterable[str]) -> list[ast.stmt]:
-        """Rewrite a body that ends with returns: of a function, or of a loop made a function."""
+        """Rewrite a body that ends with returns, either a function's or a loop's."""
 
     @abstractmethod
     def block(self, body: Sequence[ast.stmt]) -> list[ast.stmt]:
-        """Rewrite statements of a block."""
+        """Rewrite the statements of a block."""
 
     @abstractmethod
     def expr(self, node: ast.expr) -> ast.expr:
         """Rewrite an expression."""
 
     def shared(self, names: Iterable[str]) -> set[str]:
-        """Return the names that other functions see while a branch runs, which it must share."""
+        """Return the names that a branch has to share, as others see them while it runs."""
         return set(names) & ({*self.declared, *self.captured} | self.flow.rescued)
 
     def shared_by_ends(self, names: Iterable[str], blocks: Sequence[ast.stmt]) -> list[str]:
-        """Return the same for blocks that end the function, which own names that only they see."""
+        """Return the names to share by blocks that end the function, except those only they see."""
         inside = {} if self.rounds else captured(blocks)
         return [
             each
@@ -72,15 +72,15 @@ class FunctionBody(ABC):
         body: list[ast.stmt],
         shared: Iterable[str] = (),
     ) -> ast.stmt:
-        """Return a part of the function as an inner function.
+        """Turn a part of the function into an inner function, and return it.
 
         Args:
-            place: The statement that it was.
-            word: Its name.
-            params: The texts of its parameters.
-            body: Its statements.
-            shared: Names that it binds in the function around it, each with its value at the start
-                as a parameter, which is the same for every run.
+            place: the statement that the part was.
+            word: the name of the inner function.
+            params: the source texts of the parameters.
+            body: the statements of the part.
+            shared: names that the inner function binds in the function around it. For each, a
+                parameter has the value at the start, so that every run starts with the same value.
         """
         self.choice.movable(body)
         front: list[ast.stmt] = []
@@ -92,7 +92,7 @@ class FunctionBody(ABC):
         return function(place, word, params, [*front, *body])
 
     def given(self, names: Iterable[str], bound: Iterable[str], shared: Iterable[str]) -> list[str]:
-        """Return the parameters that take the values of names when the function is made."""
+        """Return parameters whose default values are the values of names at the definition."""
         return [
             f"{self.choice.other(each + '_') if each in shared else each}={get(each, bound)}"
             for each in names

@@ -1,4 +1,4 @@
-"""The rewriting of one function's body: the passes in order."""
+"""Rewriting of a function's body by all passes, in order."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from onnx_external._control_flow.passes.returns import inner_blocks, normalised
 
 
 class FunctionRewriter(FunctionBody):
-    """Rewrites the body of one function; inner functions get a rewriter of their own."""
+    """Rewrites the body of one function; inner functions have their own rewriters."""
 
     def __init__(self, choice: Choice, tree: ast.FunctionDef, has_statements: bool = True) -> None:
         super().__init__(choice, tree, has_statements)
@@ -53,7 +53,7 @@ class FunctionRewriter(FunctionBody):
             self._declare_first()
 
     def body(self, body: list[ast.stmt], bound: Iterable[str]) -> list[ast.stmt]:
-        """Rewrite a body that ends with returns: of a function, or of a loop made a function."""
+        """Rewrite a body that ends with returns, either a function's or a loop's."""
         made = normalised(self.choice, body)
         outer, self.flow = self.flow, Flow(made, bound)
         self.flow.rescued |= outer.rescued
@@ -63,11 +63,11 @@ class FunctionRewriter(FunctionBody):
             self.flow = outer
 
     def block(self, body: Sequence[ast.stmt]) -> list[ast.stmt]:
-        """Rewrite statements of a block."""
+        """Rewrite the statements of a block."""
         return [made for each in body for made in self.statement(each)]
 
     def statement(self, node: ast.stmt) -> list[ast.stmt]:
-        """Rewrite a statement to one or several."""
+        """Rewrite a statement; the result may be several statements."""
         if isinstance(node, ast.If):
             return ifs.if_(self, node)
         if isinstance(node, ast.For):
@@ -98,7 +98,7 @@ class FunctionRewriter(FunctionBody):
         return made
 
     def _parts(self, node: ast.stmt) -> None:
-        """Rewrite the blocks and expressions in a statement that is itself kept."""
+        """Rewrite the blocks and expressions in a statement that itself is kept."""
         for field, value in ast.iter_fields(node):
             if isinstance(value, ast.expr):
                 setattr(node, field, self.expr(value))
@@ -142,7 +142,7 @@ class FunctionRewriter(FunctionBody):
                 )
 
     def _name_super(self) -> None:
-        """Write out the arguments of super(), which it cannot find in the frame of a branch."""
+        """Write out the arguments of super(), which cannot find them in the frame of a branch."""
         own = [each for one in self.tree.body for each in own_nodes(one)]
         if self.first is None or not any(map(self.choice.itself, own)):
             return
@@ -152,9 +152,9 @@ class FunctionRewriter(FunctionBody):
                     each.args = [name(each, "__class__"), name(each, self.first)]
 
     def _declare_first(self) -> None:
-        """Move the declarations of globals and nonlocals first, as branches lose theirs.
+        """Declare globals and nonlocals at the start of the function, as branches lose them.
 
-        A name that only parts bind, and functions in this one see, is declared as its own.
+        A name that only inner functions bind, and that others can see, is declared as a local name.
         """
         body = self.tree.body
         bound = {*self.params, *self.declared, *stored(body)}
@@ -175,7 +175,7 @@ class FunctionRewriter(FunctionBody):
 
 
 def _undeclared(body: Sequence[ast.stmt], depth: int) -> list[ast.stmt]:
-    """Return statements without declarations of globals and nonlocals in their blocks."""
+    """Return statements whose blocks contain no declarations of globals and nonlocals."""
     found: list[ast.stmt] = []
     for node in body:
         for block in inner_blocks(node):

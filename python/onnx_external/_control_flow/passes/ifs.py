@@ -1,4 +1,4 @@
-"""`if`, as statement and as expression."""
+"""Rewriting of `if`, both as a statement and as an expression."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def if_(rewriter: FunctionBody, node: ast.If) -> list[ast.stmt]:
 
 
 def _returning(rewriter: FunctionBody, node: ast.If, key: str) -> list[ast.stmt]:
-    """Rewrite an `if` whose branches both return: return the result of the one taken."""
+    """Rewrite an `if` whose branches both return: return the result of the branch taken."""
     named = rewriter.choice.fresh()
     made, test = _tested(rewriter, node, named("test"))
     blocks = [*node.body, *node.orelse]
@@ -59,7 +59,7 @@ def _returning(rewriter: FunctionBody, node: ast.If, key: str) -> list[ast.stmt]
 
 
 def _give_also(block: Sequence[ast.stmt], names: Sequence[str]) -> None:
-    """Let each return also return the names of enclosing functions that the branch binds."""
+    """Make each return also return the names of enclosing functions that the branch binds."""
     for each in [one for node in block for one in own_nodes(node)]:
         if isinstance(each, ast.Return):
             value = each.value or ast.copy_location(ast.Constant(None), each)
@@ -67,7 +67,7 @@ def _give_also(block: Sequence[ast.stmt], names: Sequence[str]) -> None:
 
 
 def _binding(rewriter: FunctionBody, node: ast.If, key: str) -> list[ast.stmt]:
-    """Rewrite an `if` whose branches bind names: each branch returns those that are read later."""
+    """Rewrite an `if` whose branches bind names; each branch returns those that are read later."""
     named, flow = rewriter.choice.fresh(), rewriter.flow
     after = flow.after[id(node)]
     names = stored([*node.body, *node.orelse])
@@ -90,7 +90,7 @@ def _binding(rewriter: FunctionBody, node: ast.If, key: str) -> list[ast.stmt]:
 
 
 def _tested(rewriter: FunctionBody, node: ast.If, word: str) -> tuple[list[ast.stmt], ast.expr]:
-    """Rewrite the condition, before the branches are made if it may bind names that they take."""
+    """Rewrite the condition; if it may bind names that branches take, evaluate it before them."""
     test = rewriter.expr(node.test)
     binds = any(isinstance(each, ast.NamedExpr) for each in own_nodes(test))
     calls = any(isinstance(each, ast.Call) for each in own_nodes(node.test))
@@ -100,7 +100,7 @@ def _tested(rewriter: FunctionBody, node: ast.If, word: str) -> tuple[list[ast.s
 
 
 def _plain(node: ast.stmt) -> bool:
-    """Return whether a statement returns an expression that a lambda can hold."""
+    """Return whether a statement returns an expression that fits in a lambda."""
     if not isinstance(node, ast.Return):
         return False
     value = node.value
@@ -116,10 +116,11 @@ def _branch(
     live: Sequence[str],
     shared: Sequence[str],
 ) -> ast.stmt:
-    """Return a branch as a function, which returns the names in `live` or the branch's result.
+    """Turn a branch into a function that returns the names in `live`, or the branch's result.
 
-    Every branch starts with the values of the shared names before the condition, whether it binds
-    them or only reads them: when both are traced, one must not see the effects of the other.
+    Every branch starts with the values that the shared names had before the condition, whether it
+    binds or only reads them. If both branches are traced, neither must see the effects of the
+    other.
     """
     flow, names = rewriter.flow, stored(block)
     read = flow.live_in(block, after)
@@ -149,7 +150,7 @@ def _dropped(block: Sequence[ast.stmt]) -> set[str]:
 
 
 def ifexp(rewriter: FunctionBody, node: ast.IfExp) -> ast.expr:
-    """Rewrite `a if test else b`, whose parts have been rewritten."""
+    """Rewrite `a if test else b`, whose parts have already been rewritten."""
     key = rewriter.choice.note(rewriter.choice.key(node))
     text = f"__oe_rt__.ifexp(__test, lambda: __then, lambda: __other, {key!r})"
     return expression(node, text, __test=node.test, __then=node.body, __other=node.orelse)

@@ -1,7 +1,8 @@
 """Keys of conditions and loops: "file.py:line:column" in the user's source.
 
-A statement is named by where it starts. Expressions that start at the same place (`not a and b` is
-two of them) are named by a part that no other one is named by, so that each has a key of its own.
+The key of a statement is the place where it starts. Expressions may start at the same place (such
+as `not a` and `not a and b`). So the key of an expression is the place of a part of it by which no
+other expression is identified.
 """
 
 from __future__ import annotations
@@ -18,14 +19,14 @@ _MATH = frozenset(
     "sqrt exp log log2 log10 pow fabs sin cos tan tanh floor ceil trunc hypot isnan isinf "
     "isfinite".split()
 )
-"""Functions of math that accept tensors; other functions may have the same names."""
+"""Functions of math that accept tensors; functions of other modules may have the same names."""
 _COUNTING = frozenset({"linspace"})
 """Functions of torch that take a number of items, which may depend on a tensor."""
 _WHOLE = frozenset({"int", "floor", "ceil", "trunc"})
 
 
 def is_called_through(node: ast.Call) -> bool:
-    """Return whether the runtime makes the call, because the function may be from math."""
+    """Return whether the runtime makes the call, because the function may belong to math."""
     if isinstance(node.func, ast.Name):
         return node.func.id in _MATH
     if not isinstance(node.func, ast.Attribute) or not isinstance(node.func.value, ast.Name):
@@ -34,7 +35,7 @@ def is_called_through(node: ast.Call) -> bool:
 
 
 def is_whole_quotient(node: ast.Call) -> bool:
-    """Return whether it is int(a / b), or the same with another rounding function."""
+    """Return whether a call is int(a / b), or has another rounding function in place of int."""
     word = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
     if word not in _WHOLE or len(node.args) != 1 or node.keywords:
         return False
@@ -46,7 +47,7 @@ _KEPT = "rewriting_kept"
 
 
 def keep_rows(node: ast.expr) -> None:
-    """Mark the builtins that give the items of a loop that is not rewritten, to keep them."""
+    """Mark builtins that yield the items of a loop that is not rewritten, so that they are kept."""
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in _ROWS:
         setattr(node, _KEPT, True)
         for each in node.args:
@@ -59,17 +60,17 @@ def kept(node: ast.Call) -> bool:
 
 
 def key_of(path: str, node: ast.AST) -> str:
-    """Return the key of a condition, a loop, an expression or a generator of a comprehension."""
+    """Return the key of a condition, a loop, an expression, or a generator of a comprehension."""
     return _key(path, _named_by(node))
 
 
 def call_key(path: str, node: ast.Call) -> str:
-    """Return the key of any call, including its end, since chained calls start at one place."""
+    """Return the key of a call; it includes the end, as chained calls start at the same place."""
     return f"{_key(path, node)}-{node.end_col_offset}"
 
 
 def condition_key(path: str, condition: ast.expr) -> str:
-    """Return the key of a condition of a comprehension."""
+    """Return the key of a condition in a comprehension."""
     return _key(path, condition)
 
 
@@ -101,7 +102,7 @@ def _is_read(node: ast.AST) -> TypeGuard[ast.Subscript]:
 
 
 def is_lookup(node: ast.AST) -> bool:
-    """Return whether a subscript's key is a string made there: `a[f"b_{c}"]`."""
+    """Return whether the key in a subscript is a string made there: `a[f"b_{c}"]`."""
     return (
         _is_read(node)
         and isinstance(node.slice, ast.JoinedStr)
@@ -118,7 +119,7 @@ def is_lookup(node: ast.AST) -> bool:
 
 
 def is_indexed(node: ast.AST) -> bool:
-    """Return whether a subscript's index is computed: `layers[index]`."""
+    """Return whether the index in a subscript is computed: `layers[index]`."""
     kinds = (ast.Name, ast.Call, ast.Attribute, ast.BinOp, ast.Subscript)
     return _is_read(node) and isinstance(node.slice, kinds)
 

@@ -1,7 +1,8 @@
-"""Lists that grow in a loop, rewritten so that each iteration only appends and reads nothing.
+"""Changes that make iterations of rewritten loops only append to lists, and not read them.
 
-`outs = outs + [y]` becomes `outs.append(y)`, on a copy that was made before the loop. Where an
-iteration reads what the one before has appended (`outs[-1]`), an additional name carries it.
+`outs = outs + [y]` becomes `outs.append(y)`, applied to a copy that is made before the loop. If an
+iteration reads the item that the previous one appended (`outs[-1]`), an additional name carries
+that item.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ _Loop = ast.For | ast.While
 
 
 def grown(choice: Choice, body: Sequence[ast.stmt]) -> Iterator[str]:
-    """Yield the texts of the lists that a rewritten loop appends to."""
+    """Yield the source texts of the lists that a rewritten loop appends to."""
     for loop in (each for node in body for each in ast.walk(node)):
         if not isinstance(loop, _Loop) or not choice.must(loop):
             continue
@@ -46,7 +47,7 @@ def only_added_to(choice: Choice, body: Sequence[ast.stmt]) -> list[ast.stmt]:
 
 
 def _appended(loop: _Loop, word: str) -> list[ast.stmt]:
-    """Turn all bindings of a name in a loop, if they add to a list, into calls; return a copy."""
+    """Replace bindings of a name that add to a list with calls; return a copy to make before."""
     made: dict[int, list[ast.stmt]] = {}
     copies = False
     for each in (one for node in loop.body for one in own_nodes(node)):
@@ -67,7 +68,7 @@ def _bindings(loop: _Loop, word: str) -> int:
 
 
 def _calls(node: ast.Assign | ast.AugAssign, word: str) -> list[ast.stmt] | None:
-    """Return calls for `word = word + [item]`, `word += [item]` and the like, or None."""
+    """Return calls for `word = word + [item]`, `word += [item]` and the like; otherwise None."""
     value = node.value
     targets = node.targets if isinstance(node, ast.Assign) else [node.target]
     if len(targets) != 1 or not _is_name(targets[0], word):
@@ -111,7 +112,7 @@ def _replace(body: list[ast.stmt], made: dict[int, list[ast.stmt]]) -> None:
 
 
 def _carried(choice: Choice, loop: _Loop, word: str) -> list[ast.stmt]:
-    """Carry the last item, if iterations read nothing else; return its first binding."""
+    """Carry the last item in a name if iterations read nothing else; return its first binding."""
     nodes = [each for node in loop.body for each in ast.walk(node)]
     added = {id(each): call for each in nodes if (call := _addition(each, word)) is not None}
     ways = {ast.unparse(call.func) for call in added.values()}
@@ -141,7 +142,7 @@ def _carried(choice: Choice, loop: _Loop, word: str) -> list[ast.stmt]:
 
 
 def _addition(node: ast.AST, word: str) -> ast.Call | None:
-    """Return the call in the statement `word.append(item)` or `word.insert(0, item)`."""
+    """Return the call in the statement `word.append(item)` or `word.insert(0, item)`; else None."""
     call = node.value if isinstance(node, ast.Expr) else None
     if not isinstance(call, ast.Call) or call.keywords:
         return None

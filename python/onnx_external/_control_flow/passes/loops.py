@@ -1,4 +1,4 @@
-"""`for` and `while`: the body becomes a function of the state between iterations."""
+"""Rewriting of `for` and `while`; the body becomes a function of the state between iterations."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def without_else(choice: Choice, body: Sequence[ast.stmt]) -> list[ast.stmt]:
 
 
 def _flagged_breaks(body: Sequence[ast.stmt], flag: str) -> list[ast.stmt]:
-    """Set a flag before each break of a loop."""
+    """Return statements that set a flag before each break of a loop."""
     found: list[ast.stmt] = []
     for node in body:
         if isinstance(node, ast.Break):
@@ -116,7 +116,7 @@ class _Loop:
         self.bound = rewriter.flow.bound[id(node)]
 
     def carry(self, names: Sequence[str], targets: Sequence[str]) -> None:
-        """Find the names that an iteration passes to the next, or to what follows the loop."""
+        """Find the names that an iteration passes to the next one, or to code after the loop."""
         flow, node = self.rewriter.flow, self.node
         later = flow.after[id(node)]
         again = flow.live_in(node.body, frozenset()) - set(targets)
@@ -130,7 +130,7 @@ class _Loop:
         ]
 
     def params(self, first: Sequence[str]) -> list[str]:
-        """Return the parameters of the body, or of the condition."""
+        """Return the parameters of the function for the body or the condition."""
         flag = [self.named("broken")] if self.breaks else []
         names = [
             self.rewriter.choice.other(f"{each}_") if each in self.shared else each
@@ -139,7 +139,7 @@ class _Loop:
         return [*first, *flag, *names]
 
     def body(self, front: list[ast.stmt], first: list[str]) -> ast.stmt:
-        """Return the body as a function, which returns the state wherever it may end."""
+        """Return the body as a function, which returns the state at every exit."""
         node, rewriter = self.node, self.rewriter
         block = [*front, *lifted_from_blocks(rewriter.choice, node.body)]
         ends = at(ast.Continue(), node)
@@ -155,13 +155,13 @@ class _Loop:
         return rewriter.inner(node, self.named("body"), params, made, self.shared)
 
     def give(self, place: ast.stmt, broken: bool, bound: frozenset[str]) -> ast.stmt:
-        """Make a `return` of the state."""
+        """Return a `return` statement with the state."""
         flag = [str(broken)] if self.breaks else []
         texts = [*flag, *(get(each, bound) for each in self.carried)]
         return statement(place, f"return {tuple_of(texts)}")
 
     def call(self, how: str, front: str, **parts: ast.expr) -> ast.stmt:
-        """Make the call that runs the loop."""
+        """Return the call that runs the loop."""
         flag = ["broken"] if self.breaks else []
         init = ["False"] if self.breaks else []
         init += [get(each, self.bound) for each in self.carried]
@@ -173,7 +173,7 @@ class _Loop:
 
 
 class _Ends:
-    """Replaces break and continue by returns of the state."""
+    """Replaces break and continue with returns of the state."""
 
     def __init__(self, loop: _Loop, flow: Flow) -> None:
         self.loop, self.flow = loop, flow

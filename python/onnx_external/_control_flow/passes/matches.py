@@ -1,7 +1,7 @@
-"""`match` with plain patterns as conditions: `case 1 | 2:` is `if n == 1 or n == 2:`.
+"""Translation of `match` to conditions: `case 1 | 2:` becomes `if n == 1 or n == 2:`.
 
-So everything that works for an `if`, on a tensor or a size, works for a `case`. A `match` with
-other patterns (of a class, a sequence, a mapping) is not changed.
+So whatever is supported for an `if` on a tensor or a size is also supported for a `case`. A `match`
+with other patterns (class, sequence or mapping patterns) is not changed.
 """
 
 from __future__ import annotations
@@ -18,8 +18,9 @@ def as_tests(
     """Replace each `match` with plain patterns in a function and its inner functions.
 
     Args:
-        tree: The definition; its nodes are changed.
-        is_wanted: Told the tests that a `match` would become; if it returns False, it stays.
+        tree: the definition, whose nodes are changed.
+        is_wanted: a function that receives the conditions that a `match` would become; if it
+            returns False, the `match` is kept.
     """
     _Matches(is_wanted).visit(tree)
 
@@ -66,7 +67,7 @@ def _is_plain(pattern: ast.pattern) -> bool:
 
 
 def _chain(word: str, cases: Sequence[ast.match_case], tests: list[ast.If]) -> list[ast.stmt]:
-    """Return the conditions of some cases, each in the `else` of the one before it."""
+    """Return the conditions for cases, each in the `else` branch of the one before it."""
     if not cases:
         return []
     case, others = cases[0], _chain(word, cases[1:], tests)
@@ -94,7 +95,7 @@ def _binding(word: str, pattern: ast.MatchAs) -> list[ast.stmt]:
 
 
 def _fits(word: str, pattern: ast.pattern) -> ast.expr:
-    """Make the expression that compares a value with a pattern."""
+    """Return the expression that compares a value with a pattern."""
     if isinstance(pattern, ast.MatchOr):
         tests: list[ast.expr] = [_fits(word, each) for each in pattern.patterns]
         return at(ast.BoolOp(ast.Or(), tests), pattern)

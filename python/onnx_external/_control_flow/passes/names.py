@@ -1,4 +1,4 @@
-"""Names of a function: stored, read, read later, certainly bound."""
+"""Names in a function: those stored, read, read later, or certainly bound."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 
 
 def own_nodes(node: ast.AST) -> Iterator[ast.AST]:
-    """Walk over a node and its descendants, without the bodies of inner functions and classes."""
+    """Yield a node and its descendants, without the bodies of inner functions and classes."""
     yield node
     if not isinstance(node, SCOPES):
         for each in ast.iter_child_nodes(node):
@@ -28,7 +28,7 @@ def parameters(args: ast.arguments) -> list[str]:
 
 
 def all_names(tree: ast.AST) -> set[str]:
-    """Return every name that occurs."""
+    """Return all names that occur in a tree."""
     found = set()
     for each in ast.walk(tree):
         for name in ("id", "arg", "name", "attr"):
@@ -39,7 +39,7 @@ def all_names(tree: ast.AST) -> set[str]:
 
 
 def stored(nodes: Iterable[ast.AST]) -> list[str]:
-    """Return the names that statements bind or delete, in order; not those of inner scopes."""
+    """Return the names that statements bind or delete, in order, except those in inner scopes."""
     found: dict[str, None] = {}
     for each in nodes:
         _store(each, found, False)
@@ -69,7 +69,7 @@ def _store(node: ast.AST, found: dict[str, None], comprehended: bool) -> None:
 
 
 def loaded(node: ast.AST) -> set[str]:
-    """Return the names that are read, also by inner functions from enclosing scopes."""
+    """Return the names that are read, including those that inner functions read from outside."""
     if isinstance(node, ast.Name):
         return set() if isinstance(node.ctx, ast.Store) else {node.id}
     inside = set().union(*map(loaded, ast.iter_child_nodes(node)))
@@ -90,7 +90,7 @@ def loaded(node: ast.AST) -> set[str]:
 
 
 def declared(body: Sequence[ast.AST]) -> dict[str, str]:
-    """Return the names that are declared global or nonlocal, with the keyword of each."""
+    """Return the names declared global or nonlocal, with the keyword for each."""
     found = {}
     for node in body:
         for each in own_nodes(node) if not isinstance(node, SCOPES) else ():
@@ -102,7 +102,7 @@ def declared(body: Sequence[ast.AST]) -> dict[str, str]:
 def captured(body: Sequence[ast.AST]) -> dict[str, set[tuple[int, int]]]:
     """Return the names that functions and generators in a block read or bind, now or later.
 
-    Each with the places of these functions, which are the same in copies of the block.
+    Each name comes with the places of these functions, which are the same in copies of the block.
     """
     found: dict[str, set[tuple[int, int]]] = {}
     for node in body:
@@ -115,7 +115,7 @@ def captured(body: Sequence[ast.AST]) -> dict[str, set[tuple[int, int]]]:
 
 @dataclass(frozen=True)
 class _Ways:
-    """The names read after each exit from a statement other than its end."""
+    """The names that are read after each exit from a statement, other than its end."""
 
     leave: Names = _NONE
     """The names that `finally` reads after a return."""
@@ -125,30 +125,30 @@ class _Ways:
 
 
 class Flow:
-    """The names read later, and those certainly bound, for each statement of a function's body.
+    """For each statement in a function's body, the names read later and those certainly bound.
 
-    A name that an inner function captures is read whenever that is called: see `captured`.
+    A name that an inner function captures is read whenever that function is called; see `captured`.
     """
 
     def __init__(self, body: list[ast.stmt], bound: Iterable[str]) -> None:
         self.after: dict[int, Names] = {}
-        """The names that may be read after a statement, by its id."""
+        """The names that may be read after a statement, by the id of the statement."""
         self.before: dict[int, Names] = {}
         self.head: dict[int, Names] = {}
-        """The names that may be read at the start of a loop's next iteration, or after its last
-        one."""
+        """The names that may be read when the next iteration of a loop starts, or after its last
+        iteration."""
         self.bound: dict[int, Names] = {}
         """The names that are certainly bound before a statement."""
         self.bound_inside: dict[int, Names] = {}
         """The names that are certainly bound when the branches of an `if` start."""
         self.bound_after: dict[int, Names] = {}
         self.rescued: set[str] = set()
-        """Names that are bound in a `try`, and read after an exception there."""
+        """Names that are bound in a `try`, and read after an exception in it."""
         self._block(body, _NONE, _Ways())
         self._bind(body, frozenset(bound))
 
     def live_in(self, block: list[ast.stmt], after: Names) -> Names:
-        """Return the earlier bindings that a block may read."""
+        """Return the names whose earlier values a block may read."""
         return self.before[id(block[0])] if block else after
 
     def bound_at_end(self, block: list[ast.stmt], before: Names) -> Names:
@@ -304,7 +304,7 @@ def _binds(node: ast.stmt) -> list[str]:
 
 
 def deleted(node: ast.AST) -> set[str]:
-    """Return the names that `del` deletes, or `except ... as` at its end."""
+    """Return the names deleted by `del`, or at the end of `except ... as`."""
     found: set[str] = set()
     for each in own_nodes(node):
         if isinstance(each, ast.Delete):

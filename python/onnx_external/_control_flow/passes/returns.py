@@ -1,9 +1,9 @@
 """Exits of a block (return, break, continue) that depend on a chosen condition.
 
-Afterwards a chosen `if` that returns is the last statement of its block, and both its branches end
-with a return: the statements after it have moved into them. Out of `with`, `try` and loops, from
-which nothing can be moved, a flag is used: `done_1 = True`, and `if done_1: return result_1` behind
-them.
+After this pass, a chosen `if` that returns is the last statement in its block, and both its
+branches end with a return, because the statements after it have been moved into them. Statements
+cannot be moved into `with`, `try` and loops. There, flags are used: `done_1 = True` inside, and `if
+done_1: return result_1` after the statement.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from onnx_external._control_flow.passes.names import SCOPES, stored
 
 _Blocks = (ast.With, ast.Try, *([ast.TryStar] if hasattr(ast, "TryStar") else []))
 _Lead = dict[Exit, Callable[[ast.stmt], list[ast.stmt]]]
-"""The replacement of an exit: statements that set flags."""
+"""For each kind of exit, a function that returns the statements that replace it and set flags."""
 
 
 def always_leaves(block: Sequence[ast.stmt]) -> bool:
-    """Return whether a block never reaches its end."""
+    """Return whether the end of a block is never reached."""
     return any(map(_leaves, block))
 
 
@@ -46,12 +46,12 @@ def _takes_all(case: ast.match_case) -> bool:
 
 
 def normalised(choice: Choice, body: list[ast.stmt], tail: bool = True) -> list[ast.stmt]:
-    """Return a block in which chosen conditions that leave it are its last statements.
+    """Return a block in which chosen conditions that leave it are the last statements.
 
     Args:
-        choice: The chosen nodes.
-        body: The block; its nodes are changed.
-        tail: Whether it is the body of a function, which ends by a return.
+        choice: the chosen nodes.
+        body: the block, whose nodes are changed.
+        tail: True if the block is the body of a function, which ends with a return.
     """
     found: list[ast.stmt] = []
     for place, node in enumerate(body):
@@ -72,7 +72,7 @@ def normalised(choice: Choice, body: list[ast.stmt], tail: bool = True) -> list[
 
 
 def _ended(choice: Choice, tail: bool, place: ast.AST, block: list[ast.stmt]) -> list[ast.stmt]:
-    """Return a branch with what follows it, cut where it ends, with a return if it needs one."""
+    """Return a branch with the code after it, cut at its first exit, or ended with a return."""
     cut: list[ast.stmt] = []
     for each in block:
         cut.append(each)
@@ -89,7 +89,7 @@ def _take(
     rest: list[ast.stmt],
     ended: Callable[[list[ast.stmt]], list[ast.stmt]],
 ) -> None:
-    """Move what follows a statement into all its branches."""
+    """Move the statements after a statement into all its branches."""
     if isinstance(node, ast.If):
         node.body = ended([*node.body, *copied(rest)])
         node.orelse = ended([*node.orelse, *copied(rest)])
@@ -101,7 +101,7 @@ def _take(
 
 
 def inner_blocks(node: ast.AST) -> list[list[ast.stmt]]:
-    """Return the blocks of statements in a statement; for functions and classes, none."""
+    """Return the blocks of statements in a statement; none for functions and classes."""
     if isinstance(node, SCOPES):
         return []
     parts = [node, *getattr(node, "handlers", ()), *getattr(node, "cases", ())]
@@ -115,7 +115,7 @@ def inner_blocks(node: ast.AST) -> list[list[ast.stmt]]:
 
 
 def _out_of(choice: Choice, node: ast.stmt, before: list[ast.stmt]) -> list[ast.stmt]:
-    """Replace the returns in a statement; return the code after it, or None if it is kept."""
+    """Replace the returns in a statement with flags; return the code that has to follow it."""
     if isinstance(node, ast.With) and always_leaves(node.body):
         node.body = normalised(choice, node.body)
         return []
@@ -150,10 +150,10 @@ def _if(place: ast.AST, flag: str, body: list[ast.stmt], key: str) -> ast.If:
 
 
 def lifted_from_blocks(choice: Choice, body: list[ast.stmt]) -> list[ast.stmt]:
-    """Replace break and continue inside `with` and `try` in the body of a rewritten loop.
+    """Replace break and continue in `with` and `try` in the body of a rewritten loop.
 
-    This is only done where a chosen condition decides, or `finally` binds names: an iteration's
-    results are read last.
+    This is done only if a chosen condition decides or if `finally` binds names, because the results
+    of an iteration are read last.
     """
     found: list[ast.stmt] = []
     kinds: tuple[Exit, ...] = (ast.Break, ast.Continue)
@@ -241,14 +241,14 @@ def _lead_statement(choice: Choice, node: ast.stmt, lead: _Lead, flag: str) -> N
 
 
 def _lead_loop(choice: Choice, node: ast.For | ast.While, lead: _Lead, flag: str) -> None:
-    """Replace returns from a loop, and from the loops inside it, by flags and a break."""
+    """Replace the returns from a loop, and from loops inside it, with flags and a break."""
     if ast.Return in lead:
         node.body = _Returns(choice, lead[ast.Return], flag).block(node.body)
     node.orelse = _led(choice, node.orelse, lead, flag)
 
 
 class _Returns:
-    """Replaces returns within a loop by flags and a break."""
+    """Replaces the returns in a loop with flags and a break."""
 
     def __init__(
         self, choice: Choice, lead: Callable[[ast.stmt], list[ast.stmt]], flag: str

@@ -1,8 +1,9 @@
-"""`a if test else b` whose values cannot be merged, as an `if` that absorbs what follows.
+"""Translation of `a if test else b` to an `if` if its values cannot be merged.
 
-Parts of its statement that are evaluated before it are bound to names before the `if`, so that the
-order does not change. Where it may not be evaluated at all (in a lambda, a comprehension, behind
-`and`), it is not changed.
+The `if` then absorbs the code after it. Parts of the statement that are evaluated before the
+expression are bound to names before the `if`, so that the order of evaluation does not change. An
+expression that may not be evaluated at all (in a lambda, in a comprehension, after `and`) is not
+changed.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ _FIELDS: dict[type[ast.stmt], str] = {
     ast.If: "test",
     ast.Return: "value",
 }
-"""The field that a statement evaluates first."""
+"""The field that each kind of statement evaluates first."""
 _BINDING = (ast.NamedExpr, ast.Yield, ast.YieldFrom, ast.Await)
 
 
@@ -73,7 +74,7 @@ def _calls(node: ast.expr) -> bool:
 def _as_if(
     choice: Choice, node: ast.IfExp, given: Callable[[ast.expr], list[ast.stmt]]
 ) -> list[ast.stmt]:
-    """Return an `if` whose branches each do something with one of the two values."""
+    """Return an `if` whose branches each use one of the two values."""
     front, test = _taken_out(choice, node.test)
     made = at(ast.If(test, given(node.body), given(node.orelse)), node)
     if choice.has(node):
@@ -82,7 +83,7 @@ def _as_if(
 
 
 def _taken_out(choice: Choice, node: ast.expr) -> tuple[list[ast.stmt], ast.expr]:
-    """Return the statements to do before an expression, and the remaining expression."""
+    """Return the statements to run before an expression, and the remaining expression."""
     if not _holds(choice, node):
         return [], node
     if isinstance(node, ast.IfExp) and not _holds_in_test_alone(choice, node):
@@ -109,7 +110,7 @@ def _bound(choice: Choice, word: str, value: ast.expr) -> list[ast.stmt]:
 
 
 def _holds(choice: Choice, node: ast.expr) -> bool:
-    """Return whether an expression always evaluates the condition of an absorbed one."""
+    """Return whether evaluating an expression always evaluates an absorbed condition."""
     if isinstance(node, ast.IfExp):
         if choice.has(node) and choice.key(node) in choice.absorbed:
             return True
@@ -124,7 +125,7 @@ def _holds_in_test_alone(choice: Choice, node: ast.IfExp) -> bool:
 
 
 class _Part(NamedTuple):
-    """A part of an expression, and the way to replace it."""
+    """A part of an expression, which can be replaced."""
 
     node: ast.expr
     owner: ast.AST
@@ -139,7 +140,7 @@ class _Part(NamedTuple):
 
 
 def _parts(node: ast.expr) -> Iterator[_Part]:
-    """Yield the parts that are always evaluated, in their order."""
+    """Yield the parts of an expression that are always evaluated, in their order."""
     if isinstance(node, ast.IfExp):
         yield _Part(node.test, node, "test", None)
     elif isinstance(node, ast.BoolOp):

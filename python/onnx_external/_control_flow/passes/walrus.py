@@ -1,7 +1,7 @@
-"""`:=` in expressions that depend on a tensor, turned into statements.
+"""Translation of `:=` to statements in expressions that depend on a tensor.
 
-A name that is bound in a part that may not be evaluated cannot be bound in a lambda; as a statement
-of a branch it is like any other.
+If a part of an expression that may not be evaluated binds a name, it cannot become a lambda, which
+cannot bind names of the function. In a statement of a branch, the name can be bound as usual.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def _decided(choice: Choice, node: ast.AST) -> bool:
 
 
 def _test_within(choice: Choice, node: ast.While) -> None:
-    """Turn `while (n := f(n)) > 0:` into `while True:` with the condition as first statement."""
+    """Turn `while (n := f(n)) > 0:` into `while True:`, with the condition as first statement."""
     key = choice.key(node)
     test = at(ast.UnaryOp(ast.Not(), node.test), node)
     force(test, key)
@@ -134,7 +134,7 @@ def _statements(choice: Choice, node: ast.BoolOp | ast.IfExp, word: str) -> list
 
 
 def _bound(choice: Choice, node: ast.expr, word: str) -> list[ast.stmt]:
-    """Return statements that bind `word` to an expression; `(n := x)` binds both."""
+    """Return statements that bind `word` to an expression; for `(n := x)`, they bind both names."""
     if isinstance(node, ast.BoolOp | ast.IfExp) and _decided(choice, node):
         return _statements(choice, node, word)
     front, value = _taken_out(choice, node)

@@ -1,4 +1,4 @@
-"""Functions of numbers (int, round, those of math) for tensors and sizes."""
+"""Functions on numbers (int, round, and those of math) for tensors and sizes."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from onnx_external._control_flow.values import is_fake, is_symbolic
 from onnx_external._tracing.chosen import is_size
 
 _Number: TypeAlias = "torch.Tensor"
-"""A 0-d tensor of double precision, as Python's floats."""
+"""A 0-d tensor in double precision, like Python's floats."""
 
 
 def called(function: Callable[..., Any], args: tuple[Any, ...], rest: dict[str, Any]) -> Any:
-    """Call a function; one of math returns a tensor if it gets a tensor or a size."""
+    """Call a function; a function of math returns a tensor if it receives a tensor or a size."""
     known = _MATH.get(function) if _is_hashable(function) else None
     if known is None or rest or not any(map(is_symbolic, args)):
         return function(*args, **rest)
@@ -52,7 +52,7 @@ def rounded(value: Any, digits: Any = None) -> Any:
 
 
 def quotient(function: Callable[[Any], Any], one: Any, other: Any) -> Any:
-    """Return int, floor or ceil of `one / other`, exactly for whole numbers; None for others."""
+    """Return int, floor or ceil of `one / other`, exactly, if both are integers; otherwise None."""
     values = (one, other)
     if not any(map(is_symbolic, values)) or not all(map(_is_whole, values)):
         return None
@@ -100,7 +100,7 @@ def _log(value: _Number, base: _Number | None = None) -> _Number:
 
 
 def _log_of(base: float) -> Callable[[_Number], _Number]:
-    """Return a logarithm that is exact for powers of its base, as Python's are."""
+    """Return a logarithm that is exact for powers of its base, like Python's logarithms."""
 
     def log(value: _Number) -> _Number:
         found = value.log() / math.log(base)
@@ -139,4 +139,4 @@ _MATH: dict[Any, Callable[..., _Number]] = {
     math.isfinite: torch.isfinite,
 }
 _WHOLE = frozenset({math.floor, math.ceil, math.trunc})
-"""Functions that return whole numbers."""
+"""Functions that return integers."""

@@ -1,4 +1,4 @@
-"""torch.cond for two functions without arguments that may read and write anything."""
+"""torch.cond for two functions without arguments, which may read and write anything."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ def branched(
     Args:
         state: the state of the runtime.
         test: a tensor or a SymBool.
-        functions: the branches; the first one is taken if the test holds.
+        functions: the branches; the first branch is taken if the condition is true.
         key: the key of the condition.
-        names: the names of the values in the tuple that the functions return; empty if they return
-            one value.
-        promotes: True if an int and a float as the whole result become a float.
+        names: the names of the values in the tuples that the functions return; empty if they return
+            single values.
+        promotes: True if an int and a float, as the whole results, may be merged into a float.
     """
     places = Places(functions)
     runs = []
@@ -99,16 +99,16 @@ def operator(
     places: Places,
     operands: list[Any],
 ) -> Any:
-    """Call an operator, with additional operands for sizes of a branch that no operand has.
+    """Call an operator, with additional operands for sizes in branches that no operand has.
 
-    Not all conversions of torch take sizes as operands, so that they are given only if they must.
+    Not all conversions in torch accept sizes as operands, so they are passed only if necessary.
 
     Args:
-        call: it, with sizes.
-        types: a function that returns values with the types of the results. It is used inside code
-            that is only tried: if branches and iterations ran again, the time would double with
-            each level around them.
-        places: the objects that the branches see.
+        call: calls the operator with the given sizes as additional operands.
+        types: returns values with the types of the results. It is called instead in code that is
+            only tried, because running branches and iterations again would double the time with
+            each level of nesting.
+        places: the objects that the branches can see.
         operands: the operands of the operator.
     """
     if is_only_tried():
@@ -123,11 +123,11 @@ def operator(
 
 
 _UNKNOWN_SIZE = ("not tracked with proxy", "a.node.constant should not be None")
-"""Torch's messages for a branch, or an operator in it, that gets a size it does not have."""
+"""torch's messages if a branch, or an operator in it, uses a size that is not available there."""
 
 
 def predicate(value: Any) -> Any:
-    """Return a condition as torch.cond takes it: a 0-d bool tensor, or a SymBool."""
+    """Return a condition in the form for torch.cond: a 0-d bool tensor, or a SymBool."""
     if isinstance(value, torch.Tensor):
         return (value if value.dtype == torch.bool else value != 0).reshape(())
     return value != 0 if isinstance(value, (torch.SymInt, torch.SymFloat)) else value
@@ -153,13 +153,13 @@ class _Merged:
             self._place(number, [self._content(number, each) for each in self.runs])
 
     def originals(self) -> dict[int, torch.Tensor]:
-        """Return the tensors of objects that one branch writes to and the other does not."""
+        """Return the tensors in objects that only one of the branches writes to."""
         values = [at_key(self.places.all[n].before, key) for n, key, _ in self.written]
         tensors = [e for e in pytree.tree_leaves(values) if isinstance(e, torch.Tensor)]
         return {self.state.key(each): each for each in tensors}
 
     def leaves(self, done: Run, lift: Lift) -> Iterator[torch.Tensor]:
-        """Return the results of one branch."""
+        """Return the tensors that are the results of one branch."""
         yield from self.part.leaves(_in(lift, done.value))
         for number, key, part in self.written:
             yield from part.leaves(_in(lift, at_key(self._content(number, done), key)))
@@ -171,7 +171,7 @@ class _Merged:
                 yield torch.full((), there, dtype=torch.bool)
 
     def rebuilt(self, results: Iterator[torch.Tensor]) -> Any:
-        """Return the value, after writing to the objects."""
+        """Write to the objects, and return the merged value."""
         value = self.part.rebuilt(results, self.state)
         contents: dict[int, Any] = {}
         for number, key, part in self.written:
@@ -261,7 +261,7 @@ class _Merged:
 
 
 def _kept(item: Any, there: torch.Tensor) -> Collected:
-    """Return a branch's appended items, with the flag of whether it appended them."""
+    """Return an item that a branch appended, with the flag that tells whether it did."""
     if not isinstance(item, Collected):
         return Collected(item.unsqueeze(0), there)
     kept = there.expand(item.values.shape[0]) if item.kept is None else item.kept & there
@@ -269,14 +269,14 @@ def _kept(item: Any, there: torch.Tensor) -> Collected:
 
 
 def _kind(value: Any) -> str:
-    """Return the word for a number's type."""
+    """Return the name of a number's type."""
     if isinstance(value, (bool, torch.SymBool)):
         return "bool"
     return "int" if isinstance(value, (int, torch.SymInt)) else "float"
 
 
 def _in(lift: Lift, value: Any) -> Any:
-    """Return the value with operands in place of the tensors from outside."""
+    """Return the value with operands in place of tensors from outside the branch."""
     if isinstance(value, torch.Tensor):
         return lift.stand_in(value)
     return pytree.tree_map(lift.stand_in, value)

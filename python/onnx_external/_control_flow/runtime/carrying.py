@@ -1,4 +1,4 @@
-"""State that a loop carries from iteration to iteration, as tensors of constant types."""
+"""The state that a loop carries from one iteration to the next, as tensors of fixed types."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _UNSETTLED = "the types of what the loop carries do not settle"
 
 @dataclass
 class Growth:
-    """The growth of a tensor in each iteration."""
+    """How a tensor grows in each iteration."""
 
     dim: int
     start: Any
@@ -49,17 +49,17 @@ class Growth:
 
 @dataclass
 class Emitted:
-    """One item that each iteration adds to a list."""
+    """An item that each iteration adds to a list."""
 
     place: int
     is_in_front: bool
-    """True if it is inserted before all others; otherwise it is appended."""
+    """True if the item is inserted before all others; otherwise it is appended."""
     has_kept: bool
     bound: Any = None
-    """The largest length, where the items have different ones."""
+    """The maximum length of the items, if their lengths differ."""
 
     def tensors(self, item: Any) -> Iterator[torch.Tensor]:
-        """Return the tensors of an item."""
+        """Yield the tensors of an item."""
         kept = None
         if isinstance(item, Collected):
             item, kept = item.values.squeeze(0), item.kept
@@ -75,7 +75,7 @@ class Emitted:
             yield torch.ones((), dtype=torch.bool) if kept is None else kept.reshape(()).clone()
 
     def count(self) -> int:
-        """Return the number of tensors."""
+        """Return the number of tensors for each item."""
         return 1 + (self.bound is not None) + self.has_kept
 
     def collected(self, rows: Iterator[torch.Tensor]) -> Collected:
@@ -98,18 +98,19 @@ class Carried:
     starts: list[Any] = field(default_factory=list)
     """The leaves of the state before the first iteration."""
     leaves: list[Any] = field(default_factory=list)
-    """The same with another object for each tensor, because the body may read the same tensors."""
+    """The same leaves, with a new object for each tensor, because the body may also read the
+    original tensors from outside."""
     is_carried: list[bool] = field(default_factory=list)
     growth: dict[int, Growth] = field(default_factory=dict)
     emitted: list[Emitted] = field(default_factory=list)
     marked: list[Place] = field(default_factory=list)
-    """The lists with a mark for the items of earlier iterations."""
+    """The lists that contain a mark for the items of earlier iterations."""
     marks: list[Mark] = field(default_factory=list)
-    """One for each of them."""
+    """The marks, one for each list in `marked`."""
     counts_rounds: bool = False
-    """True if the loop knows its number of iterations, and so how many items a mark has."""
+    """True if the loop knows its number of iterations, and so how many items a mark stands for."""
     slots: list[tuple[int, Any]] = field(default_factory=list)
-    """The places in Python objects that iterations write to: the place, and the key in it."""
+    """Where iterations write to Python objects: the number of the place, and the key in it."""
 
     def __post_init__(self) -> None:
         """Try iterations until the types of the state no longer change."""
@@ -130,7 +131,8 @@ class Carried:
     def _look_again(self) -> None:
         """Try another iteration, with marks in lists for the items of earlier iterations.
 
-        Only this shows whether an iteration reads one of them, or inserts its own before them.
+        Only this shows whether an iteration reads one of these items, or inserts its own items
+        before them.
         """
         self.marked = [self.places.all[number] for number, _, _ in self.done.value[2]]
         if not self.marked:
@@ -153,7 +155,7 @@ class Carried:
             raise
 
     def _settle(self) -> None:
-        """Try iterations with marks until types are stable: a number may depend on a length."""
+        """Try iterations with marks until types are stable, as a number may depend on a length."""
         for _ in range(_TRIES):
             self._try_round()
             if self._more_slots() or len(self.done.value[2]) != len(self.marked):
@@ -169,12 +171,12 @@ class Carried:
         )
 
     def remove_marks(self) -> None:
-        """Remove the marks for items of iterations from all lists."""
+        """Remove the marks for the items of iterations from all lists."""
         for each in self.marked:
             each.write([e for e in each.read() if not any(e is mark for mark in self.marks)])
 
     def count(self, items: Callable[[int], Any]) -> None:
-        """Store the number of items that earlier iterations made in the marks of the lists."""
+        """Store in the marks of the lists how many items earlier iterations added."""
         for mark, (number, _, _) in zip(self.marks, self.done.value[2], strict=True):
             mark.count = items(number)
 
@@ -183,28 +185,28 @@ class Carried:
         self.leaves = [_alias(each) for each in self.starts]
 
     def origin(self, value: Any) -> Any:
-        """Return the tensor that a leaf stands for, and any other value unchanged."""
+        """Return the tensor that a leaf represents; return any other value unchanged."""
         for start, leaf in zip(self.starts, self.leaves, strict=True):
             if leaf is value:
                 return start
         return value
 
     def refused(self, message: str) -> RewriteError:
-        """Return the error that names the loop."""
+        """Return an error that names the loop."""
         return RewriteError(message, self.key)
 
     def full(self, leaves: list[Any]) -> tuple[tuple[Any, ...], list[Any]]:
-        """Return the state, and the writes to objects, rebuilt from their leaves."""
+        """Return the state, and the values written to objects, rebuilt from their leaves."""
         found: tuple[tuple[Any, ...], list[Any]] = pytree.tree_unflatten(leaves, self.spec)
         return found
 
     def enter(self, full: tuple[tuple[Any, ...], list[Any]]) -> tuple[Any, ...]:
-        """Write the earlier iteration's values to the objects; return the state."""
+        """Write the values of the previous iteration to the objects, and return the state."""
         self.write(full[1])
         return full[0]
 
     def write(self, values: list[Any]) -> None:
-        """Write to the objects."""
+        """Write values to the objects."""
         for (number, key), value in zip(self.slots, values, strict=True):
             content = self.places.all[number].read()
             put_key(content, key, value)
@@ -226,7 +228,7 @@ class Carried:
         return after, written, tails
 
     def results(self, after: Any, written: list[Any], lift: Lift) -> list[torch.Tensor]:
-        """Return the state for the next iteration, cloned because results may not be operands."""
+        """Return the state for the next iteration, cloned, as results must not be operands."""
         leaves = pytree.tree_leaves((after, written))
         found = []
         for leaf, start, carried in zip(leaves, self.leaves, self.is_carried, strict=True):
@@ -362,7 +364,7 @@ class Carried:
             self.growth[place] = Growth(dim, before, by)
 
     def _grows(self, before: Any, after: Any) -> int | None:
-        """Return the largest growth of a size per iteration; None if unknown."""
+        """Return the maximum growth of a size in one iteration; None if unknown."""
         expr = after.node.expr if isinstance(after, torch.SymInt) else after
         if expr in self.state.choices:
             found = [self._grows(before, each) for each in self.state.choices[expr]]
@@ -392,7 +394,7 @@ class Carried:
                     )
 
     def _bound(self, item: Any, label: str) -> Any:
-        """Return the largest length of an item whose length depends on a tensor."""
+        """Return the maximum length of an item whose length depends on a tensor."""
         free = [at for at, size in enumerate(getattr(item, "shape", ())) if is_free(size)]
         if not free:
             return None
@@ -412,7 +414,7 @@ def _alias(value: Any) -> Any:
 
 
 def as_tensor_type(value: Any) -> torch.Tensor:
-    """Return an empty tensor of a number's type."""
+    """Return an empty tensor with the type of a number."""
     return torch.empty((), dtype=element_type(value), device="meta")
 
 
@@ -422,7 +424,7 @@ def _slot_id(slot: tuple[int, Any]) -> tuple[int, str, int]:
 
 
 def _like_unset(one: Any, other: Any, carried: Carried) -> Any:
-    """Return zeros for a name that the loop sets first; nobody reads them before that."""
+    """Return zeros for a name that the loop sets first, as no code reads it before that."""
     if one is not UNDEFINED or other is UNDEFINED:
         return one
 

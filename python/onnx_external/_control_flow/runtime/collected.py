@@ -1,4 +1,4 @@
-"""Lists whose length is only known in the graph: appended in loops, rows of tensors, filtered."""
+"""Lists whose length is known only in the graph: appended to in loops, rows, or filtered."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ _READS = (
 
 
 class Collected:
-    """A list element that represents several items, the rows of a tensor, counted by the graph.
+    """A list element that represents several items, whose number is computed in the graph.
 
     Args:
-        values: the candidates, one in each row.
-        kept: for each row, whether it is an item; None if all are.
+        values: the candidates for items, one in each row.
+        kept: for each row, whether it is an item; None if all rows are items.
         lengths: the length of the item in each row, if items have different lengths.
     """
 
     _why_not = _NO_ITEM
-    """The message if it is used as one of its items."""
+    """The message for a use of the element as if it were one of its items."""
 
     def __init__(
         self,
@@ -45,7 +45,7 @@ class Collected:
 
     @property
     def rows(self) -> torch.Tensor:
-        """The items, as one tensor."""
+        """The items as one tensor."""
         if self.lengths is not None:
             raise RewriteError(
                 "the items of a list have different lengths: torch.cat and "
@@ -54,7 +54,7 @@ class Collected:
         return self.values if self.kept is None else self.values[self.kept]
 
     def mapped(self, function: Callable[[Any], Any]) -> Collected:
-        """Return the same structure with other tensors."""
+        """Return the same structure, with a function applied to its tensors."""
         return Collected(function(self.values), function(self.kept), function(self.lengths))
 
     def backwards(self) -> Collected:
@@ -62,13 +62,13 @@ class Collected:
         return self.mapped(lambda each: None if each is None else each.flip(0))
 
     def joined(self) -> torch.Tensor:
-        """Return the items concatenated along their first dimension."""
+        """Return the items, concatenated along their first dimension."""
         if self.lengths is None:
             return self.rows.flatten(0, 1)
         return self.values[self._mask()]
 
     def padded(self, value: Any) -> torch.Tensor:
-        """Return the items as rows, padded to the length of the longest."""
+        """Return the items as rows, padded to the length of the longest item."""
         if self.lengths is None:
             return self.rows
         mask = self._mask()
@@ -85,7 +85,7 @@ class Collected:
     def __torch_function__(
         cls, func: Any, types: Any, args: Any = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
-        """Stack and concatenate lists that contain such items."""
+        """Stack or concatenate lists that contain such elements."""
         given = dict(kwargs or {})
         name = getattr(func, "__name__", "")
         items = args[0] if args else given.pop("tensors", ())
@@ -104,7 +104,7 @@ class Collected:
         )
 
     def __getattr__(self, name: str) -> NoReturn:
-        """Raise an error for uses as a tensor."""
+        """Raise an error if the element is used as a tensor."""
         if name.startswith("__"):
             raise AttributeError(name)
         raise RewriteError(self._why_not)
@@ -117,24 +117,24 @@ class Collected:
 
 
 class NotCountedError(RewriteError):
-    """The length of a list was asked for in a loop that does not count its iterations."""
+    """Code needs the length of a list in a loop that does not count its iterations."""
 
 
 class Mark(Collected):
-    """A list element that represents the items of all earlier iterations during a trace.
+    """During a trace, a list element that represents the items of all earlier iterations.
 
-    Only their number can be read, in a loop that counts its iterations.
+    Only their number can be read, and only in a loop that counts its iterations.
     """
 
     _why_not = _READS
 
     def __init__(self) -> None:
-        """Make a mark without readable items."""
+        """Make a mark that represents no items yet."""
         self.count: Any = None
         self.is_counted = False
 
     def many(self) -> Any:
-        """Return the number of items that it represents."""
+        """Return the number of items that the mark represents."""
         if self.count is None:
             raise NotCountedError(_READS)
         self.is_counted = True
@@ -146,12 +146,12 @@ class Mark(Collected):
 
     @classmethod
     def __torch_function__(cls, *_: Any) -> NoReturn:
-        """Raise an error for uses as an operand."""
+        """Raise an error if the mark is used as an operand."""
         raise RewriteError(_READS)
 
 
 class Rows(list[Any]):
-    """A list with an item for each row of a tensor, whose number the trace does not know."""
+    """A list with an item for each row of a tensor; the trace does not know the number of rows."""
 
     def __init__(self, item: Collected) -> None:
         super().__init__([item])
@@ -159,28 +159,28 @@ class Rows(list[Any]):
 
     @property
     def rows(self) -> torch.Tensor:
-        """The items, as one tensor."""
+        """The items as one tensor."""
         return self.item.rows
 
     def mapped(self, function: Callable[[Any], Any]) -> Rows:
-        """Return the same structure with other tensors."""
+        """Return the same structure, with a function applied to its tensors."""
         return Rows(self.item.mapped(function))
 
     def __getitem__(self, at: Any) -> Any:
-        """Return an item, or a list of items."""
+        """Return an item, or a list of items for a slice."""
         found = self.rows[at]
         return Rows(Collected(found)) if isinstance(at, slice) else found
 
     def __len__(self) -> int:
-        """Return the length where it is known; otherwise the trace fails and names the line."""
+        """Return the length if it is known; otherwise the trace fails, and names the line."""
         return 1 if _is_padded() else int(self.rows.shape[0])
 
     def __bool__(self) -> bool:
-        """Return whether it has items, as `__len__` does."""
+        """Return whether there are items, if that is known, like `__len__`."""
         return bool(self.rows.shape[0] > 0)
 
     def __iter__(self) -> Iterator[Any]:
-        """Yield the items where their number is known; pad_sequence takes all as one."""
+        """Yield the items if their number is known; for pad_sequence, yield all as one."""
         if _is_padded():
             return iter([self.item])
         return iter([self.rows[at] for at in range(len(self))])
@@ -200,12 +200,12 @@ class Rows(list[Any]):
 
 
 def _is_padded() -> bool:
-    """Return whether pad_sequence is asking a list for its items."""
+    """Return whether pad_sequence is iterating over the list."""
     return sys._getframe(2).f_code is torch.nn.utils.rnn.pad_sequence.__code__
 
 
 def is_collected(values: Any) -> bool:
-    """Return whether the length of a list is only known in the graph."""
+    """Return whether the length of a list is known only in the graph."""
     if isinstance(values, Rows):
         return True
     return type(values) is list and any(isinstance(each, Collected) for each in values)
@@ -226,7 +226,7 @@ def _raw(items: Any) -> list[Any]:
 def _padded(
     items: Any, batch_first: bool = False, value: float = 0.0, side: str = "right"
 ) -> torch.Tensor:
-    """Do the final step of torch.nn.utils.rnn.pad_sequence."""
+    """Perform the last step of torch.nn.utils.rnn.pad_sequence."""
     if len(_raw(items)) != 1 or side != "right":
         raise RewriteError(
             "pad_sequence gets a list whose length depends on a loop or a test on a tensor beside "

@@ -1,6 +1,6 @@
-"""Answers as in eager mode for code that asks whether it is compiled or exported.
+"""Answers as in eager mode for code that asks whether it is being compiled or exported.
 
-Some code leaves something out when it is exported, and then fails because it is missing.
+Some code skips a step when it is being exported, and then fails because the step is missing.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ class Asked:
 
 @contextmanager
 def answered_as_in_eager() -> Iterator[Asked]:
-    """Tell this thread's code, inside the context, that it is not being compiled.
+    """Tell code in this thread, inside the context, that it is not being compiled.
 
-    torch's own code gets the true answer.
+    torch's own code still gets the true answer.
     """
     asked, caller = Asked(), threading.get_ident()
 

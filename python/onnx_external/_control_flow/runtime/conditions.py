@@ -37,7 +37,7 @@ COMPARISONS: dict[str, Callable[[Any, Any], Any]] = {
 
 
 def truth(value: Any) -> Any:
-    """Return a condition that Python or torch can decide: a bool, a tensor, a SymBool."""
+    """Return a condition that Python or torch can evaluate: a bool, a tensor, or a SymBool."""
     if is_collected(value):
         value = length(value)  # a list is true if it has items
     if is_fake(value):
@@ -123,7 +123,7 @@ def _symbolic(state: State, value: Any, test: Any, part: Function, conjunction: 
 
 
 def _guarded(state: State, test: Any, part: Function, conjunction: bool) -> Any:
-    """Evaluate a part only if the condition holds, which may make its index valid."""
+    """Evaluate a part only if the condition holds, which may be what makes its index valid."""
 
     def taken() -> Any:
         return as_bool(truth(part()))
@@ -136,7 +136,7 @@ def _guarded(state: State, test: Any, part: Function, conjunction: bool) -> Any:
 
 
 def _is_value(value: Any) -> bool:
-    """Return whether it is a number other than a bool, which `and` and `or` return unchanged."""
+    """Return whether a value is a number, not a bool: `and` and `or` return it unchanged."""
     if isinstance(value, torch.Tensor):
         return bool(value.dtype != torch.bool and value.dim() == 0)
     return is_number(value) and not isinstance(value, (bool, torch.SymBool))

@@ -1,8 +1,9 @@
-"""Calls that are done twice, once for each outcome of a condition inside them.
+"""Calls that are made twice, once for each outcome of a condition inside them.
 
-The results of such a call in the two branches are of different kinds, so that no value of a graph
-can be both. Its caller asks for the condition first (`decided`): the call runs up to it. Then each
-branch of the caller makes the whole call with the condition decided (`taken`), and continues.
+The results of such a call differ in kind between the two branches, so a graph has no single value
+for them. So the caller first asks for the condition (`decided`), and the call runs only up to the
+condition. Then each branch of the caller makes the whole call, with the condition decided
+(`taken`), and continues.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from onnx_external._control_flow.runtime.state import Decision, State
 
 
 class _Reached(BaseException):
-    """The condition was reached; no handler of the user's catches this."""
+    """Raised when the condition is reached; no exception handler of the user catches it."""
 
     def __init__(self, key: str, test: Any) -> None:
         super().__init__(key)
@@ -27,7 +28,7 @@ class _Reached(BaseException):
 
 
 def answer(state: State, key: str, test: Any) -> Any:
-    """Return the outcome of a condition if it is already decided, else the condition itself.
+    """Return the outcome of a condition if it is decided, otherwise the condition itself.
 
     Args:
         state: the state of the runtime.
@@ -56,11 +57,11 @@ def _check_depth(state: State, decision: Decision) -> None:
 
 
 def decided(state: State, call: Function, key: str) -> Any:
-    """Return the condition that decides a call's result; True if it depends on no tensor.
+    """Return the condition that decides a call's result; True if it does not depend on a tensor.
 
     Args:
         state: the state of the runtime.
-        call: the call.
+        call: a function that makes the call.
         key: the key of the call.
     """
     inner = state.splits[key]
@@ -78,7 +79,7 @@ def decided(state: State, call: Function, key: str) -> Any:
 
 
 def _run_up_to(state: State, call: Function, inner: str) -> tuple[Any, _Reached | None]:
-    """Return a call's result, or the condition at which it stopped."""
+    """Return a call's result, or the condition at which it was stopped."""
     state.asked.append(Decision(inner, state.depth))
     try:
         return call(), None
@@ -91,7 +92,7 @@ def _run_up_to(state: State, call: Function, inner: str) -> tuple[Any, _Reached 
 
 
 def _check_writes(state: State, call: Function, inner: str, places: Places) -> None:
-    """Raise an error if a call writes to a tensor before the condition: it would do so twice."""
+    """Raise an error if a call writes to a tensor before the condition, as it is made twice."""
 
     def attempt() -> None:
         _run_up_to(state, call, inner)

@@ -46,19 +46,20 @@ compares_for_users(__file__)
 
 
 class Runtime:
-    """The helpers of one rewriting.
+    """The functions called by the code of one rewriting.
 
-    With tensors that have data, and with Python values, each does the same as Python. With traced
-    ones it calls torch.cond, while_loop or scan.
+    For tensors with data, and for Python values, each function does the same as Python. For traced
+    values, it calls torch.cond, while_loop or scan.
 
     Args:
-        max_iterations: the largest number of iterations of loops whose state grows, for which a
-            graph needs a bound.
-        asserts: the treatment of assertions and exceptions on tensors: "omit" leaves them out of
-            the graph and notes that, "refuse" raises an error.
-        absorbed: keys of the conditions whose branches already contain what follows them.
-        empty_sizes: True if sizes of inputs may be 0, which torch assumes not to happen.
-        splits: the condition's key, for calls made for both outcomes of a condition inside them.
+        max_iterations: the maximum number of iterations of loops whose state grows, because a graph
+            needs a bound.
+        asserts: the treatment of assertions and exceptions that depend on tensors: "omit" leaves
+            them out of the graph, with a note; "refuse" raises an error.
+        absorbed: the keys of conditions whose branches already contain the code after them.
+        empty_sizes: True if sizes of inputs may be 0, which torch assumes is not the case.
+        splits: for calls that are made for both outcomes of a condition inside them, the key of the
+            condition.
     """
 
     def __init__(
@@ -79,7 +80,7 @@ class Runtime:
 
     @property
     def notes(self) -> list[str]:
-        """Differences between the graph and the code, a line for each place."""
+        """Differences between the graph and the code, one line for each place."""
         return self._state.notes
 
     def tracing(self, module: nn.Module | None = None) -> AbstractContextManager[None]:
@@ -88,7 +89,7 @@ class Runtime:
 
     @staticmethod
     def get(read: Function) -> Any:
-        """Return the value of a name, or UNDEFINED if it is not bound."""
+        """Return the value of a name, or UNDEFINED if the name is not bound."""
         try:
             return read()
         except NameError:
@@ -99,7 +100,7 @@ class Runtime:
     def if_(
         self, test: Any, then: Function, other: Function, names: tuple[str, ...], key: str
     ) -> Any:
-        """Return the values of `names` after a branch, or the result of a branch that returns."""
+        """Return the values of `names` after the branch taken, or the result that it returns."""
         found = self._decided(test, key)
         if isinstance(found, bool):
             return then() if found else other()
@@ -117,15 +118,15 @@ class Runtime:
         return found if isinstance(found, bool) else deciding.answer(self._state, key, found)
 
     def decided(self, call: Function, key: str) -> Any:
-        """Return the condition in a function that decides the result of a call."""
+        """Return the condition inside a function that decides the result of a call."""
         return deciding.decided(self._state, call, key)
 
     def taken(self, call: Function, key: str, outcome: bool) -> Any:
-        """Return a call's result for the given outcome of that condition."""
+        """Return a call's result for the given outcome of the condition inside it."""
         return deciding.taken(self._state, call, key, outcome)
 
     def looked_up(self, items: Any, parts: tuple[Any, ...], key: str) -> Any:
-        """Return `items[f"..."]`, for a string made of parts."""
+        """Return `items[f"..."]`, for a string given in parts."""
         return lookup.looked_up(self._state, items, parts, key)
 
     def chosen(self, items: Any, index: Any, key: str) -> Any:
@@ -156,7 +157,7 @@ class Runtime:
         return self.any([each == value for each in items])
 
     def chain(self, first: Function, *rest: Any) -> Any:
-        """Return `a < b < c`; `rest` has the names of operators, each before its operand."""
+        """Return `a < b < c`; `rest` alternates names of operators and operands."""
         left = first()
         found: Any = True
         for name, operand in zip(rest[::2], rest[1::2], strict=True):
@@ -170,7 +171,7 @@ class Runtime:
         return found
 
     def assert_(self, test: Any, key: str, message: Function | None = None) -> None:
-        """Do `assert test, message`."""
+        """Run `assert test, message`."""
         found = conditions.truth(test)
         if not isinstance(found, bool):
             self._leave_out("an assertion", key)
@@ -178,7 +179,7 @@ class Runtime:
             raise AssertionError(*([] if message is None else [message()]))
 
     def raise_(self, test: Any, fail: Function, key: str) -> None:
-        """Do `if test: raise ...`."""
+        """Run `if test: raise ...`."""
         found = conditions.truth(test)
         if not isinstance(found, bool):
             self._leave_out("an exception", key)
@@ -219,7 +220,7 @@ class Runtime:
         return listing.item(values, at)
 
     def end_of(self, values: Any, at: Any) -> Any:
-        """Return the first or last item of a list, or UNDEFINED if it is empty."""
+        """Return the first or last item of a list, or UNDEFINED if the list is empty."""
         is_empty = isinstance(values, list) and not list.__len__(values)
         return UNDEFINED if is_empty else listing.item(values, at)
 
@@ -256,7 +257,7 @@ class Runtime:
         return self.call(function, one / other)
 
     def call(self, function: Callable[..., Any], *args: Any, **rest: Any) -> Any:
-        """Call a function that may belong to math and get a tensor."""
+        """Call a function that may belong to math and receive a tensor."""
         return arithmetic.called(function, args, rest)
 
     def float(self, *args: Any) -> Any:
@@ -332,7 +333,7 @@ class Runtime:
 
 
 def whole_of(values: Any) -> torch.Tensor:
-    """Return a list whose length is only known in the graph as one tensor."""
+    """Return a list whose length is known only in the graph, as one tensor."""
     if isinstance(values, torch.Tensor):
         return values
     if is_collected(values):

@@ -1,6 +1,6 @@
-"""Reading and writing tensor items at indices that are 0-d tensors.
+"""Reading and writing of tensor elements at indices that are 0-d tensors.
 
-torch would ask for their values, which a trace does not have.
+torch would ask for the values of these indices, which a trace does not have.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from onnx_external._control_flow.values import is_fake
 
 
 def needs_care(args: Any) -> bool:
-    """Return whether torch cannot handle the `args` of __getitem__ or __setitem__ itself."""
+    """Return whether torch itself cannot handle these `args` of __getitem__ or __setitem__."""
     if not is_fake(args[0]):
         return False
     if len(args) > 2 and isinstance(args[2], (bool, int, float)):
@@ -48,7 +48,7 @@ def read(state: State, tensor: torch.Tensor, where: Any) -> torch.Tensor:
 
 
 def write(state: State, tensor: torch.Tensor, where: Any, value: Any) -> None:
-    """Do `tensor[where] = value`."""
+    """Run `tensor[where] = value`."""
     items = _expanded(tensor, where)
     if isinstance(value, (bool, int, float)):
         value = torch.full((), value, dtype=tensor.dtype, device=tensor.device)
@@ -66,7 +66,7 @@ def write(state: State, tensor: torch.Tensor, where: Any, value: Any) -> None:
 
 
 def _write_at(tensor: torch.Tensor, items: list[Any], value: torch.Tensor) -> None:
-    """Write where some indices are tensors; all other elements are written back unchanged."""
+    """Write at indices some of which are tensors; write all other elements back unchanged."""
     if any(isinstance(each, (torch.Tensor, list)) and not _is_number(each) for each in items):
         raise RewriteError(
             "a tensor is written to by an index that is a number and by another that is a tensor; "
@@ -92,12 +92,12 @@ def _write_at(tensor: torch.Tensor, items: list[Any], value: torch.Tensor) -> No
 
 
 def at_row(tensor: torch.Tensor, index: torch.Tensor) -> torch.Tensor:
-    """Return one row, for an index from 0 on."""
+    """Return one row, for an index that is not negative."""
     return tensor.index_select(0, index.reshape(1)).squeeze(0)
 
 
 def wrapped(index: torch.Tensor | torch.SymInt, size: Any) -> torch.Tensor:
-    """Return an index counted from the front."""
+    """Return an index counted from the start of the dimension."""
     index = _tensor(index)
     return torch.where(index < 0, index + size, index)
 
@@ -112,7 +112,7 @@ def _is_number(each: Any) -> bool:
 
 
 def _is_value(each: Any) -> bool:
-    """Return whether it is a number that depends on a tensor."""
+    """Return whether an index is an integer that depends on a tensor."""
     if not isinstance(each, torch.Tensor) or each.dim() or not is_fake(each):
         return False
     return not (each.dtype == torch.bool or each.dtype.is_floating_point)
@@ -123,7 +123,7 @@ def _is_int(each: Any) -> bool:
 
 
 def _is_cut(each: Any) -> bool:
-    """Return whether it is a slice with a bound that depends on a tensor."""
+    """Return whether an index is a slice with a bound that depends on a tensor."""
     return isinstance(each, slice) and (_is_value(each.start) or _is_value(each.stop))
 
 
@@ -137,7 +137,7 @@ def _taken(each: Any) -> int:
 
 
 def _expanded(tensor: torch.Tensor, where: Any) -> list[Any]:
-    """Return the indices, with an ellipsis replaced by the slices that it stands for."""
+    """Return the indices, with an ellipsis replaced with the slices that it represents."""
     items = list(_items(where))
     for place, each in enumerate(items):
         if each is Ellipsis:
@@ -148,7 +148,7 @@ def _expanded(tensor: torch.Tensor, where: Any) -> list[Any]:
 
 
 def _bounds(state: State, cut: slice, size: Any) -> slice:
-    """Return the slice with sizes in place of tensors, clipped to the tensor's size."""
+    """Return a slice with sizes in place of tensors, clipped to the size of the dimension."""
     if not isinstance(cut.step, (int, type(None))) or (cut.step or 1) < 0:
         raise RewriteError("a slice whose bound is a tensor has a step that is not positive")
     start = 0 if cut.start is None else _place(cut.start, size)

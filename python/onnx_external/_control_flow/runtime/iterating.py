@@ -1,4 +1,4 @@
-"""for, while and comprehensions: the choice of an operator, or of an unrolled Python loop."""
+"""for, while and comprehensions: as an operator, or as an unrolled Python loop."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ Body = Callable[..., tuple[Any, ...]]
 Names = tuple[str, ...]
 Values = tuple[Any, ...]
 Make = Callable[[Any], Any]
-"""The expression or the condition of a comprehension, as a function of an item."""
+"""The element or the condition of a comprehension, as a function of an item."""
 
 
 def for_loop(
     state: State, iterable: Any, body: Body, names: Names, init: Values, breaks: bool, key: str
 ) -> Values:
-    """Return the state after a for loop; with `breaks`, its first item is True if it broke."""
+    """Return the state after a for loop; with `breaks`, its first value is True after a break."""
     if is_lazy(iterable):
         with state.loop():
             return _over_rows(state, iterable, body, names, init, breaks, key)
@@ -65,7 +65,7 @@ def _round_unless(
 def while_loop(
     state: State, cond: Body, body: Body, names: Names, init: Values, breaks: bool, key: str
 ) -> Values:
-    """Return the state after a while loop; with `breaks`, its first item is True if it broke."""
+    """Return the state after a while loop; with `breaks`, its first value is True after a break."""
 
     def goes_on(*values: Any) -> Any:
         if not breaks:
@@ -86,7 +86,7 @@ def while_loop(
 def _over_rows(
     state: State, iterable: Any, body: Body, names: Names, init: Values, breaks: bool, key: str
 ) -> Values:
-    """Loop over rows: a scan if no iteration is skipped, else a loop with a counter."""
+    """Loop over rows: with scan if there is no early exit, otherwise with a counter."""
     columns, make = rows_of(iterable)
     count = columns[0].shape[0]
 
@@ -129,7 +129,7 @@ def _counted(
 
 
 def comprehended(state: State, iterable: Any, make: Make, test: Make | None, key: str) -> Any:
-    """Return a list comprehension; a condition on tensors decides the length of the list."""
+    """Return a list comprehension, whose length may depend on conditions on tensors."""
     if is_lazy(iterable):
         return _rows_comprehended(state, iterable, make, test, key)
     if test is None:

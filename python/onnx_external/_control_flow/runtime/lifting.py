@@ -1,9 +1,9 @@
-"""Lifting of what a branch reads to operands.
+"""Conversion of the values that a branch reads to operands.
 
-torch's operators for control flow accept no closures: each tensor that a branch reads must be an
-operand. These are found by running the branch once on fake tensors, without recording it, under a
-mode that sees every call: a clone replaces each tensor from outside. When the branch is traced, the
-operands replace the same tensors. So a branch may run any Python code.
+torch's control flow operators do not support closures: each tensor that a branch reads must be an
+operand. These tensors are found by running the branch once on fake tensors, without recording it,
+in a mode that sees every call and replaces each tensor from outside with a clone. When the branch
+is traced, the operands replace the same tensors. So a branch may run any Python code.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ _MAY_FAIL = frozenset("__getitem__ index_select gather take embedding select nar
 
 
 class Lift(TorchFunctionMode):  # type: ignore[misc]
-    """Runs a function on stand-ins for the tensors that were made outside of the context.
+    """Runs a function with stand-ins for tensors that were created outside the context.
 
-    During a trial (`table` is None), a clone replaces each, and `lifted` collects them; during the
-    trace, the operands of `table` do.
+    In a trial (`table` is None), the stand-ins are clones, and `lifted` collects the original
+    tensors. In a trace, the stand-ins are the operands in `table`.
     """
 
     def __init__(self, state: State, table: Mapping[int, torch.Tensor] | None = None) -> None:
@@ -58,7 +58,7 @@ class Lift(TorchFunctionMode):  # type: ignore[misc]
 
     @property
     def mutated(self) -> list[int]:
-        """Names of outer tensors that were written to, also through views of them."""
+        """The keys of outer tensors that were written to, also through views of them."""
         versions = {key: version_of(self.table[key]) for key in self._versions}
         changed = [key for key, before in self._versions.items() if versions[key] != before]
         return list(dict.fromkeys([*self._written, *changed]))
@@ -86,11 +86,11 @@ class Lift(TorchFunctionMode):  # type: ignore[misc]
         return made
 
     def outside(self, value: Any) -> Any:
-        """Return the outer tensor that a value stands for, and any other value unchanged."""
+        """Return the outer tensor that a value represents; return any other value unchanged."""
         return self.lifted.get(self._outer.get(id(value), 0), value)
 
     def stand_in(self, value: Any) -> Any:
-        """Return the operand for an outer tensor, and any other value unchanged."""
+        """Return the operand for an outer tensor; return any other value unchanged."""
         if isinstance(value, (Collected, Rows)):
             return value.mapped(self.stand_in)
         if not isinstance(value, torch.Tensor):
@@ -100,7 +100,7 @@ class Lift(TorchFunctionMode):  # type: ignore[misc]
     def __torch_function__(
         self, func: Any, types: Any, args: Any = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
-        """Call `func` on stand-ins."""
+        """Call `func` with stand-ins."""
         given = dict(kwargs or {})
         if self._busy:
             return func(*args, **given)
@@ -133,8 +133,8 @@ class Lift(TorchFunctionMode):  # type: ignore[misc]
     def _given(self, value: Any) -> Any:
         """Return the arguments of a call with their stand-ins.
 
-        A call of torch has few: this takes 1.6 us where pytree takes 10, and there are as
-        many of these modes as branches and loops are in each other.
+        A call of torch has few arguments. This takes 1.6 us where pytree takes 10 us, and it runs
+        once for each level of nested branches and loops.
         """
         kind = type(value)
         if kind is tuple or kind is list:
@@ -146,9 +146,9 @@ class Lift(TorchFunctionMode):  # type: ignore[misc]
         return pytree.tree_map(self.inside, value)
 
     def _constant(self, data: Any, dtype: Any = None, device: Any = None, **_: Any) -> Any:
-        """Make a tensor of data, which torch.tensor cannot do in a branch.
+        """Make a tensor from data, which torch.tensor cannot do in a branch.
 
-        There, its constant breaks run_decompositions (pytorch #180354).
+        There, the constant made by torch.tensor breaks run_decompositions (pytorch #180354).
         """
         if isinstance(data, (list, tuple)):
             if not data:
@@ -176,10 +176,10 @@ def _writes(name: str) -> bool:
 
 @contextmanager
 def _without_hooks() -> Iterator[None]:
-    """Disable the hooks on buffers of modules inside the context.
+    """Disable the hooks on the buffers of modules inside the context.
 
-    torch.export watches them, to make an output of each change; but a branch's writes are undone,
-    and repeated after it.
+    With these hooks, torch.export makes an output of each change to a buffer. But the writes of a
+    branch are undone, and repeated after it.
     """
     hooks = torch.nn.modules.module._global_buffer_registration_hooks
     before = dict(hooks)
@@ -192,18 +192,18 @@ def _without_hooks() -> Iterator[None]:
 
 @dataclass
 class Run:
-    """The results and the effects of a function's run."""
+    """The results and the effects of running a function."""
 
     value: Any
     changes: Changes
     lifted: dict[int, torch.Tensor]
-    """The tensors from outside that it read, by their names."""
+    """The outer tensors that the function read, by key."""
     mutated: list[int]
     indexes: bool
 
 
 def run(function: Callable[[], Any], lift: Lift, places: Places) -> Run:
-    """Run a function under a mode, and undo its writes to Python objects."""
+    """Run a function in a mode, and undo its writes to Python objects."""
     changes: Changes = {}
     lift.state.depth += 1
     try:
@@ -223,14 +223,14 @@ def run(function: Callable[[], Any], lift: Lift, places: Places) -> Run:
 
 
 def _mapped(function: Callable[[Any], Any], content: Any) -> Any:
-    """Return the content of a place with its tensors replaced; Python objects stay the same."""
+    """Return the content of a place with its tensors replaced; other objects stay the same."""
     if isinstance(content, list):
         return [function(each) for each in content]
     return {k: function(v) for k, v in content.items()} if isinstance(content, dict) else content
 
 
 def probe(state: State, function: Callable[[], Any], places: Places) -> Run:
-    """Run a function on fake tensors; none of it enters the graph."""
+    """Run a function on fake tensors, without adding anything to the graph."""
     with only_tried():
         found = quietly(lambda: run(function, Lift(state), places))
     _check_views(found)
@@ -238,9 +238,9 @@ def probe(state: State, function: Callable[[], Any], places: Places) -> Run:
 
 
 def _check_views(found: Run) -> None:
-    """Raise an error for a write to a tensor that shares memory with another one that is read.
+    """Raise an error for a write to a tensor that shares memory with another tensor that is read.
 
-    Operands do not share memory, so the read would not see the write.
+    Operands do not share memory, so the write would not affect the read.
     """
     for key in found.mutated:
         written = found.lifted.get(key)
@@ -262,7 +262,7 @@ def _storage(tensor: torch.Tensor) -> int:
 
 
 def apart(operands: Iterable[Any]) -> list[Any]:
-    """Return operands that share no memory with each other: torch rejects views of one tensor."""
+    """Return operands without shared memory, because torch rejects views of one tensor."""
     seen: set[int] = set()
     found = []
     for each in operands:
@@ -273,7 +273,7 @@ def apart(operands: Iterable[Any]) -> list[Any]:
 
 
 def missing_sizes(places: Places, operands: list[Any]) -> list[torch.SymInt]:
-    """Return the sizes that a branch uses and that are in no operand's shape."""
+    """Return the sizes that a branch uses, but that are not in the shape of any operand."""
     known = {
         symbol
         for each in operands

@@ -1,7 +1,7 @@
 """Items and methods of lists to which a loop in the graph has appended.
 
-Such a list has one `Collected` for the items of all iterations, where Python would have one item
-for each.
+Such a list contains a single `Collected` for the items of all iterations, where a Python list would
+contain an item for each iteration.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def _backwards(values: list[Any]) -> list[Any]:
 
 
 def _is_known(values: list[Any], at: Any, more: int = 1) -> bool:
-    """Return whether the items from the nearer end to a place do not come from iterations."""
+    """Return whether no item from the nearer end up to a place comes from iterations."""
     if type(at) is not int:
         return False
     near, count = (values[: at + more], at + more) if at >= 0 else (values[at:], -at)

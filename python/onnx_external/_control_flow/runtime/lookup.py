@@ -1,7 +1,7 @@
-"""Items looked up by a tensor's value, or by a text that contains it: `parts[f"part_{index}"]`.
+"""Lookup of items by a tensor's value, or by text that contains it: `parts[f"part_{index}"]`.
 
-A graph has no strings. But the possible items are known: each whose name differs only in that
-number. So a call of the looked-up item becomes a condition for each of them.
+A graph has no strings. But the possible items are known: those whose names differ only in the
+number. So a call of the item becomes a condition for each possible item.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ def looked_up(state: State, items: Any, parts: tuple[Any, ...], key: str) -> Any
 
     Args:
         state: the state of the runtime.
-        items: a dict, or a module that is one.
-        parts: the parts of the text.
+        items: a dict, or a module that behaves like a dict.
+        parts: the parts of the string.
         key: the key of the lookup.
     """
     indices = [each for each in parts if is_fake(each)]
@@ -58,9 +58,9 @@ def chosen(state: State, items: Any, index: Any, key: str) -> Any:
 
     Args:
         state: the state of the runtime.
-        items: a list, or similar, of tensors, numbers, or callables.
+        items: a list, or a similar object, of tensors, numbers or callables.
         index: the index of an item.
-        key: the key of the place.
+        key: the key of the subscript.
     """
     if not is_fake(index) or isinstance(items, torch.Tensor):
         return items[index]
@@ -90,8 +90,8 @@ def chosen(state: State, items: Any, index: Any, key: str) -> Any:
 def _place(index: torch.Tensor, numbers: list[int]) -> torch.Tensor:
     """Return the position of an index among the numbers.
 
-    Python raises an error for a missing number. So does the graph, in its way: it reads a
-    row beyond the last one, at which ONNX Runtime stops.
+    For a missing number, Python raises an error. The graph instead reads a row after the last row,
+    at which ONNX Runtime stops with an error.
     """
     count = len(numbers)
     place = torch.full((1,), count, device=index.device)
@@ -101,7 +101,7 @@ def _place(index: torch.Tensor, numbers: list[int]) -> torch.Tensor:
 
 
 class _Chosen:
-    """One of several items, chosen by a tensor; it can be called."""
+    """One of several items, chosen by a tensor; it can only be called."""
 
     def __init__(self, state: State, index: torch.Tensor, items: dict[int, Any], key: str) -> None:
         self._state, self._index, self._items, self._key = state, index, items, key
@@ -127,7 +127,7 @@ class _Chosen:
         return branched(self._state, place == at, branches, self._key, ())
 
     def _keep_sizes(self, found: Any, args: Any, kwargs: Any) -> None:
-        """Tell torch which input sizes, known only in the graph, each item returns unchanged."""
+        """Tell torch which dynamic sizes of its arguments each item returns unchanged."""
         known = _sizes((args, kwargs))
         first = next(iter(self._items.values()))
 
@@ -141,7 +141,7 @@ class _Chosen:
                     torch._check(size == wanted)
 
     def __getattr__(self, name: str) -> NoReturn:
-        """Raise an error for an attribute, which depends on the item chosen."""
+        """Raise an error if an attribute is read, as it depends on which item is chosen."""
         if name.startswith("__"):
             raise AttributeError(name)
         raise RewriteError(

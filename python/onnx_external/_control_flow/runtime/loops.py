@@ -1,6 +1,6 @@
-"""Loops that end depending on a tensor, as while_loop.
+"""Loops that end depending on a tensor, converted to while_loop.
 
-Their handling of operands and results is shared with scans.
+Scans also use the handling of operands and results in this file.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _while_loop = torch.ops.higher_order.while_loop
 
 
 class Loop:
-    """The common part of both operators: state, operands, and in-place writes of the body."""
+    """The common part of while_loop and scan: state, operands, and in-place writes in the body."""
 
     def __init__(self, carried: Carried, runs: list[Run], own: list[torch.Tensor]) -> None:
         self.carried, self.state = carried, carried.state
@@ -52,7 +52,7 @@ class Loop:
         return [*apart(self.state.resolved(each) for each in self.operands), *sizes]
 
     def split(self, front: list[Any], operands: list[Any]) -> tuple[list[Any], dict[int, Any]]:
-        """Return the state's leaves in an iteration, and the stand-ins for outer tensors."""
+        """Return the leaves of the state in an iteration, and the stand-ins for outer tensors."""
         many = len(self.now)
         table = dict(zip(self.ids, operands, strict=False))
         table |= {key: v.clone() for key, v in zip(self.mutated, front[many:], strict=True)}
@@ -68,13 +68,13 @@ class Loop:
         return [*found, *(table[key].clone() for key in self.mutated)]
 
     def emissions(self, done: Run, lift: Lift) -> list[torch.Tensor]:
-        """Return the items that an iteration appends to lists."""
+        """Return the items that an iteration adds to lists."""
         items = [lift.stand_in(item) for _, tail, _ in done.value[2] for item in tail]
         pairs = zip(self.carried.emitted, items, strict=True)
         return [each for one, item in pairs for each in one.tensors(item)]
 
     def emitted(self) -> list[torch.Tensor]:
-        """Return the items that an iteration appends, as tensors without data outside any graph."""
+        """Return the items that an iteration adds, as tensors without data, in no graph."""
 
         def made() -> list[torch.Tensor]:
             return self.emissions(self.carried.done, Lift(self.state, {}))
@@ -83,7 +83,7 @@ class Loop:
         return found
 
     def finished(self, results: list[torch.Tensor]) -> tuple[Any, ...]:
-        """Apply the writes of the iterations; return the final state."""
+        """Apply the writes of the iterations, and return the final state."""
         leaves, rest = list(self.carried.starts), iter(results)
         for place in self.now:
             leaves[place] = next(rest)
@@ -94,7 +94,7 @@ class Loop:
         return state
 
     def append(self, rows: Iterator[torch.Tensor], kept: torch.Tensor | None = None) -> None:
-        """Append the items of all iterations to the lists: a row of each tensor per iteration."""
+        """Add the items of all iterations to lists, given tensors with a row per iteration."""
         by_place: dict[tuple[int, bool], list[Collected]] = {}
         for each in self.carried.emitted:
             by_place.setdefault((each.place, each.is_in_front), []).append(each.collected(rows))
@@ -109,7 +109,7 @@ class Loop:
 
 
 def _interleaved(items: list[Collected], kept: torch.Tensor | None) -> Collected:
-    """Return the items of all iterations in their order, where each appends several."""
+    """Return the items of all iterations in order, also if each iteration adds several."""
 
     def joined(parts: list[torch.Tensor]) -> torch.Tensor:
         return parts[0] if len(parts) == 1 else torch.stack(parts, 1).flatten(0, 1)
@@ -147,13 +147,13 @@ def while_looped(
 
     Args:
         state: the state of the runtime.
-        goes_on: the test, of the state.
-        step: an iteration: from a state to the next one.
-        names: the names of the values of the state.
+        goes_on: the condition, as a function of the state.
+        step: an iteration, as a function from a state to the next state.
+        names: the names of the values in the state.
         init: the state before the first iteration.
         key: the key of the loop.
-        bound: the largest number of iterations, if a size is known to bound it.
-        ends_early: True if it may take fewer.
+        bound: the maximum number of iterations, if a size is known to limit it.
+        ends_early: True if there may be fewer iterations.
     """
     places = Places([goes_on, step])
     carried = Carried(state, step, names, key, places, init, counts_rounds=True)
@@ -201,7 +201,7 @@ def _test(loop: Loop, goes_on: Callable[..., Any], leaves: list[Any], table: dic
 
 
 class _Bounded:
-    """A loop whose state or lists grow: it has buffers, and counts its iterations."""
+    """A loop whose state or lists grow, so that it needs buffers and counts its iterations."""
 
     def __init__(
         self, carried: Carried, goes_on: Callable[..., Any], bound: Any, ends_early: bool
@@ -235,7 +235,7 @@ class _Bounded:
         return [torch.zeros([self.bound, *each.shape], dtype=each.dtype) for each in emitted]
 
     def call(self) -> tuple[Any, ...]:
-        """Run the operator."""
+        """Run the operator, and return the final state."""
         first = self.loop.starts()
         witnesses = [first[self._at(place)] for place in self.carried.growth]
         if not isinstance(self.bound, int):
@@ -297,7 +297,7 @@ class _Bounded:
         return _Round(given[0], bound, list(given[1:front]), values, leaves, table)
 
     def _items(self, place: int, rounds: torch.Tensor, buffers: Sequence[Any]) -> Any:
-        """Return how many items of a list earlier iterations have made and kept."""
+        """Return how many items earlier iterations have added to a list and kept."""
         found, rest = [], iter(buffers)
         for each in self.carried.emitted:
             parts = [next(rest) for _ in range(each.count())]
@@ -330,7 +330,7 @@ class _Round:
     bound: Any
     buffers: list[torch.Tensor]
     values: list[torch.Tensor]
-    """The state, with growing tensors padded."""
+    """The state, in which growing tensors are padded."""
     leaves: list[Any]
     table: dict[int, Any]
 

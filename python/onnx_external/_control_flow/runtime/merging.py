@@ -1,4 +1,4 @@
-"""Merging of the values of two branches into one."""
+"""Merging of the values of two branches into one value."""
 
 from __future__ import annotations
 
@@ -32,25 +32,25 @@ class Part:
     """The common form of two values: a Python value, the type of a tensor, or parts."""
 
     constant: tuple[Any, ...] = ()
-    """The item, if both values are the same constant; in a list of one."""
+    """If both values are the same constant, a tuple that contains it; otherwise empty."""
     dtype: torch.dtype | None = None
-    """The element type if the values are tensors or numbers."""
+    """The element type, if the values are tensors or numbers."""
     like: torch.Tensor | None = None
-    """A tensor of the branch that sets it, where the other one does not."""
+    """The tensor in one branch, if the other branch does not set the value."""
     shapes: tuple[torch.Size, ...] = ()
-    """The shapes of the tensors, in both branches."""
+    """The shapes of the tensors in both branches."""
     front: tuple[int, ...] = ()
-    """The dimensions whose sizes torch.cond takes only at the front."""
+    """The dimensions whose sizes torch.cond accepts only at the front."""
     test: Any = None
     """The condition that chooses between the values."""
     size: Any = None
-    """The definition of a number that a condition on sizes chooses."""
+    """The definition of the value, if it is a number that a condition on sizes chooses."""
     parts: list[Part] = field(default_factory=list)
     spec: Any = None
-    """The way to build a value from the parts: a function, or a pytree spec."""
+    """How to build a value from the parts: a function, or a pytree spec."""
 
     def leaves(self, value: Any) -> Iterator[torch.Tensor]:
-        """Return the tensors of a value that become results of the operator."""
+        """Yield the tensors of a value that become results of the operator."""
         if self.constant:
             return
         if self.dtype is not None:
@@ -109,7 +109,7 @@ class Part:
         return made.movedim(tuple(range(len(self.front))), self.front)
 
     def _known(self, dim: int, size: Any) -> Any:
-        """Return the size itself, if the inputs determine it."""
+        """Return the size in the branches, if the inputs determine it."""
         one, other = (shape[dim] for shape in self.shapes)
         same = isinstance(one, torch.SymInt) and same_value(one, other)
         if same and not is_free(one):
@@ -128,7 +128,7 @@ class Part:
 
 
 def as_tensor(value: Any, kind: torch.dtype | None = None) -> torch.Tensor:
-    """Return a tensor, or a number as a 0-d tensor."""
+    """Return a tensor unchanged, or a number as a 0-d tensor."""
     if isinstance(value, torch.Tensor):
         return value if kind is None or value.dtype == kind else value.to(kind)
     kind = kind or element_type(value)
@@ -151,12 +151,12 @@ def part_of(
     """Return the common form of two values.
 
     Args:
-        one: the value in the branch that is taken if the test holds.
-        other: the value in the other one.
+        one: the value in the branch that is taken if the condition is true.
+        other: the value in the other branch.
         key: the key of the condition.
         name: the name of the value, for messages.
-        unset: True if a value that one branch does not set may be zeros there. Python would raise
-            an exception where it is read.
+        unset: True if a value that one branch does not set may be zeros there. (Python would raise
+            an exception if the value was read.)
         test: the condition that chooses between the values.
     """
     if same_value(one, other) and not _mutable(one, other):
@@ -193,7 +193,7 @@ def part_of(
 
 
 def _collected(one: Any, other: Any, key: str, name: str) -> Part:
-    """Return the common form of two lists whose lengths are only known in the graph."""
+    """Return the common form of two lists whose lengths are known only in the graph."""
     if isinstance(one, Rows):
         return Part(parts=[_collected(one.item, other.item, key, name)], spec=_rows)
     if (one.lengths is None) != (other.lengths is None):
@@ -208,12 +208,12 @@ def _collected(one: Any, other: Any, key: str, name: str) -> Part:
 
 
 def _several(value: Any) -> Any:
-    """Return an item of a list as a collection of one."""
+    """Return an item of a list as a collection of one item."""
     return Collected(value.unsqueeze(0)) if isinstance(value, torch.Tensor) else value
 
 
 def _opened(item: Collected, masked: bool) -> list[torch.Tensor | None]:
-    """Return the tensors of a list whose length is only known in the graph."""
+    """Return the tensors of a list whose length is known only in the graph."""
     kept = item.kept
     if masked and kept is None:
         kept = torch.ones(item.values.shape[0], dtype=torch.bool)
@@ -264,7 +264,7 @@ def _set_once(value: Any, key: str, name: str, unset: bool) -> Part:
 
 
 _WITHOUT_TENSORS = (str, bytes, enum.Enum, torch.dtype, torch.device, type(None))
-"""Types of values that may also be used where nothing is set, since nobody reads it there."""
+"""Types of values that may also be used where nothing is set, because nothing reads them there."""
 
 
 def _leaf(one: Any, other: Any, key: str, name: str, test: Any) -> Part:
@@ -297,7 +297,7 @@ def _leaf(one: Any, other: Any, key: str, name: str, test: Any) -> Part:
 
 
 def _front(*values: Any) -> tuple[int, ...]:
-    """Return the dimensions to move to the front, unless it is the front dimension already."""
+    """Return the dimensions to move to the front; none if only the first dimension qualifies."""
     shapes = [each.shape for each in values if isinstance(each, torch.Tensor)]
     found = [dim for shape in shapes for dim, size in enumerate(shape) if not is_simple(size)]
     for dim, sizes in enumerate(zip(*shapes, strict=True)):
@@ -309,7 +309,7 @@ def _front(*values: Any) -> tuple[int, ...]:
 
 
 def _promoted(one: Any, other: Any, kinds: list[torch.dtype]) -> torch.dtype:
-    """Promote as torch.where does: tensors decide within a category, both decide the category."""
+    """Promote as torch.where does: a tensor keeps its type unless a number is of a higher kind."""
     for tensor, number, kind in ((one, other, kinds[1]), (other, one, kinds[0])):
         if isinstance(tensor, torch.Tensor) and not isinstance(number, torch.Tensor):
             ranks = [_category(tensor.dtype), _category(kind)]

@@ -1,7 +1,7 @@
-"""Places outside of a module that its code may write to: its classes, and globals of its files.
+"""Places outside a module that its code may write to: its classes, and globals in its files.
 
-A trace puts tensors without values wherever the code keeps something: in an attribute that it makes
-when it is first asked for it, in a table of the class, in a global dict. They must not stay there.
+A trace puts tensors without values wherever the code stores something: in an attribute that is set
+on first use, in a table of the class, or in a global dict. These tensors must not stay there.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from onnx_external._control_flow.runtime.places import (
 from onnx_external._control_flow.values import is_symbolic, version_of
 
 _NO_DATA = (types.ModuleType, types.FunctionType, types.BuiltinFunctionType, type)
-"""Types of globals that hold code, not computed values."""
+"""The types of globals that are code, and not computed values."""
 _HOLDERS = (
     threading.local,
     types.SimpleNamespace,
@@ -43,7 +43,7 @@ _CACHED: Any = functools._lru_cache_wrapper
 
 
 class _Names(Place):
-    """The globals of a file, or the attributes of a class, that are data."""
+    """The globals of a file, or the attributes of a class, that are data and not code."""
 
     def read(self) -> Any:
         return {name: value for name, value in vars(self.owner).items() if _is_data(value)}
@@ -80,23 +80,23 @@ def _slots_of(cls: type) -> list[str]:
 class OuterPlaces(Places):
     """All places that a module's own code may write to.
 
-    State that an installed package keeps for itself is only restored if it comes from a trace: the
-    package may have registered something permanently, and say so in a global.
+    State that an installed package stores for itself is restored only if it comes from a trace,
+    because the package may have registered something permanently, and recorded this in a global.
     """
 
     most = 500_000
 
     def __init__(self, module: Any) -> None:
         self.cached: list[tuple[Any, str]] = []
-        """Owners and names of functions that cache their results (`functools.lru_cache`)."""
+        """The owners and names of functions that cache their results (`functools.lru_cache`)."""
         self._careful: set[int] = set()
-        """Places of installed packages, by their number."""
+        """The numbers of the places that belong to installed packages."""
         self._noted: set[Any] = set()
-        """Their classes and modules."""
+        """The classes and modules of installed packages that have been recorded."""
         super().__init__([module])
 
     def changes(self) -> dict[int, Any]:
-        """Return the changes among places that are restored."""
+        """Return the changes in the places that are restored."""
         found = super().changes()
         return {
             number: content
@@ -124,7 +124,7 @@ class OuterPlaces(Places):
             yield from self._object(value, label)
 
     def _package(self, value: Any) -> None:
-        """Record the state that a package keeps in and beside a class, without its functions."""
+        """Record the state that a package stores in a class and in its module, except functions."""
         before = len(self.all)
         classes = value.__mro__ if isinstance(value, type) else ()
         names = [each.__module__ for each in classes or (value,) if hasattr(each, "__module__")]
@@ -169,7 +169,7 @@ class OuterPlaces(Places):
                 yield each, f"{cls.__name__}.{name}"
 
     def _globals(self, value: types.FunctionType) -> Iterator[tuple[Any, str]]:
-        """Yield the globals that the function uses, in its file and in modules that it names."""
+        """Yield the globals that a function uses, in its file and in modules that it names."""
         yield from super()._globals(value)
         module = sys.modules.get(value.__module__ or "")
         if module is None or vars(module) is not value.__globals__ or is_foreign(value):
@@ -197,7 +197,7 @@ class OuterPlaces(Places):
 
 
 def _is_foreign_object(value: Any) -> bool:
-    """Return whether the module's code cannot write to anything in it."""
+    """Return whether the module's code cannot write to anything in this object."""
     return is_foreign(value if isinstance(value, (type, types.FunctionType)) else type(value)) and (
         not isinstance(value, (list, dict, set, _CACHED, *_HOLDERS))
     )
@@ -210,7 +210,7 @@ def _is_installed_file(name: str) -> bool:
 
 
 def _is_installed(value: Any) -> bool:
-    """Return whether a class, function or module belongs to an installed package, except torch."""
+    """Return whether a class, function or module is from an installed package other than torch."""
     if is_foreign(value):
         return False
     if isinstance(value, types.ModuleType):
@@ -221,7 +221,7 @@ def _is_installed(value: Any) -> bool:
 
 
 def _holds_traced(content: Any) -> bool:
-    """Return whether a place holds traced values, up to two levels down."""
+    """Return whether a place contains traced values, up to two levels down."""
     values = content.values() if isinstance(content, dict) else content
     for each in values:
         inner = each.values() if isinstance(each, dict) else each
@@ -233,12 +233,12 @@ def _holds_traced(content: Any) -> bool:
 
 @contextlib.contextmanager
 def outside_kept(module: Any) -> Iterator[Places]:
-    """Undo, when the context ends, all writes by the code of a module.
+    """Undo all writes by a module's code outside the module when the context ends.
 
-    This includes attributes, classes, globals, and their contents, but not the memory of tensors.
-    Functions of the code that cache their results cache nothing meanwhile: a trace would leave
-    tensors without values in them, and a dynamic size is not a key. The context yields the places
-    that the code may write to.
+    The writes include those to attributes, classes, globals and their contents, but not to the
+    memory of tensors. Functions that cache their results do not cache anything meanwhile, because a
+    trace would leave tensors without values in the cache, and a dynamic size cannot be a key. The
+    context yields the places that the code may write to.
 
     Args:
         module: a module, or a function that makes one.
@@ -259,11 +259,11 @@ def outside_kept(module: Any) -> Iterator[Places]:
 
 @contextlib.contextmanager
 def state_kept(module: Any) -> Iterator[tuple[Places, Places]]:
-    """Let a module write to itself and its contents inside the context, and restore everything.
+    """Allow a module to write to itself and its contents inside the context; restore everything.
 
-    This includes what its code writes elsewhere (see `outside_kept`), and the memory of tensors,
-    except for parameters, which would have to be copied. The context yields the module's own
-    places, and the places elsewhere that its code may write to.
+    Restored are also the places elsewhere that its code writes to (see `outside_kept`), and the
+    memory of tensors, except that of parameters, which would have to be copied. The context yields
+    the module's own places, and the places elsewhere.
 
     Raises:
         RewriteError: a parameter was written to.

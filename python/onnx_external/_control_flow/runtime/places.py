@@ -1,7 +1,7 @@
 """Places that a function may write to: the lists, dicts, sets, objects and outer names it sees.
 
-A branch must leave no trace when it is only tried, and its writes must be merged with those of the
-other branch. So everything reachable from its closure is recorded before it runs, compared
+Trying a branch must have no lasting effect, and its writes must be merged with those of the other
+branch. So everything that can be reached from the function is recorded before it runs, compared
 afterwards, and restored.
 """
 
@@ -27,7 +27,7 @@ HOOKS = ("_forward_", "_backward_", "_state_dict_", "_load_state_dict_", "_non_p
 """The prefixes of attributes in which a module, or torch, registers hooks."""
 _EMPTY_CELL = UNDEFINED
 CACHES = frozenset({"_flat_weights", "_flat_weight_refs"})
-"""Caches that torch's recurrent layers renew for other weights: not state."""
+"""Caches that torch's recurrent layers update when weights change; they are not state."""
 
 
 class Place:
@@ -40,7 +40,7 @@ class Place:
 
     @property
     def is_variable(self) -> bool:
-        """True for a closure variable, which cannot be asked whether it is bound."""
+        """True for a closure variable, which may turn out to be unbound only when it is read."""
         return isinstance(self.owner, types.CellType)
 
     def read(self) -> Any:
@@ -61,11 +61,11 @@ class Place:
 
     @property
     def may_grow(self) -> bool:
-        """True if it can hold a number of items that is only known in the graph."""
+        """True if the object can contain a number of items that is known only in the graph."""
         return isinstance(self.owner, list)
 
     def changed(self) -> bool:
-        """Return whether it holds other objects than before."""
+        """Return whether the object contains other objects than before."""
         now = self.read()
         if isinstance(now, set):
             return bool(now != self.before)
@@ -95,11 +95,11 @@ class Place:
             _write_dict(owner, content)
 
     def assign(self, content: Any) -> None:
-        """Replace the content by the operations that the user's code would use."""
+        """Replace the content with the operations that the user's code would use."""
         self.write(content)
 
     def named(self, key: Any) -> str:
-        """Return the name of one of its values for messages."""
+        """Return the name of a value in the object, for messages."""
         if isinstance(self.owner, types.CellType):
             return self.label
         return f"{self.label}[{key!r}]" if not self.label.endswith(".") else f"{self.label}{key}"
@@ -114,21 +114,21 @@ def _write_dict(owner: dict[Any, Any], content: dict[Any, Any]) -> None:
 
 
 Changes: TypeAlias = dict[int, Any]
-"""The contents of changed places, by their number."""
+"""The contents of changed places, by the number of the place."""
 
 
 class Places:
     """All places that the given functions may write to."""
 
     most = 50_000
-    """The most objects to search; in a larger model, no branch sees all objects."""
+    """The maximum number of objects to search; in a larger model, no branch sees all objects."""
 
     def __init__(self, functions: Iterable[Callable[..., Any]]) -> None:
         self.all: list[Place] = []
         self.sizes: list[torch.SymInt] = []
-        """Sizes that the functions see."""
+        """The sizes that the functions see."""
         self.tensors: list[torch.Tensor] = []
-        """Tensors that the functions see, but for parameters and buffers of modules."""
+        """The tensors that the functions see, except parameters and buffers of modules."""
         self._seen: dict[int, Any] = {}
         self._global_names: dict[int, frozenset[str]] = {}
         stack: list[tuple[Any, str]] = [(each, "") for each in functions]
@@ -140,7 +140,7 @@ class Places:
             stack += self._inside(value, label)
 
     def changes(self) -> Changes:
-        """Return the changes since the last snapshot."""
+        """Return the changes since the places were recorded."""
         return {n: place.read() for n, place in enumerate(self.all) if place.changed()}
 
     def restore(self, changes: Changes) -> None:
@@ -194,7 +194,7 @@ class Places:
         yield from self._globals(value)
 
     def _globals(self, value: types.FunctionType) -> Iterator[tuple[Any, str]]:
-        """Yield the mutable globals that the function names."""
+        """Yield the mutable globals that a function names."""
         space = value.__globals__
         if is_foreign(value):
             return
@@ -282,7 +282,7 @@ class _Globals(Place):
 
 
 def at_key(content: Any, key: Any) -> Any:
-    """Return one value of a place's content, or UNDEFINED."""
+    """Return the value for a key in a place's content, or UNDEFINED if there is none."""
     if isinstance(content, set):
         return content
     if isinstance(content, list):
@@ -291,7 +291,7 @@ def at_key(content: Any, key: Any) -> Any:
 
 
 def put_key(content: Any, key: Any, value: Any) -> None:
-    """Change one value of a place's content."""
+    """Set the value for a key in a place's content."""
     if isinstance(content, set):
         content.clear()
         content.update(value)
@@ -304,12 +304,12 @@ def put_key(content: Any, key: Any, value: Any) -> None:
 
 
 def starts_with(items: list[Any], start: list[Any]) -> bool:
-    """Return whether a list has only been appended to."""
+    """Return whether a list begins with the same objects as another list."""
     return len(items) >= len(start) and all(a is b for a, b in zip(items, start, strict=False))
 
 
 def is_foreign(value: Any) -> bool:
-    """Return whether a class, function or module belongs to torch or Python, not to a model."""
+    """Return whether a class, function or module belongs to torch or Python, and not to a model."""
     own = "__name__" if isinstance(value, types.ModuleType) else "__module__"
     return str(getattr(value, own, "")).partition(".")[0] in _FOREIGN
 
@@ -323,7 +323,7 @@ def _codes(code: types.CodeType) -> Iterator[types.CodeType]:
 
 @functools.lru_cache(4096)
 def names_of(code: types.CodeType) -> frozenset[str]:
-    """Return the names of globals and attributes in a function and its inner functions."""
+    """Return the names of globals and attributes used in a function and its inner functions."""
     return frozenset(name for each in _codes(code) for name in each.co_names)
 
 

@@ -1,4 +1,4 @@
-"""Iterables of loops: the rows of tensors, ranges, and zip, enumerate and reversed of these."""
+"""Iterables of loops: rows of tensors, ranges, and zip, enumerate and reversed of these."""
 
 from __future__ import annotations
 
@@ -13,25 +13,26 @@ from onnx_external._control_flow.runtime.sizes import size_of
 from onnx_external._control_flow.values import described, is_fake
 
 Columns: TypeAlias = tuple[list[torch.Tensor], Callable[[list[torch.Tensor]], Any]]
-"""Tensors with equally many rows, and a function that makes an iteration's item of their rows."""
+"""Tensors with the same number of rows, and a function that makes an iteration's item from one row
+of each tensor."""
 
 
 class Lazy:
     """An iterable whose length the trace does not know."""
 
     def rows(self) -> Columns:
-        """Return its columns."""
+        """Return the columns of the iterable."""
         raise NotImplementedError
 
     def __iter__(self) -> Any:
-        """Raise an error, because Python cannot iterate over it."""
+        """Raise an error, because Python cannot iterate over this."""
         raise RewriteError(
             "the number of iterations depends on a tensor or a size, and a loop of Python needs it"
         )
 
 
 class Range(Lazy):
-    """range() of sizes or of tensors."""
+    """The result of range() for sizes or tensors."""
 
     def __init__(self, *args: Any) -> None:
         self.start, self.stop, self.step = (0, args[0], 1) if len(args) == 1 else (*args, 1)[:3]
@@ -64,26 +65,26 @@ def _is(value: Any, number: int) -> bool:
 
 
 class Enumerate(Lazy):
-    """enumerate()."""
+    """The result of enumerate()."""
 
     def __init__(self, values: Any, start: Any) -> None:
         self.values, self.start = values, start
 
     def rows(self) -> Columns:
-        """Return the numbers beside the columns of the values."""
+        """Return the numbers and the columns of the values."""
         columns, make = rows_of(self.values)
         numbers = torch.arange(columns[0].shape[0]) + self.start
         return [numbers, *columns], lambda row: (row[0], make(row[1:]))
 
 
 class Zip(Lazy):
-    """zip()."""
+    """The result of zip()."""
 
     def __init__(self, values: tuple[Any, ...]) -> None:
         self.values = values
 
     def rows(self) -> Columns:
-        """Return all columns, cut to the shortest."""
+        """Return all columns, cut to the length of the shortest."""
         parts = [rows_of(each) for each in self.values]
         columns = _cut([column for part, _ in parts for column in part])
 
@@ -98,7 +99,7 @@ class Zip(Lazy):
 
 
 def _cut(columns: list[torch.Tensor]) -> list[torch.Tensor]:
-    """Return all columns with equally many rows; where sizes differ, with those of the shortest."""
+    """Return all columns with the same number of rows, cut to the length of the shortest."""
     counts = {str(each.shape[0]): each.shape[0] for each in columns}
     if len(counts) == 1:
         return columns
@@ -109,7 +110,7 @@ def _cut(columns: list[torch.Tensor]) -> list[torch.Tensor]:
 
 
 class Reversed(Lazy):
-    """reversed()."""
+    """The result of reversed()."""
 
     def __init__(self, values: Any) -> None:
         self.values = values
@@ -121,7 +122,7 @@ class Reversed(Lazy):
 
 
 def is_lazy(values: Any) -> bool:
-    """Return whether the number of iterations over the values is only known in the graph."""
+    """Return whether the number of iterations over the values is known only in the graph."""
     if isinstance(values, Lazy) or is_collected(values):
         return True
     return is_fake(values) and values.dim() > 0 and isinstance(values.shape[0], torch.SymInt)
@@ -147,7 +148,7 @@ def rows_of(values: Any) -> Columns:
 
 
 def length(values: Any) -> Any:
-    """Return len() of a list whose length is only known in the graph."""
+    """Return len() of a list whose length is known only in the graph."""
     if isinstance(values, torch.Tensor):
         return values.shape[0]
     if isinstance(values, Range):

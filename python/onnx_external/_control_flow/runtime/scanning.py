@@ -1,4 +1,4 @@
-"""Loops over rows without early exit, as scan."""
+"""Loops over rows without early exit, converted to scan."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _scan = torch.ops.higher_order.scan
 
 
 class GrowsError(Exception):
-    """The state grows, or iterations have to be counted, which scan cannot do."""
+    """The state grows, or iterations have to be counted, which scan does not support."""
 
 
 def scanned(
@@ -37,14 +37,14 @@ def scanned(
 
     Args:
         state: the state of the runtime.
-        columns: tensors of as many rows.
-        step: an iteration: from a list of rows and the state to the next state.
-        names: the names of the values of the state.
+        columns: tensors with a row for each iteration.
+        step: an iteration, as a function from a list of rows and the state to the next state.
+        names: the names of the values in the state.
         init: the state before the first iteration.
         key: the key of the loop.
 
     Raises:
-        GrowsError: the state grows, or an iteration asks for the length of a list that grows.
+        GrowsError: the state grows, or an iteration needs the length of a list that grows.
     """
     # Made of zeros: none of it is in the graph.
     rows = quietly(lambda: [each.new_zeros(each.shape[1:]) for each in columns])
@@ -83,7 +83,7 @@ class _Scan:
         self.emitted = loop.emitted()
 
     def call(self) -> tuple[Any, ...]:
-        """Run the operator; return the final state."""
+        """Run the operator, and return the final state."""
         operands = [*self.loop.operands, *self.loop.starts()]  # a round has no column as a whole
         results = list(operator(self._called, self._types, self.carried.places, operands))
         final = self.loop.finished(results[: self.many])
@@ -110,7 +110,7 @@ class _Scan:
         return tuple(_scan(self._round, front, columns, rest))
 
     def _nothing(self, *given: Any) -> tuple[Any, ...]:
-        """Return the result of no iterations: the initial state, and empty lists."""
+        """Return the result if there are no iterations: the initial state, and empty lists."""
         front, columns, _ = self._split(given)
         count = columns[0].shape[0]
         lists = (torch.zeros([count, *e.shape], dtype=e.dtype) for e in self.emitted)

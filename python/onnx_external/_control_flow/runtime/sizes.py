@@ -1,4 +1,4 @@
-"""Sizes that depend on tensors, and those of them that torch.cond cannot handle."""
+"""Sizes that depend on tensors, and which of them torch.cond cannot handle."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from onnx_external._control_flow.runtime.state import quietly
 
 
 def is_free(size: Any) -> bool:
-    """Return whether a size depends on a tensor, rather than on the shapes of the inputs."""
+    """Return whether a size depends on a tensor's values, and not only on the input shapes."""
     return isinstance(size, torch.SymInt) and bool(free_unbacked_symbols(size))
 
 
 def may_be_zero(size: Any) -> bool:
-    """Return whether a size may be 0; Dim("rows", min=1), for instance, rules that out."""
+    """Return whether a size may be 0, which e.g. Dim("rows", min=1) excludes."""
     if not isinstance(size, torch.SymInt):
         return bool(size == 0)
     # A comparison would not do: torch takes it that no size of an input is 0.
@@ -38,15 +38,15 @@ def size_of(tensor: torch.Tensor, most: Any = None) -> Any:
 
 
 def number_of(tensor: torch.Tensor) -> Any:
-    """Return the value of a 0-d tensor as an integer that is only known in the graph."""
+    """Return the value of a 0-d tensor as an integer that is known only in the graph."""
     with torch._C.DisableTorchFunction():
         return tensor.to(torch.int64).item()
 
 
 def is_simple(size: Any) -> bool:
-    """Return whether a size is also the one in the strides of a tensor.
+    """Return whether a size itself occurs in the strides of a tensor with this size.
 
-    If it may be 0, the strides contain Max(1, size), with which torch.cond fails.
+    If the size may be 0, the strides contain Max(1, size), with which torch.cond fails.
     """
     if not isinstance(size, torch.SymInt):
         return True
@@ -56,10 +56,10 @@ def is_simple(size: Any) -> bool:
 
 @contextlib.contextmanager
 def largest_in_pairs() -> Iterator[None]:
-    """Make traces write maxima and minima of sizes as binary operators inside the context.
+    """Make traces record maxima and minima of sizes as binary operators in the context.
 
-    If torch finds one again in a branch, it writes a function of its own, which its check of
-    programs rejects.
+    If such an operator occurs again in a branch, torch would record its own function for it, which
+    torch's check of programs rejects.
     """
     plain = getattr(proxy_tensor, "_sym_register", None)
     pairs = {

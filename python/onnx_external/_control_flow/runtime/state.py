@@ -16,11 +16,11 @@ _T = TypeVar("_T")
 
 @dataclass
 class Decision:
-    """A condition in a function that is called once for each of its outcomes."""
+    """A condition in a function that is called once for each outcome of the condition."""
 
     key: str
     depth: int
-    """The number of branches and loops in which it must be reached."""
+    """The number of branches and loops inside which the condition must be reached."""
     outcome: bool = False
     used: bool = False
 
@@ -30,43 +30,45 @@ class State:
     """The state that the parts of a `Runtime` share."""
 
     notes: list[str] = field(default_factory=list)
-    """Remarks on what was left out of the graph, and on limits of its loops."""
+    """Remarks on code that the graph does not contain, and on the limits of its loops."""
     max_iterations: int | None = None
     refuses_assertions: bool = False
     absorbed: Collection[str] = ()
-    """Conditions whose branches already contain what follows them."""
+    """The keys of conditions whose branches already contain the code after them."""
     empty_sizes: bool = False
     """True if sizes of inputs may be 0."""
     tables: list[dict[int, torch.Tensor]] = field(default_factory=list)
-    """The operands of the branches being traced, outermost first, by outer tensors. A tensor is
-    identified by the `id` of the one outside of all branches: see `key`."""
+    """The operands of the branches being traced, outermost first, by outer tensor. A tensor is
+    identified by the `id` of the tensor outside all branches: see `key`."""
     keys: dict[int, int] = field(default_factory=dict)
-    """The names of all these operands, by their `id`."""
+    """The keys of all these operands, by their `id`."""
     followed: dict[int, tuple[torch.Tensor, torch.Tensor]] = field(default_factory=dict)
-    """Numbers that are others plus one, by their `id`: the other, and itself, which it keeps."""
+    """Numbers that are another number plus one, by `id`: the other number, and the number itself,
+    so that it stays alive."""
     bounds: dict[Any, Any] = field(default_factory=dict)
-    """The largest value of sizes that depend on tensors, by their symbols."""
+    """The maximum values of sizes that depend on tensors, by symbol."""
     choices: dict[Any, tuple[Any, Any]] = field(default_factory=dict)
-    """Sizes that a condition decides: their values in its branches, by their symbols."""
+    """Sizes that a condition decides: their values in the two branches, by symbol."""
     splits: Mapping[str, str] = field(default_factory=dict)
-    """The condition's key, for calls that are made for both outcomes of a condition inside them."""
+    """For calls that are made for both outcomes of a condition inside them, the key of the
+    condition."""
     asked: list[Decision] = field(default_factory=list)
-    """The tests that calls are run up to, the innermost last."""
+    """The conditions up to which calls are run, the innermost last."""
     given: list[Decision] = field(default_factory=list)
-    """The tests that are decided, the innermost last."""
+    """The conditions that are decided, the innermost last."""
     kept: dict[str, list[Any]] = field(default_factory=dict)
     """The results of calls without data-dependent control flow."""
     depth: int = 0
     """The nesting depth of the branches and loop iterations being traced."""
     loops: int = 0
-    """The number of rewritten loops being unrolled or traced."""
+    """The number of rewritten loops that are being unrolled or traced."""
 
     def key(self, value: Any) -> int:
-        """Return the key of a tensor; for an operand, that of the tensor it stands for."""
+        """Return the key of a tensor; for an operand, that of the tensor that it represents."""
         return self.keys.get(id(value), id(value))
 
     def resolved(self, value: Any) -> Any:
-        """Return the operand that stands for a tensor in the branch being traced."""
+        """Return the operand that represents a tensor in the branch being traced."""
         if isinstance(value, torch.Tensor):
             key = self.key(value)
             for table in reversed(self.tables):
@@ -75,7 +77,7 @@ class State:
         return value
 
     def note(self, text: str) -> None:
-        """Add a line to the notes, once, although a branch is traced several times."""
+        """Add a line to the notes, unless it is already there from an earlier trace."""
         if text not in self.notes:
             self.notes.append(text)
 
@@ -85,7 +87,7 @@ class State:
         return before is not None and before is other
 
     def bound(self, size: Any, most: Any) -> None:
-        """Record the largest value of a size."""
+        """Record the maximum value of a size."""
         if isinstance(size, torch.SymInt):
             self.bounds[size.node.expr] = most
 
@@ -98,7 +100,7 @@ class State:
 
     @contextmanager
     def branch(self, table: dict[int, torch.Tensor]) -> Iterator[None]:
-        """Let the operands of `table` stand for the tensors of its keys inside the context."""
+        """Use the operands in `table` for the tensors of its keys inside the context."""
         self.tables.append(table)
         before = self.keys
         self.keys = before | {id(operand): key for key, operand in table.items()}
@@ -123,7 +125,7 @@ def _expr(size: Any) -> Any:
 
 
 def quietly(call: Callable[[], _T]) -> _T:
-    """Return the result of `call`, and remove it from the graph being traced."""
+    """Return the result of `call`, and keep its operations out of the graph being traced."""
     mode = detect_fake_mode(None)
     environment = getattr(mode, "shape_env", None)
     with disable_proxy_modes_tracing():

@@ -1,9 +1,9 @@
 """Switches of gradients and autocast, which traces record as operators.
 
-torch makes a subgraph of the code between two of them, and loses the subgraphs of branches and
-loops that already exist ('<lambda>' object has no attribute 'true_graph_0'). Switches without
-effect in a graph are not recorded: gradients, and autocast that is switched off where it is already
-off.
+torch moves the code between two switches into a subgraph, and loses existing subgraphs of branches
+and loops in it ('<lambda>' object has no attribute 'true_graph_0'). Switches that have no effect in
+a graph are therefore not recorded: those of gradients, and autocast if it is switched off where it
+is already off.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from onnx_external._base.swapping import exchanged
 
 @contextmanager
 def switches_left_out() -> Iterator[None]:
-    """Leave switches without effect out of this thread's traces inside the context."""
+    """Keep switches without effect out of this thread's traces inside the context."""
     plain = PreDispatchTorchFunctionMode.__torch_function__
     caller, left_out = threading.get_ident(), _LeftOut()
 
@@ -35,15 +35,15 @@ def switches_left_out() -> Iterator[None]:
 
 
 class _LeftOut:
-    """The calls to leave out; for autocast, whose switches nest, those still open."""
+    """Decides which calls to omit; autocast switches nest, so it records those still open."""
 
     def __init__(self) -> None:
         self.off = {each for each in ("cpu", "cuda") if not torch.is_autocast_enabled(each)}
         self.open: list[bool] = []
-        """For each autocast that was entered: whether it is in the graph."""
+        """For each autocast that was entered and not left, whether it is in the graph."""
 
     def has(self, func: Any, args: Any) -> bool:
-        """Return whether to leave out a call of the trace."""
+        """Return whether to omit a call from the trace."""
         if func is torch._C._set_grad_enabled:
             return True
         if func is torch.amp._enter_autocast:

@@ -1,7 +1,8 @@
-"""Replacements of torch's functions while rewritten code is traced.
+"""Replacements for torch's functions while rewritten code is traced.
 
-Numbers out of tensors (`.item()`, `.tolist()`, `torch.equal`) stay tensors, so that a test on them
-is a test on a tensor; indices that are tensors are not asked for their values.
+Numbers taken from tensors (`.item()`, `.tolist()`, `torch.equal`) remain tensors, so that a
+condition on them is a condition on a tensor. Indices that are tensors are not asked for their
+values.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ _THROUGH = frozenset({"__torch_function__", "handle_torch_function", "_fn", "wra
 
 
 class TorchFunctions(TorchFunctionMode):  # type: ignore[misc]
-    """Active while a module is traced."""
+    """The mode in which torch's functions are replaced; it is active while a module is traced."""
 
     def __init__(self, state: State) -> None:
         super().__init__()
@@ -63,7 +64,7 @@ def called(state: State, func: Any, args: Any, given: dict[str, Any]) -> Any:
 
 
 def _note_next(state: State, args: Any, found: Any) -> None:
-    """Record that a number is another one plus 1: a slice between them has one item."""
+    """Record that a number is another number plus one, as a slice between them has one item."""
     numbers = [each for each in args if isinstance(each, torch.Tensor)]
     if len(numbers) == 1 and any(type(each) is int and each == 1 for each in args):
         number = numbers[0]
@@ -106,7 +107,7 @@ def _allclose(*args: Any, **kwargs: Any) -> Any:
 
 
 def _linspace(start: Any, end: Any, steps: Any, **rest: Any) -> Any:
-    """Replace torch.linspace, which takes no number that depends on a tensor."""
+    """Replace torch.linspace, which does not accept a count that depends on a tensor."""
     kind = rest.pop("dtype", None) or torch.get_default_dtype()
     if not is_symbolic(steps) or not kind.is_floating_point:
         return NotImplemented
@@ -118,7 +119,7 @@ def _linspace(start: Any, end: Any, steps: Any, **rest: Any) -> Any:
 
 
 def _roll(tensor: torch.Tensor, shifts: Any, dims: Any = None) -> Any:
-    """Replace torch.roll, which torch.onnx only converts for constant shifts."""
+    """Replace torch.roll, which torch.onnx converts only for constant shifts."""
     steps = shifts if isinstance(shifts, (list, tuple)) else [shifts]
     along = dims if isinstance(dims, (list, tuple)) else [dims]
     if len(steps) != len(along) or None in along or not any(map(is_symbolic, steps)):

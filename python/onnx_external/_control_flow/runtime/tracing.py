@@ -26,11 +26,11 @@ from onnx_external._tracing.results import results_need_no_guards
 
 @contextmanager
 def tracing(state: State, module: nn.Module | None) -> Iterator[None]:
-    """Keep numbers as tensors, and gradients off and unswitched, inside the context.
+    """Keep numbers as tensors, and gradients switched off, inside the context.
 
     Writes of the trace to the module and its objects are undone afterwards.
 
-    All of this applies to the calling thread only.
+    All of this applies only to the calling thread.
     """
     with ExitStack() as undone:
         undone.callback(torch._C._set_grad_enabled, torch.is_grad_enabled())
@@ -52,7 +52,7 @@ def tracing(state: State, module: nn.Module | None) -> Iterator[None]:
 
 @contextmanager
 def _sample_rows() -> Iterator[None]:
-    """Keep scan, inside the context, from taking a first row as a sample: there may be none."""
+    """Keep scan, in the context, from using a first row as a sample, as there may be none."""
     scan = sys.modules.get("torch._higher_order_ops.scan")  # the package has a function scan
     plain = getattr(scan, "first_slice_copy", None)
     if plain is None:  # another torch
@@ -70,10 +70,10 @@ def _sample_rows() -> Iterator[None]:
 
 @contextmanager
 def _calls_left() -> Iterator[None]:
-    """Keep a trace's module stack right, inside the context, when exceptions leave calls.
+    """Keep a trace's module stack right, in the context, if exceptions leave calls.
 
-    torch would otherwise assume that it is still in that module. A call that runs up to a condition
-    ends this way, and so does one whose exception the code handles.
+    Otherwise, torch would assume that it is still in that module. A call that runs up to a
+    condition ends by an exception, and so does a call whose exception the code handles.
     """
     plain = Tracer.call_module
 

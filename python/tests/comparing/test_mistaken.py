@@ -84,7 +84,7 @@ def test_weights_are_not_a_reference_and_the_error_has_working_calls(
     assert done.returncode == 1 and f"{weights}: is a checkpoint of 17 tensors" in done.stderr
     assert f" onnx-external verify {model} --against {weights} compares" in done.stderr
     with pytest.raises(
-        oe.InvalidArgumentError, match="expected a (torch module|module of torch)"
+        oe.InvalidArgumentError, match=r"expected a (torch module|module of torch)"
     ) as told:
         getattr(oe, call)(model, weights)
     assert f"oe.verify({str(model)!r}, {str(weights)!r}) compares" in str(told.value)
